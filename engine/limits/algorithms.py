@@ -29,29 +29,6 @@ from typing import Final, TypeAlias
 
 from engine.profile import Algorithm
 
-__all__ = [
-    "ALGORITHMS",
-    "BASE",
-    "BLOCK",
-    "FAR_NS",
-    "LAST",
-    "LINE_SIZE",
-    "PRODUCT_BOUND",
-    "READY",
-    "RULE_SIZE",
-    "SPAN",
-    "Charge",
-    "Idle",
-    "Line",
-    "Remaining",
-    "begin_or_extend_block",
-    "charge_gcra",
-    "charge_sliding_log",
-    "grow_ring",
-    "remaining_sliding_log",
-    "rule_row",
-]
-
 Line: TypeAlias = MutableSequence[int]
 Row: TypeAlias = Sequence[int]
 Charge: TypeAlias = Callable[[Line, Line, Row, int], None]

@@ -53,19 +53,6 @@ from engine.messages import Decision
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm, LimitsProfile
 
-__all__ = [
-    "Counted",
-    "Entry",
-    "Leg",
-    "Legs",
-    "PendingDecision",
-    "RequestClass",
-    "class_of",
-    "counter_keys",
-    "make_charge",
-]
-
-
 _FIRST_SLOTS: Final = 4
 _ROOMS_LIMIT: Final = 4096
 _SHORTEST_HORIZON_NS: Final = 60_000_000_000

@@ -56,9 +56,6 @@ from engine.limits.table import LimitTable
 from engine.messages import Decision, Outcome
 from engine.profile import LimitsProfile
 
-__all__ = ["CountersFull", "Limiter", "Plan", "Take"]
-
-
 _LANES_LIMIT = 1 << 17
 _SWEEP_NS = 1_000_000_000
 _SWEPT_AT_ONCE = 5_000

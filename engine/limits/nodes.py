@@ -49,17 +49,6 @@ from engine.limits.table import LimitTable, Rule
 from engine.messages import Decision
 from engine.profile import LimitsProfile, NodesProfile
 
-__all__ = [
-    "BLOCKS",
-    "CHARGED",
-    "Balancer",
-    "NodesLimiter",
-    "home_of",
-    "known_before_ns",
-    "publication",
-    "sets_of_counters",
-]
-
 _WORD_BITS: Final = 32
 _WORD: Final = (1 << _WORD_BITS) - 1
 

@@ -11,8 +11,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from engine.model import ApplicationKind, TenantKind
 
-__all__ = ["OTHER_PARTS", "PARTS", "Block", "Headroom", "Part", "Subject", "parts_of"]
-
 Part: TypeAlias = Literal["ip", "key_id", "proxy_key_id", "host_id"]
 """The fields of a `Subject` that a counter can be kept by; all but the address may be None."""
 

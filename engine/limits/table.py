@@ -49,21 +49,6 @@ from engine.limits.subject import Part
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm
 
-__all__ = [
-    "COUNTER_KINDS",
-    "DEFAULT_TABLE",
-    "FAMILIES",
-    "SEED_SECTIONS",
-    "Classifier",
-    "Counter",
-    "LimitTable",
-    "Match",
-    "Rule",
-    "render",
-    "suffixed",
-]
-
-
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "ANY")
 _PATTERN: Final = re.compile(
     r"(?P<method>[A-Z]+) (?P<path>(?:/(?:[A-Za-z0-9._~-]+|\{[a-z_]+\}))*(?:/\*)?)"

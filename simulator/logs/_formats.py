@@ -55,8 +55,6 @@ from simulator.logs._source import (
 )
 from simulator.logs._stream import BATCH_LINES, Batch, Faults, LogBatch, LogStream, Reader
 
-__all__ = ["Field", "Log", "read_log", "stream_log"]
-
 _Extras: TypeAlias = "dict[str, str | None] | str"
 """The fields after the user agent by name, or what is wrong with them."""
 

@@ -31,8 +31,6 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
 
-__all__ = ["FORMATS", "KINDS", "Format", "Kind", "LogMap", "Rejected", "Source", "map_schema"]
-
 Format: TypeAlias = Literal["combined", "common", "csv", "jsonl", "parquet"]
 FORMATS: Final = get_args(Format)
 

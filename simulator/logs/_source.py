@@ -26,18 +26,6 @@ from engine.errors import InputError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = [
-    "Pipe",
-    "Place",
-    "head_lines",
-    "line_blocks",
-    "log_name",
-    "numbered_lines",
-    "open_log",
-    "place_of",
-    "unreadable",
-]
-
 LONGEST_LINE_BYTES: Final = 1 << 20
 _GZIP: Final = b"\x1f\x8b"
 _UTF8_MARK: Final = b"\xef\xbb\xbf"

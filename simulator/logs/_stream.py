@@ -37,8 +37,6 @@ from simulator.logs._values import (
 )
 from simulator.rows.record import Words
 
-__all__ = ["ADDRESS", "BATCH_LINES", "Batch", "Column", "Faults", "LogBatch", "LogStream", "Reader"]
-
 BATCH_LINES: Final = 1 << 15
 """Lines a batch: enough for column-wise work, little enough for memory to stay flat."""
 

@@ -26,17 +26,6 @@ import pyarrow.compute as pc
 from engine.errors import InputError
 from simulator.logs._log_map import Rejected, Source
 
-__all__ = [
-    "Notation",
-    "StampError",
-    "arrow_numbers",
-    "arrow_texts",
-    "arrow_times",
-    "clock_for",
-    "guess_notation",
-    "parts_of",
-]
-
 Unit: TypeAlias = Literal["s", "ms", "us", "ns"]
 Notation: TypeAlias = Literal["clf", "iso", "s", "ms", "us", "ns"]
 """How a column writes time: the common log format's stamp, ISO 8601, or an epoch number's unit."""

@@ -31,18 +31,6 @@ from engine.model import TenantKind
 from simulator.logs import Kind, Log, LogBatch, LogStream
 from simulator.logs.parties import Parties, PartyTable, name_parties
 
-__all__ = [
-    "BLOCK_ROWS",
-    "Arrivals",
-    "Block",
-    "Piece",
-    "Spill",
-    "in_blocks",
-    "make_arrivals",
-    "read_speed",
-    "speed_text",
-]
-
 RUN_ROWS: Final = 1 << 19
 """Rows a run: what is sorted at once, and what merging holds in memory."""
 

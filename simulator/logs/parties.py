@@ -26,17 +26,6 @@ from engine.model import ApplicationKind, TenantKind
 from simulator.logs import Kind, Log, LogBatch, LogStream
 from simulator.rows.record import Growing, distinct
 
-__all__ = [
-    "Owner",
-    "Parties",
-    "Party",
-    "PartyCodes",
-    "PartyTable",
-    "RowNumbers",
-    "Texts",
-    "name_parties",
-]
-
 _CODE_BITS: Final = 32
 
 Codes = npt.NDArray[np.int32]

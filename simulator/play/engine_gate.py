@@ -45,8 +45,6 @@ from simulator.traffic.bodies import (
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import Duration, drawn_ns
 
-__all__ = ["EngineGate", "ScenarioTraffic"]
-
 _NO_PLAN: Final = Plan()
 _UPLOAD: Final = "/batch-files/"
 

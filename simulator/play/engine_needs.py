@@ -11,8 +11,6 @@ from engine.profile import Profile
 from simulator.scenario import Scenario
 from simulator.scenario.clients import Ask, NoRetry
 
-__all__ = ["needs_bodies"]
-
 
 def needs_bodies(scenario: Scenario, profile: Profile) -> str | None:
     """Return what in the scenario needs bodies, as part of a sentence; None when nothing does."""

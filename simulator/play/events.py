@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import simpy
 
-__all__ = ["ANSWER", "FILE", "FIRST", "FIRST_OF_CLIENT", "SERVICE", "At", "order_of", "spawn"]
-
 SERVICE: Final = 1
 """The service's own business at an instant (an instance falls idle) comes before any client's."""
 

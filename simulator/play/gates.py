@@ -43,19 +43,6 @@ if TYPE_CHECKING:
     from engine.resources.context import Services
     from simulator.play.request_mix import Asked
 
-__all__ = [
-    "LIMITED",
-    "Answer",
-    "Asking",
-    "Gate",
-    "LimitsGate",
-    "NodesGate",
-    "Rows",
-    "VerdictNumbers",
-    "Verdicts",
-    "Waiting",
-]
-
 LIMITED: Final = 429
 _JOB: Final[Json] = {}
 

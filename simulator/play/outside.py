@@ -31,20 +31,6 @@ from simulator.traffic.sampling import drawn_ns, duration_of
 if TYPE_CHECKING:
     from engine.resources.context import Services
 
-__all__ = [
-    "REACT",
-    "REQUEST",
-    "RESPONSE",
-    "OutsideWorld",
-    "Plan",
-    "SimpyClock",
-    "go_on",
-    "outside_services",
-    "plan_maker",
-    "play_outside",
-    "step",
-]
-
 REQUEST: Final = "request transform"
 RESPONSE: Final = "response transform"
 REACT: Final = "reactor"

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from simulator.play.simulation import Fidelity
     from simulator.traffic.population import Client
 
-__all__ = ["limit_subject", "replay_arrivals"]
-
 _TELL_EVERY: Final = 1 << 12
 _BODY: Final = {"value": "replayed"}
 _RIGHTS: Final[Mapping[ApplicationKind, frozenset[str]]] = {

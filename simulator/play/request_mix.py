@@ -19,8 +19,6 @@ from simulator.scenario.model import Proxy, Scenario
 from simulator.traffic.draws import categorical, cumulative_weights
 from simulator.traffic.population import Client, KeyHolder
 
-__all__ = ["Asked", "Asker", "Numbering", "asked_by", "upload_subject"]
-
 
 class Asked(Asking):
     """Who of a scenario asks for what.

@@ -46,8 +46,6 @@ from simulator.traffic.draws import BALANCE_STREAM, Stream
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import Duration, ReplayedInstants, arrivals_of, duration_of
 
-__all__ = ["simulate_simpy"]
-
 _NEVER_NS: Final = 1 << 62
 
 _Process: TypeAlias = Generator[simpy.Event, object, None]

@@ -22,8 +22,6 @@ from simulator.traffic.population import populate
 if TYPE_CHECKING:
     from simulator.play.compiled import Template
 
-__all__ = ["FIDELITIES", "SEED", "Fidelity", "seed_in_force", "simulate", "template_for"]
-
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
 

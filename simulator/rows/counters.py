@@ -16,12 +16,6 @@ from engine.limits.table import FAMILIES, LimitTable
 from engine.profile import Algorithm, LimitsProfile
 from simulator.rows.record import Chunk, Counted, Counters, Numbers, columns_by
 
-__all__ = [
-    "CountedRule",
-    "CounterIndex",
-    "LimitsView",
-]
-
 
 class LimitsView:
     """Finds the counters that a request is counted in; `index` holds their rules.

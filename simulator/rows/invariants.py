@@ -25,8 +25,6 @@ from simulator.rows.counters import CountedRule, CounterIndex
 from simulator.rows.record import NO_STATUS, Chunk, Numbers
 from simulator.rows.reducer import LatestEnd, order_by_counter
 
-__all__ = ["Checker", "Violation", "checkers"]
-
 _KEPT_VIOLATIONS: Final = 5
 _NONE: Final[Numbers] = np.empty(0, dtype=np.int64)
 

@@ -33,17 +33,6 @@ from simulator.rows.reducer import BlockTimes, Rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BY",
-    "COUNTS",
-    "EXACT_ROWS",
-    "NEEDS",
-    "WHERE",
-    "column_of",
-    "metrics_of",
-    "round_bin_ns",
-]
-
 DIMENSIONS: Final = (
     "client",
     "group",

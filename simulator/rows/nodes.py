@@ -20,8 +20,6 @@ from engine.profile import NodesProfile
 from simulator.rows.record import SubjectTable
 from simulator.rows.tally import clauses_of
 
-__all__ = ["NodesTally"]
-
 
 class NodesTally:
     """Counts, for each client group and clause, the attempts that nodes decide otherwise.

@@ -43,24 +43,6 @@ from simulator.rows.record import (
     Words,
 )
 
-__all__ = [
-    "COLUMNS",
-    "COLUMN_SETS",
-    "REQUESTS_FILE",
-    "CountSink",
-    "FileSink",
-    "MemorySink",
-    "TextColumns",
-    "choose_columns",
-    "digest_of_table",
-    "missing",
-    "open_file",
-    "record_batch",
-    "refuse_missing",
-    "schema_of",
-    "write_table",
-]
-
 ALL: Final = "all"
 COLUMN_SETS: Final[dict[str, tuple[str, ...]]] = {
     ALL: tuple(SCHEMA.names),

@@ -29,29 +29,6 @@ import pyarrow as pa
 from engine.limits.table import FAMILIES
 from engine.messages import Outcome
 
-__all__ = [
-    "CHUNK_ROWS",
-    "FORMAT_VERSION",
-    "NO_STATUS",
-    "PASSED",
-    "SCHEMA",
-    "SUBJECT_COLUMNS",
-    "TEXT_COLUMNS",
-    "Chunk",
-    "Counted",
-    "Counters",
-    "Growing",
-    "Recorder",
-    "Subject",
-    "SubjectTable",
-    "Table",
-    "TextTable",
-    "Watcher",
-    "Words",
-    "columns_by",
-    "distinct",
-]
-
 Table: TypeAlias = npt.NDArray[Any]
 _FIRST_SIZE = 64
 _WIDEST: Final = 1 << 62

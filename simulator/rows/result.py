@@ -64,18 +64,6 @@ if TYPE_CHECKING:
 
     from simulator.views.charts import Plots
 
-__all__ = [
-    "Result",
-    "check_out",
-    "columns_of",
-    "is_of_totals",
-    "measure",
-    "measure_condition",
-    "out_folder",
-    "subject_of",
-    "value_in",
-]
-
 
 def check_out(out: Path, *, force: bool) -> None:
     """Raise `InputError` where `out` cannot be a run's folder; changes nothing that stays.

@@ -26,8 +26,6 @@ from simulator.rows.record import CHUNK_ROWS, Chunk, Recorder, SubjectTable, Wat
 from simulator.rows.result import Result
 from simulator.rows.tally import Headroom, Tally
 
-__all__ = ["RunBook", "RunHeader", "iso_text"]
-
 SUMMARY_FORMAT: Final = 1
 
 

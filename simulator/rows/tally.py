@@ -45,8 +45,6 @@ from simulator.rows.counters import CounterIndex
 from simulator.rows.record import NO_STATUS, PASSED, Chunk, Numbers, SubjectTable, Table
 from simulator.rows.reducer import Cells, Waits
 
-__all__ = ["Headroom", "Tally", "clauses_of"]
-
 QUANTILES: Final = (0.5, 0.9, 0.99)
 
 

@@ -25,8 +25,6 @@ import numpy.typing as npt
 
 from simulator.intervals import interval_of, runs_for_precision
 
-__all__ = ["BINS", "RunLength", "WarmUp", "mser_5", "run_length_of", "warm_up_of"]
-
 BINS: Final = 180
 """Bins that a run is cut into at most, unless told."""
 _BATCH: Final = 5

@@ -33,22 +33,6 @@ from engine.files import Duration, Integer, Items, Key, Number, Rate, RateText, 
 from simulator.scenario.draws import Arrivals, Constant, Draw
 from simulator.scenario.kinds import NAME, Names
 
-__all__ = [
-    "AimdPacing",
-    "Ask",
-    "ClientGroup",
-    "Dealing",
-    "DecorrelatedJitter",
-    "ExponentialRetry",
-    "FixedRetry",
-    "FullJitter",
-    "NoRetry",
-    "Pacing",
-    "Retry",
-    "TokenBucketPacing",
-    "TypeWeights",
-]
-
 _ONE_A_MINUTE: Final = Rate(1, 60_000_000_000)
 _NO_TIME: Final = Constant()
 

@@ -18,15 +18,6 @@ from engine.errors import InputError, did_you_mean
 from engine.files import Kind, Spot, format_duration
 from engine.files.units import duration_or_rule
 
-__all__ = [
-    "LABELS",
-    "METRICS",
-    "Condition",
-    "ConditionText",
-    "Metric",
-    "parse_condition",
-]
-
 
 class Metric(NamedTuple):
     """A metric of a run: its column in `simulator.rows.metrics`, and its meaning.

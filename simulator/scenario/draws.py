@@ -12,25 +12,6 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from engine.files import Duration, Include, Integer, Items, Key, Number, Rate, RateText, Text
 
-__all__ = [
-    "Arrivals",
-    "Constant",
-    "ConstantArrivals",
-    "DailyArrivals",
-    "Discrete",
-    "Draw",
-    "Exponential",
-    "Lognormal",
-    "OnOffArrivals",
-    "Pareto",
-    "PoissonArrivals",
-    "RampArrivals",
-    "ReplayArrivals",
-    "Step",
-    "StepArrivals",
-    "Uniform",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:

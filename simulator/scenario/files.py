@@ -59,19 +59,6 @@ from simulator.scenario.model import (
     profile_of,
 )
 
-__all__ = [
-    "builtin",
-    "dump",
-    "is_toml",
-    "load",
-    "loads",
-    "schema",
-    "starter",
-    "value_of",
-    "with_value",
-    "with_values",
-]
-
 _ADDRESSES: Final = 2**24 - 2
 _WORD: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _HOST: Final = re.compile(rf"(?=.{{1,253}}$){_WORD}(\.{_WORD})*")

@@ -13,8 +13,6 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 from engine.files import Form, Items, Kind, Spot, Text
 from engine.profile import Profile
 
-__all__ = ["NAME", "Choices", "Instant", "Names"]
-
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _RULE: Final = "must be a time with its offset, such as 2026-01-01T00:00:00Z"

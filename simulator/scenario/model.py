@@ -56,24 +56,6 @@ from simulator.scenario.draws import (
 )
 from simulator.scenario.kinds import NAME, Choices, Instant
 
-__all__ = [
-    "AddressPool",
-    "Application",
-    "Grant",
-    "Nodes",
-    "Proxy",
-    "Quotas",
-    "Reactor",
-    "RuleChange",
-    "Scenario",
-    "Tenant",
-    "Threshold",
-    "draws_at_random",
-    "limit_tables_of",
-    "limits_of",
-    "profile_of",
-]
-
 _EVEN: Final = Dealing()
 
 

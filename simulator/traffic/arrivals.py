@@ -26,17 +26,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from simulator.traffic.draws import Stream, exponential_ns, nearest_ns
 
-__all__ = [
-    "NEVER_NS",
-    "Piece",
-    "constant",
-    "next_burst_ns",
-    "next_varying_ns",
-    "on_off",
-    "poisson",
-    "varying",
-]
-
 NEVER_NS: Final = 1 << 62
 """After every instant of a run."""
 

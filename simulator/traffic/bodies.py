@@ -18,8 +18,6 @@ from typing import Any, Final
 from engine.messages import Json
 from simulator.scenario.clients import Ask
 
-__all__ = ["GroupValues", "Known", "batch_file", "body_of", "card_number", "ids_of", "resource_of"]
-
 NOTHING: Final = "00000000-0000-4000-8000-000000000000"
 """The UUID of no object; used while no id is known."""
 

@@ -27,20 +27,6 @@ from simulator.scenario.clients import (
 )
 from simulator.traffic.draws import nearest_ns, uniform_ns
 
-__all__ = [
-    "AIMD",
-    "DRAWN",
-    "UNPACED",
-    "Pace",
-    "attempts_of",
-    "begin_attempt",
-    "delays_of",
-    "own_delay_ns",
-    "pace_rows",
-    "retry_after_ns",
-    "take_answer",
-]
-
 _SECOND_NS: Final = 1_000_000_000
 _MOST_DOUBLINGS: Final = 62
 

@@ -27,24 +27,6 @@ from typing import Final
 
 import numpy as np
 
-__all__ = [
-    "BALANCE_STREAM",
-    "Stream",
-    "categorical",
-    "cumulative_weights",
-    "exponential_from",
-    "exponential_ns",
-    "lognormal_ns",
-    "nearest_ns",
-    "normal",
-    "pareto_ns",
-    "philox4x64",
-    "raise_e",
-    "stream_number",
-    "uniform_ns",
-    "zipf_weights",
-]
-
 BALANCE_STREAM: Final = "nodes/balance"
 """The stream of a balancer that chooses nodes at random."""
 

@@ -23,8 +23,6 @@ from simulator.scenario.clients import ClientGroup, Dealing
 from simulator.scenario.model import AddressPool, Application, Scenario
 from simulator.traffic.draws import Stream, categorical, cumulative_weights, zipf_weights
 
-__all__ = ["Client", "KeyHolder", "Population", "populate"]
-
 _PRIVATE_NETWORK: Final = int(ipaddress.IPv4Address("10.0.0.0"))
 _PRIVATE_ADDRESSES: Final = 1 << 24
 

@@ -43,16 +43,6 @@ from simulator.traffic.draws import (
     uniform_ns,
 )
 
-__all__ = [
-    "Duration",
-    "ReplayedInstants",
-    "arrivals_of",
-    "begins_on",
-    "drawn_ns",
-    "duration_of",
-    "pieces_of",
-]
-
 
 class ReplayedInstants:
     """Files of arrivals, each read once a run."""

@@ -79,10 +79,23 @@ def skips_without_reason(tree: ast.Module) -> Iterator[str]:
 
 
 def offered_names(module: ast.Module) -> Iterator[str]:
-    """The names of a module's `__all__`."""
+    """The names that a module offers: its `__all__`, or what it defines without an underscore.
+
+    What a decorator registers is used by that; the words of a row are named all or none.
+    """
+    defined: list[str] = []
     for node in module.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             yield from ast.literal_eval(node.value)
+            return
+        if isinstance(node, ast.ClassDef):
+            defined.append(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            defined += [node.name] * (not node.decorator_list)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            defined += [target.id] if isinstance(target, ast.Name) else []
+    yield from (name for name in defined if not name.startswith("_"))
 
 
 def used_names(module: ast.Module, *, hands_on: bool) -> Iterator[str]:

@@ -140,6 +140,13 @@ def test_neither_its_own_class_nor_a_package_uses_a_name() -> None:
     assert "A" in set(_tidy.used_names(hands_on, hands_on=False))
 
 
+def test_a_module_offers_what_it_defines_without_an_underscore() -> None:
+    text = "A: int = 1\n_B = 2\nC, D = range(2)\ndef e() -> None: ...\nclass F: ...\n"
+    assert list(_tidy.offered_names(ast.parse(text))) == ["A", "e", "F"]
+    assert list(_tidy.offered_names(ast.parse(text + "__all__ = ['F']"))) == ["F"]
+    assert list(_tidy.offered_names(ast.parse("@check\ndef e() -> None: ..."))) == []
+
+
 def _has_a_use_of_its_own(path: Path) -> bool:
     name = path.stem
     return name in {"__init__", "__main__", "conftest"} or name.startswith(("test_", "bench_"))

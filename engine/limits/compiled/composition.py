@@ -36,17 +36,6 @@ from engine.limits.compiled.lookup import (
     sizes_of,
 )
 
-__all__ = [
-    "BLOCKED",
-    "DELAYED",
-    "REFUSED",
-    "charge",
-    "decide",
-    "make_slots",
-    "move_ring",
-    "slots_short",
-]
-
 DELAYED: Final = 1
 REFUSED: Final = 2
 BLOCKED: Final = 3

@@ -56,22 +56,6 @@ from engine.limits.legs import Leg
 from engine.limits.subject import OTHER_PARTS, PARTS
 from engine.limits.table import FAMILIES
 
-__all__ = [
-    "LEG",
-    "LINE_WIDTH",
-    "RING",
-    "SLOT_BITS",
-    "SLOT_MASK",
-    "Core",
-    "aligned",
-    "fresh_core",
-    "grown",
-    "joined",
-    "leg_rows",
-    "longer",
-]
-
-
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Numbers32: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]

@@ -36,9 +36,6 @@ from numba.extending import intrinsic as _intrinsic
 from numba.extending import is_jitted as _is_jitted
 from numba.extending import register_jitable as _register_jitable
 
-__all__ = ["Jit", "called", "first_bit", "inlined", "moved", "pointer", "prefetch"]
-
-
 numba: Any = _numba
 event: Any = _event
 is_jitted: Any = _is_jitted

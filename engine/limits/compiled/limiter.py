@@ -51,9 +51,6 @@ from engine.limits.table import LimitTable
 from engine.messages import Outcome
 from engine.profile import LimitsProfile, NodesProfile
 
-__all__ = ["JIT", "Columns", "CompiledLimiter", "Decided", "Numbers", "Verdict", "verdict_of"]
-
-
 Lanes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
 _NARROW_BITS: Final = 16

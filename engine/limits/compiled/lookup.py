@@ -12,28 +12,6 @@ from engine.limits.compiled import core as at
 from engine.limits.compiled.core import Core, Numbers32, joined, most_slots
 from engine.limits.compiled.jit import called, inlined, moved, pointer, prefetch
 
-__all__ = [
-    "MIX_1",
-    "MIX_2",
-    "SOURCES",
-    "Int",
-    "Line",
-    "Pointer",
-    "Raw",
-    "fill_table",
-    "find_lane",
-    "has_lane_room",
-    "has_room",
-    "is_plain",
-    "lane_row",
-    "legs_of",
-    "line_of",
-    "plain_raw_of",
-    "raw_of",
-    "rule_of",
-    "sizes_of",
-]
-
 Int: TypeAlias = Any
 """A whole number: of Python where a function is called there, of 64 bits once compiled."""
 

@@ -27,8 +27,6 @@ from engine.limits.compiled.lookup import (
 )
 from engine.limits.nodes import BLOCKS, CHARGED
 
-__all__ = ["decide_on_node"]
-
 _begin_or_extend_block = inlined(algorithms.begin_or_extend_block)
 _known_before_ns = inlined(nodes.known_before_ns)
 

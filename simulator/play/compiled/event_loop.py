@@ -67,8 +67,6 @@ from simulator.play.compiled.state import (
 from simulator.play.events import ANSWER, FILE, FIRST
 from simulator.traffic import arrivals, client_rules, draws
 
-__all__ = ["JIT", "play"]
-
 # How many events ahead each prefetch stage looks.
 _EVENTS: Final = 11
 _REQUESTS: Final = 8

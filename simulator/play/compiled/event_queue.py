@@ -18,8 +18,6 @@ from engine.limits.compiled.lookup import Int
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.state import RawSim, event_row, link_row, near_row, request_row
 
-__all__ = ["ALL_NEAR", "FIRST_TUNING", "free_event", "next_event", "schedule", "schedule_for"]
-
 ALL_NEAR: Final = 62
 """A span so long (2^62 ns) that all events go to the heap."""
 

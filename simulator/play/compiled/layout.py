@@ -17,8 +17,6 @@ import numpy as np
 from engine.limits.compiled.core import aligned
 from engine.limits.subject import OTHER_PARTS
 
-__all__ = ["Sim", "linked"]
-
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 

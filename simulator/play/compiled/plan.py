@@ -56,8 +56,6 @@ from simulator.traffic.draws import (
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
 
-__all__ = ["Plan", "cannot_play"]
-
 _BOUND: Final = 1 << 62
 _MOST_PIECES: Final = 1_000_000
 _FIRST_ROOM: Final = 1 << 10

@@ -30,8 +30,6 @@ from simulator.rows.record import CHUNK_ROWS, Subject, SubjectTable
 from simulator.scenario import OnOffArrivals, Scenario
 from simulator.traffic.population import Client, Population, populate
 
-__all__ = ["CompiledRun", "Template", "simulate_compiled", "template_of", "warm_up", "write_rows"]
-
 _ROW_NAMES: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
 
 

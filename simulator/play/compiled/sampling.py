@@ -26,27 +26,6 @@ from simulator.play.compiled.state import RawSim, client_row, combo_row, group_r
 from simulator.traffic import arrivals, draws
 from simulator.traffic.arrivals import Piece
 
-__all__ = [
-    "CONSTANT",
-    "DISCRETE",
-    "DRAW_WIDTH",
-    "EXPONENTIAL",
-    "LOGNORMAL",
-    "PARETO",
-    "STREAM_WIDTH",
-    "UNIFORM",
-    "asked",
-    "draw_ns",
-    "drawn_ns",
-    "entry_row",
-    "exponential_ns",
-    "nearest_ns",
-    "next_arrival_ns",
-    "uniform",
-    "uniform_ns",
-    "uploaded",
-]
-
 intrinsic: Any = _intrinsic
 types: Any = _types
 

@@ -28,21 +28,6 @@ from engine.limits.compiled.lookup import Int, Pointer
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.layout import Sim
 
-__all__ = [
-    "RawSim",
-    "block_of",
-    "client_row",
-    "combo_row",
-    "event_row",
-    "forget_request",
-    "group_row",
-    "link_row",
-    "near_row",
-    "new_request",
-    "request_row",
-    "words_of",
-]
-
 intrinsic: Any = _intrinsic
 types: Any = _types
 ir: Any = _ir

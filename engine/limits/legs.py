@@ -134,27 +134,6 @@ def counter_keys(subject: Subject) -> tuple[CounterKey, ...]:
 class Leg:
     """A family of counters of one rule: how they count, and those that are active."""
 
-    __slots__ = (
-        "algorithm",
-        "block_ns",
-        "blocked_ns",
-        "charge",
-        "counters",
-        "first_slots",
-        "horizon_ns",
-        "idle_ns",
-        "key_place",
-        "name",
-        "names",
-        "remaining",
-        "rooms",
-        "row",
-        "rule",
-        "settles",
-        "sweep_at_ns",
-        "unswept",
-    )
-
     def __init__(self, name: str, rule: Rule, by: By, profile: LimitsProfile) -> None:
         self.name = name
         self.names = (name,)

@@ -174,8 +174,6 @@ class Balancer:
     draw: returns numbers in (0, 1), for `random`.
     """
 
-    __slots__ = ("_balance", "_count", "_draw", "_ends", "_homes", "_in_flight", "_turn")
-
     def __init__(self, nodes: NodesProfile, draw: Callable[[], float]) -> None:
         self._count = nodes.count
         self._balance = nodes.balance

@@ -174,8 +174,6 @@ class _FiledRun(_Run):
 class _Cursor:
     """How far a run is read; `t_ns` and `party` are the rows that are read and not given."""
 
-    __slots__ = ("_next", "_run", "number", "party", "t_ns")
-
     def __init__(self, number: int, run: _Run) -> None:
         self.number = number
         self._run = run

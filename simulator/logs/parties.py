@@ -39,8 +39,6 @@ class RowNumbers:
     of all codes before the last, and the last.
     """
 
-    __slots__ = ("_pairs",)
-
     def __init__(self, columns: int) -> None:
         self._pairs = [_Pairs() for _ in range(max(columns - 1, 1))]
 
@@ -59,8 +57,6 @@ class RowNumbers:
 
 class _Pairs:
     """Numbers of distinct pairs; the pairs are kept in their order, each beside its number."""
-
-    __slots__ = ("_numbers", "_ordered")
 
     def __init__(self) -> None:
         self._ordered: Numbers = np.empty(0, dtype=np.int64)

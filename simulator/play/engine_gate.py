@@ -52,8 +52,6 @@ _UPLOAD: Final = "/batch-files/"
 class _Listener:
     """A wrapper of the limiter that keeps its last decision for the gate."""
 
-    __slots__ = ("_limiter", "last")
-
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
         self.last = ADMITTED

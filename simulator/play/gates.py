@@ -119,8 +119,6 @@ class Gate(Protocol):
 class Verdicts:
     """Converts decisions to the recorder's verdict numbers, and counts shadow refusals."""
 
-    __slots__ = ("_recorder", "_tally")
-
     def __init__(self, rows: Rows) -> None:
         self._recorder, self._tally = rows
 
@@ -168,17 +166,6 @@ class LimitsGate:
 
     What lies behind a proxy or a reactor is played without its body: `simulator.play.outside`.
     """
-
-    __slots__ = (
-        "_add",
-        "_decide",
-        "_env",
-        "_outside",
-        "_profile",
-        "_recorder",
-        "_verdicts",
-        "_world",
-    )
 
     def __init__(
         self,
@@ -253,8 +240,6 @@ class NodesGate(LimitsGate):
 
     It tells the balancer how long requests are in flight.
     """
-
-    __slots__ = ("_limiter", "_nodes")
 
     def __init__(  # reason: the parts of a gate
         self,

@@ -41,7 +41,6 @@ _Result = TypeVar("_Result")
 class SimpyClock:
     """SimPy's time as the engine's clock."""
 
-    __slots__ = ("_env", "_start_time_ns")
     lead_ns = 0
 
     def __init__(self, env: simpy.Environment, start_time_ns: int) -> None:
@@ -75,8 +74,6 @@ class Plan:
 
 class OutsideWorld(ModelWorld):
     """A world of models whose durations come from the plan of the attempt that runs."""
-
-    __slots__ = ("plan",)
 
     def __init__(self, clock: SimpyClock, seed: int) -> None:
         super().__init__(

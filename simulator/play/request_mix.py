@@ -44,17 +44,6 @@ class Asked(Asking):
 class Asker:
     """Draws one client's requests. only: the one that it asks for, None where they differ."""
 
-    __slots__ = (
-        "_client",
-        "_dealt",
-        "_file_limit_bytes",
-        "_known",
-        "_numbering",
-        "_pick",
-        "_plan_of",
-        "only",
-    )
-
     def __init__(
         self,
         scenario: Scenario,

@@ -54,31 +54,6 @@ _Process: TypeAlias = Generator[simpy.Event, object, None]
 class ClientRun:
     """One client on its way through a run."""
 
-    __slots__ = (
-        "_answer_order",
-        "_attempts_limit",
-        "_began",
-        "_client",
-        "_deadline_ns",
-        "_delays",
-        "_ended",
-        "_env",
-        "_files",
-        "_first_order",
-        "_gate",
-        "_honours",
-        "_line",
-        "_never",
-        "_next",
-        "_only",
-        "_retry",
-        "_retry_draws",
-        "_service",
-        "_stop_ns",
-        "_under_way",
-        "_wants_answer",
-    )
-
     def __init__(
         self,
         env: simpy.Environment,

@@ -23,8 +23,6 @@ class LimitsView:
     tables: limit tables by name, `Default` among them. profile: how they are played.
     """
 
-    __slots__ = ("_legs", "_of_class", "_places", "clauses", "delays", "index", "profile")
-
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
         self._legs = Legs(tables, profile)
         self._of_class: dict[RequestClass, Counters] = {}
@@ -94,8 +92,6 @@ class CounterIndex:
 
     clause_of: the clause of each rule, by the rule's id.
     """
-
-    __slots__ = ("clause_of", "rules")
 
     def __init__(self) -> None:
         self.rules: list[CountedRule] = []

@@ -79,8 +79,6 @@ class OrderChecker(_Base):
     request, and the next one begins), so their numbers say nothing about their order here.
     """
 
-    __slots__ = ("_by_client", "_last")
-
     def __init__(self, *, by_client: bool = True) -> None:
         super().__init__("order")
         self._by_client = by_client
@@ -99,8 +97,6 @@ class OrderChecker(_Base):
 
 class RowChecker(_Base):
     """Outcome, rule, wait, latency and status of a row fit together."""
-
-    __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__("row")
@@ -131,8 +127,6 @@ class RateChecker(_Base):
     block that a window has room for. A delayed request counts at its release. nodes: how many nodes
     may each let in as much.
     """
-
-    __slots__ = ("_carried", "_clears", "_closed", "_index", "_nodes")
 
     def __init__(
         self, index: CounterIndex, *, closed: bool = False, clears: bool = False, nodes: int = 1
@@ -199,8 +193,6 @@ class WaitChecker(_Base):
     closed until then. It does not hold where throttles delay: there a refusal says when the
     delay would be short enough, while an earlier reservation may be what others wait for.
     """
-
-    __slots__ = ("_index", "_latest")
 
     def __init__(self, index: CounterIndex) -> None:
         super().__init__("wait")

@@ -28,8 +28,6 @@ class NodesTally:
     are left out.
     """
 
-    __slots__ = ("_below", "_beyond", "_groups", "_rows", "_warm_up_ns", "nodes")
-
     def __init__(self, nodes: NodesProfile, groups: Mapping[str, range], warm_up_ns: int) -> None:
         self.nodes = nodes
         self._groups = groups

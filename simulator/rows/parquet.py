@@ -146,8 +146,6 @@ class Coded:
 class TextColumns:
     """The text columns of a run; new texts get numbers as they appear."""
 
-    __slots__ = ("_verdicts", "_verdicts_seen", "_words")
-
     def __init__(self) -> None:
         self._words = {name: Words() for name in _VERDICT_COLUMNS}
         self._verdicts = {name: Growing(np.int32) for name in _VERDICT_COLUMNS}
@@ -177,8 +175,6 @@ class _Used:
     A run's tables may be far longer than a chunk. Only the entries that the chunk uses are looked
     up for each column, so that they stay in the processor's cache.
     """
-
-    __slots__ = ("entries", "rows")
 
     def __init__(self, rows: Numbers, count: int) -> None:
         found = np.zeros(count, dtype=bool)
@@ -276,8 +272,6 @@ class ColumnDigest:
     name in UTF-8, a zero byte and its digest. All columns count, whichever of them a file keeps.
     """
 
-    __slots__ = ("_columns", "_known", "_numbers", "_words", "_words_a_row")
-
     def __init__(self) -> None:
         self._columns = {name: hashlib.sha256() for name in SCHEMA.names}
         self._known = {name: Growing("<u8") for name in TEXT_COLUMNS}
@@ -362,8 +356,6 @@ _AHEAD: Final = 2
 class _Lane:
     """Work that is done one after the other in a thread, while the run goes on."""
 
-    __slots__ = ("_thread", "_under_way")
-
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
         self._under_way: deque[Future[None]] = deque()
@@ -389,8 +381,6 @@ class _Lane:
 
 class _Sink(ABC):
     """What both sinks share: the texts and the digest."""
-
-    __slots__ = ("_digest", "_texts", "rows")
 
     def __init__(self) -> None:
         self._texts = TextColumns()
@@ -421,8 +411,6 @@ class _Sink(ABC):
 class CountSink:
     """Counts rows, and keeps neither them nor a digest: for runs of which totals are enough."""
 
-    __slots__ = ("rows",)
-
     def __init__(self) -> None:
         self.rows = 0
 
@@ -447,8 +435,6 @@ class FileSink(_Sink):
     columns: those that the file keeps, all of them unless given. The digest is over all.
     """
 
-    __slots__ = ("_digesting", "_schema", "_writer", "_writing")
-
     def __init__(self, path: Path, columns: Collection[str] | None = None) -> None:
         super().__init__()
         self._schema = schema_of(columns)
@@ -471,8 +457,6 @@ class FileSink(_Sink):
 
 class MemorySink(_Sink):
     """Keeps rows as Arrow batches."""
-
-    __slots__ = ("_batches",)
 
     def __init__(self) -> None:
         super().__init__()

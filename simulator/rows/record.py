@@ -354,8 +354,6 @@ Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 class VerdictTable:
     """The distinct (outcome, rule) pairs of a run; 0 is admitted."""
 
-    __slots__ = ("_numbers", "verdicts")
-
     def __init__(self) -> None:
         self.verdicts: list[tuple[Outcome, str | None]] = [("admitted", None)]
         self._numbers: dict[tuple[Outcome, str | None], int] = {("admitted", None): 0}
@@ -430,8 +428,6 @@ class Recorder:
     `add` returns the row's number; a row added with `latency_ns` None is under way, and `answer`
     must be called for it. `close` hands on what is left.
     """
-
-    __slots__ = ("_chunk_cells", "_chunks", "_first", "_last", "_watchers", "subjects", "verdicts")
 
     def __init__(
         self,

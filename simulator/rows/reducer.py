@@ -65,8 +65,6 @@ def _latest_before(end_ns: Numbers, groups: Numbers, firsts: Numbers, known_ns: 
 class LatestEnd:
     """Remembers, counter by counter, the latest end so far."""
 
-    __slots__ = ("_ends",)
-
     def __init__(self) -> None:
         self._ends: Numbers = np.empty(0, dtype=np.int64)
 
@@ -128,8 +126,6 @@ class Waits:
     [5, 0]
     """
 
-    __slots__ = ("_from_ns", "_latest", "_to_ns")
-
     def __init__(self, from_ns: int, to_ns: int) -> None:
         self._from_ns, self._to_ns = from_ns, to_ns
         self._latest = LatestEnd()
@@ -144,8 +140,6 @@ class Waits:
 
 class Cells:
     """How many rows fall into each cell of a table; lines and columns may be added."""
-
-    __slots__ = ("counts",)
 
     def __init__(self) -> None:
         self.counts: Numbers = np.zeros((0, 0), dtype=np.int64)
@@ -173,8 +167,6 @@ class Rows:
 
     bin_ns: width of a bin of the dimension `time`. groups: client group → client numbers.
     """
-
-    __slots__ = ("_batch", "_bin_ns", "_groups", "_rows")
 
     def __init__(
         self,
@@ -313,8 +305,6 @@ class BlockTimes:
     from_ns, until_ns: only time between them counts, of blocks that began before too.
     counters: rule → the columns that tell its counters apart; both key and address unless given.
     """
-
-    __slots__ = ("_counters", "_numbers", "_spans", "_waits")
 
     def __init__(self, from_ns: int, until_ns: int, counters: Mapping[str, Sequence[str]]) -> None:
         self._counters = counters

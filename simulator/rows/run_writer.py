@@ -49,8 +49,6 @@ class RunHeader:
 class _Timed:
     """A watcher whose cost is measured, so that a run can say what its checks cost."""
 
-    __slots__ = ("_watcher", "spent_s")
-
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self.spent_s = 0.0

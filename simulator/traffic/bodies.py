@@ -29,8 +29,6 @@ _HEADER: Final = b"token,expiration_year,expiration_month\n"
 class Known:
     """The ids that one application has received, by resource, oldest first."""
 
-    __slots__ = ("_ids",)
-
     def __init__(self) -> None:
         self._ids: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
@@ -56,8 +54,6 @@ class Known:
 
 class GroupValues:
     """How many values of each kind a client group has sent."""
-
-    __slots__ = ("cards", "tokens")
 
     def __init__(self) -> None:
         self.tokens = 0

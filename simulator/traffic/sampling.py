@@ -47,8 +47,6 @@ from simulator.traffic.draws import (
 class ReplayedInstants:
     """Files of arrivals, each read once a run."""
 
-    __slots__ = ("_known",)
-
     def __init__(self) -> None:
         self._known: dict[tuple[Path, str | None], list[int]] = {}
 

@@ -96,7 +96,7 @@ def _loop(workload: Workload) -> Callable[[], object]:
     return partial(limiter.decide_lanes, workload.t_ns, lane)
 
 
-@numba.njit
+@numba.njit  # type: ignore[untyped-decorator] # reason: numba has no types
 def _touch(lines: Any, lanes: Any, class_sizes: Any, lane: Any, out: Any) -> None:
     for row in range(len(lane)):
         found = lanes[lane[row]]

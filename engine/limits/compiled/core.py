@@ -32,14 +32,11 @@ import operator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-from llvmlite import ir as _ir
-from numba import types as _types
-from numba.core import cgutils as _cgutils
-from numba.core.typing import templates as _templates
-from numba.extending import intrinsic as _intrinsic
-from numba.extending import lower_builtin as _lower_builtin
-from numba.extending import models as _models
-from numba.extending import register_model as _register_model
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
 from numpy.typing import DTypeLike
 
 from engine.limits.algorithms import (
@@ -313,17 +310,6 @@ def aligned(shape: tuple[int, ...], dtype: DTypeLike = np.int64) -> Array:
     return raw[skipped : skipped + size_bytes].view(dtype).reshape(shape)
 
 
-cgutils: Any = _cgutils
-infer_global: Any = _templates.infer_global
-intrinsic: Any = _intrinsic
-ir: Any = _ir
-lower_builtin: Any = _lower_builtin
-models: Any = _models
-register_model: Any = _register_model
-signature: Any = _templates.signature
-Template: Any = _templates.AbstractTemplate
-types: Any = _types
-
 LINE_WIDTH: Final = 4
 """Integers of a line in each of the two places."""
 
@@ -383,7 +369,7 @@ def _word(context: Any, builder: Any, line: Any, number: Any) -> Any:  # noqa: A
 
 
 @infer_global(operator.getitem)
-class _GetWord(Template):  # type: ignore[misc] # reason: numba has no types
+class _GetWord(AbstractTemplate):  # type: ignore[misc] # reason: numba has no types
     def generic(self, args: Any, kws: Any) -> Any:  # noqa: ANN401 # reason: numba's protocol
         assert not kws
         if len(args) == 2 and args[0] == _LINE:
@@ -392,7 +378,7 @@ class _GetWord(Template):  # type: ignore[misc] # reason: numba has no types
 
 
 @infer_global(operator.setitem)
-class _SetWord(Template):  # type: ignore[misc] # reason: numba has no types
+class _SetWord(AbstractTemplate):  # type: ignore[misc] # reason: numba has no types
     def generic(self, args: Any, kws: Any) -> Any:  # noqa: ANN401 # reason: numba's protocol
         assert not kws
         if len(args) == 3 and args[0] == _LINE:

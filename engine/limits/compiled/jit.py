@@ -25,23 +25,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import numba as _numba
-from llvmlite import ir as _ir
-from numba import types as _types
-from numba.core import cgutils as _cgutils
-from numba.core import event as _event
-from numba.core.caching import FunctionCache as _FunctionCache
-from numba.core.runtime.nrt import rtsys as _rtsys
-from numba.extending import intrinsic as _intrinsic
-from numba.extending import is_jitted as _is_jitted
-from numba.extending import register_jitable as _register_jitable
-
-numba: Any = _numba
-event: Any = _event
-is_jitted: Any = _is_jitted
-register_jitable: Any = _register_jitable
-rtsys: Any = _rtsys
-FunctionCache: Any = _FunctionCache
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, event
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
+from numba.extending import intrinsic, is_jitted, register_jitable
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -219,12 +209,6 @@ def _forget_unused(root: Path, *, keep: Path) -> None:
         marker = folder / _READY
         if folder != keep and marker.exists() and marker.stat().st_mtime < bound_s:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-cgutils: Any = _cgutils
-intrinsic: Any = _intrinsic
-ir: Any = _ir
-types: Any = _types
 
 
 @intrinsic  # type: ignore[untyped-decorator] # reason: numba has no types

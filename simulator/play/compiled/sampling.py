@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import types as _types
-from numba.extending import intrinsic as _intrinsic
+from numba import types
+from numba.extending import intrinsic
 
 from engine.limits.compiled.core import SETS
 from engine.limits.compiled.jit import called, inlined, moved
@@ -25,9 +25,6 @@ from simulator.play.compiled import layout as at
 from simulator.play.compiled.state import RawSim, client_row, combo_row, group_row
 from simulator.traffic import arrivals, draws
 from simulator.traffic.arrivals import Piece
-
-intrinsic: Any = _intrinsic
-types: Any = _types
 
 STREAM_WIDTH: Final = 8
 _KEY_0, _KEY_1, _BLOCK, _USED, _WORDS = 0, 1, 2, 3, 4

@@ -13,25 +13,19 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from llvmlite import ir as _ir
-from numba import types as _types
-from numba.core import cgutils as _cgutils
-from numba.core.datamodel import models as _models
-from numba.core.datamodel.registry import register_default as _register_default
-from numba.core.imputils import lower_getattr_generic as _lower_getattr_generic
-from numba.core.typing.templates import AttributeTemplate as _AttributeTemplate
-from numba.core.typing.templates import infer_getattr as _infer_getattr
-from numba.extending import intrinsic as _intrinsic
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.datamodel.registry import register_default
+from numba.core.imputils import lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.extending import intrinsic
 
 from engine.limits.compiled.jit import inlined, moved
 from engine.limits.compiled.lookup import Int, Pointer
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.layout import Sim
-
-intrinsic: Any = _intrinsic
-types: Any = _types
-ir: Any = _ir
-cgutils: Any = _cgutils
 
 _OTHERS: Final = {
     "streams": types.uint64,
@@ -70,7 +64,7 @@ class _Block(types.Type):  # type: ignore[misc] # reason: numba has no types
         base.__init__(name=f"simulation_{digest}")
 
 
-class _Model(_models.PrimitiveModel):
+class _Model(models.PrimitiveModel):  # type: ignore[misc] # reason: numba has no types
     """A block is a pointer to words."""
 
     def __init__(self, manager: Any, block: Any) -> None:  # noqa: ANN401 # reason: numba's protocol
@@ -78,12 +72,12 @@ class _Model(_models.PrimitiveModel):
         base.__init__(manager, block, ir.PointerType(ir.IntType(64)))
 
 
-class _Fields(_AttributeTemplate):
+class _Fields(AttributeTemplate):  # type: ignore[misc] # reason: numba has no types
     """What type each field of a block has."""
 
     key = _Block
 
-    def generic_resolve(self, value: Any, attr: Any) -> Any:  # type: ignore[override] # noqa: ANN401 # reason: numba's protocol
+    def generic_resolve(self, value: Any, attr: Any) -> Any:  # noqa: ANN401 # reason: numba's protocol
         """Return a field's type."""
         if attr == "limits":
             return value.limits
@@ -103,12 +97,9 @@ def _field(context: Any, builder: Any, block: Any, value: Any, name: str) -> Any
     return builder.inttoptr(word, context.get_value_type(_POINTERS[name]))
 
 
-register: Any = _register_default
-register(_Block)(_Model)
-register = _infer_getattr
-register(_Fields)
-register = _lower_getattr_generic
-register(_Block)(_field)
+register_default(_Block)(_Model)
+infer_getattr(_Fields)
+lower_getattr_generic(_Block)(_field)
 
 
 @intrinsic  # type: ignore[untyped-decorator] # reason: numba has no types

@@ -35,7 +35,7 @@ from simulator.logs._values import (
     guess_notation,
     parts_of,
 )
-from simulator.rows.record import Words
+from simulator.rows.record import words
 
 BATCH_LINES: Final = 1 << 15
 """Lines a batch: enough for column-wise work, little enough for memory to stay flat."""
@@ -297,10 +297,8 @@ class _Target:
         self.source = source
         self._part = part
         self._reader = reader
-        self._words = Words()
-        self.names = self._words.texts
-        if source.value is not None:
-            self._words.number(source.value)
+        self._words = words() if source.value is None else words(source.value)
+        self.names: list[str] = self._words.known
         self._codes = array("i")
         self._why: dict[int, str] = {}
 
@@ -311,7 +309,7 @@ class _Target:
         for text in texts:
             try:
                 value = source.map_value(self._reader.clean(name, text))
-                codes.append(self._words.number(None if value is None else self._part(value)))
+                codes.append(self._words[None if value is None else self._part(value)])
             except Rejected as error:
                 self._why[len(codes)] = str(error)
                 codes.append(_REJECTED)

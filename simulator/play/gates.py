@@ -126,7 +126,7 @@ class Verdicts:
         """Return the verdict's number, and count what shadow rules would have refused."""
         if decision.shadow:
             self._tally.add_shadow(now_ns, decision.shadow)
-        return self._recorder.verdicts.number(decision.outcome, decision.rule)
+        return self._recorder.verdicts[decision.outcome, decision.rule]
 
 
 class VerdictNumbers:
@@ -145,7 +145,7 @@ class VerdictNumbers:
         known, legs = self._known, self._limiter.legs
         for number in numbers.tolist():
             if number not in known:
-                known[number] = self._recorder.verdicts.number(*verdict_of(number, legs))
+                known[number] = self._recorder.verdicts[verdict_of(number, legs)]
         return np.array([known[number] for number in numbers.tolist()], dtype=np.int64)[place]
 
 

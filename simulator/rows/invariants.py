@@ -13,9 +13,10 @@ sums (offered = admitted + refused + pending, and those of requests) are checked
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -37,25 +38,18 @@ class Violation:
     what: str
 
 
-class Checker(Protocol):
+class Checker(ABC):
     """Watches rows; `violations` holds the first few faults, `faults` how many there were."""
 
-    invariant: str
-    violations: list[Violation]
-    faults: int
+    invariant: ClassVar[str]
 
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.faults = 0
+
+    @abstractmethod
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""
-        ...
-
-
-@dataclass(slots=True)
-class _Base:
-    """What every checker keeps."""
-
-    invariant: str
-    violations: list[Violation] = field(default_factory=list)
-    faults: int = 0
 
     def fault(self, bad: np.ndarray[Any, np.dtype[np.bool_]], chunk: Chunk, what: str) -> None:
         """Note the rows where `bad` holds."""
@@ -72,15 +66,17 @@ class _Base:
             )
 
 
-class OrderChecker(_Base):
+class OrderChecker(Checker):
     """Rows come in order of (t_ns, client); in replay, of t_ns alone.
 
     Attempts of one client at one instant may follow from one another (a refusal at once ends a
     request, and the next one begins), so their numbers say nothing about their order here.
     """
 
+    invariant = "order"
+
     def __init__(self, *, by_client: bool = True) -> None:
-        super().__init__("order")
+        super().__init__()
         self._by_client = by_client
         self._last = (-1, -1)
 
@@ -95,18 +91,17 @@ class OrderChecker(_Base):
         self._last = (int(t_ns[-1]), int(client[-1]))
 
 
-class RowChecker(_Base):
+class RowChecker(Checker):
     """Outcome, rule, wait, latency and status of a row fit together."""
 
-    def __init__(self) -> None:
-        super().__init__("row")
+    invariant = "row"
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         passed = chunk.outcome_is("admitted")
         delayed = chunk.outcome_is("delayed")
         turned = ~chunk.passed()
-        ruled = np.fromiter((r is not None for _, r in chunk.verdicts), bool)[chunk.verdict]
+        ruled = ~chunk.rule_is(None)
         known = chunk.status != NO_STATUS
         self.fault(passed & ((chunk.wait_ns != 0) | ruled), chunk, "admitted, yet a wait or a rule")
         self.fault(delayed & ((chunk.wait_ns <= 0) | ~ruled), chunk, "delayed by nothing")
@@ -117,7 +112,7 @@ class RowChecker(_Base):
         self.fault((chunk.latency_ns < 0) | (chunk.attempt < 1), chunk, "a number out of range")
 
 
-class RateChecker(_Base):
+class RateChecker(Checker):
     """In any window of any counter, no more was admitted than its algorithm allows.
 
     The check compares each admission with the one `bound` places before it on the same counter:
@@ -128,10 +123,12 @@ class RateChecker(_Base):
     may each let in as much.
     """
 
+    invariant = "rate"
+
     def __init__(
         self, index: CounterIndex, *, closed: bool = False, clears: bool = False, nodes: int = 1
     ) -> None:
-        super().__init__("rate")
+        super().__init__()
         self._index = index
         self._nodes = nodes
         self._clears = clears
@@ -142,7 +139,7 @@ class RateChecker(_Base):
         """Look at the next rows."""
         rows = chunk.passed()
         rows &= (chunk.status == NO_STATUS) | (chunk.status < 300)
-        release_ns = chunk.t_ns + np.where(chunk.outcome_is("delayed"), chunk.wait_ns, 0)
+        release_ns = chunk.release_ns()
         for place, rule in enumerate(self._index.rules):
             if rule.shadow:
                 continue
@@ -186,7 +183,7 @@ class RateChecker(_Base):
         return bound * self._nodes
 
 
-class WaitChecker(_Base):
+class WaitChecker(Checker):
     """A counter admits no request before the instant that a refusal of it announced.
 
     The rule that is reported is the one with the longest wait (D-DECIDER), so its counter stays
@@ -194,8 +191,10 @@ class WaitChecker(_Base):
     delay would be short enough, while an earlier reservation may be what others wait for.
     """
 
+    invariant = "wait"
+
     def __init__(self, index: CounterIndex) -> None:
-        super().__init__("wait")
+        super().__init__()
         self._index = index
         self._latest: defaultdict[int, LatestEnd] = defaultdict(LatestEnd)
 
@@ -207,8 +206,7 @@ class WaitChecker(_Base):
                 continue
             counter = self._index.numbers(place, chunk)
             chosen = np.flatnonzero(counter >= 0)
-            by_rule = np.fromiter((r == rule.id for _, r in chunk.verdicts), bool)
-            closes = turned[chosen] & by_rule[chunk.verdict[chosen]]
+            closes = (turned & chunk.rule_is(rule.id))[chosen]
             if closes.any():
                 ends_ns = np.where(closes, chunk.t_ns[chosen] + chunk.wait_ns[chosen], 0)
                 open_ns = self._latest[place].before(counter[chosen], ends_ns)

@@ -29,23 +29,12 @@ from simulator.arguments import Rule, shown, whole
 from simulator.rows.parquet import missing, refuse_missing
 from simulator.rows.record import PASSED
 from simulator.rows.reducer import BlockTimes, Rows
+from simulator.scenario.conditions import LABELS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DIMENSIONS: Final = (
-    "client",
-    "group",
-    "tenant",
-    "application",
-    "key",
-    "ip",
-    "method",
-    "path",
-    "clause",
-    "rule",
-    "time",
-)
+DIMENSIONS: Final = ("client", "group", *LABELS[1:], "time")
 _NUMBERED: Final = ("client", "time")
 """Dimensions whose values are numbers; those of the others are texts."""
 BY: Final = Rule(
@@ -81,7 +70,7 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "first_refusal_ns": ("t_ns", "outcome"),
     "fairness": ("client", "outcome"),
 }
-"""Metric → the columns of the rows that it is made of."""
+"""Metric → the columns of the rows that it is made of, in the order of a frame's columns."""
 _NUMBER: Final = whole(0)
 _NAME: Final = Rule("a text, as the rows have it", lambda value: isinstance(value, str))
 _ALL: Final = "all"
@@ -158,7 +147,7 @@ def metrics_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split 
         at_ns = start_ns if place is None else key[place]
         until_ns = end_ns if place is None else min(end_ns, at_ns + (bin_ns or 0))
         lines.append(_line(group, until_ns - max(at_ns, start_ns), start_ns))
-    answer = pd.DataFrame(lines, index=_index(list(found), names), columns=_COLUMNS)
+    answer = pd.DataFrame(lines, index=_index(list(found), names), columns=list(NEEDS))
     lacking = [name for name, needed in NEEDS.items() if held and missing(needed, held)]
     answer[lacking] = float("nan")
     answer["first_refusal_ns"] = answer["first_refusal_ns"].astype("Int64")
@@ -218,22 +207,6 @@ def _index(keys: list[tuple[Any, ...]], names: list[str]) -> pd.Index[Any] | Non
     else:
         found = pd.Index([key[0] for key in keys], name=names[0] if names else _ALL)
     return found
-
-
-_COLUMNS: Final = (
-    "offered",
-    "admitted",
-    "delayed",
-    "refused",
-    "blocked",
-    "refused_share",
-    "blocked_ns",
-    "goodput_per_s",
-    "attempts_per_success",
-    *(f"{what}_p{q * 100:g}_ns" for what in ("wait", "latency") for q in QUANTILES),
-    "first_refusal_ns",
-    "fairness",
-)
 
 
 def _take(group: _Group, rows: Rows, *, exact: bool) -> None:

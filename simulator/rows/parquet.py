@@ -40,7 +40,7 @@ from simulator.rows.record import (
     Growing,
     Numbers,
     Table,
-    Words,
+    words,
 )
 
 ALL: Final = "all"
@@ -147,7 +147,7 @@ class TextColumns:
     """The text columns of a run; new texts get numbers as they appear."""
 
     def __init__(self) -> None:
-        self._words = {name: Words() for name in _VERDICT_COLUMNS}
+        self._words = {name: words() for name in _VERDICT_COLUMNS}
         self._verdicts = {name: Growing(np.int32) for name in _VERDICT_COLUMNS}
         self._verdicts_seen = 0
 
@@ -159,13 +159,13 @@ class TextColumns:
             told = chunk.subjects.text(name)
             texts[name] = CodedText(chunk.subject, told.of_entry, told.texts)
         for name, column in self._verdicts.items():
-            texts[name] = CodedText(chunk.verdict, column.read(), self._words[name].texts)
+            texts[name] = CodedText(chunk.verdict, column.read(), self._words[name].known)
         return Coded(chunk, chunk.subjects.clients(), texts)
 
     def _grow(self, chunk: Chunk) -> None:
         for verdict in chunk.verdicts[self._verdicts_seen :]:
             for name, text in zip(_VERDICT_COLUMNS, verdict, strict=True):
-                self._verdicts[name].extend((self._words[name].number(text),))
+                self._verdicts[name].extend((self._words[name][text],))
             self._verdicts_seen += 1
 
 

@@ -2,7 +2,7 @@
 
 A row is one attempt at a request, in the order in which the service decided. Rows travel inside
 the simulator as seven whole numbers (`CELLS`); whatever is text (tenant, key, address, path …)
-stands once in a `SubjectTable`, and the outcome with its rule once in a `VerdictTable`.
+stands once in a `SubjectTable`, and the outcome with its rule once among the run's verdicts.
 
 *Subjects*: a log of a day has about as many distinct (key, address, method, path) as requests. So a
 subject is not an object but an index into arrays: its value in each text column, its client, and
@@ -138,33 +138,27 @@ def _first_of_each(number: Numbers, count: int) -> Numbers:
     return first
 
 
-class _Numbers(dict[Any, int]):
-    """Values, numbered from 0 in order of appearance."""
+class Numbered(dict[Any, int]):
+    """Distinct values, numbered from 0 in order of appearance. known: the values by number."""
 
-    __slots__ = ()
+    __slots__ = ("known",)
+
+    def __init__(self, *first: Hashable) -> None:
+        super().__init__()
+        self.known: list[Any] = list(first)
+        self.update(zip(first, range(len(first)), strict=True))
 
     def __missing__(self, value: Hashable) -> int:
-        number = self[value] = len(self)
+        number = self[value] = len(self.known)
+        self.known.append(value)
         return number
 
 
-class Words:
-    """The distinct texts of a column, numbered from 0 in order of appearance; null is −1."""
-
-    __slots__ = ("_numbers", "texts")
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._numbers: dict[str | None, int] = {None: -1}
-
-    def number(self, text: str | None) -> int:
-        """Return a text's number, a new one where it is new."""
-        found = self._numbers.get(text)
-        if found is None:
-            assert text is not None, "null has its number"
-            found = self._numbers[text] = len(self.texts)
-            self.texts.append(text)
-        return found
+def words(*first: str) -> Numbered:
+    """Return the table of a column's distinct texts; null is −1."""
+    found = Numbered(*first)
+    found[None] = -1
+    return found
 
 
 @dataclass(slots=True)
@@ -186,13 +180,12 @@ class SubjectTable(Sequence[Subject]):
         self._new: list[tuple[int, ...]] = []
         self._count = 0
         self._clients = Growing(np.int64)
-        self._words = {name: Words() for name in SUBJECT_COLUMNS}
+        self._words = {name: words() for name in SUBJECT_COLUMNS}
         self._texts = {name: Growing(np.int32) for name in SUBJECT_COLUMNS}
-        self._kinds: list[Counters] = []
-        self._number_of: dict[Counters, int] = {}
+        self._kinds = Numbered()
         self._kind = Growing(np.int32)
         self._families = [Growing(np.int32) for _ in FAMILIES]
-        self._seen = [_Numbers() for _ in FAMILIES]
+        self._seen = [Numbered() for _ in FAMILIES]
 
     def __len__(self) -> int:
         return self._count
@@ -218,13 +211,13 @@ class SubjectTable(Sequence[Subject]):
         assert len(self._known) == self._count, "all subjects of a run, or one after another"
         found = self._known[subject, counted] = self._count
         self._count += 1
-        words = zip(self._words.values(), subject[1:], strict=True)
+        texts = zip(self._words.values(), subject[1:], strict=True)
         families = [seen[key] for seen, key in zip(self._seen, counted.keys, strict=False)]
         self._new.append(
             (
                 subject.client,
-                self._number_of_kind(counted.counters),
-                *(each.number(text) for each, text in words),
+                self._kinds[counted.counters],
+                *(each[text] for each, text in texts),
                 *families,
                 *(-1 for _ in range(len(FAMILIES) - len(families))),
             )
@@ -253,7 +246,7 @@ class SubjectTable(Sequence[Subject]):
         assert not self._count, "all subjects of a run, or one after another"
         self._count = len(kind)
         for name, told in texts.items():
-            self._words[name].texts = list(told.texts)
+            self._words[name].known = list(told.texts)
             self._texts[name].extend(told.of_entry)
         clients, _ = distinct([texts[name].of_entry for name in _CLIENT])
         self._clients.extend(clients)
@@ -267,7 +260,7 @@ class SubjectTable(Sequence[Subject]):
             else:
                 numbers.extend(clients if names == _CLIENT else distinct(codes)[0])
         # Kinds may be as many as paths; those counted alike are one, and a chunk looks at them all.
-        same = np.array([self._number_of_kind(each) for each in kinds], dtype=np.int32)
+        same = np.array([self._kinds[each] for each in kinds], dtype=np.int32)
         self._kind.extend(same[kind])
 
     def clients(self) -> Table:
@@ -278,12 +271,12 @@ class SubjectTable(Sequence[Subject]):
     def text(self, name: str) -> TextTable:
         """Return a text column of the subjects; null is −1."""
         self._put()
-        return TextTable(self._texts[name].read(), self._words[name].texts)
+        return TextTable(self._texts[name].read(), self._words[name].known)
 
     def kinds(self) -> tuple[Table, Sequence[Counters]]:
         """Return each subject's kind of request, and what each kind is counted in."""
         self._put()
-        return self._kind.read(), self._kinds
+        return self._kind.read(), self._kinds.known
 
     def counters(self, place: int, rows: Table) -> Table:
         """Return each row's counter of the rule at `place`, −1 where the rule does not apply.
@@ -291,7 +284,7 @@ class SubjectTable(Sequence[Subject]):
         rows: numbers of subjects.
         """
         self._put()
-        families = [dict(counters).get(place) for counters in self._kinds]
+        families = [dict(counters).get(place) for counters in self._kinds.known]
         used = {family for family in families if family is not None}
         if not used:
             return np.full(len(rows), -1, dtype=np.int64)
@@ -302,27 +295,11 @@ class SubjectTable(Sequence[Subject]):
             found[~applies[self._kind.read().take(rows)]] = -1
         return found
 
-    def _number_of_kind(self, counters: Counters) -> int:
-        found = self._number_of.get(counters)
-        if found is None:
-            found = self._number_of[counters] = len(self._kinds)
-            self._kinds.append(counters)
-        return found
-
 
 FORMAT_VERSION: Final = 1
 """Stands in the file's metadata under `tollgate.format`; counts up when a column changes."""
 
-TEXT_COLUMNS: Final = (
-    "tenant",
-    "application",
-    "key",
-    "ip",
-    "method",
-    "path",
-    "outcome",
-    "rule",
-)
+TEXT_COLUMNS: Final = (*SUBJECT_COLUMNS, "outcome", "rule")
 
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 
@@ -340,8 +317,9 @@ SCHEMA: Final = pa.schema(
 )
 """The columns, in file order. `rule` is null when admitted, `status` where no body was run."""
 
-CELLS: Final = 7
-"""Whole numbers a row: t_ns, subject, attempt, verdict, wait_ns, latency_ns, status."""
+CELL_NAMES: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
+CELLS: Final = len(CELL_NAMES)
+"""Whole numbers a row."""
 
 NO_STATUS: Final = -1
 
@@ -349,23 +327,6 @@ PASSED: Final[tuple[Outcome, ...]] = ("admitted", "delayed")
 """The outcomes of attempts that were let in; the others were refused."""
 
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-
-
-class VerdictTable:
-    """The distinct (outcome, rule) pairs of a run; 0 is admitted."""
-
-    def __init__(self) -> None:
-        self.verdicts: list[tuple[Outcome, str | None]] = [("admitted", None)]
-        self._numbers: dict[tuple[Outcome, str | None], int] = {("admitted", None): 0}
-
-    def number(self, outcome: Outcome, rule: str | None) -> int:
-        """Return the pair's number, a new one where it is new."""
-        pair = (outcome, rule)
-        found = self._numbers.get(pair)
-        if found is None:
-            found = self._numbers[pair] = len(self.verdicts)
-            self.verdicts.append(pair)
-        return found
 
 
 @dataclass(slots=True)
@@ -394,13 +355,21 @@ class Chunk:
         hits = np.fromiter((o in outcomes for o, _ in self.verdicts), bool, len(self.verdicts))
         return np.asarray(hits[self.verdict])
 
+    def rule_is(self, rule: str | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return, row by row, whether its decision names this rule; None where it names none."""
+        hits = np.fromiter((r == rule for _, r in self.verdicts), bool, len(self.verdicts))
+        return np.asarray(hits[self.verdict])
+
+    def release_ns(self) -> Numbers:
+        """Return, row by row, when it was let in, if it was."""
+        return self.t_ns + np.where(self.outcome_is("delayed"), self.wait_ns, 0)
+
 
 CHUNK_ROWS: Final = 1 << 17
 """Rows a chunk, and a row group of the file."""
 
-_COLUMNS: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
-_LATENCY_CELL: Final = 5
-_STATUS_CELL: Final = 6
+_LATENCY_CELL: Final = CELL_NAMES.index("latency_ns")
+_STATUS_CELL: Final = CELL_NAMES.index("status")
 _OPEN: Final = -1
 
 
@@ -438,7 +407,7 @@ class Recorder:
     ) -> None:
         assert chunk_rows > 0, "a chunk holds rows"
         self.subjects = SubjectTable() if subjects is None else subjects
-        self.verdicts = VerdictTable()
+        self.verdicts = Numbered(("admitted", None))
         self._watchers = tuple(watchers)
         self._chunk_cells = chunk_rows * CELLS
         self._last = _Open()
@@ -473,7 +442,7 @@ class Recorder:
         self._tell(columns)
 
     def _tell(self, columns: dict[str, Numbers]) -> None:
-        chunk = Chunk(**columns, subjects=self.subjects, verdicts=self.verdicts.verdicts)
+        chunk = Chunk(**columns, subjects=self.subjects, verdicts=self.verdicts.known)
         for watcher in self._watchers:
             watcher.take(chunk)
 
@@ -505,4 +474,4 @@ class Recorder:
         if not cells:
             return
         rows = np.array(cells, dtype=np.int64).reshape(-1, CELLS)
-        self._tell(dict(zip(_COLUMNS, np.ascontiguousarray(rows.T), strict=True)))
+        self._tell(dict(zip(CELL_NAMES, np.ascontiguousarray(rows.T), strict=True)))

@@ -42,10 +42,9 @@ from fastdigest import TDigest
 
 from engine.messages import Outcome
 from simulator.rows.counters import CounterIndex
+from simulator.rows.metrics import QUANTILES
 from simulator.rows.record import NO_STATUS, PASSED, Chunk, Numbers, SubjectTable, Table
 from simulator.rows.reducer import Cells, Waits
-
-QUANTILES: Final = (0.5, 0.9, 0.99)
 
 
 @dataclass(slots=True)
@@ -334,8 +333,7 @@ class Tally:
         for place, rule in enumerate(self._index.rules):
             if not rule.block_ns or rule.shadow:
                 continue
-            by_rule = np.fromiter((r == rule.id for _, r in chunk.verdicts), bool)
-            chosen = np.flatnonzero(blocked & by_rule[chunk.verdict])
+            chosen = np.flatnonzero(blocked & chunk.rule_is(rule.id))
             if not len(chosen):
                 continue
             # A rule of this name may be in another table too, with numbers of its own.
@@ -417,7 +415,7 @@ class Headroom:
         while int(chunk.t_ns[-1]) >= self._bin_ns * _BINS:
             self._fold()
         passed = chunk.passed()
-        release_ns = chunk.t_ns + np.where(chunk.outcome_is("delayed"), chunk.wait_ns, 0)
+        release_ns = chunk.release_ns()
         for place in range(len(self._index.rules)):
             counter = self._index.numbers(place, chunk)
             met = np.flatnonzero(counter >= 0)

@@ -41,8 +41,8 @@ from simulator.rows.record import (
     Recorder,
     SubjectTable,
     TextTable,
-    Words,
     distinct,
+    words,
 )
 from simulator.rows.reducer import Cells
 from simulator.rows.run_writer import iso_text
@@ -386,13 +386,13 @@ def enter_parties(
     # No key has two owners; several texts of the log may have become one label.
     numbers, first = distinct([key.codes, ip.codes, method.codes, path.codes])
     owner = parties.owner[first]
-    tenants, applications = Words(), Words()
-    tenant = np.array([tenants.number(each.tenant) for each in parties.owners])
-    application = np.array([applications.number(each.application) for each in parties.owners])
+    tenants, applications = words(), words()
+    tenant = np.array([tenants[each.tenant] for each in parties.owners])
+    application = np.array([applications[each.application] for each in parties.owners])
     subjects.adopt(
         {
-            "tenant": TextTable(tenant[owner], tenants.texts),
-            "application": TextTable(application[owner], applications.texts),
+            "tenant": TextTable(tenant[owner], tenants.known),
+            "application": TextTable(application[owner], applications.known),
             "key": TextTable(key.codes[first], key.texts),
             "ip": TextTable(ip.codes[first], ip.texts),
             "method": TextTable(method.codes[first], method.texts),

@@ -26,11 +26,9 @@ from simulator.progress import tell_line
 from simulator.rows import RunBook
 from simulator.rows.counters import LimitsView
 from simulator.rows.nodes import NodesTally
-from simulator.rows.record import CHUNK_ROWS, Subject, SubjectTable
+from simulator.rows.record import CELL_NAMES, CHUNK_ROWS, Subject, SubjectTable
 from simulator.scenario import OnOffArrivals, Scenario
 from simulator.traffic.population import Client, Population, populate
-
-_ROW_NAMES: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
 
 
 def warm_up(tell: Callable[[str], None] | None = None) -> None:
@@ -421,7 +419,7 @@ class _Writer:
         """Take the rows of the run's last step, and write what is answered."""
         sim = self._run.sim
         subjects = self._known(int(sim.clock[at.COMBO_COUNT]))
-        columns = dict(zip(_ROW_NAMES, sim.rows[:, :count].copy(), strict=True))
+        columns = dict(zip(CELL_NAMES, sim.rows[:, :count].copy(), strict=True))
         columns["subject"] = subjects[columns["subject"]]
         columns["verdict"] = self._verdicts.of(columns["verdict"])
         self._held.append(columns)

@@ -60,16 +60,14 @@ class _Block(types.Type):  # type: ignore[misc] # reason: numba has no types
     def __init__(self, limits: Any) -> None:  # noqa: ANN401 # reason: a type of numba's
         self.limits = limits
         digest = hashlib.sha256(str(limits).encode()).hexdigest()[:16]
-        base: Any = super()
-        base.__init__(name=f"simulation_{digest}")
+        super().__init__(name=f"simulation_{digest}")
 
 
 class _Model(models.PrimitiveModel):  # type: ignore[misc] # reason: numba has no types
     """A block is a pointer to words."""
 
     def __init__(self, manager: Any, block: Any) -> None:  # noqa: ANN401 # reason: numba's protocol
-        base: Any = super()
-        base.__init__(manager, block, ir.PointerType(ir.IntType(64)))
+        super().__init__(manager, block, ir.PointerType(ir.IntType(64)))
 
 
 class _Fields(AttributeTemplate):  # type: ignore[misc] # reason: numba has no types

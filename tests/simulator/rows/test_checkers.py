@@ -37,7 +37,7 @@ def _book(
         asking = Asking("POST", "/tokenize", "192.0.2.1", key_id=key, application_kind="public")
         subject = Subject(0, "acme", "shop", key, "192.0.2.1", "POST", "/tokenize")
         number = book.recorder.subjects.number(subject, book.view.counted(asking))
-        verdict = book.recorder.verdicts.number(outcome, rule)
+        verdict = book.recorder.verdicts[outcome, rule]
         book.recorder.add(t_ns, number, 1, verdict, wait_ns, wait_ns if outcome == "delayed" else 0)
     began, ended = requests or (len(rows), len(rows))
     book.tally.add_requests(began, ended, 0)

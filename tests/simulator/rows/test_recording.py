@@ -28,7 +28,7 @@ def _fill(recorder: Recorder, rows: int, *, seed: int = 1) -> None:
         )
         for n in range(20)
     ]  # fmt: skip
-    blocked = recorder.verdicts.number("blocked", "LIM-IP")
+    blocked = recorder.verdicts["blocked", "LIM-IP"]
     open_rows: list[int] = []
     for t_ns in range(rows):
         verdict = blocked if chance.random() < 0.2 else 0

@@ -77,7 +77,7 @@ def _summary(rows: list[Row], warm_up_ns: int, chunk_rows: int) -> dict[str, Any
         asking = Asking("POST", row.path, row.ip, key_id=row.key, application_kind=kind)
         subject = Subject(0, None, None, row.key, row.ip, "POST", row.path)
         number = book.recorder.subjects.number(subject, book.view.counted(asking))
-        verdict = book.recorder.verdicts.number(*row.verdict)
+        verdict = book.recorder.verdicts[row.verdict]
         wait_ns = 0 if row.verdict[1] is None else row.wait_ns
         book.recorder.add(t_ns, number, 1, verdict, wait_ns, wait_ns, row.status)
         book.tally.request_began(row.began_ns)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -109,25 +109,26 @@ def _read_clf(text: str) -> int:
     match = _CLF.fullmatch(text.strip())
     if match is None:
         raise StampError("time must be like 17/May/2015:10:05:03 +0000")
-    day, month_name, year, hour, minute, second, fraction, sign, zone_h, zone_m = match.groups()
+    day, month_name, year, *clock = match.groups()
     month = _MONTHS.get(month_name.lower())
     if month is None:
         raise StampError("time must name a month from Jan to Dec")
-    day_ns = _day_ns(int(year), month, int(day))
-    return _bounded(
-        day_ns + _clock_ns(hour, minute, second, fraction) - _zone_ns(sign, zone_h, zone_m)
-    )
+    return _instant_ns(int(year), month, int(day), clock)
 
 
 def _read_iso(text: str) -> int:
     match = _ISO.fullmatch(text.strip())
     if match is None:
         raise StampError("time must be like 2023-11-16T18:15:46.25Z")
-    year, month, day, hour, minute, second, fraction, sign, zone_h, zone_m = match.groups()
-    day_ns = _day_ns(int(year), int(month), int(day))
-    return _bounded(
-        day_ns + _clock_ns(hour, minute, second or "0", fraction) - _zone_ns(sign, zone_h, zone_m)
-    )
+    year, month, day, *clock = match.groups()
+    return _instant_ns(int(year), int(month), int(day), clock)
+
+
+def _instant_ns(year: int, month: int, day: int, clock: Sequence[str]) -> int:
+    """Return an instant; clock: hour, minute, second, fraction, sign and hours and minutes away."""
+    hour, minute, second, fraction, *zone = clock
+    time_ns = _clock_ns(hour, minute, second or "0", fraction)
+    return _bounded(_day_ns(year, month, day) + time_ns - _zone_ns(*zone))
 
 
 def _read_epoch(text: str, digits: int) -> int:

@@ -289,7 +289,7 @@ class SubjectTable(Sequence[Subject]):
         if not used:
             return np.full(len(rows), -1, dtype=np.int64)
         (family,) = used  # a rule's counters are told apart in one way
-        found = self._families[family].read().take(rows).astype(np.int64)
+        found: Numbers = self._families[family].read().take(rows).astype(np.int64)
         if None in families:
             applies = np.array([each is not None for each in families])
             found[~applies[self._kind.read().take(rows)]] = -1

@@ -6,125 +6,67 @@ dataclasses are in `simulator.scenario.model`, `.clients` and `.draws`; their do
 behaviour, and `simulator.play` implements it.
 """
 
-from simulator.scenario.clients import (
-    AimdPacing,
-    Ask,
-    ClientGroup,
-    Dealing,
-    DecorrelatedJitter,
-    ExponentialRetry,
-    FixedRetry,
-    FullJitter,
-    NoRetry,
-    Pacing,
-    Retry,
-    TokenBucketPacing,
-    TypeWeights,
-)
-from simulator.scenario.conditions import LABELS, METRICS, Condition, parse_condition
-from simulator.scenario.draws import (
-    Arrivals,
-    Constant,
-    ConstantArrivals,
-    DailyArrivals,
-    Discrete,
-    Draw,
-    Exponential,
-    Lognormal,
-    OnOffArrivals,
-    Pareto,
-    PoissonArrivals,
-    RampArrivals,
-    ReplayArrivals,
-    Step,
-    StepArrivals,
-    Uniform,
-)
-from simulator.scenario.files import (
-    builtin,
-    dump,
-    is_toml,
-    load,
-    loads,
-    schema,
-    starter,
-    value_of,
-    with_value,
-    with_values,
-)
-from simulator.scenario.model import (
-    AddressPool,
-    Application,
-    Grant,
-    Nodes,
-    Proxy,
-    Quotas,
-    Reactor,
-    RuleChange,
-    Scenario,
-    Tenant,
-    Threshold,
-    limit_tables_of,
-    limits_of,
-    profile_of,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LABELS",
-    "METRICS",
-    "AddressPool",
-    "AimdPacing",
-    "Application",
-    "Arrivals",
-    "Ask",
-    "ClientGroup",
-    "Condition",
-    "Constant",
-    "ConstantArrivals",
-    "DailyArrivals",
-    "Dealing",
-    "DecorrelatedJitter",
-    "Discrete",
-    "Draw",
-    "Exponential",
-    "ExponentialRetry",
-    "FixedRetry",
-    "FullJitter",
-    "Grant",
-    "Lognormal",
-    "NoRetry",
-    "Nodes",
-    "OnOffArrivals",
-    "Pacing",
-    "Pareto",
-    "PoissonArrivals",
-    "Proxy",
-    "Quotas",
-    "RampArrivals",
-    "Reactor",
-    "ReplayArrivals",
-    "Retry",
-    "RuleChange",
-    "Scenario",
-    "Step",
-    "StepArrivals",
-    "Tenant",
-    "Threshold",
-    "TokenBucketPacing",
-    "TypeWeights",
-    "Uniform",
-    "builtin",
-    "dump",
-    "is_toml",
-    "limit_tables_of",
-    "limits_of",
-    "load",
-    "loads",
-    "parse_condition",
-    "profile_of",
-    "schema",
-    "starter",
-    "value_of",
-    "with_value",
-    "with_values",
-]
+from engine.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from simulator.scenario.clients import AimdPacing as AimdPacing
+    from simulator.scenario.clients import Ask as Ask
+    from simulator.scenario.clients import ClientGroup as ClientGroup
+    from simulator.scenario.clients import Dealing as Dealing
+    from simulator.scenario.clients import DecorrelatedJitter as DecorrelatedJitter
+    from simulator.scenario.clients import ExponentialRetry as ExponentialRetry
+    from simulator.scenario.clients import FixedRetry as FixedRetry
+    from simulator.scenario.clients import FullJitter as FullJitter
+    from simulator.scenario.clients import NoRetry as NoRetry
+    from simulator.scenario.clients import Pacing as Pacing
+    from simulator.scenario.clients import Retry as Retry
+    from simulator.scenario.clients import TokenBucketPacing as TokenBucketPacing
+    from simulator.scenario.clients import TypeWeights as TypeWeights
+    from simulator.scenario.conditions import LABELS as LABELS
+    from simulator.scenario.conditions import METRICS as METRICS
+    from simulator.scenario.conditions import Condition as Condition
+    from simulator.scenario.conditions import parse_condition as parse_condition
+    from simulator.scenario.draws import Arrivals as Arrivals
+    from simulator.scenario.draws import Constant as Constant
+    from simulator.scenario.draws import ConstantArrivals as ConstantArrivals
+    from simulator.scenario.draws import DailyArrivals as DailyArrivals
+    from simulator.scenario.draws import Discrete as Discrete
+    from simulator.scenario.draws import Draw as Draw
+    from simulator.scenario.draws import Exponential as Exponential
+    from simulator.scenario.draws import Lognormal as Lognormal
+    from simulator.scenario.draws import OnOffArrivals as OnOffArrivals
+    from simulator.scenario.draws import Pareto as Pareto
+    from simulator.scenario.draws import PoissonArrivals as PoissonArrivals
+    from simulator.scenario.draws import RampArrivals as RampArrivals
+    from simulator.scenario.draws import ReplayArrivals as ReplayArrivals
+    from simulator.scenario.draws import Step as Step
+    from simulator.scenario.draws import StepArrivals as StepArrivals
+    from simulator.scenario.draws import Uniform as Uniform
+    from simulator.scenario.files import builtin as builtin
+    from simulator.scenario.files import dump as dump
+    from simulator.scenario.files import is_toml as is_toml
+    from simulator.scenario.files import load as load
+    from simulator.scenario.files import loads as loads
+    from simulator.scenario.files import schema as schema
+    from simulator.scenario.files import starter as starter
+    from simulator.scenario.files import value_of as value_of
+    from simulator.scenario.files import with_value as with_value
+    from simulator.scenario.files import with_values as with_values
+    from simulator.scenario.model import AddressPool as AddressPool
+    from simulator.scenario.model import Application as Application
+    from simulator.scenario.model import Grant as Grant
+    from simulator.scenario.model import Nodes as Nodes
+    from simulator.scenario.model import Proxy as Proxy
+    from simulator.scenario.model import Quotas as Quotas
+    from simulator.scenario.model import Reactor as Reactor
+    from simulator.scenario.model import RuleChange as RuleChange
+    from simulator.scenario.model import Scenario as Scenario
+    from simulator.scenario.model import Tenant as Tenant
+    from simulator.scenario.model import Threshold as Threshold
+    from simulator.scenario.model import limit_tables_of as limit_tables_of
+    from simulator.scenario.model import limits_of as limits_of
+    from simulator.scenario.model import profile_of as profile_of
+
+__getattr__, __dir__, __all__ = on_demand(__name__)

@@ -21,6 +21,7 @@ from engine.errors import InputError
 from engine.files import (
     Document,
     Duration,
+    Form,
     Include,
     Integer,
     Key,
@@ -80,14 +81,7 @@ class Quotas:
 
     def by_name(self) -> dict[str, int | str]:
         """Return quota name → value of those that are set; durations in nanoseconds."""
-        values: dict[str, int | str | None] = {
-            "Rate Limit": self.rate_limit,
-            "Log Retention": self.log_retention_ns,
-            "Tokenize Limit": self.tokenize_limit,
-            "Detokenize Limit": self.detokenize_limit,
-            "CVC Retention": self.cvc_retention_ns,
-            "Token Intent Retention": self.token_intent_retention_ns,
-        }
+        values = {each.key: getattr(self, each.name) for each in Form(Quotas).fields}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -340,14 +334,9 @@ def _changed(table: LimitTable, rule_id: str, change: RuleChange) -> LimitTable:
     if change.off:
         gone = table[rule_id]
         return LimitTable(tuple(rule for rule in table if rule is not gone))
-    values: Mapping[str, Any] = {
-        "rate": change.rate,
-        "action": change.action,
-        "block_ns": change.block_ns,
-        "algorithm": change.algorithm,
-        "burst_requests": change.burst,
-        "shadow": change.shadow,
-    }
+    values = {each.name: getattr(change, each.name) for each in dataclasses.fields(change)}
+    values["burst_requests"] = values.pop("burst")
+    del values["off"]
     changes = {name: value for name, value in values.items() if value is not None}
     if change.action == "throttle":
         changes["block_ns"] = None

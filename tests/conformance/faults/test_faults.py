@@ -76,6 +76,7 @@ def test_subtle_faults_are_caught_by_their_own_clause(fault_id: str) -> None:
         ("deep-body-refused", "tokenize.depth"),
         ("empty-body-crashes", "tokenize.empty"),
         ("null-crashes", "tokenize.no-string"),
+        ("updater-jobs-only", "limits.LIM-ACCOUNT-UPDATER"),
     ],
 )
 def test_checks_of_what_is_left_open_can_fail(fault_id: str, check_id: str) -> None:

@@ -140,15 +140,41 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the `selftest` command, unless `conformance.faults` is not installed."""
-    try:
-        selftest = importlib.import_module("conformance.faults.selftest")
-    except ModuleNotFoundError as error:
-        if error.name not in {"conformance.faults", "conformance.faults.selftest"}:
-            raise
+    if importlib.util.find_spec("conformance.faults") is None:
         return
     parser = _add(commands, "selftest")
-    selftest.add_arguments(parser)
-    parser.set_defaults(run=selftest.run)
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="every fault against every check, and a sample over real HTTP",
+    )
+    parser.add_argument(
+        "--select",
+        metavar="IDS",
+        default="",
+        help="only these faults, by their ids, their clauses or prefixes such as LIM-, by commas",
+    )
+    parser.add_argument(
+        "--processes",
+        type=_process_count,
+        default=min(2, os.cpu_count() or 1),
+        metavar="N",
+        help="processes to spread the work over (default: 2 where there are as many)",
+    )
+    parser.set_defaults(run=_selftest)
+
+
+def _process_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 64):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 64")
+    return int(text)
+
+
+def _selftest(args: argparse.Namespace) -> int:
+    """Run the suite against known-bad deployments; returns the exit code."""
+    from conformance.faults.selftest import run
+
+    return run(args)
 
 
 # --- run ----------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -27,7 +26,7 @@ from conformance.faults.trial import Trial, try_fault, try_good, try_over_http
 from conformance.runner.registry import all_checks
 from engine.clauses import clause, select
 
-__all__ = ["SAMPLE", "add_arguments", "run"]
+__all__ = ["SAMPLE", "run"]
 
 SAMPLE: Final = (
     "array-reversed",
@@ -46,28 +45,6 @@ SAMPLE: Final = (
 
 _FEW: Final = 8
 _LOG_WIDTH: Final = 160
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument(
-        "--full",
-        action="store_true",
-        help="every fault against every check, and a sample over real HTTP",
-    )
-    parser.add_argument(
-        "--select",
-        metavar="IDS",
-        default="",
-        help="only these faults, by their ids, their clauses or prefixes such as LIM-, by commas",
-    )
-    parser.add_argument(
-        "--processes",
-        type=_count,
-        default=min(2, os.cpu_count() or 1),
-        metavar="N",
-        help="processes to spread the work over (default: 2 where there are as many)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -198,9 +175,3 @@ def _complaints(
         yield "bold red", f"{one.fault} is caught, and the report names {first} before {one.clause}"
     for check in idle:
         yield "bold red", f"{check} catches none of them"
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 64):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 64")
-    return int(text)

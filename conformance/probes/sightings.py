@@ -23,12 +23,9 @@ And one about any single counter, whatever its rate:
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
 
 from conformance.wire.exchange import Exchange
 
@@ -180,9 +177,6 @@ def plainly(sightings: Sequence[Sighting]) -> list[Sighting]:
 # --- what follows whatever the latency ------------------------------------------------------------
 
 
-_Instants = npt.NDArray[np.int64]
-
-
 class Premature(NamedTuple):
     """A refusal that came too early, and the largest number of admissions that could justify it."""
 
@@ -190,11 +184,10 @@ class Premature(NamedTuple):
     possible_requests: int
 
 
-def _bounds(sightings: Sequence[Sighting], *outcomes: str) -> tuple[_Instants, _Instants]:
+def _bounds(sightings: Sequence[Sighting], *outcomes: str) -> tuple[list[int], list[int]]:
+    """Return when requests with these outcomes were sent, and when answered, each in order."""
     chosen = [one for one in sightings if one.outcome in outcomes]
-    sent = np.array([one.sent_ns for one in chosen], dtype=np.int64)
-    received = np.array([one.received_ns for one in chosen], dtype=np.int64)
-    return sent, received
+    return sorted(one.sent_ns for one in chosen), sorted(one.received_ns for one in chosen)
 
 
 def premature_refusals(
@@ -211,14 +204,12 @@ def premature_refusals(
     """
     counted = ("admitted", "lost", "refused") if counts_refused else ("admitted", "lost")
     sent, received = _bounds(sightings, *counted)
-    sent.sort()
-    received.sort()
     found = []
     for one in sightings:
         if one.outcome != "refused":
             continue
-        begun = int(np.searchsorted(sent, one.received_ns, side="right"))
-        gone = int(np.searchsorted(received, one.sent_ns - window_ns, side="right"))
+        begun = bisect_right(sent, one.received_ns)
+        gone = bisect_right(received, one.sent_ns - window_ns)
         possible = begun - gone - (1 if counts_refused else 0)
         if possible < limit_requests:
             found.append(Premature(one, possible))
@@ -227,14 +218,11 @@ def premature_refusals(
 
 def provable_admissions(sightings: Sequence[Sighting], window_ns: int) -> int:
     """Return the most admissions that lie provably inside one window of length `window_ns`."""
-    sent, received = _bounds(sightings, "admitted")
-    if not len(sent):
-        return 0
-    best = 0
-    for start_ns in np.unique(sent):
-        best = max(
-            best, int(np.count_nonzero((sent >= start_ns) & (received < start_ns + window_ns)))
-        )
+    admitted = [one for one in sightings if one.outcome == "admitted"]
+    best, received = 0, list[int]()
+    for one in sorted(admitted, key=lambda one: one.sent_ns, reverse=True):
+        insort(received, one.received_ns)  # of all that were sent from then on
+        best = max(best, bisect_left(received, one.sent_ns + window_ns))
     return best
 
 
@@ -258,8 +246,7 @@ def turns_beyond(sightings: Sequence[Sighting], window_ns: int, block_ns: int = 
     refusal. 0 or less: one counter explains all that was seen.
     """
     refusals, runs = _turns(sightings)
-    times = _bounds(sightings, "admitted", "lost", "refused")
-    sent, received = (sorted(each.tolist()) for each in times)
+    sent, received = _bounds(sightings, "admitted", "lost", "refused")
 
     def asked(from_ns: int, to_ns: int) -> int:
         """Return how many requests may have arrived in between."""

@@ -17,7 +17,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from engine.errors import InputError, did_you_mean
 from engine.files import (
@@ -33,13 +33,15 @@ from engine.files import (
     parse_toml,
     read_toml,
 )
-from engine.http.system import AnyRuntime
 from engine.identity import REGION_FORM, REGION_RULE, make_grants, make_origins
 from engine.model import DEFAULT_QUOTAS, Application, ApplicationKind, Tenant, TenantKind
 from engine.model import Key as StoredKey
 from engine.resources.operator import checked_suffixes
 from engine.service import Engine
 from engine.vault import hash_key_text
+
+if TYPE_CHECKING:
+    from engine.http.system import AnyRuntime
 
 __all__ = [
     "ADDRESS_FORM",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -105,6 +107,21 @@ def test_a_dead_target_and_one_without_tls_end_with_3(
     with serving(_speaks_plainly) as port:
         code, line = _run(tmp_path, f"https://127.0.0.1:{port}", capsys)
     assert (code, "TLS" in line) == (3, True)
+
+
+def test_a_dead_target_is_told_before_anything_large_is_loaded(tmp_path: Path) -> None:
+    """On a busy machine imports take most of the time: servers, clients and arrays are not used."""
+    file = tmp_path / "target.toml"
+    key = 'keys = [{ role = "private_prod", value = "canary-of-a-key" }]'
+    file.write_text(f'base_url = "http://127.0.0.1:9"\n{key}\n', "utf-8")
+    program = (
+        "import sys\nfrom conformance.cli import main\n"
+        f"code = main(['run', {str(file)!r}, '--out', {str(tmp_path / 'out')!r}])\n"
+        "large = {'httpx', 'jinja2', 'numpy', 'pandas', 'schemathesis', 'starlette', 'uvicorn'}\n"
+        "print(code, sorted(large & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, check=False, stdout=subprocess.PIPE).stdout == b"3 []\n"
 
 
 def test_a_bad_file_is_one_line_and_nothing_is_sent(

@@ -358,14 +358,15 @@ async def reactor_timeout(bench: Bench) -> list[Finding]:
     """
     key = bench.spread_key("management")
     maker = bench.lane("maker", key=key)
-    asked = []
+    shaped = []
     for name, code in (("slow", _waiting(31)), ("short", _waiting(3)), ("none", _code(100))):
         values: dict[str, Json] = {"value": bench.value(name), "code": code}
         made = await maker.insist(*bench.shaped("create_reactor", values))
         values = {"id": _reactor_id(made), "args": name}
-        asked.append(bench.lane(name, key=key).ask(*bench.shaped("invoke_reactor", values)))
+        shaped.append((bench.lane(name, key=key), bench.shaped("invoke_reactor", values)))
     stalls = Stalls(bench)
-    slow, short, none = await stalls.beside(asked)
+    # Made here and not above, where a reactor that cannot be created would drop those before it.
+    slow, short, none = await stalls.beside([lane.ask(*each) for lane, each in shaped])
     held_ns = stalls.stalled_ns + took_ns(none)
     waited_ns = took_ns(short) - took_ns(none) - stalls.stalled_ns
     is_run = short.ok and none.ok and waited_ns >= _SHORT_NS - _EARLY_NS

@@ -101,6 +101,22 @@ def test_a_slow_destination_that_is_not_slow_shows_nothing() -> None:
 # --- reactors -----------------------------------------------------------------------------------
 
 
+def test_nothing_is_left_unsent_where_a_reactor_cannot_be_created() -> None:
+    """A coroutine that is made and never awaited fails this test by its warning."""
+    created = []
+
+    def change(ask: Ask, answer: Answer) -> int:
+        if ask.path == "/reactors":
+            created.append(ask)
+            if len(created) > 1:
+                answer.status, answer.error = None, "cut off"
+        return 0
+
+    found = _judged("reactors.timeout", change)["RCT-TIMEOUT"]
+    assert [one.verdict for one in found] == [Verdict.INCONCLUSIVE]
+    assert "cut off" in found[0].says
+
+
 def _not_run(status: int, after_s: float) -> Change:
     """Code that is never run: every invocation is answered alike, and late."""
 

@@ -12,7 +12,6 @@ nest. After a `StoreError` inside one, the transaction is to be given up.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -395,28 +394,12 @@ class Store(Protocol):
         ...
 
 
-class Transactional(ABC):
+class Transactional(Store):
     """What every store does alike: it hands out blocks, and is closed at the end of its own."""
 
     def __init__(self) -> None:
         self._writing = Block(self, write=True)
         self._reading = Block(self, write=False)
-
-    @abstractmethod
-    def begin(self, *, write: bool = True) -> None:
-        """Open a transaction."""
-
-    @abstractmethod
-    def commit(self) -> None:
-        """Keep what it did."""
-
-    @abstractmethod
-    def rollback(self) -> None:
-        """Undo what it did."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the store."""
 
     def transaction(self, *, write: bool = True) -> Block:
         """Return the block of one transaction."""
@@ -438,7 +421,7 @@ class Block:
 
     __slots__ = ("_store", "_write")
 
-    def __init__(self, store: Transactional, *, write: bool) -> None:
+    def __init__(self, store: Store, *, write: bool) -> None:
         self._store = store
         self._write = write
 

@@ -144,24 +144,42 @@ class Session:
             self.path.chmod(self._mode)
 
     # statements
+    def check_reads(self) -> None:
+        """Assert that a transaction is open."""
+        assert self.is_open, "a read must stand in a transaction"
+
+    def check_writes(self) -> None:
+        """Assert that a transaction is open that writes."""
+        assert self.writes, "a write must stand in a transaction that writes"
+
     def run(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement."""
+        """Run one statement that writes."""
+        self.check_writes()
         try:
             return self._connection.execute(sql, values)
         except (sqlite3.Error, UnicodeEncodeError) as error:
             raise _failed(error) from error
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run one statement for each row of values."""
+        """Run one statement that writes for each row of values."""
+        self.check_writes()
         try:
             self._connection.executemany(sql, rows)
         except (sqlite3.Error, UnicodeEncodeError) as error:
             raise _failed(error) from error
 
+    def walk(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Return a cursor over the rows that a statement selects, for the caller to close."""
+        self.check_reads()
+        try:
+            return self._connection.execute(sql, values)
+        except sqlite3.Error as error:
+            raise _failed(error) from error
+
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return all rows that a statement selects; none if a value is not valid Unicode."""
         try:
-            return self._connection.execute(sql, values).fetchall()
+            return self.walk(sql, values).fetchall()
         except UnicodeEncodeError:
             return []
         except sqlite3.Error as error:
@@ -169,19 +187,15 @@ class Session:
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:  # noqa: ANN401  # reason: a row, or None
         """Return the one row that a statement selects, None when there is none, as in `all`."""
-        try:
-            cursor = self._connection.execute(sql, values)
-            row = cursor.fetchone()
-            cursor.close()
-        except UnicodeEncodeError:
-            return None
-        except sqlite3.Error as error:
-            raise _failed(error) from error
-        return row
+        rows = self.all(sql, values)
+        return rows[0] if rows else None
 
     def newest(self) -> int:
-        """Return the version of the last commit by any process."""
-        version: int = self.one("PRAGMA data_version")[0]
+        """Return the version of the last commit by any process; in a transaction or not."""
+        try:
+            version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error as error:
+            raise _failed(error) from error
         return version
 
     def erases(self) -> None:

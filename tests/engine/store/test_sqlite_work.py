@@ -75,7 +75,7 @@ def test_a_lock_file_that_nobody_holds_is_removed(path: Path) -> None:
 
 def test_a_lock_that_cannot_be_had_is_a_store_error(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
-        store._work._lock_file(store._work._owner).mkdir()
+        store._presence._lock_file(store._presence.owner).mkdir()
         with pytest.raises(StoreError, match="the store's lock file failed: Is a directory"):
             opened(store, "a")
         with store.transaction(write=False):

@@ -31,7 +31,7 @@ from engine.messages import BodyStream, Decision, Json, Problem, Request, Respon
 from engine.model import Application
 from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS
-from engine.resources.bodies import PARSED, header_value, read_body, receive
+from engine.resources.bodies import HERE, header_value, read_body, receive
 from engine.resources.context import Context, Services
 from engine.resources.idempotency import IDEMPOTENCY_KEY, first_answer, once
 from engine.resources.identification import (
@@ -263,7 +263,7 @@ class Engine(Operator):
             operation, context = self._prepare(request, who, now_ns, wall_ns)
             # 3.3 The body: 413, 415, unparsable 400.
             sent: Any = request.body
-            if type(sent) not in PARSED:
+            if type(sent) not in HERE:
                 sent = await receive(operation, request, self.profile)
             # 3.4 The operation, in one transaction; those that await the world open their own.
             if operation.run_async is not None:

@@ -82,7 +82,7 @@ class Cors:
         """Add the headers to the answer to a request with an `Origin`, where it may be read."""
         if request.operation is None and request.method == "OPTIONS":
             asked = request.headers is not None and request.headers.get(
-                "Access-Control-Request-Method"
+                "access-control-request-method"
             )
             if asked and "Allow" in response.headers and self._knows(origin):
                 self._allow(response, origin)
@@ -223,7 +223,7 @@ class HttpApplication:
             latency_ns = time.perf_counter_ns() - started_ns
             operation = request.operation or self._operation(request)
             metrics.count(operation, response.status, response.decision, latency_ns)
-            origin = request.headers.get("Origin") if request.headers is not None else None
+            origin = request.headers.get("origin") if request.headers is not None else None
             if origin is not None:
                 self._cors.add(request, response, origin)
             if body is not None or not _answer(exchange, request, response, request_id):
@@ -268,7 +268,7 @@ class HttpApplication:
             target.decode("latin-1"),
             ip=self.clients.of(client[0] if client else "", forwarded),
             key=None if key is None else key.decode("latin-1"),
-            headers=Fields(raw, found),
+            headers=Fields(raw),
             body=(content or b"") if body is None else body,
             host=None if host is None else host.decode("latin-1"),
             proxy_key=None if proxy_key is None else proxy_key.decode("latin-1"),

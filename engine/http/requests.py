@@ -15,8 +15,7 @@ prefix.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_network
 from typing import Any, Final, TypeAlias
 
@@ -150,52 +149,24 @@ class Disconnected(Exception):
     """The client disconnected before its request was complete; no answer is needed."""
 
 
-@lru_cache(maxsize=256)
-def _lower(name: str) -> bytes:
-    return name.lower().encode("latin-1", "replace")
+class Fields(dict[str, str]):
+    """A request's header fields by their names in lower case; repeated ones joined by commas.
 
-
-class Fields(Mapping[str, str]):
-    """A request's header fields, names without regard to case; repeated ones joined by commas.
-
-    is_caseless: tells callers that they need not compare names without case themselves.
+    are_lower: tells callers that they need not compare names without case.
     """
 
-    __slots__ = ("_values",)
-    is_caseless: Final = True
+    are_lower: Final = True
 
-    def __init__(
-        self, raw: Sequence[tuple[bytes, bytes]], values: dict[bytes, bytes] | None = None
-    ) -> None:
-        """Take the fields; `values` is `dict(raw)` when the caller has made it already."""
-        if values is None:
-            values = dict(raw)
-        if len(values) != len(raw):
-            values = {
-                # A cookie's parts are joined as in RFC 9113, 8.2.3.
-                name: (b"; " if name == b"cookie" else b", ").join(
-                    value for other, value in raw if other == name
-                )
-                for name in values
-            }
-        self._values = values
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
+        fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+        super().__init__(fields)
+        if len(self) != len(fields):
+            for name in self:  # a cookie's parts are joined as in RFC 9113, 8.2.3
+                separator = "; " if name == "cookie" else ", "
+                self[name] = separator.join(value for other, value in fields if other == name)
 
     def __repr__(self) -> str:
-        return f"<Fields: {len(self._values)}>"
-
-    def __getitem__(self, name: str) -> str:
-        return self._values[_lower(name)].decode("latin-1")
-
-    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 # reason: as a mapping's
-        """Return a field's value; without the cost of an exception where there is none."""
-        value = self._values.get(_lower(name))
-        return default if value is None else value.decode("latin-1")
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.decode("latin-1") for name in self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        return f"<Fields: {len(self)}>"
 
 
 class Body:

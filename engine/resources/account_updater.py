@@ -42,6 +42,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final
 
 from engine.errors import InputError, wrong_type
@@ -296,10 +297,6 @@ def _result(context: Context) -> Response:
     return Response(200, _opened(job, context), {"Content-Type": "text/csv; charset=utf-8"})
 
 
-def _file_limit_bytes(profile: Profile) -> int:
-    return profile.account_updater.file_limit_bytes
-
-
 def _awaited(context: Context) -> Job:
     """Return the job that waits for the file of this address: 404, 403, 409 in this order."""
     job = context.services.store.get(Job, context.params["id"])
@@ -322,7 +319,8 @@ async def _upload(context: Context) -> Response:
         tenant_id = _awaited(context).tenant_id
     check_coding(context.request)
     # obeys ACC-FILE
-    data = await read_raw(context.request, _file_limit_bytes(services.profile), "ACC-FILE")
+    limit_bytes = services.profile.account_updater.file_limit_bytes
+    data = await read_raw(context.request, limit_bytes, "ACC-FILE")
     work = Work(
         context,
         "account-updater:job:upload",
@@ -448,7 +446,7 @@ OPERATIONS = (
         clauses=("ACC-FILE", "ACC-SPLIT"),
         authentication="none",
         body="raw",
-        body_limit_bytes=_file_limit_bytes,
+        body_limit_bytes=attrgetter("account_updater.file_limit_bytes"),
         reads_body=True,
         query=("secret",),
         success_status=204,

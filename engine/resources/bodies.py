@@ -10,6 +10,7 @@ and the key, and never further than its bound.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Final, TypeGuard, cast
 
 from engine.messages import BodyStream, Json, Problem, Request
@@ -19,8 +20,8 @@ from engine.resources.operation import Operation
 from engine.tokens.strict_json import check_cost, check_value, dumps, parse, too_large
 
 __all__ = [
+    "HERE",
     "MEDIA_TYPES",
-    "PARSED",
     "check_coding",
     "header_value",
     "parsed",
@@ -42,6 +43,7 @@ _VALUES_AN_ELEMENT: Final = 80
 """JSON values per element: a card with every optional field has about seventy."""
 
 PARSED: Final = frozenset({dict, list})
+HERE: Final = PARSED | {bytes}
 """Types of bodies that need no `receive`: a coroutine would cost such a request too much."""
 
 
@@ -49,10 +51,9 @@ def header_value(request: Request, name: str) -> str | None:
     """Return a request header, whatever its case."""
     if request.headers is None:
         return None
-    direct = request.headers.get(name)
-    if direct is not None or getattr(request.headers, "is_caseless", False):
-        return direct
     wanted = name.lower()
+    if getattr(request.headers, "are_lower", False):
+        return request.headers.get(wanted)
     return next((v for k, v in request.headers.items() if k.lower() == wanted), None)
 
 
@@ -83,11 +84,10 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
     form = operation.body
     if form == "none" or operation.reads_body:
         return None
-    request, profile = context.request, context.services.profile
-    limit_bytes = operation.body_limit_bytes(profile)
-    values_limit = _values_limit(context)
+    request = context.request
+    limit_bytes = operation.body_limit_bytes(context.services.profile)
     if form == "json" and type(body) in PARSED:
-        return check_value(body, limit_bytes, values_limit)
+        return check_value(body, partial(_check_size, context, limit_bytes))
     if form == "raw":
         return _raw(body, limit_bytes)
     if isinstance(body, bytes):
@@ -101,7 +101,7 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
         return parsed(body, context)
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, MEDIA_TYPES[form])
-    return check_value(body, limit_bytes, values_limit)
+    return check_value(body, partial(_check_size, context, limit_bytes))
 
 
 def parsed(body: bytes, context: Context) -> Json:
@@ -109,20 +109,26 @@ def parsed(body: bytes, context: Context) -> Json:
 
     Raises `Problem` 400 for what is not strict JSON or holds more values than D-BODY-COST allows.
     """
-    values_limit = _values_limit(context)
-    if len(body) > values_limit:  # each takes a byte at least
-        check_cost(body, values_limit)
+    _check_values(context, body)
     return parse(body)  # obeys TOK-JSON
 
 
-def _values_limit(context: Context) -> int:
-    """Return how many JSON values a body may hold; what a tenant may tokenize fits."""
+def _check_size(context: Context, limit_bytes: int, raw: bytes) -> None:
+    if len(raw) > limit_bytes:
+        raise too_large(limit_bytes)
+    _check_values(context, raw)
+
+
+def _check_values(context: Context, raw: bytes) -> None:
+    """Raise `Problem` 400 for too many JSON values; what a tenant may tokenize fits."""
     limit = context.services.profile.tokens.values_limit
-    if context.known_caller is None:
-        return limit
-    quota = context.known_caller.tenant.quotas["Tokenize Limit"]
-    assert isinstance(quota, int)
-    return max(limit, _VALUES_AN_ELEMENT * quota)
+    if len(raw) <= limit:  # each takes a byte at least
+        return
+    if context.known_caller is not None:
+        quota = context.known_caller.tenant.quotas["Tokenize Limit"]
+        assert isinstance(quota, int)
+        limit = max(limit, _VALUES_AN_ELEMENT * quota)
+    check_cost(raw, limit)
 
 
 async def read_raw(request: Request, limit_bytes: int, clause: str = "D-SIZE") -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
@@ -25,7 +26,6 @@ __all__ = [
     "Operation",
     "Router",
     "Tier",
-    "json_limit_bytes",
     "parse_query",
 ]
 
@@ -38,11 +38,6 @@ BodyForm: TypeAlias = Literal["none", "json", "merge-patch", "raw"]
 
 Tier: TypeAlias = Literal["specified", "assumed"]
 """Whether the specification shows the operation's shapes."""
-
-
-def json_limit_bytes(profile: Profile) -> int:
-    """Return the largest JSON body (D-SIZE)."""
-    return profile.http.body_limit_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +75,7 @@ class Operation:
     form: Form | None = None
     paged: bool = False
     query: tuple[str, ...] = ()
-    body_limit_bytes: Callable[[Profile], int] = json_limit_bytes
+    body_limit_bytes: Callable[[Profile], int] = attrgetter("http.body_limit_bytes")
     reads_body: bool = False
     success_status: int = 200
 

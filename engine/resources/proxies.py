@@ -30,6 +30,7 @@ import dataclasses
 import re
 from functools import partial
 from ipaddress import IPv6Address
+from operator import attrgetter
 from typing import Any, Final
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
@@ -37,7 +38,6 @@ from engine.hosts import covers_host, host_fault, host_name
 from engine.identity import secret_text
 from engine.messages import Problem, Response
 from engine.model import Proxy, Tenant
-from engine.profile import Profile
 from engine.resources.bodies import parsed, read_raw
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
@@ -64,10 +64,6 @@ from engine.vault import hash_key_text
 from engine.world import Call, CallAnswer
 
 __all__ = ["CALLS", "OPERATIONS"]
-
-
-def _body_limit_bytes(profile: Profile) -> int:
-    return profile.http.proxy_body_limit_bytes
 
 
 def _named(context: Context) -> Proxy:
@@ -208,7 +204,7 @@ CALLS = (
         authentication="optional",
         body="raw",
         body_optional=True,
-        body_limit_bytes=_body_limit_bytes,
+        body_limit_bytes=attrgetter("http.proxy_body_limit_bytes"),
         reads_body=True,
     ),
 )

@@ -207,8 +207,7 @@ async def _react(context: Context) -> Response:
 
 def _read_part(part: Json, context: Context) -> Plan:
     """Return the plan for the `tokenize` part of a result, made without a transaction."""
-    reading = context.services.store.transaction(write=False)
-    return validated(walk(part, context.services.rules), context, reading)
+    return validated(walk(part, context.services.rules), context)
 
 
 OPERATIONS = (

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import compress, repeat
-from typing import Any, Final
+from typing import Any
 
 from engine.messages import Json, Response
 from engine.model import EncryptionKey, Intent, Token
@@ -47,20 +47,21 @@ from engine.vault import TenantKeys, jwe
 __all__ = ["OPERATIONS", "answer_of", "create_all", "decrypter", "log_made", "validated"]
 
 
-_IN_TRANSACTION: Final = nullcontext()
-
-
 class _Sources:
     """Reads data that a body holds encrypted, or refers to by a token intent.
 
-    reading: opens the transaction of each look-up, where none is open yet.
+    is_open: whether a transaction is open; else each look-up opens one.
     """
 
-    __slots__ = ("_context", "_reading")
+    __slots__ = ("_context", "_is_open")
 
-    def __init__(self, context: Context, reading: AbstractContextManager[None]) -> None:
+    def __init__(self, context: Context, *, is_open: bool) -> None:
         self._context = context
-        self._reading = reading
+        self._is_open = is_open
+
+    def _reading(self) -> AbstractContextManager[None]:
+        store = self._context.services.store
+        return nullcontext() if self._is_open else store.transaction(write=False)
 
     def decrypt(self, compact: str) -> bytes:
         """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED)."""
@@ -74,7 +75,7 @@ class _Sources:
         because trying all would cost a private-key operation for each (D-ENCRYPTED).
         """
         services, tenant = self._context.services, self._context.tenant
-        with self._reading:
+        with self._reading():
             if kid is None:
                 found = services.store.list(EncryptionKey, tenant.id, size=2)
                 key = found[0] if len(found) == 1 else None
@@ -89,7 +90,7 @@ class _Sources:
         """Return type and data of a token intent that has not expired (D-INTENT, QUO-INTENT)."""
         context = self._context
         services = context.services
-        with self._reading:
+        with self._reading():
             intent = services.store.get(Intent, intent_id)
             if intent is None or intent.tenant_id != context.tenant.id:
                 return None
@@ -101,15 +102,12 @@ class _Sources:
 
 def decrypter(context: Context) -> Callable[[str], bytes]:
     """Return what opens encrypted payloads inside of an open transaction."""
-    return _Sources(context, _IN_TRANSACTION).decrypt
+    return _Sources(context, is_open=True).decrypt
 
 
-def validated(
-    plan: Plan, context: Context, reading: AbstractContextManager[None] = _IN_TRANSACTION
-) -> Plan:
-    """Return the plan once every element is permitted and valid.
+def validated(plan: Plan, context: Context) -> Plan:
+    """Return the plan once every element is permitted and valid; with no transaction open.
 
-    reading: a transaction for each look-up, where none is open.
     Raises `Problem`: 403 without token:create on a destination (AUTH-CREATE), 400 naming every
     fault (TOK-ATOMIC).
     """
@@ -118,7 +116,7 @@ def validated(
     for container in plan.containers:
         if not may("token:create", container):  # obeys AUTH-CREATE
             context.require("token:create", container)
-    sources = _Sources(context, reading)
+    sources = _Sources(context, is_open=False)
     deduplicates = caller.tenant.settings.get(rules.dedup.setting_name, False)
     validate(plan, rules, deduplicates, sources.decrypt, sources.open_intent)
     return plan
@@ -244,7 +242,7 @@ def _prepare(context: Context) -> Plan:
     plan = walk(context.json, services.rules, limit)
     if not plan.elements:
         context.require("token:create")  # D-EMPTY: on some container
-    return validated(plan, context, services.store.transaction(write=False))
+    return validated(plan, context)
 
 
 def _tokenize(context: Context) -> Response:

@@ -155,8 +155,7 @@ def _log_read(tokens: Iterable[Token], context: Context, status: int = 200) -> N
 
 def _prepare_creation(context: Context) -> Plan:
     services = context.services
-    reading = services.store.transaction(write=False)
-    return validated(walk_one(context.json, services.rules), context, reading)
+    return validated(walk_one(context.json, services.rules), context)
 
 
 def _create(context: Context) -> Response:

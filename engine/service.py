@@ -331,12 +331,14 @@ class Engine(Operator):
 
         wait: for other programs that have the store locked; else `StoreBusy` is raised.
         """
-        run = operation.run
+        run, name, store = operation.run, operation.name, self.services.store
         assert run is not None, "it awaits nothing"
         context.body = read_body(operation, context, sent)
-        store = self.services.store
-        name = operation.name
-        if name in self._kept and header_value(context.request, IDEMPOTENCY_KEY) is not None:
+        if (
+            context.request.headers is not None
+            and name in self._kept
+            and header_value(context.request, IDEMPOTENCY_KEY) is not None
+        ):
             with store.transaction(write=False):
                 kept = first_answer(context)
             if kept is not None:

@@ -16,7 +16,7 @@ token anywhere creates nothing (TOK-ATOMIC) and racing requests deduplicate agai
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from itertools import compress, repeat
 from typing import Any
@@ -47,62 +47,49 @@ from engine.vault import TenantKeys, jwe
 __all__ = ["OPERATIONS", "answer_of", "create_all", "decrypter", "log_made", "validated"]
 
 
-class _Sources:
-    """Reads data that a body holds encrypted, or refers to by a token intent.
+def _decrypt(context: Context, compact: str, *, is_open: bool = False) -> bytes:
+    """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED).
 
-    is_open: whether a transaction is open; else each look-up opens one.
+    is_open: whether a transaction is open; else the look-up opens one.
+
+    `kid` is optional in a JWE (RFC 7516, 4.1.6). Without one there is nothing to guess where the
+    tenant has exactly one key, and that is tried; with several the caller has to say which,
+    because trying all would cost a private-key operation for each (D-ENCRYPTED).
     """
+    services, tenant = context.services, context.tenant
+    store = services.store
 
-    __slots__ = ("_context", "_is_open")
-
-    def __init__(self, context: Context, *, is_open: bool) -> None:
-        self._context = context
-        self._is_open = is_open
-
-    def _reading(self) -> AbstractContextManager[None]:
-        store = self._context.services.store
-        return nullcontext() if self._is_open else store.transaction(write=False)
-
-    def decrypt(self, compact: str) -> bytes:
-        """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED)."""
-        return jwe.decrypt(compact, self._find_private)
-
-    def _find_private(self, kid: str | None) -> bytes | None:
-        """Return the private key that a payload names.
-
-        `kid` is optional in a JWE (RFC 7516, 4.1.6). Without one there is nothing to guess where
-        the tenant has exactly one key, and that is tried; with several the caller has to say which,
-        because trying all would cost a private-key operation for each (D-ENCRYPTED).
-        """
-        services, tenant = self._context.services, self._context.tenant
-        with self._reading():
+    def find_private(kid: str | None) -> bytes | None:
+        with nullcontext() if is_open else store.transaction(write=False):
             if kid is None:
-                found = services.store.list(EncryptionKey, tenant.id, size=2)
+                found = store.list(EncryptionKey, tenant.id, size=2)
                 key = found[0] if len(found) == 1 else None
             else:
-                key = services.store.get(EncryptionKey, kid)
+                key = store.get(EncryptionKey, kid)
             if key is None or key.tenant_id != tenant.id:
                 return None
             keys = services.vault.of(tenant.id)
         return keys.open("/keys/", key.id, key.sealed_private, "private-key")
 
-    def open_intent(self, intent_id: str) -> tuple[str, Any] | None:
-        """Return type and data of a token intent that has not expired (D-INTENT, QUO-INTENT)."""
-        context = self._context
-        services = context.services
-        with self._reading():
-            intent = services.store.get(Intent, intent_id)
-            if intent is None or intent.tenant_id != context.tenant.id:
-                return None
-            keys = services.vault.of(intent.tenant_id)
-        if intent.until_ns <= context.steady_ns:  # obeys QUO-INTENT
+    return jwe.decrypt(compact, find_private)
+
+
+def _open_intent(context: Context, intent_id: str) -> tuple[str, Any] | None:
+    """Return type and data of a token intent that has not expired (D-INTENT, QUO-INTENT)."""
+    services = context.services
+    with services.store.transaction(write=False):
+        intent = services.store.get(Intent, intent_id)
+        if intent is None or intent.tenant_id != context.tenant.id:
             return None
-        return intent.type, parse(keys.open("/intents/", intent.id, intent.sealed_data))
+        keys = services.vault.of(intent.tenant_id)
+    if intent.until_ns <= context.steady_ns:  # obeys QUO-INTENT
+        return None
+    return intent.type, parse(keys.open("/intents/", intent.id, intent.sealed_data))
 
 
 def decrypter(context: Context) -> Callable[[str], bytes]:
     """Return what opens encrypted payloads inside of an open transaction."""
-    return _Sources(context, is_open=True).decrypt
+    return partial(_decrypt, context, is_open=True)
 
 
 def validated(plan: Plan, context: Context) -> Plan:
@@ -116,57 +103,45 @@ def validated(plan: Plan, context: Context) -> Plan:
     for container in plan.containers:
         if not may("token:create", container):  # obeys AUTH-CREATE
             context.require("token:create", container)
-    sources = _Sources(context, is_open=False)
     deduplicates = caller.tenant.settings.get(rules.dedup.setting_name, False)
-    validate(plan, rules, deduplicates, sources.decrypt, sources.open_intent)
+    validate(plan, rules, deduplicates, partial(_decrypt, context), partial(_open_intent, context))
     return plan
 
 
 def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
     """Create the tokens of a valid plan; returns (draft, token, deduplicated) per element.
 
+    What a deduplicated element brings changes the token that it came back as (D-DEDUP-RECORD).
     Raises `Problem`: the profile's status over the Tokenize Limit (TOK-LIMIT, QUO-TOKENIZE), 400
     for a token intent that another request has consumed meanwhile.
     """
-    services, tenant = context.services, context.caller.tenant
-    rules, store = services.rules, services.store
+    services, caller = context.services, context.caller
+    rules, store, tenant = services.rules, services.store, caller.tenant
     keys = services.vault.of(tenant.id)
     drafts = plan.elements
-    limit = tenant.quotas["Tokenize Limit"]
+    limit, retention_ns = tenant.quotas["Tokenize Limit"], tenant.quotas["CVC Retention"]
     assert isinstance(limit, int)
-    if not plan.deduplicates:  # the common case: every element creates
-        check_limit(len(drafts), limit, rules)  # before a million of them are hashed
-        return _write(context, keys, drafts, dedup_hashes(drafts, keys, rules), None)
-    hashes = dedup_hashes(drafts, keys, rules)
-    decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))
-    check_limit(count_limited(decisions, rules), limit, rules)  # obeys QUO-TOKENIZE
-    return _write(context, keys, drafts, hashes, decisions)
-
-
-def _write(
-    context: Context,
-    keys: TenantKeys,
-    drafts: list[Draft],
-    hashes: list[bytes],
-    decisions: list[Decision] | None,
-) -> list[tuple[Draft, Token, bool]]:
-    """Write the new tokens and what a deduplicated draft changes (D-DEDUP-RECORD).
-
-    decisions: None where every draft creates.
-    """
-    services, caller = context.services, context.caller
-    tenant, store = caller.tenant, services.store
-    retention_ns = tenant.quotas["CVC Retention"]
     assert isinstance(retention_ns, int)
-    wall_ns = context.wall_ns
-    until_ns = context.steady_ns + retention_ns
-    creating, digests = drafts, hashes
-    if decisions is not None:
+    decisions: list[Decision] | None = None  # the common case: every element creates
+    if plan.deduplicates:
+        hashes = dedup_hashes(drafts, keys, rules)
+        decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))
+        check_limit(count_limited(decisions, rules), limit, rules)  # obeys QUO-TOKENIZE
         is_new = [decision is CREATE for decision in decisions]
-        creating, digests = [*compress(drafts, is_new)], [*compress(hashes, is_new)]
-    created_by = caller.application.id
+        creating, hashes = [*compress(drafts, is_new)], [*compress(hashes, is_new)]
+    else:
+        check_limit(len(drafts), limit, rules)  # before a million of them are hashed
+        creating, hashes = drafts, dedup_hashes(drafts, keys, rules)
+    until_ns = context.steady_ns + retention_ns
     created = create_tokens(
-        creating, digests, keys, services.new_id, tenant.id, created_by, wall_ns, until_ns
+        creating,
+        hashes,
+        keys,
+        services.new_id,
+        tenant.id,
+        caller.application.id,
+        context.wall_ns,
+        until_ns,
     )
     for draft in drafts:
         if draft.intent_id is not None and not store.delete(Intent, draft.intent_id):

@@ -104,7 +104,7 @@ def create_tokens(
     hashes: their deduplication hashes. cvc_until_ns: when a cvc is erased (QUO-CVC, D-CVC),
     whatever the token holds; kept only with a cvc.
     """
-    seal, fingerprinted, cvc_place = keys.seal, keys.fingerprint, cvc_purpose(cvc_until_ns)
+    seal, fingerprinted = keys.seal, keys.fingerprint
     tokens: list[Token] = []
     for draft, dedup in zip(drafts, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
         token_id, container, type_ = new_id(), draft.container, draft.type  # obeys REC-ID
@@ -117,7 +117,10 @@ def create_tokens(
                 )
             )
             continue
-        cvc = draft.cvc
+        sealed_cvc = until_ns = None
+        if draft.cvc is not None:
+            until_ns = cvc_until_ns
+            sealed_cvc = seal(container, token_id, draft.cvc.encode(), cvc_purpose(until_ns))
         tokens.append(
             Token(
                 token_id,
@@ -134,8 +137,8 @@ def create_tokens(
                 hash_indexes(draft, keys) if draft.index_messages else (),
                 None if expression is None else fingerprint(type_, draft.selected, fingerprinted),
                 expression,
-                None if cvc is None else seal(container, token_id, cvc.encode(), cvc_place),
-                None if cvc is None else cvc_until_ns,
+                sealed_cvc,
+                until_ns,
             )
         )
     return tokens

@@ -62,8 +62,10 @@ def record(
             shown["mask"] = {**token.mask}
     if plaintext is not NO_PLAINTEXT and rules.tokens.plaintext_reads and not redacted:
         shown["data"] = plaintext
-    shows_metadata = not deduplicated and rules.tokens.record_view == "metadata"
-    if token.metadata is not None and (shows_metadata or not redacted):  # obeys REC-DEDUP-REDACT
+    if token.metadata is not None and (
+        not redacted  # obeys REC-DEDUP-REDACT
+        or (not deduplicated and rules.tokens.record_view == "metadata")
+    ):
         shown["metadata"] = {**token.metadata}  # obeys REC-METADATA
     if token.search_indexes is not None:
         shown["search_indexes"] = [*token.search_indexes]  # obeys REC-INDEXES

@@ -130,11 +130,11 @@ def expression_in_force(type_: str, supplied: str | None, rules: Rules) -> str |
     (D-CARD-FPEXPR); another token without one has none or `{{ data }}` (D-FPEXPR-DEFAULT).
     """
     structure = STRUCTURES.get(type_)
-    if structure is not None:
-        if supplied is None or rules.tokens.card_fpexpr == "number":
-            return structure.expression  # obeys REC-FPEXPR
-        return supplied
-    return rules.leaf_expression if supplied is None else supplied
+    if structure is None:
+        return rules.leaf_expression if supplied is None else supplied
+    if supplied is None or rules.tokens.card_fpexpr == "number":
+        return structure.expression  # obeys REC-FPEXPR
+    return supplied
 
 
 def derive(
@@ -284,9 +284,8 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
         if len(body) > most:
             raise _too_many("elements", most)
         elements = _elements(body, root, rules, faults, most)
-        most = max(rules.tokens.encrypted_limit, limit)
-        if len(elements) > most:
-            _check_payloads(elements, most)
+        if len(elements) > rules.tokens.encrypted_limit:
+            _check_payloads(elements, max(rules.tokens.encrypted_limit, limit))
     if faults:
         raise faults.problem()
     if not elements and rules.tokens.empty_body == "reject":

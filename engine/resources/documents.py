@@ -19,7 +19,7 @@ from engine.resources.pages import Page, page_of
 
 __all__ = ["Collection"]
 
-D = TypeVar("D", Application, EncryptionKey, Intent, Proxy, Reactor)
+D = TypeVar("D", bound=Application | EncryptionKey | Intent | Proxy | Reactor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

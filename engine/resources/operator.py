@@ -27,11 +27,6 @@ from engine.model import (
     DEFAULT_QUOTAS,
     Application,
     ApplicationKind,
-    EncryptionKey,
-    Intent,
-    Job,
-    JobResult,
-    KeptAnswer,
     Key,
     Proxy,
     QuotaValue,
@@ -464,7 +459,10 @@ _PLAIN: Final = b"\0"
 def guard_store(store: Store, vault: Vault) -> None:
     """Authenticate the documents of a kept store from now on; inside a transaction."""
     old = vault.unguarded()
-    records = {tenant_id: _documents(store, tenant_id) for tenant_id in old}
+    records: dict[str, list[Document]] = {
+        tenant_id: [each for kind in get_args(Document) for each in store.list(kind, tenant_id)]
+        for tenant_id in old
+    }
     store.guard(vault.record_mac)
     for tenant_id, documents in records.items():
         keys = vault.of(tenant_id)
@@ -477,21 +475,6 @@ def guard_store(store: Store, vault: Vault) -> None:
                 sealed = keys.seal(*place, cvc, cvc_purpose(token.cvc_until_ns))
                 store.update_token(replace(token, sealed_cvc=sealed))
         vault.guard(tenant_id)
-
-
-def _documents(store: Store, tenant_id: str) -> list[Document]:
-    return [
-        *store.list(Tenant, tenant_id),
-        *store.list(Application, tenant_id),
-        *store.list(Key, tenant_id),
-        *store.list(EncryptionKey, tenant_id),
-        *store.list(Reactor, tenant_id),
-        *store.list(Proxy, tenant_id),
-        *store.list(Job, tenant_id),
-        *store.list(JobResult, tenant_id),
-        *store.list(Intent, tenant_id),
-        *store.list(KeptAnswer, tenant_id),
-    ]
 
 
 def _sealed(document: Document, keys: TenantKeys) -> Document:

@@ -64,19 +64,7 @@ Document: TypeAlias = (
 )
 """Records kept whole, looked up by id, and few enough to be listed by tenant."""
 
-D = TypeVar(
-    "D",
-    Tenant,
-    Application,
-    Key,
-    EncryptionKey,
-    Reactor,
-    Proxy,
-    Job,
-    JobResult,
-    Intent,
-    KeptAnswer,
-)
+D = TypeVar("D", bound=Document)
 
 Cursor: TypeAlias = str
 """The last record of a page, as `cursor` returns it or as an id; the next page starts after it.

@@ -59,7 +59,7 @@ from engine.store.selection import (
     wants_types,
 )
 from engine.store.sqlite_file import Session
-from engine.store.sqlite_schema import DOCUMENTS, LOGS, TOKENS, Rows, Slots, open_cell
+from engine.store.sqlite_schema import DOCUMENTS, LOGS, TOKENS, Rows, make_cell, open_cell
 
 __all__ = ["SqliteStore"]
 
@@ -242,7 +242,6 @@ class SqliteStore(Transactional):
             raise wrong_type("path", given, "a file's path")
         super().__init__()
         self._session = Session(Path(path), timeout_s=timeout_s, scrubs=scrubs)
-        self._slots = Slots(self._session)
         self._presence = _Presence(self._session.path)
         self._mac: RecordMac | None = None
         self._version = -1  # of the session, at the last transaction
@@ -449,12 +448,58 @@ class SqliteStore(Transactional):
                 self._changes_known += 1
 
     # rows and their sealed cells
+    def _put_cell(self, sealed: bytes) -> int:
+        """Write a ciphertext into a slot and return its number."""
+        cell = make_cell(sealed)
+        free = self._session.one(
+            "SELECT min(slot) FROM free_slots WHERE size_bytes = ?", (len(cell),)
+        )
+        slot: int | None = free[0]
+        if slot is None:
+            fresh = self._session.run("INSERT INTO sealed (cell) VALUES (?)", (cell,)).lastrowid
+            assert fresh is not None, "an insert gives a row id"
+            return fresh
+        self._session.run(
+            "DELETE FROM free_slots WHERE size_bytes = ? AND slot = ?", (len(cell), slot)
+        )
+        self._session.run("UPDATE sealed SET cell = ? WHERE slot = ?", (cell, slot))
+        return slot
+
+    def _change_cell(self, slot: int | None, sealed: bytes | None) -> int | None:
+        """Let a slot hold another ciphertext, or none; return the slot that holds it now."""
+        if slot is None:
+            return None if sealed is None else self._put_cell(sealed)
+        if sealed is not None:
+            held = self._session.one("SELECT cell FROM sealed WHERE slot = ?", (slot,))[0]
+            cell = make_cell(sealed)
+            if held == cell:
+                return slot
+            if len(held) == len(cell):
+                self._session.erases()
+                self._session.run("UPDATE sealed SET cell = ? WHERE slot = ?", (cell, slot))
+                return slot
+        self._erase_cells([slot])
+        return None if sealed is None else self._put_cell(sealed)
+
+    def _erase_cells(self, slots: Sequence[int]) -> None:
+        """Overwrite slots with zeros, to be used again."""
+        if not slots:
+            return
+        self._session.erases()
+        numbers = [(slot,) for slot in slots]
+        self._session.many(
+            "UPDATE sealed SET cell = zeroblob(length(cell)) WHERE slot = ?", numbers
+        )
+        self._session.many(
+            "INSERT INTO free_slots SELECT length(cell), slot FROM sealed WHERE slot = ?", numbers
+        )
+
     def _placed(self, rows: Rows[Any], row: Sequence[Any]) -> Sequence[Any]:
         """Return a packed row with its sealed bytes in new slots."""
         placed = [*row]
         for at in rows.sealed:
             if placed[at] is not None:
-                placed[at] = self._slots.put(placed[at])
+                placed[at] = self._put_cell(placed[at])
         return placed
 
     def _replace(
@@ -467,7 +512,7 @@ class SqliteStore(Transactional):
         self._session.erases()
         placed = [*row]
         for at, slot in zip(rows.sealed, old, strict=True):
-            placed[at] = self._slots.change(slot, placed[at])
+            placed[at] = self._change_cell(slot, placed[at])
         self._session.run(
             f"UPDATE {rows.table} SET {rows.assign} WHERE {which}", [*placed, *values]
         )
@@ -479,7 +524,7 @@ class SqliteStore(Transactional):
         if old is None:
             return False
         self._session.erases()
-        self._slots.erase([slot for slot in old if slot is not None])
+        self._erase_cells([slot for slot in old if slot is not None])
         self._session.run(f"DELETE FROM {rows.table} WHERE {which}", values)
         return True
 
@@ -628,7 +673,7 @@ class SqliteStore(Transactional):
     # logs
     def add_log(self, entry: LogEntry) -> None:
         """Append a log entry."""
-        self._session.run(LOGS.insert, LOGS.pack(entry))
+        self._session.run(LOGS.insert, astuple(entry))
 
     def find_logs(
         self, tenant_id: str, chosen: LogFilter, *, after: Cursor | None = None, size: int
@@ -704,7 +749,7 @@ class SqliteStore(Transactional):
                 f"SELECT id, {sealed} FROM {rows.table} WHERE until_ns <= ? LIMIT ?",
                 (now_ns, most),
             )
-            self._slots.erase([slot for _, slot in due])
+            self._erase_cells([slot for _, slot in due])
             gone = [(record_id,) for record_id, _ in due]
             self._session.many(f"DELETE FROM {rows.table} WHERE id = ?", gone)
             erased += len(due)
@@ -726,7 +771,7 @@ class SqliteStore(Transactional):
             f" WHERE cvc_until_ns <= ? AND NOT {_DERIVED} LIMIT ?",
             (now_ns, size),
         )
-        self._slots.erase([slot for _, slot in due if slot is not None])
+        self._erase_cells([slot for _, slot in due if slot is not None])
         self._session.many(
             "UPDATE tokens SET sealed_cvc = NULL, cvc_until_ns = NULL WHERE seq = ?",
             [(number,) for number, _ in due],
@@ -753,7 +798,7 @@ class SqliteStore(Transactional):
     def put_secret(self, name: str, wrapped: bytes) -> None:
         """Insert or replace a wrapped secret, overwriting the one before."""
         row = self._session.one("SELECT sealed FROM secrets WHERE name = ?", (name,))
-        slot = self._slots.change(None if row is None else row[0], wrapped)
+        slot = self._change_cell(None if row is None else row[0], wrapped)
         self._session.run(
             "INSERT INTO secrets VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET sealed = ?2",
             (name, slot),

@@ -3,8 +3,7 @@
 Ciphertexts have a table of their own. SQLite's `secure_delete` overwrites deleted data, but when
 SQLite moves rows between pages to balance a tree, it leaves copies that are never overwritten. So
 ciphertexts are in cells of the table `sealed` that never move: rows are only appended, and a cell
-is rewritten in place with the same length (`Slots`). Every `sealed_*` column holds the
-number of such a slot.
+is rewritten in place with the same length. Every `sealed_*` column holds the number of such a slot.
 
 A slot is a row of `sealed`. Rows are appended, never removed; a cell is written again only with as
 many bytes, which SQLite does in place. A ciphertext is padded to a size class, and an erased slot
@@ -20,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import signature
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import orjson
 
@@ -52,7 +51,6 @@ __all__ = [
     "UPGRADES",
     "VERSION",
     "Rows",
-    "Slots",
     "make_cell",
     "open_cell",
     "size_class",
@@ -253,10 +251,6 @@ UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
 """The statements that upgrade a store by one version, in one transaction."""
 
 
-if TYPE_CHECKING:
-    from engine.store.sqlite_file import Session
-
-
 PLAIN: Final = b"\0"
 """The prefix of a text that an upgrade has moved into a cell; no ciphertext has it."""
 
@@ -289,59 +283,6 @@ def open_cell(cell: bytes | None) -> bytes | None:
     return cell[_LENGTH_BYTES : _LENGTH_BYTES + length_bytes]
 
 
-class Slots:
-    """The cells of one store file."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def put(self, sealed: bytes) -> int:
-        """Write a ciphertext into a slot and return its number."""
-        cell = make_cell(sealed)
-        free = self._session.one(
-            "SELECT min(slot) FROM free_slots WHERE size_bytes = ?", (len(cell),)
-        )
-        slot: int | None = free[0]
-        if slot is None:
-            fresh = self._session.run("INSERT INTO sealed (cell) VALUES (?)", (cell,)).lastrowid
-            assert fresh is not None, "an insert gives a row id"
-            return fresh
-        self._session.run(
-            "DELETE FROM free_slots WHERE size_bytes = ? AND slot = ?", (len(cell), slot)
-        )
-        self._session.run("UPDATE sealed SET cell = ? WHERE slot = ?", (cell, slot))
-        return slot
-
-    def change(self, slot: int | None, sealed: bytes | None) -> int | None:
-        """Let a slot hold another ciphertext, or none; return the slot that holds it now."""
-        if slot is None:
-            return None if sealed is None else self.put(sealed)
-        if sealed is not None:
-            held = self._session.one("SELECT cell FROM sealed WHERE slot = ?", (slot,))[0]
-            cell = make_cell(sealed)
-            if held == cell:
-                return slot
-            if len(held) == len(cell):
-                self._session.erases()
-                self._session.run("UPDATE sealed SET cell = ? WHERE slot = ?", (cell, slot))
-                return slot
-        self.erase([slot])
-        return None if sealed is None else self.put(sealed)
-
-    def erase(self, slots: Sequence[int]) -> None:
-        """Overwrite slots with zeros, to be used again."""
-        if not slots:
-            return
-        self._session.erases()
-        numbers = [(slot,) for slot in slots]
-        self._session.many(
-            "UPDATE sealed SET cell = zeroblob(length(cell)) WHERE slot = ?", numbers
-        )
-        self._session.many(
-            "INSERT INTO free_slots SELECT length(cell), slot FROM sealed WHERE slot = ?", numbers
-        )
-
-
 # ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound
 
 
@@ -349,24 +290,20 @@ R = TypeVar("R")
 _Codec: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
-def _dump_mapping(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else orjson.dumps(value, default=dict).decode()
+def _dumps(value: object) -> str:
+    return orjson.dumps(value, default=dict).decode()
 
 
-def _load(text: str | None) -> object:
-    return None if text is None else orjson.loads(text)
+def _optional(pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> _Codec:
+    """Return the codec of a value that may be None, which is NULL."""
+    return (
+        lambda value: None if value is None else pack(value),
+        lambda column: None if column is None else unpack(column),
+    )
 
 
-def _dump_strings(value: tuple[str, ...] | None) -> str | None:
-    return None if value is None else orjson.dumps(value).decode()
-
-
-def _load_strings(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(orjson.loads(text))
-
-
-def _load_list(text: str | None) -> tuple[str, ...]:
-    return _load_strings(text) or ()
+def _strings(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(orjson.loads(text))
 
 
 def _dump_hashes(value: tuple[bytes, ...]) -> str | None:
@@ -378,33 +315,25 @@ def _load_hashes(text: str | None) -> tuple[bytes, ...]:
 
 
 def _dump_grants(value: tuple[Grant, ...]) -> str:
-    return orjson.dumps([[each.container, sorted(each.permissions)] for each in value]).decode()
+    return _dumps([[each.container, sorted(each.permissions)] for each in value])
 
 
 def _load_grants(text: str) -> tuple[Grant, ...]:
     return tuple(Grant(path, frozenset(rights)) for path, rights in orjson.loads(text))
 
 
-def _dump_unique(value: bytes | str | None) -> bytes | str | None:
+def _or_null(value: bytes | str | None) -> bytes | str | None:
     return value or None
 
 
-def _load_hash(value: bytes | None) -> bytes:
-    return value or b""
-
-
-def _load_host(value: str | None) -> str | None:
-    return value
-
-
-_MAPPING: Final[_Codec] = (_dump_mapping, _load)
-_STRINGS: Final[_Codec] = (_dump_strings, _load_strings)
-_LIST: Final[_Codec] = (_dump_strings, _load_list)
+_MAPPING: Final[_Codec] = _optional(_dumps, orjson.loads)
+_STRINGS: Final[_Codec] = _optional(_dumps, _strings)
+_LIST: Final[_Codec] = (_dumps, _strings)
 _HASHES: Final[_Codec] = (_dump_hashes, _load_hashes)
 _GRANTS: Final[_Codec] = (_dump_grants, _load_grants)
 _FLAG: Final[_Codec] = (int, bool)
-_UNIQUE_HASH: Final[_Codec] = (_dump_unique, _load_hash)
-_UNIQUE_HOST: Final[_Codec] = (_dump_unique, _load_host)
+_UNIQUE_HASH: Final[_Codec] = (_or_null, lambda value: value or b"")
+_UNIQUE_HOST: Final[_Codec] = (_or_null, lambda value: value)
 
 
 class Rows(Generic[R]):

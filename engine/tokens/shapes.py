@@ -241,20 +241,17 @@ _CONTAINER: Final = attrgetter("container")
 class Plan:
     """What a body asks for: its elements in document order, depth first, and the mirror.
 
+    containers: their destinations, distinct, in the same order (AUTH-CREATE).
     deduplicates: whether deduplication is on for any element; `validate` says so.
     """
 
-    __slots__ = ("_root", "deduplicates", "elements")
+    __slots__ = ("_root", "containers", "deduplicates", "elements")
 
     def __init__(self, root: list[Any], elements: list[Draft]) -> None:
         self._root = root
         self.elements = elements
+        self.containers = tuple(dict.fromkeys(map(_CONTAINER, elements)))
         self.deduplicates = False
-
-    @property
-    def containers(self) -> tuple[str, ...]:
-        """The destination containers, distinct, in document order (AUTH-CREATE)."""
-        return tuple(dict.fromkeys(map(_CONTAINER, self.elements)))
 
     @property
     def answer(self) -> Json:

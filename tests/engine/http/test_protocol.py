@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -12,9 +15,11 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+import engine as package
 from engine import Engine
 from engine.http.app import HttpApplication
 from engine.http.protocol import Connections, HttpProtocol
+from engine.store import SqliteStore
 
 IDLE_S = 75
 
@@ -54,10 +59,12 @@ class _Peer:
     """A client at one end of a connection, and the service, with one key, at the other."""
 
     def __init__(self, kind: type[HttpToolsProtocol], **engine: Any) -> None:
-        service = Engine(seed=7, **engine)
+        engine = engine or {"seed": 7}
+        service = Engine(**engine)
         tenant = service.create_tenant("Acme")
         app = service.create_application(tenant, "shop", grants=[("/", {"token:create"})])
         self.key = str(service.create_key(app))
+        service.erase()  # as a server's timer does, instead of every request
         config = uvicorn.Config(
             HttpApplication(service),
             http=kind,
@@ -158,3 +165,45 @@ def test_an_idle_connection_is_closed_and_one_in_use_is_not() -> None:
         return closed
 
     assert asyncio.run(talk()) == [False, False, False, False, True]
+
+
+class _Way:
+    """The files of the engine that a request passes, and how often one calls into another."""
+
+    def __init__(self) -> None:
+        self._root = str(Path(package.__file__).parent)
+        self.files: set[str] = set()
+        self.changes = 0
+
+    def note(self, frame: FrameType, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        if event != "call" or not file.startswith(self._root):
+            return
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(self._root):
+            caller = caller.f_back
+        self.files.add(file.removeprefix(self._root))
+        self.changes += caller is not None and caller.f_code.co_filename != file
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_tokenize_body_passes_few_files_on_its_way(is_kept: bool, tmp_path: Path) -> None:
+    """From the socket to the store and back, for one text and a key that was seen before."""
+    kept: dict[str, Any] = {"store": SqliteStore(tmp_path / "store"), "master_key": bytes(32)}
+    way = _Way()
+
+    async def talk() -> bytes:
+        peer = _Peer(_ours(Connections(9)), **(kept if is_kept else {}))
+        for _ in range(5):
+            await peer.ask(peer.post({"name": "Ada"}))
+        asked = peer.post({"name": "Ada"})
+        before = sys.getprofile()
+        sys.setprofile(way.note)
+        try:
+            return await peer.ask(asked)
+        finally:
+            sys.setprofile(before)
+
+    assert asyncio.run(talk()).startswith(b"HTTP/1.1 200 ")
+    assert 10 < len(way.files) <= 26, sorted(way.files)
+    assert 20 < way.changes <= 60

@@ -17,6 +17,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
@@ -45,6 +46,7 @@ from simulator.arguments import (
 )
 from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap
 from simulator.play import FIDELITIES, SEED, Fidelity
+from simulator.rows import out_folder
 from simulator.rows.parquet import COLUMNS, choose_columns
 from simulator.scenario import Scenario, is_toml, load
 
@@ -372,6 +374,16 @@ class FolderOptions:
                 f"columns = {self.columns!r} must go with out, a folder; in memory are all of them,"
                 " and Result.save takes columns too"
             )
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that the files go into, None for memory."""
+        return None if self.out is None else Path(self.out)
+
+    def written(self) -> AbstractContextManager[Path | None]:
+        """Yield an empty folder that becomes `folder` when the block succeeds."""
+        folder = self.folder
+        return nullcontext() if folder is None else out_folder(folder, force=self.force)
 
     @property
     def kept(self) -> tuple[str, ...] | None:

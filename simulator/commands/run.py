@@ -58,9 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
     from simulator.options import RunOptions, given, read_options, repeated, resolve
-    from simulator.progress import progress_bar
     from simulator.rows import check_out
-    from simulator.study.runs import run_replicated
     from simulator.views.report import REPORT_FILE
 
     scenario = resolve(args.scenario)
@@ -73,75 +71,61 @@ def run(args: argparse.Namespace) -> int:
     command = ["python", "-m", "simulator", "run", *repeated(args, RunOptions, force=True)]
     command += ["--strict"] if args.strict else []
     if not args.quiet:
-        _print_head(asked)
-    if asked.are_several:
-        return _run_replications(args, asked, out, command)
-    with progress_bar(scenario.duration_ns, quiet=args.quiet) as progress:
-        result = run_replicated(asked, progress=progress, command=command)
+        _print_head(asked, seed)
+    result = _played(asked, command, quiet=args.quiet)
+    several = result.summary.get("replications")
     if args.quiet:
         print(out / REPORT_FILE)
     else:
         screen = console()
+        if several is not None:
+            screen.print(f"seed {seed} alone:")
         screen.print(result)
-        _print_tail(result, screen, checked=asked.check)
+        _print_groups(result, screen)
+        _print_nodes(result, screen)
+        if several is None:
+            _print_tail(result, screen, checked=asked.check)
         _print_warm_up(result, screen)
+        if several is not None:
+            _print_replications(several)
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
+    if several is not None:
+        return _code_of(several, is_strict=args.strict)
     for violation in result.violations[:5]:
         print(f"broken invariant: {violation.invariant}: {violation.what}", file=sys.stderr)
     broken = [line for line in result.summary["thresholds"] if not line["holds"]]
     return 1 if result.violations or broken else 0
 
 
-def _run_replications(
-    args: argparse.Namespace, asked: RunOptions, out: Path, command: list[str]
-) -> int:
-    """Play replications; keep rows and report of the first, and only the metrics of the others."""
-    from simulator.progress import progress_shown
+def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
+    """Play a run, or replications: rows and report of the first, the metrics of the others."""
+    from simulator.progress import progress_bar, progress_shown
     from simulator.study.runs import run_replicated
-    from simulator.views.report import REPORT_FILE
 
-    assert asked.seed is not None, "it is the scenario's unless given"
-    seed, count = asked.seed, asked.replications or 1
-    if not args.quiet and asked.precision is None:
-        print(f"replications {count}, seeds {seed} to {seed + count - 1}")
-    elif not args.quiet:
-        most_time = "" if args.most_time is None else f" and {args.most_time}"
-        most = asked.budget(asked.replications).most_replications
-        print(
-            f"replications until every share is known to ± {asked.precision:g}, "
-            f"at most {most}{most_time}, seeds from {seed}"
-        )
-    hidden = args.quiet or asked.precision is not None
-    with (
-        _told_what_is_known(asked.played, quiet=args.quiet),
-        progress_shown(quiet=hidden) as tell,
-    ):
-        result = run_replicated(
+    if not asked.are_several:
+        with progress_bar(asked.played.duration_ns, quiet=quiet) as progress:
+            return run_replicated(asked, progress=progress, command=command)
+    others = (asked.replications or 1) - 1
+    hidden = quiet or asked.precision is not None
+    with _told_what_is_known(asked.played, quiet=quiet), progress_shown(quiet=hidden) as tell:
+        return run_replicated(
             asked,
-            told=tell and (lambda done: tell("playing", done, count - 1, f"{done} of {count - 1}")),
-            told_of_precision=None if args.quiet else _tell_precision,
+            told=tell and (lambda done: tell("playing", done, others, f"{done} of {others}")),
+            told_of_precision=None if quiet else _tell_precision,
             command=command,
         )
-    found = result.summary["replications"]
+
+
+def _print_replications(found: Mapping[str, Any]) -> None:
+    """Print the intervals of the metrics, and what they say of precision and thresholds."""
     count = len(found["runs"])
-    if args.quiet:
-        print(out / REPORT_FILE)
-    else:
-        console().print(f"seed {seed} alone:")
-        console().print(result)
-        _print_groups(result, console())
-        _print_nodes(result, console())
-        _print_warm_up(result, console())
-        _print_intervals(found["intervals"], count)
-        faults = found["faults"]
-        print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")
-        print_precision(found.get("precision"), count)
-        for line in found["thresholds"]:
-            print(f"threshold: {line['that']} {_judgement(line, count)}")
-        print("again:", shlex.join(command))
-        print("report:", out / REPORT_FILE)
-    return _code_of(found, is_strict=args.strict)
+    _print_intervals(found["intervals"], count)
+    faults = found["faults"]
+    print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")
+    print_precision(found.get("precision"), count)
+    for line in found["thresholds"]:
+        print(f"threshold: {line['that']} {_judgement(line, count)}")
 
 
 @contextmanager
@@ -209,8 +193,8 @@ def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> Non
     console().print(table, markup=False)
 
 
-def _print_head(asked: RunOptions) -> None:
-    """Print the scenario, seed, fidelity and warm-up of the run before it begins."""
+def _print_head(asked: RunOptions, seed: int) -> None:
+    """Print the scenario, seed, fidelity, warm-up and replications before the run begins."""
     from engine.files import format_duration
     from simulator.study.run_size import expected_requests, size_warning
 
@@ -222,11 +206,20 @@ def _print_head(asked: RunOptions) -> None:
     if scenario.question:
         print(scenario.question)
     print(
-        f"seed {asked.seed}, fidelity {asked.fidelity}, "
+        f"seed {seed}, fidelity {asked.fidelity}, "
         f"duration {format_duration(scenario.duration_ns)}, "
         f"warm-up {format_duration(warm_up_ns)}, about {expected_requests(scenario):,} requests, "
         f"clients: {clients}"
     )
+    count = asked.replications or 1
+    if asked.precision is not None:
+        most_time = "" if asked.most_time is None else f" and {asked.most_time}"
+        print(
+            f"replications until every share is known to ± {asked.precision:g}, at most "
+            f"{asked.budget(asked.replications).most_replications}{most_time}, seeds from {seed}"
+        )
+    elif count > 1:
+        print(f"replications {count}, seeds {seed} to {seed + count - 1}")
 
 
 def _print_groups(result: Result, screen: Console) -> None:
@@ -285,11 +278,9 @@ def _print_warm_up(result: Result, screen: Console) -> None:
 
 
 def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
-    """Print groups of clients, totals, checks and thresholds."""
+    """Print totals, checks and thresholds."""
     from simulator.views.text import value_text
 
-    _print_groups(result, screen)
-    _print_nodes(result, screen)
     totals = result.summary["totals"]
     screen.print(
         f"{totals['offered']:,} attempts: {totals['admitted']:,} admitted, "

@@ -372,10 +372,12 @@ class Result:
     # --- keeping -----------------------------------------------------------------------------
 
     def write_to(self, folder: Path, columns: Sequence[str] | None = None) -> None:
-        """Write the result's files into a folder that is there; rows that are there stay.
+        """Write the result's files and its page into a folder; rows that are there stay.
 
         columns: those of `self.columns` that the file keeps, all of them unless given.
         """
+        from simulator.views.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
+
         if self._table is not None and not (folder / REQUESTS_FILE).exists():
             table = self._table if columns is None else self._table.select(columns)
             write_table(table, folder / REQUESTS_FILE)
@@ -384,6 +386,7 @@ class Result:
         (folder / SUMMARY_FILE).write_text(text + "\n", "utf-8")
         if self.scenario_text is not None:
             (folder / RESOLVED_FILE).write_text(self.scenario_text, "utf-8")
+        write_report(folder)
 
     @takes(folder=FOLDER, columns=COLUMNS, force=FLAG)
     def save(
@@ -401,8 +404,6 @@ class Result:
         Raises `InputError` for a folder that holds something (unless `force`) or cannot be written,
         and for a column that is not here.
         """
-        from simulator.views.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
-
         folder = Path(folder)
         kept = choose_columns(columns)
         if kept is not None:
@@ -411,7 +412,6 @@ class Result:
             if self._table is None:
                 _ = self.table
             self.write_to(partial, kept)
-            write_report(partial)
         return folder
 
     # --- looking -----------------------------------------------------------------------------

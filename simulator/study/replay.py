@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import zip_longest
@@ -33,7 +32,7 @@ from simulator.options import (
 )
 from simulator.play.gates import Rows
 from simulator.play.replay import limit_subject, replay_arrivals
-from simulator.rows import Result, RunBook, RunHeader, out_folder
+from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.counters import CounterIndex, LimitsView
 from simulator.rows.record import (
     NO_STATUS,
@@ -206,10 +205,8 @@ def replay(options: ReplayOptions) -> Result:
         progress=options.stage("reading"),
     )
     extra: dict[str, Any] = {"command": list(options.command), "limits": _name(options.limits)}
-    out = None if options.out is None else Path(options.out)
-    place = nullcontext() if out is None else out_folder(out, force=options.force)
     key = secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if options.pseudonymise else None
-    with place as folder:
+    with options.written() as folder:
         taken = make_arrivals(
             log,
             kind=options.kind,
@@ -224,8 +221,11 @@ def replay(options: ReplayOptions) -> Result:
             book, compared = _decided(options, limits, old, run_name(log.name), arrivals, folder)
             if compared is not None:
                 extra["against"] = {"limits": _name(options.against), **compared.summary()}
-            result = _finish(book, extra, folder)
-    result.folder = out
+            result = book.close()
+            result.summary.update(extra)
+            if folder is not None:
+                result.write_to(folder)
+    result.folder = options.folder
     return result
 
 
@@ -301,18 +301,6 @@ def _decided(
     book.recorder.close()
     requests.tell(book)
     return book, compared
-
-
-def _finish(book: RunBook, extra: Mapping[str, Any], folder: Path | None) -> Result:
-    """Write the summary and, into a folder, the files."""
-    result = book.close()
-    result.summary.update(extra)
-    if folder is not None:
-        from simulator.views.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
-
-        result.write_to(folder)
-        write_report(folder)
-    return result
 
 
 def _name(limits: LimitTable | str | Path | None) -> str:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError
@@ -25,7 +24,7 @@ from simulator.intervals import (
 from simulator.options import RunOptions, takes_options
 from simulator.play import seed_in_force, simulate
 from simulator.progress import Interrupted, Progress, in_notebook, progress_bar
-from simulator.rows import Result, check_out, out_folder
+from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
 from simulator.rows.result import columns_of, measure_condition, subject_of
 from simulator.scenario import Scenario, dump
@@ -76,9 +75,7 @@ def _run_once(
         for threshold in scenario.thresholds:
             needed = columns_of(threshold.that, warm_up=bool(left_out_ns))
             refuse_missing(f"columns, for the threshold {threshold.that},", needed, columns)
-    out = None if options.out is None else Path(options.out)
-    place = nullcontext() if out is None else out_folder(out, force=options.force)
-    with place as folder:
+    with options.written() as folder:
         result = simulate(
             scenario,
             seed=options.seed,
@@ -97,11 +94,8 @@ def _run_once(
         result.summary["thresholds"] = _judged(scenario, result)
         result.summary.update(extra(result))
         if folder is not None:
-            from simulator.views.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
-
             result.write_to(folder)
-            write_report(folder)
-    result.folder = out
+    result.folder = options.folder
     return result
 
 
@@ -125,8 +119,8 @@ def run_replicated(
             f"columns = {','.join(kept)} must be left out with replications; intervals are of"
             " metrics that need every column"
         )
-    if options.out is not None:
-        check_out(Path(options.out), force=options.force)
+    if options.folder is not None:
+        check_out(options.folder, force=options.force)
     options = replace(options, scenario=scenario, seed=seed_in_force(scenario, options.seed))
     exact = not draws_at_random(scenario)
     others: list[Replication] = []
@@ -178,12 +172,7 @@ def _replications(
         "confidence": CONFIDENCE,
         "faults": sum(each.faults for each in runs),
         "runs": [
-            {
-                "seed": each.seed,
-                "sha256": each.sha256,
-                "faults": each.faults,
-                "line": {name: _plain(value) for name, value in each.line.items()},
-            }
+            asdict(each) | {"line": {name: _plain(value) for name, value in each.line.items()}}
             for each in runs
         ],
         "intervals": {name: _interval_plain(each) for name, each in spread.items()},

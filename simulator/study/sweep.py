@@ -40,7 +40,7 @@ from concurrent.futures import (
 )
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from multiprocessing import resource_tracker
@@ -339,14 +339,7 @@ def failed_row(task: Task, error: str) -> dict[str, Any]:
 
 
 def _head(task: Task) -> dict[str, Any]:
-    return {
-        "point": task.point,
-        "replication": task.replication,
-        "seed": task.seed,
-        "fidelity": task.fidelity,
-        "values": json.dumps(task.values, sort_keys=True),
-        "scenario": task.scenario,
-    }
+    return asdict(task) | {"values": json.dumps(task.values, sort_keys=True)}
 
 
 LOCAL: Final = "local"

@@ -172,15 +172,6 @@ def _tile(name: str, value: str, note: str) -> dict[str, str]:
     return {"name": name, "value": value, "note": note}
 
 
-def clause_rows(summary: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the table by clause: those that a request met, and those that none did."""
-    lines = [dict(line) for line in summary["clauses"]]
-    return {
-        "met": [line for line in lines if line["offered"]],
-        "unmet": [line for line in lines if not line["offered"]],
-    }
-
-
 def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
     """Return the keys or addresses that were refused most."""
     offered_of = findings.offered_of_key if what == "key" else findings.offered_of_ip
@@ -234,15 +225,11 @@ def spread_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": name,
-                "mean": value_text(name, each["mean"]),
-                "low": value_text(name, each["low"]),
-                "high": value_text(name, each["high"]),
-                **{each: value_text(name, apart[each]) for each in ("least", "most", "deviation")},
+                **{end: value_text(name, each[end]) for end in ("mean", "low", "high")},
+                **{how: value_text(name, apart[how]) for how in ("least", "most", "deviation")},
+                **{f"{end}_value": each[end] for end in ("mean", "low", "high")},
                 "method": each["method"],
                 "values": values,
-                "mean_value": each["mean"],
-                "low_value": each["low"],
-                "high_value": each["high"],
                 "drawn": is_told,
             }
         )
@@ -296,17 +283,8 @@ def versus(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     return found
 
 
-def check_lines(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the invariant checkers said."""
-    checks = summary.get("checks", {"ran": False, "invariants": [], "faults": 0})
-    return {
-        "ran": checks["ran"],
-        "faults": checks["faults"],
-        "names": list(dict.fromkeys(checks["invariants"])),
-    }
-
-
 REPORT_FILE: Final = "report.html"
+_STYLE_FILE: Final = Path(__file__).parent / "page" / "report.css"
 
 _GANTT_ROWS: Final = 24
 _QUANTILES: Final = (("half", 0.5), ("90\u202f%", 0.9), ("99\u202f%", 0.99))
@@ -352,7 +330,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
     requests, spans = charts.timeline(findings, colours), charts.shut_out(findings, _GANTT_ROWS)
     ips = top_rows(findings, "ip")
     return _template(axis).render(
-        style=Markup(_style()),  # noqa: S704 # reason: the package's own file
+        style=Markup(_STYLE_FILE.read_text("utf-8")),  # noqa: S704 # reason: the package's own file
         summary=summary,
         replayed=replayed,
         scenario=scenario,
@@ -375,7 +353,6 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         },
         parties=spans.rows,
         parties_total=len(findings.shut_out),
-        clauses=clause_rows(summary),
         shown={
             "delayed": any(line["delayed"] for line in summary["clauses"]),
             "shadow": any(line["shadow_refused"] for line in summary["clauses"]),
@@ -397,7 +374,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         ips=ips,
         spreads=_spreads(findings),
         versus=versus(summary),
-        checks=check_lines(summary),
+        checks=summary["checks"],
         in_log_time=in_log_time,
         start_text=clock_text(summary["start_time_ns"]),
         end_ns=findings.end_ns,
@@ -424,10 +401,6 @@ def _untold(summary: Mapping[str, Any], findings: Findings) -> list[str]:
     """Return the parts left out because the log lacks their columns; a replay has no retries."""
     has = PARTS if summary.get("groups") else PARTS.keys() - {"attempts"}
     return [_UNTOLD[part] for part in PARTS if part in has and part not in findings.parts]
-
-
-def _style() -> str:
-    return (Path(__file__).parent / "page" / "report.css").read_text("utf-8")
 
 
 def _time_pictures(

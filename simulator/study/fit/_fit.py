@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict, astuple
 from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -280,13 +281,7 @@ class Fit:
         import pandas as pd  # noqa: PLC0415 # reason: as above
 
         rows = [
-            {
-                "group": group.name,
-                "parameter": name,
-                "value": each.value,
-                "low": each.low,
-                "high": each.high,
-            }
+            {"group": group.name, "parameter": name, **asdict(each)}
             for group in self.model.groups
             for name, each in {
                 "count": group.count,
@@ -303,18 +298,7 @@ class Fit:
         import pandas as pd  # noqa: PLC0415 # reason: as above
 
         lines = [] if self.judgement is None else self.judgement.lines
-        rows = [
-            (
-                line.measure,
-                line.of,
-                line.log,
-                line.fitted,
-                line.low,
-                line.high,
-                line.agrees,
-            )
-            for line in lines
-        ]
+        rows = [(*astuple(line), line.agrees) for line in lines]
         names = ["measure", "of", "log", "scenario", "low", "high", "agrees"]
         return pd.DataFrame(rows, columns=names).set_index(["measure", "of"])
 

@@ -66,7 +66,6 @@ __all__ = [
     "ScenarioLike",
     "ScenarioOptions",
     "add_flags",
-    "count_of",
     "count_option",
     "given",
     "number_of",

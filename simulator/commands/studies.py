@@ -249,7 +249,8 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         "Show what differs between two runs, or what several limit tables and profiles change in"
         " scenarios, and how certain that is."
     )
-    from simulator.options import PrecisionOptions, add_flags, count_of
+    from simulator.options import PrecisionOptions, add_flags
+    from simulator.study.policies import PolicyOptions
 
     parser.add_argument(
         "what",
@@ -257,22 +258,8 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         metavar="RUN_OR_SCENARIO",
         help="two runs' folders; or with --limits or --profile, scenarios",
     )
-    parser.add_argument(
-        "--limits",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="limit tables to play scenarios under",
-    )
-    parser.add_argument(
-        "--profile", nargs="+", default=[], metavar="FILE", help="profiles to play scenarios under"
-    )
-    parser.add_argument(
-        "--replications",
-        type=count_of,
-        metavar="N",
-        help="runs of each scenario under each table and profile (20)",
-    )
+    add_flags(parser, PolicyOptions)
+    parser.set_defaults(replications=None)  # which tells whether it is given
     parser.add_argument(
         "--out", metavar="DIR", help="write the table of policies there, as a page and as CSV"
     )
@@ -291,7 +278,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Run the command: 0 where nothing differs, 1 where something does; 0 for policies."""
-    if args.limits or args.profile:
+    if args.limits or args.profiles:
         return _compare_policies(args)
     for flag in ("replications", "out"):
         if (value := getattr(args, flag)) is not None:
@@ -309,8 +296,9 @@ def _print_json(frame: Any) -> None:  # noqa: ANN401 # reason: a frame
 
 
 def _compare_policies(args: argparse.Namespace) -> int:
+    from simulator.options import given
     from simulator.rows import check_out, out_folder
-    from simulator.study.policies import REPLICATIONS, policies
+    from simulator.study.policies import PolicyOptions, policies
     from simulator.views.text import number_text
 
     for flag in ("precision", "most_replications", "most_time"):
@@ -319,13 +307,12 @@ def _compare_policies(args: argparse.Namespace) -> int:
             raise InputError(f"--{name} = {value} must go with two runs' folders; leave it out")
     if args.out is not None:
         check_out(Path(args.out), force=False)
+    asked = {name: value for name, value in given(args, PolicyOptions).items() if value is not None}
     interrupted = None
     try:
         found = policies(
             args.what,
-            limits=args.limits,
-            profiles=args.profile,
-            replications=args.replications or REPLICATIONS,
+            **asked,
             told=lambda text: print(f"playing: {text}", file=sys.stderr, flush=True),
         )
     except Interrupted as caught:

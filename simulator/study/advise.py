@@ -54,7 +54,7 @@ from simulator.scenario import (
     with_values,
 )
 from simulator.scenario.model import draws_at_random
-from simulator.study.capacity import Capacity, ScenarioPlayer, Trial, Values, search
+from simulator.study.capacity import Capacity, Scale, ScenarioPlayer, Trial, Values, search
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
 from simulator.study.replications import Replicator, replicator
 from simulator.study.run_size import shorter, with_rates
@@ -81,6 +81,13 @@ _TARGET: Final[dict[Verdict, str]] = {
     "kept": "the target is met",
     "broken": "the target is not met",
     "not decided": "whether the target is met is not decided",
+}
+_HEADINGS: Final = {
+    "binding": "What binds",
+    "headroom": "How full the fullest counter was",
+    "pace": "Largest pace",
+    "retry": "What retrying costs",
+    "limit": "Smallest limit that meets the target, and its price",
 }
 _SECOND_NS: Final = 1_000_000_000
 _FRESH: Final = 1_000_000
@@ -155,14 +162,8 @@ class Advice:
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
         """Every frame that holds something, by its heading."""
-        found = {
-            "What binds": self.binding,
-            "How full the fullest counter was": self.headroom,
-            "Largest pace": self.pace,
-            "What retrying costs": self.retry,
-            "Smallest limit that meets the target, and its price": self.limit,
-        }
-        return {name: frame for name, frame in found.items() if len(frame)}
+        found = {says: getattr(self, name) for name, says in _HEADINGS.items()}
+        return {says: frame for says, frame in found.items() if len(frame)}
 
     @property
     def changes(self) -> pd.DataFrame:
@@ -206,16 +207,12 @@ class Advice:
 
     def write_to(self, folder: Path) -> None:
         """Write `advice.html`, a CSV file a frame, and each suggestion's diff into a folder."""
-        for name, frame in (("changes", self.changes), ("tradeoff", self.tradeoff)):
-            frame.to_csv(folder / f"{name}.csv", index=False)
-        for name in ("binding", "headroom", "pace", "retry", "limit"):
+        for name in (*_HEADINGS, "tradeoff", "changes"):
             getattr(self, name).to_csv(folder / f"{name}.csv", index=False)
         for number, each in enumerate(self.suggestions, 1):
             if each.edits:
-                text = each.diff(self.scenario)
-                (folder / f"{number:02d}-{each.group}-{each.about}.diff").write_text(
-                    text + "\n", "utf-8"
-                )
+                name = f"{number:02d}-{each.group}-{each.about}.diff"
+                (folder / name).write_text(each.diff(self.scenario) + "\n", "utf-8")
         page = f"<!doctype html><meta charset='utf-8'><title>Advice</title>{self._repr_html_()}"
         if len(self.tradeoff):
             from vl_convert import vegalite_to_svg  # noqa: PLC0415 # reason: charts load only where one is drawn
@@ -580,9 +577,12 @@ class _Work:
         low, high = (
             f"{float(now * _UNITS[unit] * times):.4g}/{unit}" for times in (_SLOWEST, _FASTEST)
         )
-        player = self._player(name, lambda value: _at_pace(place, group, _pace_of(value), now))
         shown = f"{float(now * _UNITS[unit]):.4g}/{unit}"
-        found = self._searched(player, Values(low, high, lambda _: True))
+        found = self._searched(
+            name,
+            Values(low, high, lambda _: True),
+            lambda value: _at_pace(place, group, _pace_of(value), now),
+        )
         line = {"group": name, "now": shown, "keeps": found.keeps, "breaks": found.breaks}
         line["estimate"] = found.estimate
         self._add("pace", line)
@@ -606,9 +606,8 @@ class _Work:
             return f"{at_most} up to {found.keeps} each, more from {found.breaks} on (now {now})"
         if found.estimate is None:
             return f"{at_most} at {found.keeps} each and below (now {now})"
-        runs = "; ".join(
-            f"{t.value}: {_percent(t.interval.mean)}" for t in trials if not t.is_pilot
-        )
+        decided = [trial for trial in trials if not trial.is_pilot]
+        runs = "; ".join(f"{each.value}: {_percent(each.interval.mean)}" for each in decided)
         return (
             f"{at_most} up to about {found.estimate} each (now {now}); not decided in"
             f" {self.budget.most_replications} runs ({runs})"
@@ -639,8 +638,7 @@ class _Work:
                 for raised in [-(-rule.limit_requests * limit // first.limit_requests)]
             )
 
-        player = self._player(name, edits)
-        found = self._searched(player, _Lowered(first))
+        found = self._searched(name, _Lowered(first), edits)
         best = found.keeps or found.estimate
         for trial in found.trials:
             self._tradeoff.append(self._traded(name, first, trial))
@@ -697,21 +695,17 @@ class _Work:
             metric="refused_share", labels=(("client", group),), compare="<=", bound=self.refused
         )
 
-    def _player(
-        self, group: str, edits: Callable[[str], Sequence[tuple[str, Any]]]
-    ) -> ScenarioPlayer:
-        """Return what plays the scenario with the changes that a value stands for."""
-        return ScenarioPlayer(
-            lambda value: with_values(self.scenario, edits(value)),
-            self._condition(group),
-            self.runner,
-        )
-
-    def _searched(self, player: ScenarioPlayer, scale: Any) -> Capacity:  # noqa: ANN401 # reason: a Scale
+    def _searched(
+        self, group: str, scale: Scale, edits: Callable[[str], Sequence[tuple[str, Any]]]
+    ) -> Capacity:
+        """Search among values, each of which stands for some changes of the scenario."""
+        condition = self._condition(group)
         return search(
-            player,
+            ScenarioPlayer(
+                lambda value: with_values(self.scenario, edits(value)), condition, self.runner
+            ),
             scale,
-            player.condition,
+            condition,
             first=_FIRST,
             budget=self.budget,
             seed=self.seeds[0],
@@ -765,12 +759,8 @@ class _Lowered:
 
 def _stated_pace(group: ClientGroup) -> Fraction | None:
     """Return the pace that a group's file states, in requests a second; None where it is a draw."""
-    rate = getattr(group.arrivals, "rate", None) if group.loop == "open" else None
-    if group.loop == "closed":
-        rate = getattr(group.pacing, "rate", None)
-    if not isinstance(rate, Rate):
-        return None
-    return _per_second(rate)
+    rate = getattr(group.arrivals if group.loop == "open" else group.pacing, "rate", None)
+    return _per_second(rate) if isinstance(rate, Rate) else None
 
 
 def _at_pace(

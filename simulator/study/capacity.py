@@ -62,6 +62,7 @@ from simulator.study.replications import Replicator, replicator
 __all__ = [
     "Capacity",
     "Player",
+    "Scale",
     "ScenarioPlayer",
     "Trial",
     "Values",
@@ -340,7 +341,6 @@ class ScenarioPlayer:
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self._changed = lru_cache(1)(changed)  # the scenario that is played shares its template
-        self.condition = condition
         self._runner = runner
         self._fidelity: Fidelity = fidelity
         self._progress = progress

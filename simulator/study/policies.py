@@ -9,15 +9,23 @@ from __future__ import annotations
 import html
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Final
 
 import pandas as pd
 
 from engine.errors import InputError
-from simulator.arguments import FUNCTION, Rule, optional, takes, whole
-from simulator.options import SCENARIO, ScenarioLike, resolve
+from simulator.arguments import FUNCTION, Rule, optional
+from simulator.options import (
+    SCENARIO,
+    ScenarioLike,
+    count_option,
+    option,
+    options,
+    resolve,
+    takes_options,
+)
 from simulator.play import SEED, seed_in_force
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import Interrupted, tell_line
@@ -26,7 +34,7 @@ from simulator.scenario.model import draws_at_random
 from simulator.study.observations import Observed, mean_of, observe, paired
 from simulator.views.text import number_text
 
-__all__ = ["AS_IT_STANDS", "Policies", "policies"]
+__all__ = ["AS_IT_STANDS", "Policies", "PolicyOptions", "policies"]
 
 AS_IT_STANDS: Final = "as it stands"
 """The policy that changes nothing."""
@@ -109,37 +117,52 @@ class Policies:
         )
 
 
-@takes(
-    scenarios=_SCENARIOS,
-    limits=_FILES,
-    profiles=_FILES,
-    replications=whole(1),
-    seed=SEED,
-    told=optional(FUNCTION),
-)
-def policies(
-    scenarios: ScenarioLike | Sequence[ScenarioLike],
-    *,
-    limits: Sequence[str | Path] = (),
-    profiles: Sequence[str | Path] = (),
-    replications: int = REPLICATIONS,
-    seed: int | None = None,
-    told: Callable[[str], None] | None = None,
-) -> Policies:
+@options
+class PolicyOptions:
+    """What a table of policies can be told."""
+
+    scenarios: ScenarioLike | Sequence[ScenarioLike] = option(
+        _SCENARIOS, "a scenario, or several", flag=False
+    )
+    _: KW_ONLY
+    limits: Sequence[str | Path] = option(
+        _FILES, "limit tables to play scenarios under", default=(), nargs="+", metavar="FILE"
+    )
+    profiles: Sequence[str | Path] = option(
+        _FILES,
+        "profiles to play scenarios under",
+        default=(),
+        name="profile",
+        nargs="+",
+        metavar="FILE",
+    )
+    replications: int = count_option(
+        "runs of each scenario under each table and profile (20)", default=REPLICATIONS
+    )
+    seed: int | None = option(SEED, "the scenario's unless given", default=None, flag=False)
+    told: Callable[[str], None] | None = option(
+        optional(FUNCTION), "hears what is being played", default=None, flag=False
+    )
+
+
+@takes_options(PolicyOptions)
+def policies(options: PolicyOptions) -> Policies:
     """Play each scenario under each policy; return the differences.
 
-    limits, profiles: files as `engine limits --toml` and `engine profile` print them. Each limit
-        table makes a policy, each profile another; where both are given, each pair does. The
-        scenario as it stands is the first policy.
-    replications: runs of each. seed: the scenario's unless given. told: hears what is being played.
+    {options}
+
+    Limit tables and profiles are files as `engine limits --toml` and `engine profile` print them.
+    Each limit table makes a policy, each profile another; where both are given, each pair does. The
+    scenario as it stands is the first policy.
 
     Raises `InputError` for a scenario, a limit table or a profile that cannot be, and for a
     scenario that compiled code cannot play. Ctrl-C raises `simulator.progress.Interrupted`,
     which has the policies that were played to the end.
     """
+    scenarios, replications = options.scenarios, options.replications
     given = [scenarios] if isinstance(scenarios, Scenario | str | Path) else scenarios
     bases = [resolve(each) for each in given]
-    changes = _changes([str(each) for each in limits], [str(each) for each in profiles])
+    changes = _changes(list(map(str, options.limits)), list(map(str, options.profiles)))
     plans = [
         (base, name, with_values(base, edits.items()))
         for base in bases
@@ -154,10 +177,10 @@ def policies(
     before: list[Observed] = []
     try:
         for base, name, scenario in plans:
-            if told is not None:
-                told(f"{base.name}, {name}")
+            if options.told is not None:
+                options.told(f"{base.name}, {name}")
             exact = not draws_at_random(base)
-            first = seed_in_force(base, seed)
+            first = seed_in_force(base, options.seed)
             after = observe(scenario, range(first, first + (1 if exact else replications)))
             before = after if name == AS_IT_STANDS else before
             lines += _lines(base, name, before, after, exact=exact)

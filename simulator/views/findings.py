@@ -169,28 +169,22 @@ class Findings:
 
     def _take_times(self, rows: Rows) -> None:
         """Take in what is told over time, the warm-up included."""
+        if not self.parts & {"timeline", "attempts"}:
+            return
+        size = len(self.offered)
+        place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
         if "timeline" in self.parts:
-            self._take_bins(rows)
+            self.offered += _binned(place, size)
+            turned = np.flatnonzero(rows.turned())
+            codes, clauses = _clauses(rows.take(turned))
+            for code in _in_order_met(codes):
+                bins = self.refused.setdefault(clauses[code], np.zeros(size, dtype=np.int64))
+                bins += _binned(place[turned[codes == code]], size)
         if "attempts" in self.parts:
-            self._take_attempts(rows)
-
-    def _take_bins(self, rows: Rows) -> None:
-        size = len(self.offered)
-        place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
-        self.offered += _binned(place, size)
-        turned = np.flatnonzero(rows.turned())
-        codes, clauses = _clauses(rows.take(turned))
-        for code in _in_order_met(codes):
-            bins = self.refused.setdefault(clauses[code], np.zeros(size, dtype=np.int64))
-            bins += _binned(place[turned[codes == code]], size)
-
-    def _take_attempts(self, rows: Rows) -> None:
-        size = len(self.offered)
-        if not len(self.firsts):
-            self.firsts, self.good = np.zeros_like(self.offered), np.zeros_like(self.offered)
-        place = np.minimum(rows.ints("t_ns") // self.bin_ns, size - 1)
-        self.firsts += _binned(place[rows.ints("attempt") == 1], size)
-        self.good += _binned(place[rows.good()], size)
+            if not len(self.firsts):
+                self.firsts, self.good = np.zeros_like(self.offered), np.zeros_like(self.offered)
+            self.firsts += _binned(place[rows.ints("attempt") == 1], size)
+            self.good += _binned(place[rows.good()], size)
 
     def _take_waits(self, rows: Rows, *, counted: bool) -> None:
         """Take in refused rows: who was shut out, from when and until when.

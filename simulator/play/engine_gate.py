@@ -18,7 +18,7 @@ from engine.limits import Headroom
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
-from simulator.play.gates import Answer, Asking, Rows, Verdicts, Waiting
+from simulator.play.gates import Answer, Asking, Rows, Waiting
 from simulator.play.outside import (
     REACT,
     REQUEST,
@@ -103,7 +103,7 @@ class EngineGate:
     ) -> None:
         self._env = env
         self._recorder = rows.recorder
-        self._verdicts = Verdicts(rows)
+        self._verdict = rows.verdict
         self._world = OutsideWorld(SimpyClock(env, start_time_ns), seed)
         self._engine = engine = Engine(profile=profile, limits=tables, world=self._world)
         limiter = engine.limiter
@@ -125,7 +125,7 @@ class EngineGate:
         decision = self._listener.last
         verdict = 0
         if decision.rule is not None or decision.shadow:
-            verdict = self._verdicts.number(now_ns, decision)
+            verdict = self._verdict(now_ns, decision)
         add, wait_ns = self._recorder.add, decision.wait_ns
         service_ns = drawn_ns(service) if decision.admitted else 0
         if not isinstance(found, tuple):

@@ -55,6 +55,12 @@ class Rows(NamedTuple):
     recorder: Recorder
     tally: Tally
 
+    def verdict(self, now_ns: int, decision: Decision) -> int:
+        """Return a decision's number, and count what shadow rules would have refused."""
+        if decision.shadow:
+            self.tally.add_shadow(now_ns, decision.shadow)
+        return self.recorder.verdicts[decision.outcome, decision.rule]
+
 
 class Asking:
     """Who asks for what, as a gate needs it: the number of its rows' subject, and the limits' own.
@@ -116,19 +122,6 @@ class Gate(Protocol):
         ...
 
 
-class Verdicts:
-    """Converts decisions to the recorder's verdict numbers, and counts shadow refusals."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._recorder, self._tally = rows
-
-    def number(self, now_ns: int, decision: Decision) -> int:
-        """Return the verdict's number, and count what shadow rules would have refused."""
-        if decision.shadow:
-            self._tally.add_shadow(now_ns, decision.shadow)
-        return self._recorder.verdicts[decision.outcome, decision.rule]
-
-
 class VerdictNumbers:
     """Converts the verdicts of a compiled limiter to the recorder's, column by column."""
 
@@ -179,7 +172,7 @@ class LimitsGate:
         self._decide = limiter.decide
         self._recorder = rows.recorder
         self._add = rows.recorder.add
-        self._verdicts = Verdicts(rows)
+        self._verdict = rows.verdict
         self._profile = profile
         self._world = OutsideWorld(SimpyClock(env, start_time_ns), 0)
         self._outside: Services | None = None
@@ -200,7 +193,7 @@ class LimitsGate:
         plan = None if asked.plan is None else asked.plan()
         verdict = 0
         if rule is not None or decision.shadow:
-            verdict = self._verdicts.number(now_ns, decision)
+            verdict = self._verdict(now_ns, decision)
             if not decision.admitted:
                 self._add(now_ns, asked.row, attempt, verdict, wait_ns, 0)
                 return Answer(LIMITED, 0, wait_ns)

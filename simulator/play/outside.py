@@ -60,10 +60,7 @@ class SimpyClock:
 
 @dataclass(slots=True)
 class Plan:
-    """What the outside world will do to one attempt, drawn for each, refused ones too.
-
-    code_ns: how long each piece of code runs, by its text.
-    """
+    """What the outside world will do to one attempt, drawn for each, refused ones too."""
 
     destination_ns: int = 0
     reachable: bool = True

@@ -198,7 +198,7 @@ class ClientRun:
                 self._end(began_ns, now_ns + answer.latency_ns, answer.status)
                 yield from self._follow(asked.follow, serial, answer.body)
                 return
-            delay_ns = self._delay_ns(attempt - 1, delay_ns)
+            delay_ns = own_delay_ns(*self._delays, attempt - 1, delay_ns, self._retry_draws())
             patience_ns = self._patience_ns(answer, delay_ns)
             if now_ns + patience_ns >= min(until_ns, stop_ns):
                 yield from self._to_deadline(now_ns, until_ns, serial)
@@ -255,9 +255,6 @@ class ClientRun:
         if answer.status == NO_STATUS or attempt >= self._attempts_limit:
             return False
         return answer.status in self._retry.statuses  # type: ignore[union-attr] # reason: one attempt without
-
-    def _delay_ns(self, number: int, last_ns: int) -> int:
-        return own_delay_ns(*self._delays, number, last_ns, self._retry_draws())
 
     def _patience_ns(self, answer: Answer, delay_ns: int) -> int:
         if self._honours and answer.status == LIMITED:

@@ -167,7 +167,7 @@ class Limiter:
             return self._admit(now_ns, now_ns, lane), self.headroom(now_ns, subject)
         best: Counted | None = None
         best_left, best_limit = 1, 0  # more than any counter has
-        for take, line, ring, row, limit, counted in lane.takes or lane.taking():
+        for _, take, line, ring, row, limit, counted in lane.measures or lane.measured():
             left = take(line, ring, row, now_ns)
             if left * best_limit < best_left * limit:
                 best, best_left, best_limit = counted, left, limit
@@ -330,7 +330,7 @@ class Limiter:
         lane = subject._lane if subject._epoch is self._epoch else self.lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
         best: Counted | None = None
         best_left, best_limit, best_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
-        for remaining_of, line, ring, row, limit, counted in lane.measures or lane.measured():
+        for remaining_of, _, line, ring, row, limit, counted in lane.measures or lane.measured():
             if line[0] <= now_ns:  # READY, as most are; a literal is faster
                 left = remaining_of(line, ring, row, now_ns)
                 if left * best_limit < best_left * limit:
@@ -490,8 +490,7 @@ def _names(counters: Iterable[Counted]) -> tuple[str, ...]:
 Take: TypeAlias = Callable[[list[int], list[int], tuple[int, ...], int], int]
 """`take(line, ring, rule, t_ns)`: charge one request at `t_ns`, return how many remain then."""
 
-_Measure: TypeAlias = tuple[Remaining, list[int], list[int], tuple[int, ...], int, Counted]
-_Taking: TypeAlias = tuple[Take, list[int], list[int], tuple[int, ...], int, Counted]
+_Measure: TypeAlias = tuple[Remaining, Take, list[int], list[int], tuple[int, ...], int, Counted]
 
 
 class Plan:
@@ -517,7 +516,6 @@ class Lane:
         "plain",
         "real",
         "shadow",
-        "takes",
     )
 
     def __init__(self, plan: Plan, subject: Subject) -> None:
@@ -538,23 +536,14 @@ class Lane:
         self.lines = [each.line for each in self.real]
         self.charges = [each.charging for each in self.real]
         self.measures: list[_Measure] | None = None
-        self.takes: list[_Taking] | None = None
 
     def measured(self) -> list[_Measure]:
-        """Make the list that headroom reads, on first use."""
+        """Make the list that `judge` and `headroom` read, on first use."""
         self.measures = [
-            (c.leg.remaining, c.line, c.ring, c.leg.row, c.leg.rule.limit_requests, c)
+            (c.leg.remaining, taker(c.leg), c.line, c.ring, c.leg.row, c.leg.rule.limit_requests, c)
             for c in self.real
         ]
         return self.measures
-
-    def taking(self) -> list[_Taking]:
-        """Make the list that `judge` reads, on first use."""
-        self.takes = [
-            (taker(c.leg), c.line, c.ring, c.leg.row, c.leg.rule.limit_requests, c)
-            for c in self.real
-        ]
-        return self.takes
 
 
 def take_sliding_log(line: list[int], ring: list[int], rule: tuple[int, ...], t_ns: int) -> int:

@@ -312,43 +312,37 @@ class NodesLimiter:
         if own is None:
             own = [copy.copy(subject) for _ in self._limiters]
             self._own_subjects[subject] = own
-        if self._sharing == "synced":
-            self.decision = self._decide_synced(now_ns, subject, node, own)
-        elif self._sharing == "shared-slow":
-            self.decision = self._decide_slowly(now_ns, subject, node, own)
+        if self._sharing in {"synced", "shared-slow"}:
+            self.decision = self._decide_with_others(now_ns, subject, node, own)
         else:
             place = min(node, len(own) - 1)  # of exact ones there is one for all
             self.decision = self._limiters[place].decide(now_ns, own[place])
         return self.decision
 
-    def _decide_synced(
+    def _decide_with_others(
         self, now_ns: int, subject: Subject, node: int, own: list[Subject]
     ) -> Decision:
+        """Decide by what a node knows of the events of all, and note the new ones."""
         before_ns = known_before_ns(now_ns, self._every_ns, self._lag_ns)
+        is_synced = self._sharing == "synced"
         histories = self._histories_of(subject, own)
         for each in histories:
-            each.hear(node, before_ns)
-        counters = [each.own[node] for each in histories]
-        blocks_ns = [each.line[BLOCK] for each in counters]
-        decision = self._limiters[node].decide(now_ns, own[node])
-        _note(now_ns, node, decision, histories, counters, blocks_ns)
-        return decision
-
-    def _decide_slowly(
-        self, now_ns: int, subject: Subject, node: int, own: list[Subject]
-    ) -> Decision:
-        before_ns = known_before_ns(now_ns, self._every_ns, self._lag_ns)
-        histories = self._histories_of(subject, own)
-        for each in histories:
-            each.learn(before_ns)
-        counters = [each.common for each in histories]
-        blocks_ns = [each.line[BLOCK] for each in counters]
+            if is_synced:
+                each.hear(node, before_ns)
+            else:
+                each.learn(before_ns)
+        counters = [each.own[node] if is_synced else each.common for each in histories]
         lines = [each.line.copy() for each in counters]
-        decision = self._limiters[0].decide(now_ns, own[0])
-        _note(now_ns, node, decision, histories, counters, blocks_ns)
-        for counted, line in zip(counters, lines, strict=True):
-            # Of its ring no slot is put back: what was charged is overwritten before it is read.
-            counted.line[:] = line
+        place = node if is_synced else 0
+        decision = self._limiters[place].decide(now_ns, own[place])
+        for history, counted, before in zip(histories, counters, lines, strict=True):
+            if counted.line[BLOCK] != before[BLOCK]:
+                history.note(now_ns, node, BLOCKS)
+            if counted.leg.name in decision.counted:
+                history.note(now_ns, node, CHARGED)
+            if not is_synced:
+                # No slot of its ring is put back: it is overwritten before it is read.
+                counted.line[:] = before
         return decision
 
     def _histories_of(self, subject: Subject, own: list[Subject]) -> list[_History]:
@@ -369,19 +363,3 @@ class NodesLimiter:
         if found is None:
             found = self._histories[common] = _History(common, own, self._profile)
         return found
-
-
-def _note(
-    now_ns: int,
-    node: int,
-    decision: Decision,
-    histories: list[_History],
-    counters: list[Counted],
-    blocks_ns: list[int],
-) -> None:
-    """Add what one decision did to its counters to their histories: blocks, then charges."""
-    for history, counted, block_ns in zip(histories, counters, blocks_ns, strict=True):
-        if counted.line[BLOCK] != block_ns:
-            history.note(now_ns, node, BLOCKS)
-        if counted.leg.name in decision.counted:
-            history.note(now_ns, node, CHARGED)

@@ -243,8 +243,7 @@ def _sorted_together(pieces: list[Piece]) -> Piece:
     """Return the pieces of several runs, in the runs' order, as one in order of time."""
     if len(pieces) == 1:
         return pieces[0]
-    t_ns = np.concatenate([piece[0] for piece in pieces])
-    party = np.concatenate([piece[1] for piece in pieces])
+    t_ns, party = _joined(pieces)
     order = np.argsort(t_ns, kind="stable")
     return t_ns[order], party[order]
 

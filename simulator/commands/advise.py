@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import InputError
 from simulator.logs import KINDS
+from simulator.views.text import number_text
 
 if TYPE_CHECKING:
     from simulator.scenario import Scenario
@@ -90,7 +91,6 @@ def _tell(text: str) -> None:
 
 def _print_advice(found: Advice, args: argparse.Namespace) -> None:
     from simulator.rows import out_folder
-    from simulator.views.text import number_text
 
     print(f"{found.scenario.name}: {found.runs} runs of each change, paired by seed")
     for group in dict.fromkeys(each.group for each in found.suggestions):

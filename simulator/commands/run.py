@@ -10,12 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from engine.files import format_duration
 from simulator.commands.words import (
     console,
     interval_text,
     metric_text,
-    needed_text,
     print_precision,
+)
+from simulator.views.text import (
+    binding_text,
+    needed_text,
+    nodes_text,
+    pace_text,
+    plain_table,
+    value_text,
 )
 
 if TYPE_CHECKING:
@@ -182,8 +190,6 @@ def _tell_precision(runs: Sequence[Replication], found: Precision) -> None:
 
 
 def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:
-    from simulator.views.text import plain_table
-
     title = f"{count} replications, 95 % intervals of the mean"
     table = plain_table(["metric"], ("mean", "low", "high"), ["method"], title=title)
     for name, each in spread.items():
@@ -195,7 +201,6 @@ def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> Non
 
 def _print_head(asked: RunOptions, seed: int) -> None:
     """Print the scenario, seed, fidelity, warm-up and replications before the run begins."""
-    from engine.files import format_duration
     from simulator.study.run_size import expected_requests, size_warning
 
     scenario, given_ns = asked.played, asked.warm_up_ns
@@ -224,8 +229,6 @@ def _print_head(asked: RunOptions, seed: int) -> None:
 
 def _print_groups(result: Result, screen: Console) -> None:
     """Print the table of client groups: how much of each is refused, by what, and what passes."""
-    from simulator.views.text import binding_text, pace_text, plain_table
-
     counts = ("count", "affected", "offered", "refused", "share")
     table = plain_table(["clients"], counts, ("bound by", "would pass"), wraps=["bound by"])
     for group in result.summary["groups"]:
@@ -245,8 +248,6 @@ def _print_groups(result: Result, screen: Console) -> None:
 
 def _print_nodes(result: Result, screen: Console) -> None:
     """Print what several nodes let in beyond the exact limits, and refused below them."""
-    from simulator.views.text import nodes_text, plain_table
-
     nodes = result.summary.get("nodes")
     if nodes is None:
         return
@@ -261,8 +262,6 @@ def _print_nodes(result: Result, screen: Console) -> None:
 
 def _print_warm_up(result: Result, screen: Console) -> None:
     """Print the warm-up that MSER-5 suggests for the refused share, where the run's is shorter."""
-    from engine.files import format_duration
-
     if not {"t_ns", "outcome"} <= set(result.columns):
         return
     found = result.warm_up("refused_share")
@@ -279,8 +278,6 @@ def _print_warm_up(result: Result, screen: Console) -> None:
 
 def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
     """Print totals, checks and thresholds."""
-    from simulator.views.text import value_text
-
     totals = result.summary["totals"]
     screen.print(
         f"{totals['offered']:,} attempts: {totals['admitted']:,} admitted, "

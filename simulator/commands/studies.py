@@ -17,10 +17,10 @@ from simulator.commands.words import (
     console,
     interval_text,
     metric_text,
-    needed_text,
     print_precision,
 )
 from simulator.progress import Due, Interrupted, progress_shown
+from simulator.views.text import needed_text, number_text, plain_table
 
 if TYPE_CHECKING:
     from simulator.intervals import Interval
@@ -215,8 +215,6 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reason: a frame
     """Print each point's means."""
-    from simulator.views.text import number_text, plain_table
-
     metrics = [name for name in _SWEPT if name in frame]
     columns = (*paths, "runs", *metrics)
     table = plain_table((), columns, wraps=columns)
@@ -299,7 +297,6 @@ def _compare_policies(args: argparse.Namespace) -> int:
     from simulator.options import given
     from simulator.rows import check_out, out_folder
     from simulator.study.policies import PolicyOptions, policies
-    from simulator.views.text import number_text
 
     for flag in ("precision", "most_replications", "most_time"):
         if (value := getattr(args, flag)) is not None:
@@ -336,7 +333,6 @@ def _compare_policies(args: argparse.Namespace) -> int:
 def _compare_runs(args: argparse.Namespace) -> int:
     from simulator.options import PrecisionOptions, given
     from simulator.study.comparison import compare
-    from simulator.views.text import plain_table
 
     def tell(pairs: int, reached: Precision) -> None:
         if not reached.reached:
@@ -378,7 +374,6 @@ def run_coverage(args: argparse.Namespace) -> int:
     """Run the command: 0 when everything fired or says why it cannot, else 1."""
     from simulator.rows import check_out, out_folder
     from simulator.study.coverage import coverage
-    from simulator.views.text import plain_table
 
     if args.out is not None:
         check_out(Path(args.out), force=args.force)

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from simulator.views.text import needed_text, number_text
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from simulator.intervals import Interval
 
-__all__ = ["console", "interval_text", "metric_text", "needed_text", "print_precision"]
+__all__ = ["console", "interval_text", "metric_text", "print_precision"]
 
 _PIPE_COLUMNS: Final = 140
 
@@ -27,7 +29,6 @@ def console() -> Console:
 def metric_text(metric: str, value: float | None) -> str:
     """Return a metric's value as readable text; durations in seconds."""
     from simulator.scenario import METRICS
-    from simulator.views.text import number_text
 
     if value is None or not math.isfinite(value):
         return "–"
@@ -39,8 +40,6 @@ def metric_text(metric: str, value: float | None) -> str:
 
 def interval_text(interval: Interval) -> str:
     """Return an interval in words."""
-    from simulator.views.text import number_text
-
     if interval.runs == 0:
         return "no value"
     runs = "1 run" if interval.runs == 1 else f"{interval.runs} runs"
@@ -48,11 +47,6 @@ def interval_text(interval: Interval) -> str:
         return number_text(interval.mean, 6)
     mean, low, high = map(number_text, interval[:3])
     return f"{mean}, from {low} to {high}, {runs}"
-
-
-def needed_text(needed: int | None) -> str:
-    """Return how many runs would be enough, as the end of a sentence."""
-    return "; no sufficient number is known" if needed is None else f"; about {needed} would do"
 
 
 def print_precision(found: Mapping[str, Any] | None, count: int) -> None:

@@ -89,6 +89,8 @@ _HEADINGS: Final = {
     "retry": "What retrying costs",
     "limit": "Smallest limit that meets the target, and its price",
 }
+_SPREAD: Final[dict[str, About]] = {"key_id": "keys", "ip": "addresses"}
+"""What a counter counts by, and what clients could have more of."""
 _SECOND_NS: Final = 1_000_000_000
 _FRESH: Final = 1_000_000
 """What `verify` adds to the seeds, so that it plays other runs than the advice rests on."""
@@ -494,18 +496,13 @@ class _Work:
         for rule in rules:
             parts = {part for by in COUNTER_KINDS[rule.counter].by for part in by}
             says = COUNTER_KINDS[rule.counter].says
-            for part, about in (("key_id", "keys"), ("ip", "addresses")):
+            for part, about in _SPREAD.items():
                 if part not in parts:
                     text = f"{rule.id} counts each {says}: more {about} add no counter"
-                    self._suggest(name, about, text)  # type: ignore[arg-type] # reason: one of two texts
-                    continue
-                edits = self._each_its_own(group, about)
-                if edits:
-                    text = (
-                        f"{rule.id} counts each {says}: with {edits[0][1]} {about} "
-                        + self._in_words(name, edits)
-                    )
-                    self._suggest(name, about, text, *edits)  # type: ignore[arg-type] # reason: as above
+                    self._suggest(name, about, text)
+                elif edits := self._each_its_own(group, about):
+                    text = f"{rule.id} counts each {says}: with {edits[0][1]} {about} "
+                    self._suggest(name, about, text + self._in_words(name, edits), *edits)
 
     def _each_its_own(self, group: ClientGroup, about: str) -> tuple[tuple[str, Any], ...]:
         """Return the change that gives the clients more keys, or more addresses, evenly.

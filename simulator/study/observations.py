@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 import pandas as pd
 
 from simulator.intervals import CONFIDENCE, Interval, interval_of
-from simulator.play import simulate, template_for
 from simulator.rows import Result
 from simulator.rows.record import PASSED
 from simulator.scenario import Scenario
@@ -78,24 +77,12 @@ def observe(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
     block's end) and `shut_out_s` (the longest time that one of its parties was told to wait); and
     `peak_admitted_per_s`, the most attempts let in within one clock second of the run.
     """
-    template = template_for(scenario)
     with replicator() as player:
-
-        def play(seed: int) -> Observed:
-            result = simulate(
-                scenario,
-                seed=seed,
-                fidelity="compiled",
-                check=False,
-                template=template,
-                progress=player.stop,
-            )
-            return _observe(result, scenario)
-
-        return list(player.each(play, seeds))
+        found = player.play(scenario, seeds, fidelity="compiled", check=False, line=_observe)
+    return [run.line for run in found]
 
 
-def _observe(result: Result, scenario: Scenario) -> Observed:
+def _observe(result: Result, scenario: Scenario) -> dict[str, float]:
     """Return what a run shows of each group, and of each clause in it."""
     found: dict[str, float] = {}
     whole = result.metrics("group")

@@ -22,12 +22,12 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Lock, Thread
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from engine.errors import InputError
 from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST",
     "NONE_IS_0",
+    "Play",
     "Precision",
     "Replication",
     "Replicator",
@@ -57,8 +58,6 @@ __all__ = [
     "replicator",
     "until_precise",
 ]
-
-Played = TypeVar("Played")
 
 
 def cores() -> int:
@@ -211,6 +210,41 @@ def intervals(
     }
 
 
+def _line_of_conditions(
+    conditions: Sequence[Condition], result: Result, _scenario: Scenario
+) -> dict[str, float]:
+    return {subject_of(each): measure_condition(result, each) for each in conditions}
+
+
+def replication_of(result: Result, line: dict[str, float]) -> Replication:
+    """Return the replication of a run, with its line of metrics."""
+    summary = result.summary
+    return Replication(summary["seed"], summary["sha256"], summary["checks"]["faults"], line)
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How runs are played, and what makes the lines of their metrics."""
+
+    fidelity: Fidelity
+    warm_up_ns: int | None
+    check: bool
+    line: Callable[[Result, Scenario], dict[str, float]]
+
+    def __call__(self, scenario: Scenario | str, seed: int, **shared: Any) -> Replication:  # noqa: ANN401 # reason: what `simulate` takes
+        """Play a scenario, or its text in another process. shared: what compiled runs share."""
+        scenario = loads(scenario) if isinstance(scenario, str) else scenario
+        result = simulate(
+            scenario,
+            seed=seed,
+            fidelity=self.fidelity,
+            warm_up_ns=self.warm_up_ns,
+            check=self.check,
+            **shared,
+        )
+        return replication_of(result, self.line(result, scenario))
+
+
 class Replicator:
     """Plays scenarios under many seeds, on all cores where that pays."""
 
@@ -244,84 +278,63 @@ class Replicator:
         check: bool = True,
         told: Callable[[int], None] | None = None,
         only: Sequence[Condition] | None = None,
+        line: Callable[[Result, Scenario], dict[str, float]] = line_of,
     ) -> list[Replication]:
         """Return one replication a seed, in order. `told` hears how many are done.
 
-        only: lines hold what these conditions are about, and nothing else.
+        only: lines hold what these conditions are about, and nothing else. line: what else makes
+        the line of a run; a compiled one unless it can be sent to processes.
 
         Raises `Interrupted` with those that are done where Ctrl-C stops it.
         """
         if not seeds:
             raise InputError("replications = 0 must be at least 1")
+        line = line if only is None else partial(_line_of_conditions, only)
+        play = Play(fidelity, warm_up_ns, check, line)
         done: list[Replication] = []
-
-        def take(replication: Replication) -> None:
-            done.append(replication)
-            if told is not None:
-                told(len(done))
-
+        if fidelity == "compiled":
+            keep = only is None or not all(map(is_of_totals, only))
+            runs = self._compiled(play, scenario, seeds, keep=keep)
+        else:
+            runs = self._interpreted(play, scenario, seeds)
         try:
-            if fidelity == "compiled":
-                self._compiled(scenario, seeds, warm_up_ns, check, take, only)
-            else:
-                text = dump(scenario, absolute=True)
-                jobs = [(text, seed, fidelity, warm_up_ns, check, only) for seed in seeds]
-                self._interpreted(jobs, take)
+            for replication in runs:
+                done.append(replication)
+                if told is not None:
+                    told(len(done))
         except KeyboardInterrupt:
             raise Interrupted(done) from None
         return done
 
     def _interpreted(
-        self, jobs: Sequence[tuple[Any, ...]], take: Callable[[Replication], None]
-    ) -> None:
+        self, play: Play, scenario: Scenario, seeds: Sequence[int]
+    ) -> Iterator[Replication]:
         """Play runs in Python: the first here, the others in processes where that is faster."""
+        text = dump(scenario, absolute=True)
         began_s = time.perf_counter()
-        take(_play_one(*jobs[0]))
+        first = play(text, seeds[0])
+        work_s = (time.perf_counter() - began_s) * (len(seeds) - 1)
+        yield first
         done = 1
-        work_s = (time.perf_counter() - began_s) * (len(jobs) - 1)
         if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
             # A worker that dies breaks its pool; the missing runs are then played here.
             with suppress(BrokenProcessPool):
-                for replication in self._processes.map(_play_one, *zip(*jobs[1:], strict=True)):
-                    take(replication)
+                for replication in self._processes.map(play, itertools.repeat(text), seeds[1:]):
+                    yield replication
                     done += 1
-        for job in jobs[done:]:
-            take(_play_one(*job))
+        for seed in seeds[done:]:
+            yield play(text, seed)
 
     def _compiled(
-        self,
-        scenario: Scenario,
-        seeds: Sequence[int],
-        warm_up_ns: int | None,
-        check: bool,  # noqa: FBT001 # reason: one of a run's flags
-        take: Callable[[Replication], None],
-        only: Sequence[Condition] | None,
-    ) -> None:
+        self, play: Play, scenario: Scenario, seeds: Sequence[int], *, keep: bool
+    ) -> Iterator[Replication]:
+        """Play compiled runs on threads, a single one in this one."""
         from simulator.play.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
 
         warm_up(tell_line)
-        keep = only is None or not all(map(is_of_totals, only))
-        template = self._template(scenario, warm_up_ns, anonymous=not keep)
-
-        def play(seed: int) -> Replication:
-            result = simulate(
-                scenario,
-                seed=seed,
-                fidelity="compiled",
-                warm_up_ns=warm_up_ns,
-                check=check,
-                progress=self.stop,
-                template=template,
-                keep=keep,
-            )
-            return replication_of(result, scenario, only)
-
-        for replication in self.each(play, seeds):
-            take(replication)
-
-    def each(self, play: Callable[[int], Played], seeds: Sequence[int]) -> Iterator[Played]:
-        """Yield what `play` makes of each seed, in order: on threads, a single one in this one."""
-        yield from map(play, seeds) if len(seeds) == 1 else self._threads.map(play, seeds)
+        template = self._template(scenario, play.warm_up_ns, anonymous=not keep)
+        shared = partial(play, scenario, progress=self.stop, template=template, keep=keep)
+        yield from map(shared, seeds) if len(seeds) == 1 else self._threads.map(shared, seeds)
 
     def _template(
         self, scenario: Scenario, warm_up_ns: int | None, *, anonymous: bool
@@ -425,28 +438,3 @@ def _reached_by(
             needed.append(runs_for_precision(values, name, precision, difference=difference))
     most = None if None in needed else max((n for n in needed if n is not None), default=None)
     return Precision(precision, not needed, looks, most)
-
-
-def _play_one(
-    text: str,
-    seed: int,
-    fidelity: Fidelity,
-    warm_up_ns: int | None,
-    check: bool,  # noqa: FBT001 # reason: one tuple a job
-    only: Sequence[Condition] | None = None,
-) -> Replication:
-    scenario = loads(text)
-    result = simulate(scenario, seed=seed, fidelity=fidelity, warm_up_ns=warm_up_ns, check=check)
-    return replication_of(result, scenario, only)
-
-
-def replication_of(
-    result: Result, scenario: Scenario, only: Sequence[Condition] | None = None
-) -> Replication:
-    """Return the replication of a run, with the metrics of some conditions, or all."""
-    if only is None:
-        line = line_of(result, scenario)
-    else:
-        line = {subject_of(each): measure_condition(result, each) for each in only}
-    summary = result.summary
-    return Replication(summary["seed"], summary["sha256"], summary["checks"]["faults"], line)

@@ -33,6 +33,7 @@ from simulator.study.replications import (
     Precision,
     Replication,
     intervals,
+    line_of,
     replicate_to,
     replication_of,
     replicator,
@@ -145,7 +146,7 @@ def run_replicated(
     def extra(result: Result) -> dict[str, Any]:
         added: dict[str, Any] = {} if command is None else {"command": list(command)}
         if several:
-            runs = [replication_of(result, scenario), *others]
+            runs = [replication_of(result, line_of(result, scenario)), *others]
             added["replications"] = _replications(scenario, runs, reached, exact=exact)
         return added
 

@@ -57,10 +57,10 @@ from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
 from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, whole
 from simulator.options import CompiledOptions, count_option, option, options, takes_options
-from simulator.play import Fidelity, seed_in_force, simulate, template_for
+from simulator.play import Fidelity, seed_in_force, template_for
 from simulator.progress import Progress, Stop, tell_line
 from simulator.scenario import Scenario, dump, loads, value_of, with_values
-from simulator.study.replications import NONE_IS_0, cores, end_pool, line_of, process_pool
+from simulator.study.replications import NONE_IS_0, Play, cores, end_pool, line_of, process_pool
 
 if TYPE_CHECKING:
     from simulator.play.compiled import Template
@@ -319,18 +319,11 @@ def play_task(
     """
     try:
         scenario, template = prepare(task) if prepare else (loads(task.scenario), None)
-        result = simulate(
-            scenario,
-            seed=task.seed,
-            fidelity=task.fidelity,
-            check=False,
-            progress=progress,
-            template=template,
-        )
-        line = line_of(result, scenario)
+        play = Play(task.fidelity, warm_up_ns=None, check=False, line=line_of)
+        found = play(scenario, task.seed, progress=progress, template=template)
     except Exception as fault:  # noqa: BLE001 # reason: one run's fault must not end the others
         return failed_row(task, f"{type(fault).__name__}: {fault}")
-    return _head(task) | {"status": "ok", "error": "", "sha256": result.summary["sha256"]} | line
+    return _head(task) | {"status": "ok", "error": "", "sha256": found.sha256} | found.line
 
 
 def failed_row(task: Task, error: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ __all__ = [
     "count_text",
     "counted_text",
     "group_lines",
+    "needed_text",
     "nodes_text",
     "number_text",
     "pace_text",
@@ -323,9 +324,7 @@ def _of_runs(line: Mapping[str, Any]) -> dict[str, str]:
     low, mean, high = (value_text(name, line[end]) for end in ("low", "mean", "high"))
     detail = f"from {low} to {high} ({line['method']}, {counted_text(line['runs'], 'run')})"
     if verdict == "not decided":
-        needed = line["needed"]
-        would = "no sufficient number is known" if needed is None else f"about {needed} would do"
-        detail = f"{detail}; {would}"
+        detail += needed_text(line["needed"])
     css = {"kept": "good", "broken": "bad"}.get(verdict, "open")
     return {
         "that": plain_text(line["that"]),
@@ -334,6 +333,11 @@ def _of_runs(line: Mapping[str, Any]) -> dict[str, str]:
         "found": mean,
         "detail": detail,
     }
+
+
+def needed_text(needed: int | None) -> str:
+    """Return how many runs would be enough, as the end of a sentence."""
+    return "; no sufficient number is known" if needed is None else f"; about {needed} would do"
 
 
 def value_text(metric: str, value: float | None) -> str:

@@ -344,11 +344,8 @@ def _line(
 ) -> Line:
     values = np.array([measures.get(key, 0.0) for measures in played])
     low, high = _interval(values)
-    if key[0] in {"offered", "blocked s", "peak", "dispersion"}:
-        low = max(0.0, low)
-    if key[0] == "refused share":
-        low, high = max(0.0, low), min(1.0, high)
-    return Line(*key, log.get(key, 0.0), float(np.median(values)), low, high)
+    high = min(1.0, high) if key[0] == "refused share" else high
+    return Line(*key, log.get(key, 0.0), float(np.median(values)), max(0.0, low), high)
 
 
 def _interval(values: Floats) -> tuple[float, float]:

@@ -193,7 +193,6 @@ class _Reading:
         self.rows = Spill(folder)
         self.table = PartyTable()
         self._paths = _Templates()
-        self._flags = _Flags()
         self._tick_ns = 0
 
     def observed(self, options: FitOptions) -> Observed:
@@ -244,7 +243,7 @@ class _Reading:
         """Return a batch with templates in the place of paths, and flags in that of texts."""
         codes = {name: code for name, code in batch.codes.items() if name not in _FLAG_TARGETS}
         codes["path"] = self._paths.of(batch.codes["path"], self.log.names["path"])
-        codes["flags"] = self._flags.of(batch, self.log)
+        codes["flags"] = _flags(batch, self.log)
         return LogBatch(batch.t_ns, batch.line, codes)
 
     def _named(self) -> Log:
@@ -325,28 +324,24 @@ def template_of(path: str) -> str:
     return "/" + "/".join([*kept, "other"])
 
 
-class _Flags:
-    """What a row's status, outcome and attempt say, as one number.
+def _flags(batch: LogBatch, log: LogStream) -> Codes:
+    """Return what each row's status, outcome and attempt say, as one number.
 
     (refused + 1) · (`MOST_ATTEMPTS` + 1) + attempt; attempt 0 is unknown.
     """
-
-    @staticmethod
-    def of(batch: LogBatch, log: LogStream) -> Codes:
-        """Return each row's flags."""
-        refused = np.full(len(batch), UNKNOWN, dtype=np.int32)
-        attempt = np.zeros(len(batch), dtype=np.int32)
-        for target, into, meaning in (
-            ("status", refused, _refused_by_status),
-            ("outcome", refused, _refused_by_outcome),
-            ("attempt", attempt, _attempt),
-        ):
-            if target in batch.codes:
-                said = np.array([meaning(text) for text in log.names[target]] or [UNKNOWN])
-                found = said[batch.codes[target]].astype(np.int32)
-                known = found != UNKNOWN
-                into[known] = found[known]
-        return np.asarray((refused + 1) * (MOST_ATTEMPTS + 1) + attempt, dtype=np.int32)
+    refused = np.full(len(batch), UNKNOWN, dtype=np.int32)
+    attempt = np.zeros(len(batch), dtype=np.int32)
+    for target, into, meaning in (
+        ("status", refused, _refused_by_status),
+        ("outcome", refused, _refused_by_outcome),
+        ("attempt", attempt, _attempt),
+    ):
+        if target in batch.codes:
+            said = np.array([meaning(text) for text in log.names[target]] or [UNKNOWN])
+            found = said[batch.codes[target]].astype(np.int32)
+            known = found != UNKNOWN
+            into[known] = found[known]
+    return np.asarray((refused + 1) * (MOST_ATTEMPTS + 1) + attempt, dtype=np.int32)
 
 
 def _refused_by_status(text: str) -> int:

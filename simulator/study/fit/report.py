@@ -107,13 +107,8 @@ def _cells(line: Line) -> list[str]:
 
 
 def _number(measure: str, value: float) -> str:
-    if measure == "refused share":
-        return f"{value:.2%}"
-    if measure == "dispersion":
-        return f"{value:.3g}"
-    if measure == "gap distance":
-        return f"{value:.3f}"
-    return f"{value:,.0f}"
+    forms = {"refused share": ".2%", "dispersion": ".3g", "gap distance": ".3f"}
+    return format(value, forms.get(measure, ",.0f"))
 
 
 def as_html(fit: Fit) -> str:

@@ -16,8 +16,8 @@ import pytest
 import simulator
 from engine.errors import InputError
 from simulator.cli import main
+from simulator.play import simulate
 from simulator.scenario import builtin, schema
-from simulator.study.replications import _play_one
 
 SMALL = """
 duration = "20s"
@@ -260,13 +260,13 @@ def test_interrupted_replications_print_what_is_known(
 ) -> None:
     played: list[object] = []
 
-    def stop_at_the_fourth(*job: Any) -> Any:
+    def stop_at_the_fourth(*args: Any, **options: Any) -> Any:
         if len(played) == 3:
             raise KeyboardInterrupt
-        played.append(job)
-        return _play_one(*job)
+        played.append(args)
+        return simulate(*args, **options)
 
-    monkeypatch.setattr("simulator.study.replications._play_one", stop_at_the_fourth)
+    monkeypatch.setattr("simulator.study.replications.simulate", stop_at_the_fourth)
     flags = ["--fidelity", "limits", "--seed", "20"]
     assert main(["run", "small.toml", "--replications", "9", *flags]) == 130
     said = capsys.readouterr()

@@ -64,7 +64,7 @@ class Tenant:
     id: str
     name: str
     kind: TenantKind
-    quotas: Mapping[str, QuotaValue]
+    quotas: Mapping[str, Any]
     settings: Mapping[str, bool]
     created_at_ns: int
     host_suffixes: tuple[str, ...] = ()

@@ -320,9 +320,9 @@ class Engine(Operator):
             raise unauthenticated(self.profile.http.key_header)  # obeys AUTH-HEADER
         # What stands behind ANY is a proxy, whose query is its destination's to read.
         parameters = parse_query(query) if query and operation.method != "ANY" else _NO_PARAMETERS
-        context = Context(self.services, request, who.caller, params, parameters, now_ns, wall_ns)
-        context.proxies = who.proxies
-        return operation, context
+        return operation, Context(
+            self.services, request, who.caller, params, parameters, now_ns, wall_ns, who.proxies
+        )
 
     def _answer(
         self, operation: Operation, context: Context, sent: Json | bytes, *, wait: bool
@@ -433,7 +433,6 @@ class Engine(Operator):
             with store.transaction():
                 for tenant in store.tenants():
                     retention_ns = tenant.quotas["Log Retention"]
-                    assert isinstance(retention_ns, int)
                     before_ns = wall_ns - retention_ns + 1
                     left -= store.expire_logs(tenant.id, before_ns, size=left)
 

@@ -23,7 +23,7 @@ from engine.resources.context import Context
 from engine.resources.documents import Collection
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
-from engine.resources.operator import add_application, add_key, remove_application
+from engine.resources.operator import add_key, new_application, remove_application
 from engine.resources.pages import Page, page_of
 from engine.store import cursor
 from engine.tokens import timestamp
@@ -76,7 +76,7 @@ _LOOKED_AT = 200
 _DURATIONS = frozenset(DEFAULT_QUOTAS) - {"Rate Limit", "Tokenize Limit", "Detokenize Limit"}
 
 
-def _shown(application: Application) -> dict[str, Any]:
+def _shown(application: Application, _: Context) -> dict[str, Any]:
     return {
         "id": application.id,
         "tenant_id": application.tenant_id,
@@ -106,7 +106,7 @@ _APPLICATIONS: Final = Collection(
     name="application",
     path="/applications",
     right="application",
-    shown=lambda application, _: _shown(application),
+    shown=_shown,
     remove=lambda context, application: remove_application(context.services, application),
     clauses=_AUTH,
 )
@@ -177,22 +177,15 @@ def _create(context: Context) -> Response:
     context.require("application:create")
     body = _CREATE.check(context.json)
     try:
-        application = add_application(
-            context.services,
-            context.tenant.id,
-            body["name"],
-            body["kind"],
-            _pairs(body),
+        application = new_application(
+            context.services, context.tenant.id, body["name"], body["kind"], _pairs(body)
         )
     except InputError as error:
         raise _not_accepted(error) from None
     if "origins" in body:
         application = _with_origins(application, body["origins"])
-        context.services.store.put(application)
     _check_scope(context, "application:create", application.grants)
-    context.log("application:create", "application", application.id, 201)
-    location = {"Location": f"/applications/{application.id}"}
-    return Response(201, _shown(application), location)
+    return _APPLICATIONS.created(context, application)
 
 
 def _with_origins(application: Application, origins: list[str]) -> Application:
@@ -230,9 +223,7 @@ def _patch(context: Context) -> Response:
     changed = dataclasses.replace(application, **changes)
     if "origins" in body:
         changed = _with_origins(changed, body["origins"])
-    context.services.store.put(changed)
-    context.log("application:update", "application", changed.id, 200)
-    return Response(200, _shown(changed))
+    return _APPLICATIONS.changed(context, changed)
 
 
 def _create_key(context: Context) -> Response:
@@ -287,31 +278,10 @@ OPERATIONS = (
         clauses=("QUO-TENANT",),
         permission="tenant:read",
     ),
-    Operation(
-        name="create_application",
-        method="POST",
-        path="/applications",
-        summary="Create an application.",
-        run=_create,
-        clauses=_AUTH,
-        permission="application:create",
-        body="json",
-        form=_CREATE,
-        success_status=201,
-    ),
+    _APPLICATIONS.creation("Create an application.", _create, _CREATE),
     _APPLICATIONS.listing("list_applications", "List the tenant's applications."),
     _APPLICATIONS.view("Show an application."),
-    Operation(
-        name="patch_application",
-        method="PATCH",
-        path="/applications/{id}",
-        summary="Rename an application or change its grants.",
-        run=_patch,
-        clauses=_AUTH,
-        permission="application:update",
-        body="merge-patch",
-        form=_PATCH,
-    ),
+    _APPLICATIONS.change("Rename an application or change its grants.", _patch, _PATCH),
     _APPLICATIONS.deletion("Delete an application and its keys."),
     Operation(
         name="create_application_key",

@@ -128,7 +128,6 @@ def _check_values(context: Context, raw: bytes) -> None:
         return
     if context.known_caller is not None:
         quota = context.known_caller.tenant.quotas["Tokenize Limit"]
-        assert isinstance(quota, int)
         limit = max(limit, _VALUES_AN_ELEMENT * quota)
     check_cost(raw, limit)
 

@@ -81,6 +81,7 @@ class Context:
         query: Mapping[str, str],
         now_ns: int,
         wall_ns: int,
+        proxies: Proxies = NO_PROXIES,
     ) -> None:
         self.services = services
         self.request = request
@@ -92,7 +93,7 @@ class Context:
         self.body: Json | bytes = None
         self.raw: bytes | None = None
         self.prepared: Any = None
-        self.proxies: Proxies = NO_PROXIES
+        self.proxies = proxies
         self.now_ns = now_ns
         self.wall_ns = wall_ns
 
@@ -129,30 +130,15 @@ class Context:
 
     def log(self, operation: str, entity_type: str, entity_id: str, status: int) -> None:
         """Append one log entry: what was done to what, never a value (D-LOGS)."""
-        caller = self.known_caller
-        assert caller is not None, "what no principal did is not logged"
-        actor = caller.application
-        self.log_for(actor.tenant_id, actor.id, operation, entity_type, entity_id, status)
-
-    def log_for(  # reason: the columns of a log entry
-        self,
-        tenant_id: str,
-        actor_id: str | None,
-        operation: str,
-        entity_type: str,
-        entity_id: str,
-        status: int,
-    ) -> None:
-        """Append one log entry for a tenant that does not follow from the request's key."""
-        services = self.services
+        services, actor = self.services, self.caller.application
         entry = LogEntry(
             services.new_id(),
-            tenant_id,
+            actor.tenant_id,
             self.wall_ns,
             operation,
             entity_type,
             entity_id,
-            actor_id,
+            actor.id,
             status,
         )
         services.store.add_log(entry)

@@ -1,24 +1,26 @@
 """Collections of documents under one path: the operations that all of them share.
 
 A collection is applications, reactors, proxies, encryption keys or token intents. Each is found by
-id within the caller's tenant, listed in order, shown and deleted alike; how one is made and changed
-stands in its own module.
+id within the caller's tenant, listed in order, shown and deleted alike; what a body says about a
+document stands in its own module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from engine.messages import Problem, Response
 from engine.model import Application, EncryptionKey, Intent, Proxy, Reactor
 from engine.resources.context import Context
+from engine.resources.forms import Form
 from engine.resources.operation import Operation
 from engine.resources.pages import Page, page_of
 
 __all__ = ["Collection"]
 
+Run: TypeAlias = Callable[[Context], Response]
 D = TypeVar("D", bound=Application | EncryptionKey | Intent | Proxy | Reactor)
 
 
@@ -70,9 +72,61 @@ class Collection(Generic[D]):
             context.services.store.delete(self.kind, record.id)
         else:
             self.remove(context, record)
-        entity = self.name.replace(" ", "-")
-        context.log(f"{self.right}:delete", entity, record.id, 204)
+        context.log(f"{self.right}:delete", self._entity, record.id, 204)
         return Response(204)
+
+    def created(self, context: Context, record: D, **more: Any) -> Response:  # noqa: ANN401 # reason: any JSON
+        """Store a new document and show it, with what only this answer shows."""
+        context.services.store.put(record)
+        context.log(f"{self.right}:create", self._entity, record.id, 201)
+        shown = {**self.shown(record, context), **more}
+        return Response(201, shown, {"Location": f"{self.path}/{record.id}"})
+
+    def changed(self, context: Context, record: D) -> Response:
+        """Store a document that was changed and show it."""
+        context.services.store.put(record)
+        context.log(f"{self.right}:update", self._entity, record.id, 200)
+        return Response(200, self.shown(record, context))
+
+    def creation(
+        self,
+        summary: str,
+        run: Run,
+        form: Form | None = None,
+        clauses: tuple[str, ...] = (),
+        *,
+        body_optional: bool = False,
+    ) -> Operation:
+        """Return the operation that creates a document; `run` answers with `created`."""
+        return Operation(
+            name=f"create_{self._identifier}",
+            method="POST",
+            path=self.path,
+            summary=summary,
+            run=run,
+            clauses=clauses or self.clauses,
+            permission=f"{self.right}:create",
+            body="json",
+            body_optional=body_optional,
+            form=form,
+            success_status=201,
+        )
+
+    def change(
+        self, summary: str, run: Run, form: Form, clauses: tuple[str, ...] = ()
+    ) -> Operation:
+        """Return the operation that changes one document; `run` answers with `changed`."""
+        return Operation(
+            name=f"patch_{self._identifier}",
+            method="PATCH",
+            path=f"{self.path}/{{id}}",
+            summary=summary,
+            run=run,
+            clauses=clauses or self.clauses,
+            permission=f"{self.right}:update",
+            body="merge-patch",
+            form=form,
+        )
 
     def listing(self, name: str, summary: str) -> Operation:
         """Return the operation that lists a tenant's documents, a page at a time."""
@@ -111,6 +165,10 @@ class Collection(Generic[D]):
             permission=f"{self.right}:delete",
             success_status=204,
         )
+
+    @property
+    def _entity(self) -> str:
+        return self.name.replace(" ", "-")
 
     @property
     def _identifier(self) -> str:

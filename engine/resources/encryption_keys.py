@@ -9,7 +9,6 @@ from engine.model import EncryptionKey
 from engine.resources.context import Context
 from engine.resources.documents import Collection
 from engine.resources.forms import Form, object_schema
-from engine.resources.operation import Operation
 from engine.tokens import timestamp
 from engine.vault import jwe
 
@@ -21,7 +20,7 @@ _CREATE = Form(
 )
 
 
-def _shown(key: EncryptionKey) -> dict[str, Any]:
+def _shown(key: EncryptionKey, _: Context) -> dict[str, Any]:
     return {
         "id": key.id,
         "tenant_id": key.tenant_id,
@@ -35,7 +34,7 @@ _KEYS: Final = Collection(
     name="encryption key",
     path="/keys",
     right="key",
-    shown=lambda key, _: _shown(key),
+    shown=_shown,
     clauses=("TOK-ENCRYPTED",),
 )
 
@@ -49,25 +48,15 @@ def _create(context: Context) -> Response:
     pair = jwe.generate(algorithm, key_id)
     sealed = services.vault.of(tenant.id).seal("/keys/", key_id, pair.private, "private-key")
     key = EncryptionKey(key_id, tenant.id, algorithm, pair.public_jwk, sealed, context.wall_ns)
-    services.store.put(key)
-    context.log("key:create", "encryption-key", key.id, 201)
-    location = {"Location": f"/keys/{key.id}"}
-    return Response(201, {**_shown(key), "public_key": dict(pair.public_jwk)}, location)
+    return _KEYS.created(context, key, public_key=dict(pair.public_jwk))
 
 
 OPERATIONS = (
-    Operation(
-        name="create_encryption_key",
-        method="POST",
-        path="/keys",
-        summary="Create a key pair; the public half is in this answer only.",
-        run=_create,
-        clauses=_KEYS.clauses,
-        permission="key:create",
-        body="json",
+    _KEYS.creation(
+        "Create a key pair; the public half is in this answer only.",
+        _create,
+        _CREATE,
         body_optional=True,
-        form=_CREATE,
-        success_status=201,
     ),
     _KEYS.listing("list_encryption_keys", "List the tenant's encryption keys."),
     _KEYS.view("Show an encryption key."),

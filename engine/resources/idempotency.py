@@ -102,8 +102,8 @@ def _hashes(context: Context) -> tuple[str, bytes]:
 
 def _kept_for_ns(operation: Operation, context: Context) -> int:
     """Return how long to keep the answer: no longer than any cvc that it may show (D-CVC)."""
-    profile, retention = context.services.profile, context.tenant.quotas["CVC Retention"]
-    assert isinstance(retention, int)
+    profile = context.services.profile
+    retention_ns: int = context.tenant.quotas["CVC Retention"]
     kept_ns = profile.http.idempotency_kept_ns
     shows_cvc = profile.tokens.plaintext_reads and operation.name == "create_token"
-    return min(kept_ns, retention) if shows_cvc else kept_ns
+    return min(kept_ns, retention_ns) if shows_cvc else kept_ns

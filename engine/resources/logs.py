@@ -34,9 +34,7 @@ def _list(context: Context) -> Response:
     query, store, tenant = context.query, context.services.store, context.tenant
     names = ("entity_type", "entity_id", "start_date", "end_date")
     check_filters(query, *names, clause="D-LOG-LIST")
-    retention_ns = tenant.quotas["Log Retention"]
-    assert isinstance(retention_ns, int)
-    from_ns = context.wall_ns - retention_ns + 1  # obeys QUO-LOG
+    from_ns = context.wall_ns - tenant.quotas["Log Retention"] + 1  # obeys QUO-LOG
     if "start_date" in query:
         from_ns = max(from_ns, instant_ns(query["start_date"], "/start_date"))
     before_ns = instant_ns(query["end_date"], "/end_date") if "end_date" in query else None

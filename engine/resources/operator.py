@@ -41,12 +41,12 @@ from engine.vault import TenantKeys, Vault, hash_key_text
 
 __all__ = [
     "Operator",
-    "add_application",
     "add_key",
     "check_tables",
     "checked_quota",
     "checked_suffixes",
     "guard_store",
+    "new_application",
     "remove_application",
 ]
 
@@ -121,7 +121,9 @@ class Operator:
         """
         with self.services.store.transaction():
             tenant_id = self._stored(tenant).id
-            return add_application(self.services, tenant_id, name, kind, grants, origins)
+            made = new_application(self.services, tenant_id, name, kind, grants, origins)
+            self.services.store.put(made)
+            return made
 
     def create_key(
         self, application: Application, *, legacy: bool = False, text: str | None = None
@@ -362,7 +364,7 @@ def check_tables(tenants: Iterable[Tenant], table_names: Iterable[str]) -> None:
             raise InputError(f"tenant {tenant.id} of the store: {error}; add that table") from None
 
 
-def add_application(
+def new_application(
     services: Services,
     tenant_id: str,
     name: str,
@@ -370,13 +372,13 @@ def add_application(
     grants: Iterable[tuple[str, Iterable[str]]],
     origins: Iterable[str] = (),
 ) -> Application:
-    """Store a new application; inside the caller's transaction. Raises `InputError`."""
+    """Return a new application, for the caller to store. Raises `InputError`."""
     check_text("application name", name)
     kinds = get_args(ApplicationKind)
     known: ApplicationKind | None = next((k for k in kinds if k == kind), None)
     if known is None:
         raise _no_kind("an application kind", kind, kinds)
-    application = Application(
+    return Application(
         services.new_id(),
         tenant_id,
         name,
@@ -385,8 +387,6 @@ def add_application(
         services.world.clock.wall_ns,
         make_origins(origins, known),
     )
-    services.store.put(application)
-    return application
 
 
 def add_key(

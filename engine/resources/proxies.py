@@ -352,10 +352,7 @@ def _create(context: Context) -> Response:
         created_at_ns=context.wall_ns,
         **{"require_auth": False, **fields},
     )
-    services.store.put(proxy)
-    context.log("proxy:create", "proxy", proxy.id, 201)
-    shown = {**_shown(proxy, context), "key": text}
-    return Response(201, shown, {"Location": f"/proxies/{proxy.id}"})
+    return _PROXIES.created(context, proxy, key=text)
 
 
 def _patch(context: Context) -> Response:
@@ -364,37 +361,16 @@ def _patch(context: Context) -> Response:
     body = _PATCH.check(context.json)
     proxy = _PROXIES.found(context)
     changed = dataclasses.replace(proxy, **_read(body, context, proxy.id))
-    context.services.store.put(changed)
-    context.log("proxy:update", "proxy", changed.id, 200)
-    return Response(200, _shown(changed, context))
+    return _PROXIES.changed(context, changed)
 
 
 OPERATIONS = (
-    Operation(
-        name="create_proxy",
-        method="POST",
-        path="/proxies",
-        summary="Create a proxy; its key is in this answer only.",
-        run=_create,
-        clauses=("RCT-CODE",),
-        permission="proxy:create",
-        body="json",
-        form=_CREATE,
-        success_status=201,
+    _PROXIES.creation(
+        "Create a proxy; its key is in this answer only.", _create, _CREATE, ("RCT-CODE",)
     ),
     _PROXIES.listing("list_proxies", "List the tenant's proxies, without their keys."),
     _PROXIES.view("Show a proxy, without its key."),
-    Operation(
-        name="patch_proxy",
-        method="PATCH",
-        path="/proxies/{id}",
-        summary="Change a proxy.",
-        run=_patch,
-        clauses=("RCT-CODE",),
-        permission="proxy:update",
-        body="merge-patch",
-        form=_PATCH,
-    ),
+    _PROXIES.change("Change a proxy.", _patch, _PATCH, ("RCT-CODE",)),
     _PROXIES.deletion("Delete a proxy; its key and its hostname name nothing from then on."),
     *CALLS,
 )

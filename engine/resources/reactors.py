@@ -124,9 +124,7 @@ def _create(context: Context) -> Response:
         context.caller.application.id,
         context.wall_ns,
     )
-    services.store.put(reactor)
-    context.log("reactor:create", "reactor", reactor.id, 201)
-    return Response(201, _shown(reactor, context), {"Location": f"/reactors/{reactor.id}"})
+    return _REACTORS.created(context, reactor)
 
 
 def _patch(context: Context) -> Response:
@@ -144,10 +142,7 @@ def _patch(context: Context) -> Response:
         merged = {**_configuration(reactor, context), **body["configuration"]}
         text = dumps({n: v for n, v in merged.items() if v is not None}).decode()
         changes["sealed_configuration"] = seal_code(services, *place, text, _CONFIGURATION)
-    changed = dataclasses.replace(reactor, **changes)
-    services.store.put(changed)
-    context.log("reactor:update", "reactor", changed.id, 200)
-    return Response(200, _shown(changed, context))
+    return _REACTORS.changed(context, dataclasses.replace(reactor, **changes))
 
 
 def _pool_name(reactor: Reactor) -> str:
@@ -211,30 +206,11 @@ def _read_part(part: Json, context: Context) -> Plan:
 
 
 OPERATIONS = (
-    Operation(
-        name="create_reactor",
-        method="POST",
-        path="/reactors",
-        summary="Create a reactor.",
-        run=_create,
-        clauses=("RCT-CODE",),
-        permission="reactor:create",
-        body="json",
-        form=_CREATE,
-        success_status=201,
-    ),
+    _REACTORS.creation("Create a reactor.", _create, _CREATE, ("RCT-CODE",)),
     _REACTORS.listing("list_reactors", "List the tenant's reactors."),
     _REACTORS.view("Show a reactor."),
-    Operation(
-        name="patch_reactor",
-        method="PATCH",
-        path="/reactors/{id}",
-        summary="Change a reactor's name, code or configuration.",
-        run=_patch,
-        clauses=("RCT-CODE",),
-        permission="reactor:update",
-        body="merge-patch",
-        form=_PATCH,
+    _REACTORS.change(
+        "Change a reactor's name, code or configuration.", _patch, _PATCH, ("RCT-CODE",)
     ),
     _REACTORS.deletion("Delete a reactor."),
     Operation(

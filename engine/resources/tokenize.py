@@ -119,9 +119,7 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
     rules, store, tenant = services.rules, services.store, caller.tenant
     keys = services.vault.of(tenant.id)
     drafts = plan.elements
-    limit, retention_ns = tenant.quotas["Tokenize Limit"], tenant.quotas["CVC Retention"]
-    assert isinstance(limit, int)
-    assert isinstance(retention_ns, int)
+    limit = tenant.quotas["Tokenize Limit"]
     decisions: list[Decision] | None = None  # the common case: every element creates
     if plan.deduplicates:
         hashes = dedup_hashes(drafts, keys, rules)
@@ -132,7 +130,7 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
     else:
         check_limit(len(drafts), limit, rules)  # before a million of them are hashed
         creating, hashes = drafts, dedup_hashes(drafts, keys, rules)
-    until_ns = context.steady_ns + retention_ns
+    until_ns = context.steady_ns + tenant.quotas["CVC Retention"]
     created = create_tokens(
         creating,
         hashes,
@@ -213,7 +211,6 @@ def answer_of(plan: Plan, made: list[tuple[Draft, Token, bool]], context: Contex
 def _prepare(context: Context) -> Plan:
     services = context.services
     limit = context.caller.tenant.quotas["Tokenize Limit"]
-    assert isinstance(limit, int)
     plan = walk(context.json, services.rules, limit)
     if not plan.elements:
         context.require("token:create")  # D-EMPTY: on some container

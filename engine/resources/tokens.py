@@ -259,9 +259,7 @@ def _patch(context: Context) -> Response:
         decrypt=decrypter(context),
     )
     context.require("token:update", change.container)
-    retention_ns = tenant.quotas["CVC Retention"]
-    assert isinstance(retention_ns, int)
-    until_ns = context.steady_ns + retention_ns
+    until_ns = context.steady_ns + tenant.quotas["CVC Retention"]
     changed = apply_change(token, change, keys, services.rules, cvc_until_ns=until_ns)
     services.store.update_token(changed)
     context.log("token:update", "token", changed.id, 200)

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from engine.errors import StoreBusy
 from engine.messages import Problem, Response
 from engine.model import LogEntry
@@ -78,7 +80,7 @@ class Work:
         authentication, the holder of an upload address).
     """
 
-    __slots__ = ("_actor_id", "_context", "_entity", "_id", "_operation", "_tenant_id")
+    __slots__ = ("_context", "_entry")
 
     def __init__(
         self,
@@ -90,11 +92,8 @@ class Work:
         actor_id: str | None,
     ) -> None:
         self._context = context
-        self._operation = operation
-        self._entity = entity
-        self._tenant_id = tenant_id
-        self._actor_id = actor_id
-        self._id = context.services.new_id()
+        work_id, wall_ns = context.services.new_id(), context.wall_ns
+        self._entry = LogEntry(work_id, tenant_id, wall_ns, operation, *entity, actor_id, _FAILED)
 
     async def carry_out(
         self,
@@ -124,19 +123,9 @@ class Work:
 
     def _open(self) -> None:
         services = self._context.services
-        services.store.open_work(
-            LogEntry(
-                self._id,
-                self._tenant_id,
-                services.world.clock.wall_ns,
-                self._operation,
-                *self._entity,
-                self._actor_id,
-                _FAILED,
-            )
-        )
+        services.store.open_work(replace(self._entry, at_ns=services.world.clock.wall_ns))
 
     def _close(self, status: int) -> None:
-        context = self._context
-        context.services.store.close_work(self._id)
-        context.log_for(self._tenant_id, self._actor_id, self._operation, *self._entity, status)
+        services, entry = self._context.services, self._entry
+        services.store.close_work(entry.id)
+        services.store.add_log(replace(entry, id=services.new_id(), status=status))

@@ -269,18 +269,14 @@ def _floor(profile: Profile) -> dict[str, Schema]:
     return {
         "TokenizeBody": {
             "anyOf": [ref("TokenRequest"), *pair({"anyOf": [leaf, ref("Pair")]})],
-            "description": f"At most four tokens; the default quota is {_tokenize_limit()}.",
+            "description": (
+                f"At most four tokens; the default quota is {DEFAULT_QUOTAS['Tokenize Limit']}."
+            ),
         },
         "Pair": {"anyOf": pair(leaf)},
         "TokenRequest": {"anyOf": [token, *structured]},
         **_structured_data("floor", profile),
     }
-
-
-def _tokenize_limit() -> int:
-    limit = DEFAULT_QUOTAS["Tokenize Limit"]
-    assert isinstance(limit, int)
-    return limit
 
 
 def _ceiling(profile: Profile) -> dict[str, Schema]:

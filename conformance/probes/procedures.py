@@ -576,8 +576,8 @@ def _tries(rate: Rate) -> int:
     return _TRIES if rate.limit_requests < HEAVY_REQUESTS else _TRIES_HEAVY
 
 
-def _throttle_requests(rate: Rate, probes: int) -> int:
-    """Return the most requests of `play_throttle_row`, for this number of signature probes."""
+def _throttle_requests(rate: Rate, look: int) -> int:
+    """Return the most requests of `play_throttle_row`; look: those of a signature."""
     limit = rate.limit_requests
     more = _tries(rate) * (limit // 2 + 2 * _EXTRA + limit // 2)
     early = 2 * (2 + limit // _EARLY_PART)
@@ -585,7 +585,7 @@ def _throttle_requests(rate: Rate, probes: int) -> int:
     if limit < HEAVY_REQUESTS:
         borders = limit + _LITTLE + 2 * (limit + _EXTRA + _POLLS_PAST) + _POLLS + _POLLS_BEFORE
         later += 2 + limit * 3 // 8 + max(borders, _nodes_requests(rate))
-    return limit + _EXTRA + more + early + later + signature_requests(rate, probes)
+    return limit + _EXTRA + more + early + later + look
 
 
 def _nodes_requests(rate: Rate) -> int:
@@ -593,14 +593,14 @@ def _nodes_requests(rate: Rate) -> int:
     return _MOST_NODES * (rate.limit_requests + _EXTRA + _TURNS)
 
 
-def block_requests(rate: Rate, probes: int = 0) -> int:
-    """Return the most requests of `play_block`, for this number of signature probes."""
-    return rate.limit_requests + _EXTRA + _end_requests(rate, probes)
+def block_requests(rate: Rate, look: int = 0) -> int:
+    """Return the most requests of `play_block`; look: those of a signature."""
+    return rate.limit_requests + _EXTRA + _end_requests(rate, look)
 
 
-def _block_row_requests(rate: Rate, probes: int) -> int:
-    """Return the most requests of `play_block_row`, for this number of signature probes."""
-    return rate.limit_requests + _HEAVY_MORE + _end_requests(rate, probes)
+def _block_row_requests(rate: Rate, look: int) -> int:
+    """Return the most requests of `play_block_row`; look: those of a signature."""
+    return rate.limit_requests + _HEAVY_MORE + _end_requests(rate, look)
 
 
 def _window_requests(rate: Rate) -> int:
@@ -613,17 +613,16 @@ def _border_requests(row: Row, rate: Rate) -> int:
     """Return the most requests of `play_borders` with all counters of a row."""
     counters = 1 if not rate.block_ns else 2 if row.role is None else 4
     is_blocked = 0 < rate.block_ns < rate.window_ns
-    end = _end_requests(rate, 0) if is_blocked else 0
+    end = _end_requests(rate) if is_blocked else 0
     return counters * (2 * rate.limit_requests + 2 + end)
 
 
-def _end_requests(rate: Rate, probes: int) -> int:
+def _end_requests(rate: Rate, look: int = 0) -> int:
     """Return the most requests that exceed a block rule's rate and test its block's end."""
     limit = rate.limit_requests
     room = limit // 2 + _EXTRA if limit < HEAVY_REQUESTS else 0
     well = 2 * max(_LITTLE, min(limit // 4, _HEAVY_MORE)) + 2
-    looks = 2 * signature_requests(rate, probes) if probes else 0
-    return _tries(rate) * (limit // 2 + 2 * _EXTRA) + 2 + _LITTLE + max(room, well) + looks
+    return _tries(rate) * (limit // 2 + 2 * _EXTRA) + 2 + _LITTLE + max(room, well) + 2 * look
 
 
 def sizes_of(rule: Rule, row: Row, table: LimitTable) -> Sizes:
@@ -640,16 +639,16 @@ def _play_requests(rule: Rule, row: Row, table: LimitTable, rate: Rate) -> int:
     """Return the most requests of measuring a row once."""
     search = next((one.limit_requests for one in table if one.id == "LIM-SEARCH"), 0)
     rest = FAILING_TIMES * search + 3
-    probes = row.most_probes(rule)
+    look = signature_requests(rate, row.most_probes(rule), len(row.any_of), len(row.apart))
     if not rate.block_ns:
-        return _throttle_requests(rate, probes) + rest
+        return _throttle_requests(rate, look) + rest
     windows = 2 if row.role is not None and rate.block_ns == rate.window_ns else 1
     rest += windows * _window_requests(rate)
     if row.role is not None:
         rest += block_requests(rate)
     if rate.block_ns > rate.window_ns:
-        return _block_row_requests(rate, probes) + rest
-    return block_requests(rate, probes) + rest
+        return _block_row_requests(rate, look) + rest
+    return block_requests(rate, look) + rest
 
 
 def _takes_ns(rate: Rate) -> int:

@@ -178,17 +178,16 @@ class Row:
         if others:
             found["other address"] = self.asker(bench, self.operation, key=key, sources=others[:1])
         if others and other_key is not None and rule.counter != "ip":
-            for place, other in enumerate(others, 1):
+            for place, other in enumerate(others[: _addresses(rule)], 1):
                 both = self.asker(bench, self.operation, key=other_key, sources=(other,))
                 found[BOTH_OTHER + (f" {place}" if place > 1 else "")] = both
         return found
 
     def most_probes(self, rule: Rule) -> int:
-        """Return the largest number of signature probes, including the control."""
-        named = (CONTROL, OTHER_RESOURCE, "other key", "other address", *self.twins, *self.apart)
-        named += self.any_of
+        """Return the most signature probes, the control included, `any_of` and `apart` not."""
+        named = (CONTROL, OTHER_RESOURCE, "other key", "other address", *self.twins)
         more = (self.single is not None) + (rule.counter == "proxy-key+ip")
-        return len(named) + MOST_ADDRESSES + more
+        return len(named) + _addresses(rule) + more
 
     def _with_key(self, bench: Bench, plain: Asker) -> dict[str, Asker]:
         """Return the probe that shows an API key beside the proxy key (D-PROXY-RULES)."""
@@ -202,6 +201,11 @@ class Row:
         dealt = [label for label in bench.keys(role) if label != key]
         labels = dealt or [label for label in bench.target.labels(role) if label != key]
         return labels[-1] if dealt else labels[0] if labels else None
+
+
+def _addresses(rule: Rule) -> int:
+    """Return how many other addresses another key may be tried at; D-AND-COUNTER needs several."""
+    return MOST_ADDRESSES if rule.counter == "ip+key" else 1
 
 
 def _of_token(bench: Bench, operation: str, plain: Asker, token: str) -> Asker:

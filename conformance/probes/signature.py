@@ -52,6 +52,8 @@ _MOST_HEAVY: Final = 300
 _PAUSE_NS: Final = 40_000_000
 _APART_ROOM: Final = 8
 """Fewer than the counter of any row admits: LIM-ACCOUNT-UPDATER admits 10."""
+_ANY_ROOM: Final = 198
+"""Fewer than LIM-CREATE, LIM-PATCH and LIM-DELETE admit: what they refuse shows nothing."""
 _TURNS: Final = 3
 """The control, the other probes and the control again are sent one after another."""
 
@@ -156,14 +158,20 @@ async def take_signature(
     whichever counter is full.
     """
     lasts_ns = _TURNS * counter.calm_ns + _PAUSE_NS
-    apart_room = _APART_ROOM
+    apart_room, any_room = _APART_ROOM, _ANY_ROOM
     room = _room(rate)
     while True:
         began_ns = counter.now_ns
         size = min(_size(rate, lasts_ns), room)
         apart = min(size, (apart_room + 1) // 2)
         apart_room -= apart
-        sizes = {name: apart if name.startswith(APART) else size for name in probes}
+        of_any = min(size, any_room)
+        any_room -= of_any
+        by_kind = {APART: apart, ANY: of_any}
+        sizes = {
+            name: next((most for kind, most in by_kind.items() if name.startswith(kind)), size)
+            for name in probes
+        }
         signature = await _take(counter, rate, probes, own, sizes)
         signature.until_ns = until_ns
         room -= size
@@ -180,9 +188,13 @@ def _room(rate: Rate) -> int:
     return min(rate.limit_requests - 2, _OTHERS_ROOM if is_small else 2 * _MOST_HEAVY)
 
 
-def signature_requests(rate: Rate, probes: int) -> int:
-    """Return the most requests that `take_signature` sends for this number of probes."""
-    return (probes + 1) * max(_room(rate), _FEW)
+def signature_requests(rate: Rate, probes: int, any_of: int, apart: int) -> int:
+    """Return the most requests that `take_signature` sends for these numbers of probes.
+
+    any_of, apart: those of `ANY` and `APART`. probes: all others, the control included.
+    """
+    room = max(_room(rate), _FEW)
+    return (probes + 1) * room + any_of * min(room, _ANY_ROOM) + apart * _APART_ROOM
 
 
 def _size(rate: Rate, lasts_ns: int) -> int:

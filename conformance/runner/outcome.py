@@ -196,8 +196,11 @@ class _Case:
         return {number for one in self.failed.get(clause, ()) for number in one.evidence}
 
     def is_mirrored(self, clause: str) -> bool:
-        """Whether a check of the form of answers saw the clause fail."""
-        return any(one.check in _MIRRORS for one in self.failed.get(clause, ()))
+        """Whether a check of the form of answers saw the clause fail: 5xx has no form."""
+        return any(
+            one.check in _MIRRORS and _ANSWERED_5XX.fullmatch(one.says) is None
+            for one in self.failed.get(clause, ())
+        )
 
 
 class _Rule(NamedTuple):
@@ -215,6 +218,10 @@ def _any(case: _Case, finding: Finding) -> bool:  # noqa: ARG001 # reason: the f
 
 def _refused(case: _Case, finding: Finding) -> bool:  # noqa: ARG001 # reason: the form of a test
     return any(x in finding.says for x in ("must be accepted", "is no", "body is refused"))
+
+
+def _answered(case: _Case, finding: Finding) -> bool:
+    return not _refused(case, finding)
 
 
 def _identifiers(case: _Case, finding: Finding) -> bool:  # noqa: ARG001 # reason: the form of a test
@@ -329,7 +336,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         _Rule(name, _SHAPES, _mostly(name), _ORDER)
         for name in ("REC-ID", "REC-EXTRAS", "REC-CARD-MASK")
     ),
-    _Rule("REC-CARD-MASK", ("TOK-ENCRYPTED",), _mostly("REC-CARD-MASK"), _any),
+    _Rule("REC-CARD-MASK", ("TOK-ENCRYPTED",), _mostly("REC-CARD-MASK"), _answered),
     _Rule("REC-TOKEN-DATA", _REDACTION, _mostly("REC-TOKEN-DATA"), _any),
     _Rule("REC-METADATA", _REDACTION, _mostly("REC-METADATA"), _any),
     _Rule("TOK-DEDUP", _SHAPES, lambda case: not any(map(case.is_mirrored, _SHAPES)), _ORDER),

@@ -82,6 +82,24 @@ def test_two_faults_are_two_causes() -> None:
     assert [one.follows for one in found] == [None, "TOK-METADATA", None, None]
 
 
+def test_an_answer_of_500_has_no_form_that_explains_what_others_hold() -> None:
+    """Encrypted payloads in arrays crash, a mask is wrong, and spaces are trimmed."""
+    found = blamed(
+        [
+            _fail("REC-CARD-MASK", "record.mask", "`mask.number` of 12 digits must be `X`", 1),
+            _fail("TOK-ARRAY", "tokenize.steady", "answered 500; the same when sent again", 2),
+            _fail("TOK-ENCRYPTED", "request.encrypted", "must be accepted, got 500", 3),
+            _fail("TOK-DEDUP", "deduplication.equal", "values that differ must have …", 4),
+        ]
+    )
+    assert {one.clause: one.follows for one in found} == {
+        "REC-CARD-MASK": None,
+        "TOK-ARRAY": "TOK-ENCRYPTED",
+        "TOK-ENCRYPTED": None,
+        "TOK-DEDUP": None,
+    }
+
+
 def test_causes_never_go_in_a_circle() -> None:
     found = blamed(
         [_fail(clause, "tokenize.mirror", "at /: wrong", 1) for clause in ("TOK-ARRAY", "TOK-LEAF")]

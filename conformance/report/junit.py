@@ -2,9 +2,9 @@
 
 A failed clause is a `failure`, a fault of the harness an `error`. A clause without a verdict is
 `skipped`; so is an expected failure, and one that the baseline has where only new ones count.
-Failures come first. The evidence appears once: in the failure or the error, else in `system-out`.
-The time of a case is how long the checks of its clause ran. Many checks run in parallel, so the
-cases' times add up to more than the suite's.
+Failures come first, in the text of a case too. The evidence appears once: in the failure or the
+error, else in `system-out`. The time of a case is how long the checks of its clause ran. Many
+checks run in parallel, so the cases' times add up to more than the suite's.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _case(report: Report, result: ClauseResult) -> ET.Element:
 
 def _text(report: Report, result: ClauseResult) -> str:
     lines = [f"{result.clause.id} ({result.clause.seed_section}): {result.clause.text}", ""]
-    for one in result.findings:
+    for one in sorted(result.findings, key=lambda one: one.verdict, reverse=True):
         lines.append(f"{one.verdict.word}: {one.says} [{one.check}]")
         if one.accepts:
             lines.append(f"  expected: {one.accepts}")

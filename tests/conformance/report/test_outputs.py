@@ -183,6 +183,18 @@ def test_the_last_line_counts_causes(broken: tuple[str, ...], says: str) -> None
 # --- JUnit, SARIF, annotations ------------------------------------------------------------------
 
 
+def test_junit_tells_first_what_fails_a_clause() -> None:
+    said = [
+        Finding("TOK-LEAF", "a", Verdict.PASS, "mirrored"),
+        Finding("TOK-LEAF", "b", Verdict.FAIL, "holds another string"),
+    ]
+    report = _report(results=assemble(select(["TOK-LEAF"]), said))
+    failure = ET.fromstring(junit_xml(report)).find(".//failure")
+    assert failure is not None
+    lines = str(failure.text).splitlines()[2:]
+    assert lines == ["fail: holds another string [b]", "pass: mirrored [a]"]
+
+
 def test_junit_has_real_times_and_each_text_once() -> None:
     root = ET.fromstring(junit_xml(_report()))
     cases = {str(case.get("name")): case for case in root.iter("testcase")}

@@ -252,7 +252,7 @@ def _run(args: argparse.Namespace) -> int:
     from conformance.report.code_hosts import commands_for
     from conformance.report.terminal import Terminal, show_report
     from conformance.runner.preflight import Unreachable
-    from conformance.runner.runner import Options, Run, Silence
+    from conformance.runner.runner import Options, Progress, Run
     from conformance.target import Target
 
     formats, baseline = _formats(args), _baseline(args)
@@ -278,7 +278,7 @@ def _run(args: argparse.Namespace) -> int:
         target,
         options,
         out=out,
-        progress=Silence() if args.quiet else terminal,
+        progress=Progress() if args.quiet else terminal,
         command=_command(args, seed, out),
     )
     try:

@@ -24,6 +24,7 @@ from conformance.report.sections import Cause, causes, crashes, folds, passes
 from conformance.runner.plan import Plan, blocked_addresses, unshown
 from conformance.runner.preflight import Preflight
 from conformance.runner.registry import Check
+from conformance.runner.runner import Progress
 from conformance.runner.session import Session, Wait
 from conformance.runner.verdicts import ClauseResult, Finding, Moment, Verdict, worst
 from conformance.target import Target
@@ -51,7 +52,7 @@ _SHOWN_FINDINGS: Final = 3
 _SHOWN_BODY: Final = 300
 
 
-class Terminal:
+class Terminal(Progress):
     """Prints progress to a terminal, or to a log where there is none."""
 
     def __init__(self, stream: TextIO | None = None, *, beat_s: float = _BEAT_S) -> None:

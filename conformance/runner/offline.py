@@ -10,10 +10,10 @@ recorded findings are kept, and a note says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from conformance.report.report import Report
 from conformance.runner.bench import Bench
@@ -27,32 +27,24 @@ from conformance.target import Source, Target
 from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from conformance.wire.pace import Pacer
 from conformance.wire.redaction import Redactor
-from conformance.wire.transport import Answer, Place, gather_virtually, run_virtually
-from engine import InputError, LimitTable, ManualClock, Profile, VirtualLoop
+from conformance.wire.transport import Answer, Place, VirtualTransport
+from engine import InputError, LimitTable, ManualClock, Profile
 from engine.clauses import select
 from engine.files import Document, from_document, parse_toml
-from engine.world import Sleep
 
 __all__ = ["judge"]
 
-_Computed = TypeVar("_Computed")
 
-
-class _HistoryTransport:
+class _HistoryTransport(VirtualTransport):
     """Answers from a history."""
 
     def __init__(
         self, exchanges: Mapping[Place, Exchange], began_ns: int, redactor: Redactor
     ) -> None:
+        super().__init__(ManualClock(began_ns))
         self._exchanges = exchanges
         self._redactor = redactor
-        self._clock = ManualClock(began_ns)
-        self._loop: VirtualLoop | None = None
         self.is_missing = False
-
-    @property
-    def now_ns(self) -> int:
-        return self._clock.now_ns
 
     @property
     def wall_start_ns(self) -> int:
@@ -83,32 +75,8 @@ class _HistoryTransport:
             now.key,
         ) and then.body == kept_body(now.body, self._redactor)
 
-    async def sleep_until_ns(self, at_ns: int) -> None:
-        if at_ns > self._clock.now_ns:
-            await Sleep(at_ns - self._clock.now_ns)
-
-    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        return compute()
-
-    async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        assert self._loop is not None, "gather is awaited by what this transport runs"
-        return await gather_virtually(self._loop, coroutines)
-
-    def start(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> Callable[[], list[Any]]:
-        return lambda: self.run(coroutines)
-
-    def run(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        self._loop = VirtualLoop(self._clock)
-        try:
-            return run_virtually(self._loop, coroutines)
-        finally:
-            self._loop = None
-
     def learn_key(self, label: KeyLabel, text: str) -> None:
         """Do nothing: no request is sent."""
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
 
 
 class _NoPacer(Pacer):

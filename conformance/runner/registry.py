@@ -20,7 +20,7 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from conformance.runner.verdicts import Finding
 from engine.clauses import clause
@@ -131,23 +131,10 @@ CHECKS: Final[dict[str, Check]] = {}
 """Every check that has been imported, by its id, in the order of definition."""
 
 
-def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
+def check(
     check_id: str,
     *clauses: str,
-    accepts: str,
-    roles: Iterable[str] = (),
-    sources: int = 0,
-    needs: Iterable[str] = (),
-    requests: int = 10,
-    takes_ns: int = 0,
-    is_probe: bool = False,
-    load: Load = "light",
-    is_extra: bool = False,
-    more_roles: Iterable[str] = (),
-    more_sources: int = 0,
-    requests_most: int = 0,
-    is_timed: bool = False,
-    beside: Iterable[str] = (),
+    **fields: Any,  # noqa: ANN401 # reason: fields of Check, `accepts` among them
 ) -> Callable[[_Judge], _Judge]:
     """Register a check; its docstring's first line says what it shows."""
     for clause_id in clauses:
@@ -161,21 +148,8 @@ def check(  # noqa: PLR0913 # reason: the fields of a check, all by name
             check_id,
             clauses,
             says,
-            accepts,
-            judge,  # type: ignore[arg-type] # reason: a decorator keeps the function's own type
-            tuple(roles),
-            sources,
-            tuple(needs),
-            requests,
-            takes_ns,
-            is_probe,
-            load,
-            is_extra,
-            tuple(more_roles),
-            more_sources,
-            requests_most,
-            is_timed,
-            tuple(beside),
+            judge=judge,  # type: ignore[arg-type] # reason: a decorator keeps the function's own type
+            **fields,
         )
         return judge
 

@@ -14,7 +14,7 @@ import random
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from conformance.report.report import Report, chosen_baseline, chosen_formats
 from conformance.runner.bench import Bench
@@ -42,11 +42,11 @@ from engine.files import Include
 from engine.limits import LimitTable
 from engine.profile import Profile
 
-__all__ = ["Options", "Progress", "Run", "Silence", "run"]
+__all__ = ["Options", "Progress", "Run", "run"]
 
 
-class Progress(Protocol):
-    """Progress callbacks of a run."""
+class Progress:
+    """Progress callbacks of a run; these do nothing."""
 
     def planned(self, plan: Plan, target: Target, seed: int) -> None:
         """Receive the plan."""
@@ -65,28 +65,6 @@ class Progress(Protocol):
 
     def cleaned(self, gone: int, left: int) -> None:
         """Receive how many created objects were deleted, and how many are left."""
-
-
-class Silence:
-    """Progress callbacks that do nothing."""
-
-    def planned(self, plan: Plan, target: Target, seed: int) -> None:
-        """Do nothing."""
-
-    def flown(self, preflight: Preflight) -> None:
-        """Do nothing."""
-
-    def watch(self, session: Session) -> None:
-        """Do nothing."""
-
-    def began(self, check: Check) -> None:
-        """Do nothing."""
-
-    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
-        """Do nothing."""
-
-    def cleaned(self, gone: int, left: int) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +109,7 @@ class Run:
         self.target = target
         self.out = out
         self.command = tuple(command)
-        self.progress = Silence() if progress is None else progress
+        self.progress = Progress() if progress is None else progress
         self.clauses = select(list(self.options.select))
         seed = self.options.seed
         self.seed = random.SystemRandom().getrandbits(31) if seed is None else seed

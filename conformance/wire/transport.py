@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from conformance.wire.exchange import Ask, KeyLabel
@@ -17,7 +18,15 @@ from engine import Engine, ManualClock, Request, VirtualLoop
 from engine.tokens import dumps
 from engine.world import Bell, Sleep
 
-__all__ = ["Answer", "EngineTransport", "Latency", "Place", "Transport", "with_keys"]
+__all__ = [
+    "Answer",
+    "EngineTransport",
+    "Latency",
+    "Place",
+    "Transport",
+    "VirtualTransport",
+    "with_keys",
+]
 
 Latency = Callable[[], tuple[int, int]]
 """Draws the latencies of one request and of its answer, nanoseconds each."""
@@ -37,31 +46,20 @@ class Place(NamedTuple):
     turn: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Answer:
     """An answer; without one, `status` is None and `error` says why.
 
     number: of the exchange in the history that it is replayed from, else None.
     """
 
-    __slots__ = ("body", "error", "headers", "number", "received_ns", "sent_ns", "status")
-
-    def __init__(
-        self,
-        sent_ns: int,
-        received_ns: int,
-        status: int | None,
-        headers: Mapping[str, str],
-        body: bytes,
-        error: str | None = None,
-        number: int | None = None,
-    ) -> None:
-        self.sent_ns = sent_ns
-        self.received_ns = received_ns
-        self.status = status
-        self.headers = headers
-        self.body = body
-        self.error = error
-        self.number = number
+    sent_ns: int
+    received_ns: int
+    status: int | None
+    headers: Mapping[str, str]
+    body: bytes
+    error: str | None = None
+    number: int | None = None
 
 
 class Transport(Protocol):
@@ -127,7 +125,49 @@ def with_keys(headers: Mapping[str, str], keys: Mapping[KeyLabel, str]) -> dict[
     return {name: _KEY.sub(text, value) for name, value in headers.items()}
 
 
-class EngineTransport:
+class VirtualTransport:
+    """Runs coroutines on virtual time, in order of time, then of arrival."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._loop: VirtualLoop | None = None
+
+    @property
+    def now_ns(self) -> int:
+        """The virtual clock."""
+        return self._clock.now_ns
+
+    async def sleep_until_ns(self, at_ns: int) -> None:
+        """Sleep on the virtual loop."""
+        if at_ns > self._clock.now_ns:
+            await Sleep(at_ns - self._clock.now_ns)
+
+    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Compute at once: it takes no virtual time."""
+        return compute()
+
+    async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
+        """Run coroutines on the loop that runs the caller."""
+        assert self._loop is not None, "gather is awaited by what this transport runs"
+        return await gather_virtually(self._loop, coroutines)
+
+    def start(self, coroutines: Sequence[Work]) -> Callable[[], list[Any]]:
+        """Run coroutines at the wait; until then the caller owns the clock."""
+        return lambda: self.run(coroutines)
+
+    def run(self, coroutines: Sequence[Work]) -> list[Any]:
+        """Run coroutines on one virtual loop."""
+        self._loop = VirtualLoop(self._clock)
+        try:
+            return run_virtually(self._loop, coroutines)
+        finally:
+            self._loop = None
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class EngineTransport(VirtualTransport):
     """Calls `engine.submit` directly, on the engine's own manual clock.
 
     keys: label → text. hosts: label → hostname. latency: None for none at all.
@@ -142,17 +182,11 @@ class EngineTransport:
         latency: Latency | None = None,
     ) -> None:
         assert isinstance(engine.clock, ManualClock), "virtual time is a manual clock's"
+        super().__init__(engine.clock)
         self.engine = engine
-        self._clock = engine.clock
         self._keys = dict(keys)
         self._hosts = hosts or {}
         self._latency = latency
-        self._loop: VirtualLoop | None = None
-
-    @property
-    def now_ns(self) -> int:
-        """The engine's clock: both sides share it here."""
-        return self._clock.now_ns
 
     @property
     def wall_start_ns(self) -> int:
@@ -197,46 +231,15 @@ class EngineTransport:
             ),
         )
 
-    async def sleep_until_ns(self, at_ns: int) -> None:
-        """Sleep on the virtual loop."""
-        if at_ns > self._clock.now_ns:
-            await Sleep(at_ns - self._clock.now_ns)
-
-    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Compute at once: it takes no virtual time."""
-        return compute()
-
-    async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
-        """Run coroutines on the loop that runs the caller."""
-        assert self._loop is not None, "gather is awaited by what this transport runs"
-        return await gather_virtually(self._loop, coroutines)
-
-    def start(self, coroutines: Sequence[Work]) -> Callable[[], list[Any]]:
-        """Run coroutines at the wait; until then the caller owns the clock."""
-        return lambda: self.run(coroutines)
-
-    def run(self, coroutines: Sequence[Work]) -> list[Any]:
-        """Run coroutines on one virtual loop, in order of time, then of arrival."""
-        self._loop = VirtualLoop(self._clock)
-        try:
-            return run_virtually(self._loop, coroutines)
-        finally:
-            self._loop = None
-
     def learn_key(self, label: KeyLabel, text: str) -> None:
         """Register a key that a check has created."""
         self._keys[label] = text
 
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
 
-
+@dataclass(slots=True, eq=False, repr=False)
 class _Outcome:
-    __slots__ = ("error", "value")
-
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.error: BaseException | None = None
+    value: Any = None
+    error: BaseException | None = None
 
 
 async def _kept(coroutine: Work, outcome: _Outcome) -> None:

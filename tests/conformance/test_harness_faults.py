@@ -16,7 +16,7 @@ from conformance.runner.choices import playable, read_profile
 from conformance.runner.offline import judge
 from conformance.runner.outcome import judge_one
 from conformance.runner.registry import Check
-from conformance.runner.runner import Options, Run, Silence
+from conformance.runner.runner import Options, Progress, Run
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Target
 from conformance.wire.exchange import Exchange, parsed
@@ -90,7 +90,7 @@ def test_a_clause_that_one_check_fails_and_another_cannot_finish_does_not_confor
 def test_what_fails_around_a_check_ends_no_run(play: Any) -> None:
     """Progress, cleaning and the rest are the harness too."""
 
-    class Fragile(Silence):
+    class Fragile(Progress):
         def ended(self, check: Check, findings: Any) -> None:
             raise OSError("no space left on device")
 

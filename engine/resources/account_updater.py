@@ -52,9 +52,9 @@ from engine.model import Job, JobResult, JobStatus, Token
 from engine.profile import Profile
 from engine.resources.bodies import check_coding, read_raw
 from engine.resources.context import Context
+from engine.resources.documents import Collection
 from engine.resources.identification import principal_of
 from engine.resources.operation import Operation
-from engine.resources.pages import Page, page_of
 from engine.resources.work import Work
 from engine.store import Store
 from engine.tokens import timestamp
@@ -246,11 +246,14 @@ def _opened(job: Job, context: Context) -> bytes:
     return keys.open(_PLACE, job.id, result.sealed_content, job.status)
 
 
-def _found(context: Context) -> Job:
-    job = context.services.store.get(Job, context.params["id"])
-    if job is None or job.tenant_id != context.tenant.id:
-        raise Problem(404, "There is no such job.", clause="D-STATUSES")
-    return job
+_JOBS: Final = Collection(
+    kind=Job,
+    name="account updater job",
+    short_name="job",
+    path="/account-updater/jobs",
+    right="account-updater:job",
+    shown=_shown,
+)
 
 
 def _create(context: Context) -> Response:
@@ -266,32 +269,12 @@ def _create(context: Context) -> Response:
         context.steady_ns + services.profile.account_updater.upload_valid_ns,
         hash_key_text(secret),
     )
-    services.store.put(job)
-    context.log(_CREATE, _ENTITY, job.id, 201)
-    shown = _shown(job, context)
-    shown["upload_url"] = f"/batch-files/{job.id}?secret={secret}"
-    return Response(201, shown, {"Location": f"/account-updater/jobs/{job.id}"})
-
-
-def _list(context: Context) -> Response:
-    context.require(_READ)
-    store, tenant_id = context.services.store, context.tenant.id
-    page = page_of(
-        Page.of(context),
-        lambda after, size: store.list(Job, tenant_id, after=after, size=size),
-        lambda job: _shown(job, context),
-    )
-    return Response(200, page)
-
-
-def _get(context: Context) -> Response:
-    context.require(_READ)
-    return Response(200, _shown(_found(context), context))
+    return _JOBS.created(context, job, upload_url=f"/batch-files/{job.id}?secret={secret}")
 
 
 def _result(context: Context) -> Response:
     context.require(_READ)
-    job = _found(context)
+    job = _JOBS.found(context)
     if _status(job, context.steady_ns) != "completed":
         raise Problem(409, "The job is not completed.", clause="D-JOBS")
     return Response(200, _opened(job, context), {"Content-Type": "text/csv; charset=utf-8"})
@@ -402,33 +385,14 @@ def _text(number: int | None) -> str:
 
 
 OPERATIONS = (
-    Operation(
-        name="create_account_updater_job",
-        method="POST",
-        path="/account-updater/jobs",
-        summary="Create a job; its upload address is in this answer only.",
-        run=_create,
+    _JOBS.creation(
+        "Create a job; its upload address is in this answer only.",
+        _create,
         clauses=("ACC-SPLIT",),
-        permission=_CREATE,
-        success_status=201,
+        body="none",
     ),
-    Operation(
-        name="list_account_updater_jobs",
-        method="GET",
-        path="/account-updater/jobs",
-        summary="List the tenant's jobs.",
-        run=_list,
-        permission=_READ,
-        paged=True,
-    ),
-    Operation(
-        name="get_account_updater_job",
-        method="GET",
-        path="/account-updater/jobs/{id}",
-        summary="Show a job.",
-        run=_get,
-        permission=_READ,
-    ),
+    _JOBS.listing("list_account_updater_jobs", "List the tenant's jobs."),
+    _JOBS.view("Show a job."),
     Operation(
         name="get_account_updater_result",
         method="GET",

@@ -1,8 +1,8 @@
 """Collections of documents under one path: the operations that all of them share.
 
-A collection is applications, reactors, proxies, encryption keys or token intents. Each is found by
-id within the caller's tenant, listed in order, shown and deleted alike; what a body says about a
-document stands in its own module.
+A collection is applications, reactors, proxies, encryption keys, token intents or jobs. Each is
+found by id within the caller's tenant, listed in order, shown and deleted alike; what a body says
+about a document stands in its own module.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from engine.messages import Problem, Response
-from engine.model import Application, EncryptionKey, Intent, Proxy, Reactor
+from engine.model import Application, EncryptionKey, Intent, Job, Proxy, Reactor
 from engine.resources.context import Context
 from engine.resources.forms import Form
-from engine.resources.operation import Operation
+from engine.resources.operation import BodyForm, Operation
 from engine.resources.pages import Page, page_of
 
 __all__ = ["Collection"]
 
 Run: TypeAlias = Callable[[Context], Response]
-D = TypeVar("D", bound=Application | EncryptionKey | Intent | Proxy | Reactor)
+D = TypeVar("D", bound=Application | EncryptionKey | Intent | Job | Proxy | Reactor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection(Generic[D]):
     """Documents of one kind.
 
-    name: of one document, such as `reactor`. path: of the collection. right: the prefix of its
-        permissions. shown: returns what an answer shows of a document. is_there: whether a stored
-        document is still readable, such as an intent in [t, t + R) (QUO-INTENT). remove: deletes a
-        document; `Store.delete` unless given.
+    name: of one document, such as `reactor`; short_name: what a 404 calls it, if something else.
+        path: of the collection. right: the prefix of its permissions. shown: returns what an answer
+        shows of a document. is_there: whether a stored document is still readable, such as an
+        intent in [t, t + R) (QUO-INTENT). remove: deletes a document; `Store.delete` unless given.
     """
 
     kind: type[D]
@@ -42,13 +42,15 @@ class Collection(Generic[D]):
     is_there: Callable[[D, Context], bool] = lambda _record, _context: True
     remove: Callable[[Context, D], object] | None = None
     clauses: tuple[str, ...] = ()
+    short_name: str | None = None
 
     def found(self, context: Context) -> D:
         """Return the document that the path names; raises `Problem` 404."""
         record = context.services.store.get(self.kind, context.params["id"])
         is_own = record is not None and record.tenant_id == context.tenant.id
         if record is None or not is_own or not self.is_there(record, context):
-            raise Problem(404, f"There is no such {self.name}.", clause="D-STATUSES")
+            name = self.short_name or self.name
+            raise Problem(404, f"There is no such {name}.", clause="D-STATUSES")
         return record
 
     def _list(self, context: Context) -> Response:
@@ -95,6 +97,7 @@ class Collection(Generic[D]):
         form: Form | None = None,
         clauses: tuple[str, ...] = (),
         *,
+        body: BodyForm = "json",
         body_optional: bool = False,
     ) -> Operation:
         """Return the operation that creates a document; `run` answers with `created`."""
@@ -106,7 +109,7 @@ class Collection(Generic[D]):
             run=run,
             clauses=clauses or self.clauses,
             permission=f"{self.right}:create",
-            body="json",
+            body=body,
             body_optional=body_optional,
             form=form,
             success_status=201,

@@ -120,26 +120,19 @@ def _shows_plaintext(token: Token, context: Context) -> bool:
     return plaintext_reads and context.caller.may("token:read", token.container)
 
 
-def _shown(token: Token, context: Context) -> dict[str, Any]:
-    """Return the record of a token that was stored before (D-RECORD-VIEW)."""
-    shows = _shows_plaintext(token, context)
-    return record(
-        token,
-        context.services.rules,
-        may_read=context.caller.may("token:read", token.container),
-        with_container=True,
-        plaintext=plaintext_of(token, context) if shows else NO_PLAINTEXT,
-    )
+def _shown(
+    token: Token, context: Context, *, is_new: bool = False, deduplicated: bool = False
+) -> dict[str, Any]:
+    """Return a token's record (D-RECORD-VIEW, REC-DEDUP-REDACT, D-READ).
 
-
-def _shown_made(token: Token, context: Context, *, deduplicated: bool) -> dict[str, Any]:
-    """Return the record of a token that the request creates (REC-DEDUP-REDACT, D-READ)."""
+    is_new: whether the request has created it; else it was stored before.
+    """
     shows = _shows_plaintext(token, context)
     return record(
         token,
         context.services.rules,
         deduplicated=deduplicated,
-        may_read=not deduplicated or context.caller.may("token:read", token.container),
+        may_read=is_new or context.caller.may("token:read", token.container),
         with_container=True,
         plaintext=plaintext_of(token, context) if shows else NO_PLAINTEXT,
     )
@@ -163,7 +156,7 @@ def _create(context: Context) -> Response:
     _, token, deduplicated = made[0]
     if not log_made(made, context, 201):
         _log_read([token], context, 201)
-    shown = _shown_made(token, context, deduplicated=deduplicated)
+    shown = _shown(token, context, is_new=not deduplicated, deduplicated=deduplicated)
     return Response(201, shown, {"Location": f"/tokens/{token.id}"})
 
 

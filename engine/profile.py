@@ -455,6 +455,12 @@ class OutsideProfile(_Section):
         None, "D-HOT", "most instances at once; none = unbounded", minimum=1
     )
 
+    @property
+    def hot_instances(self) -> int:
+        """How many instances of a pool are hot for good (D-HOT): no more than the cap allows."""
+        cap = self.instances_cap
+        return self.hot_concurrency if cap is None else min(self.hot_concurrency, cap)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountUpdaterProfile(_Section):

@@ -80,10 +80,7 @@ class Claim:
 
 
 class Pool:
-    """The instances of one reactor or transform; safe among threads.
-
-    Of `hot_concurrency` never more are hot than `instances_cap` allows.
-    """
+    """The instances of one reactor or transform; safe among threads."""
 
     __slots__ = (
         "_busy",
@@ -98,8 +95,7 @@ class Pool:
     def __init__(self, outside: OutsideProfile) -> None:
         self._cap = outside.instances_cap
         self._keep_hot_ns = outside.keep_hot_ns
-        hot = outside.hot_concurrency
-        self._idle_lasting = hot if self._cap is None else min(hot, self._cap)
+        self._idle_lasting = outside.hot_instances
         self._idle_until_ns: deque[int] = deque()  # of the other idle ones, in increasing order
         self._busy = 0
         self._queue: deque[Claim] = deque()

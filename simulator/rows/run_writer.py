@@ -153,11 +153,6 @@ class RunBook:
             check_s=sum(timed.spent_s for timed in self._timed),
         )
 
-    def _of_nodes(self) -> dict[str, Any]:
-        if self.nodes is None:
-            return {}
-        return {"nodes": self.nodes.summary(self.recorder.subjects)}
-
     def _invariants(self, *, looked_inside: bool) -> list[str]:
         if not self._checkers:
             return []
@@ -211,7 +206,7 @@ class RunBook:
             "clauses": [dataclasses.asdict(line) for line in self.tally.clauses()],
             "counters": {rule.id: list(rule.by) for rule in self.view.index.rules if rule.block_ns},
             "groups": self.tally.groups(),
-            **self._of_nodes(),
+            **({} if self.nodes is None else {"nodes": self.nodes.summary(self.recorder.subjects)}),
             **({} if self._headroom is None else {"headroom": self._headroom.summary()}),
             "checks": {
                 "ran": bool(self._checkers),

@@ -31,14 +31,14 @@ BALANCE_STREAM: Final = "nodes/balance"
 """The stream of a balancer that chooses nodes at random."""
 
 _MASK: Final = (1 << 64) - 1
-_ROUNDS: Final = 10
-_MULTIPLIERS: Final = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
-_WEYL: Final = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+ROUNDS: Final = 10
+MULTIPLIERS: Final = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+WEYL: Final = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 _FIRST_BLOCK_WORDS: Final = 8
 _LAST_BLOCK_WORDS: Final = 1024
 
-_UNIT: Final = 2.0**-52
+UNIT: Final = 2.0**-52
 
 
 def philox4x64(counter: int, key: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -52,17 +52,17 @@ def philox4x64(counter: int, key: tuple[int, int]) -> tuple[int, int, int, int]:
     c0, c1 = counter & _MASK, counter >> 64 & _MASK
     c2, c3 = counter >> 128 & _MASK, counter >> 192 & _MASK
     k0, k1 = key
-    for _ in range(_ROUNDS):
-        p0 = c0 * _MULTIPLIERS[0]
-        p1 = c2 * _MULTIPLIERS[1]
+    for _ in range(ROUNDS):
+        p0 = c0 * MULTIPLIERS[0]
+        p1 = c2 * MULTIPLIERS[1]
         c0, c1, c2, c3 = (
             (p1 >> 64) ^ c1 ^ k0,
             p1 & _MASK,
             (p0 >> 64) ^ c3 ^ k1,
             p0 & _MASK,
         )
-        k0 = k0 + _WEYL[0] & _MASK
-        k1 = k1 + _WEYL[1] & _MASK
+        k0 = k0 + WEYL[0] & _MASK
+        k1 = k1 + WEYL[1] & _MASK
     return c0, c1, c2, c3
 
 
@@ -104,7 +104,7 @@ def _numbers(source: np.random.Philox) -> Iterator[float]:
     block_words = _FIRST_BLOCK_WORDS
     while True:
         words = source.random_raw(block_words)
-        yield from (((words >> np.uint64(12)).astype(np.float64) + 0.5) * _UNIT).tolist()
+        yield from (((words >> np.uint64(12)).astype(np.float64) + 0.5) * UNIT).tolist()
         block_words = min(4 * block_words, _LAST_BLOCK_WORDS)
 
 

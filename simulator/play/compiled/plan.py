@@ -16,7 +16,7 @@ from engine.limits.compiled import CompiledLimiter
 from engine.limits.compiled.core import aligned, longer
 from engine.limits.nodes import home_of
 from engine.limits.subject import OTHER_PARTS, Part, Subject
-from engine.profile import Balance, OutsideProfile, Profile
+from engine.profile import Balance, Profile
 from simulator.play.compiled import layout as at
 from simulator.play.compiled import sampling as drawing
 from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
@@ -542,7 +542,7 @@ class Outside:
 
     def _pool(self) -> int:
         row = [at.NONE] * at.POOL_WIDTH
-        row[at.P_LASTING], row[at.P_BUSY] = _hot(self._outside), 0
+        row[at.P_LASTING], row[at.P_BUSY] = self._outside.hot_instances, 0
         self.pools.append(row)
         return len(self.pools) - 1
 
@@ -568,9 +568,3 @@ class Outside:
                 row[at.M_UPLOAD] = kind(upload_subject("0"))
             self.entries.append(row)
         return first, tuple(purpose for place in met for purpose in self._purposes[place])
-
-
-def _hot(outside: OutsideProfile) -> int:
-    """Return how many instances of a pool are hot for good (D-HOT)."""
-    cap = outside.instances_cap
-    return outside.hot_concurrency if cap is None else min(outside.hot_concurrency, cap)

@@ -23,6 +23,7 @@ from conformance.probes.procedures import (
     play_block,
     play_block_row,
     play_borders,
+    play_number,
     play_throttle_row,
     play_window,
     sizes_of,
@@ -86,12 +87,14 @@ async def _played(
     turn: int,
     *,
     is_silent: bool = False,
+    is_number: bool = False,
     border_ns: int | None = None,
 ) -> list[Played]:
-    """Measure a row as the target's table states it; turn: 1, or 2 once its keys have rested.
+    """Measure a row as the target's table states it; turn: 1, or more once its keys have rested.
 
     is_silent: send no request during a block, so that refusals cannot have extended a long one.
     border_ns: about when a fixed window begins; then two windows are measured and nothing else.
+    is_number: measure the number alone, unless such a border is known.
     """
     row = ROWS[rule_id]
     rule, rate = rate_of(bench, rule_id)
@@ -109,6 +112,8 @@ async def _played(
     asked = {} if is_silent else probes
     if border_ns is not None:
         main = play_borders(counter, rate, border_ns)
+    elif is_number:
+        main = play_number(counter, rate)
     elif not rate.block_ns:
         main = play_throttle_row(counter, rate, probes, own, is_rested=is_rested)
     elif rate.block_ns > rate.window_ns:
@@ -272,26 +277,49 @@ async def _judge_rested(
     bench: Bench, rule_id: str, first: Sequence[Played], seen: _Seen
 ) -> list[Finding]:
     """Measure a row again when its keys have rested, and a third time if they were warm."""
-    _, rate = rate_of(bench, rule_id)
     is_warm = any(each.is_warm for each in first)
-    await rest(bench, rate, is_warm=is_warm)
-    border_ns = await border_of(bench, rate) if seen.is_silent else None
-    second = await _played(bench, rule_id, 2, is_silent=seen.is_silent, border_ns=border_ns)
+    second = await _again(bench, rule_id, 2, seen, is_warm=is_warm)
     try:
         found = await _findings(bench, rule_id, second, first)
     except Inconclusive:
         if seen.why is None:
             raise
         raise seen.why from None
-    if is_warm and is_fixed(bench) and Verdict.INCONCLUSIVE in {one.verdict for one in found}:
-        # The first time, nothing could be measured: so this is the second measurement.
-        await rest(bench, rate, is_warm=False)
-        border_ns = await border_of(bench, rate)
-        if border_ns is not None:
-            third = await _played(bench, rule_id, 3, is_silent=True, border_ns=border_ns)
-            with contextlib.suppress(Inconclusive):
-                return await _findings(bench, rule_id, third, second)
+    # The first time, warm keys showed nothing: then this was the first measurement. And only what
+    # a row counts by may have been open.
+    now = _weighed(bench, rule_id, second, found)
+    is_failed = Verdict.FAIL in {one.verdict for one in found}
+    if not (is_failed or now.is_enough) and (is_warm or (now.is_number and not seen.is_number)):
+        with contextlib.suppress(Inconclusive, Skip):
+            third = await _again(bench, rule_id, 3, now, is_warm=False)
+            before = second if is_warm else _joined(first, second)
+            return await _findings(bench, rule_id, third, before)
     return found
+
+
+def _joined(first: Sequence[Played], second: Sequence[Played]) -> Sequence[Played]:
+    """Return the second measurement with what its counters showed in the first one."""
+    for one, two in zip(first, second, strict=True):
+        for earlier, counter in zip(one.counters, two.counters, strict=True):
+            counter.bursts = [*earlier.bursts, *counter.bursts]
+    return second
+
+
+async def _again(
+    bench: Bench, rule_id: str, turn: int, seen: _Seen, *, is_warm: bool
+) -> list[Played]:
+    """Let the keys of a row rest, and measure it once more for what is still open."""
+    _, rate = rate_of(bench, rule_id)
+    await rest(bench, rate, is_warm=is_warm, is_empty=seen.is_number)
+    border_ns = await border_of(bench, rate) if seen.is_silent else None
+    return await _played(
+        bench,
+        rule_id,
+        turn,
+        is_silent=seen.is_silent,
+        is_number=seen.is_number,
+        border_ns=border_ns,
+    )
 
 
 @dataclasses.dataclass(slots=True)
@@ -299,12 +327,14 @@ class _Seen:
     """What the first measurement of a row shows.
 
     is_enough: no second measurement is needed. is_silent: the second one sends nothing during a
-    block. why: what left the row undecided.
+    block. is_number: only the number is open, which a measurement of its own shows. why: what left
+    the row undecided.
     """
 
     found: list[Finding] = dataclasses.field(default_factory=list)
     is_enough: bool = False
     is_silent: bool = False
+    is_number: bool = False
     why: Inconclusive | None = None
 
 
@@ -316,6 +346,12 @@ async def _seen(bench: Bench, rule_id: str, first: Sequence[Played]) -> _Seen:
         found = await _findings(bench, rule_id, first)
     except Unsettled as why:
         return _Seen(is_silent=not why.is_of_counter, why=why)
+    return _weighed(bench, rule_id, first, found)
+
+
+def _weighed(bench: Bench, rule_id: str, played: Sequence[Played], found: list[Finding]) -> _Seen:
+    """Return what findings on a measurement leave open."""
+    _, rate = rate_of(bench, rule_id)
     verdicts = {one.verdict for one in found}
     is_failed = Verdict.FAIL in verdicts
     is_open = is_failed or Verdict.INCONCLUSIVE in verdicts
@@ -323,9 +359,17 @@ async def _seen(bench: Bench, rule_id: str, first: Sequence[Played]) -> _Seen:
     # At a heavy rate, only a block that may be longer, and borders, are worth more requests.
     longer = f"a block of {rate.block_ns * 3 // 2 / SECOND_NS:g} s"
     is_worth = is_failed or any(longer in one.says for one in found) or is_fixed(bench)
-    is_unlimited = is_failed and _is_free(first)
+    is_unlimited = is_failed and _is_free(played)
     is_enough = not is_open or is_unlimited or (is_heavy and not is_worth)
-    return _Seen(found, is_enough, not is_failed)
+    is_light = rate.window_ns < LONG_NS and rate.limit_requests < HEAVY_REQUESTS
+    next_to = (f"a limit of {rate.limit_requests + by} " for by in (-1, 1))
+    is_number = (
+        not (is_failed or rate.block_ns or is_fixed(bench))
+        and is_light
+        and not any(slowed_in(bench, y.exchanges()) for each in played for y in each.counters)
+        and any(number in one.says for one in found for number in next_to)
+    )
+    return _Seen(found, is_enough, is_silent=not is_failed, is_number=is_number)
 
 
 async def _findings(

@@ -36,6 +36,7 @@ __all__ = [
     "play_block",
     "play_block_row",
     "play_borders",
+    "play_number",
     "play_throttle_row",
     "play_window",
     "sizes_of",
@@ -52,6 +53,11 @@ _TRIES_HEAVY: Final = 3
 _LITTLE: Final = 3
 _FIXED: Final = tuple(family for family in BASIC if family.algorithm == "fixed-window")
 _ALIGNED: Final = next(family for family in _FIXED if family.is_aligned)
+_BUCKETS: Final = tuple(family for family in BASIC if family.algorithm == "token-bucket")
+_LATENCIES: Final = 4
+"""What is sent together arrives within so many round trips."""
+_KEPT: Final = 8
+"""For at most so many windows a bucket is kept empty."""
 _QUARTERS: Final = 10
 _POLLS: Final = 30
 """Polls in a window that find a border of fixed windows, to 7 % of the window with both borders."""
@@ -378,6 +384,34 @@ async def play_borders(
     return played
 
 
+async def play_number(counter: Counter, rate: Rate) -> Played:
+    """Show the number of a throttle row that a number next to it explained as well.
+
+    After a rest, a log or a window admits exactly the limit at once, whatever the latency. A bucket
+    regains some meanwhile. So it is kept empty for some windows: what another number would regain
+    more or less adds up, and what the latency leaves uncertain does not.
+    """
+    played = Played(rate, [counter])
+    limit, window_ns = rate.limit_requests, rate.window_ns
+    gained = limit * counter.latency_ns // window_ns
+    more = _EXTRA + min(_LATENCIES * gained, limit // 8)
+    # A burst alone would do, but for a full bucket: how long its requests took to arrive is not
+    # known exactly, and that is what the bucket regains.
+    begun_ns = (await counter.send("half at once", limit // 2)).begun_ns
+    await counter.send("the rest at once", limit - limit // 2 + more)
+
+    def may_be_bucket() -> bool:
+        near = [dataclasses.replace(rate, limit_requests=limit + by) for by in (0, -1, 1)]
+        return any(fits([counter.clusters()], each, x) for each in near for x in _BUCKETS)
+
+    if not await counter.aside(may_be_bucket):
+        return played
+    for quarter in range(1, 4 * min(_KEPT, 2 + 3 * gained) + 1):
+        at_ns = begun_ns + quarter * window_ns // 4
+        await counter.send("kept empty", limit // 4 + more, at_ns=at_ns)
+    return played
+
+
 async def _ask_until_let_in(counter: Counter, rate: Rate, burst: Burst) -> None:
     """After a burst that was refused as a whole, send a few requests from time to time.
 
@@ -588,6 +622,13 @@ def _throttle_requests(rate: Rate, look: int) -> int:
     return limit + _EXTRA + more + early + later + look
 
 
+def _number_requests(rate: Rate) -> int:
+    """Return the most requests of `play_number`."""
+    limit = rate.limit_requests
+    more = _EXTRA + limit // 8
+    return limit + more + 4 * _KEPT * (limit // 4 + more)
+
+
 def _nodes_requests(rate: Rate) -> int:
     """Return the most that `_show_nodes` sends."""
     return _MOST_NODES * (rate.limit_requests + _EXTRA + _TURNS)
@@ -629,8 +670,10 @@ def sizes_of(rule: Rule, row: Row, table: LimitTable) -> Sizes:
     """Return what the check of a row takes; table: the target's table, which contains the row."""
     rate = Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
     limit = rate.limit_requests
+    is_light = not rate.block_ns and rate.window_ns < LONG_NS and limit < HEAVY_REQUESTS
+    number = _number_requests(rate) if is_light else 0
     usual = limit * 5 // 2 + 200 if limit >= HEAVY_REQUESTS else limit * 16 // 5 + 60
-    most = max(_play_requests(rule, row, table, rate), _border_requests(row, rate))
+    most = max(_play_requests(rule, row, table, rate), _border_requests(row, rate), number)
     # If the keys are warm, half of the limit was sent before.
     return Sizes(usual, _PLAYS * most + limit // 2, _takes_ns(rate))
 

@@ -387,12 +387,13 @@ def rate_of(bench: Bench, rule_id: str) -> tuple[Rule, Rate]:
     raise Skip(f"the target's limit table has no {rule_id} in force; add the row")
 
 
-async def rest(bench: Bench, rate: Rate, *, is_warm: bool) -> None:
+async def rest(bench: Bench, rate: Rate, *, is_warm: bool, is_empty: bool = False) -> None:
     """Wait until no earlier request counts any more and no block lasts.
 
     is_warm: the keys were used shortly before, by an unknown client. A sliding counter also weighs
     the window before, so it forgets only after two windows. Unless another row has shown by then
-    that the deployment counts otherwise, this waits for two.
+    that the deployment counts otherwise, this waits for two. is_empty: wait as long as for a warm
+    key, because what follows needs a counter without any weight.
     """
     name = "rest again" if "rest" in bench.lane_names else "rest"
     lane = bench.lane(name)
@@ -401,11 +402,11 @@ async def rest(bench: Bench, rate: Rate, *, is_warm: bool) -> None:
     bench.session.note_rest(bench.check, takes_ns, is_warm=is_warm)
     more_ns = bench.random(name).randrange(_REST_SPREAD_NS)
     await lane.sleep_ns(takes_ns + more_ns, "its keys have rested")
-    if not is_warm:
+    if not (is_warm or is_empty):
         return
     is_known = bench.knows("limits.algorithm")
     if not is_known or bench.profile.limits.algorithm == "sliding-counter":
-        bench.session.note_rest(bench.check, rate.window_ns, is_warm=True)
+        bench.session.note_rest(bench.check, rate.window_ns, is_warm=is_warm)
         await lane.sleep_ns(rate.window_ns, "its keys have rested")
 
 

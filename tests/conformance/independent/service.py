@@ -316,7 +316,18 @@ class Tokenize(tornado.web.RequestHandler):
         raise Bad(422, "strings only")
 
     def store(self, draft: Draft) -> Any:
-        """Store a draft, or find its equal; return what the caller sees."""
+        """Store a draft, or find its equal; return what the caller sees.
+
+        No other process stores one in between, so that equal ones at the same time become one.
+        """
+        self.app.shelf.db.execute("BEGIN IMMEDIATE")
+        try:
+            return self.found_or_made(draft)
+        finally:
+            self.app.shelf.db.execute("COMMIT")
+
+    def found_or_made(self, draft: Draft) -> Any:
+        """Find a draft's equal, or store it."""
         app, key = self.app, self.key
         message = "\n".join((key["tenant"], draft.type, draft.vault, draft.selected))
         equal = hmac.new(app.pepper, message.encode(), hashlib.sha256).hexdigest()

@@ -198,9 +198,13 @@ def run_sweep(args: argparse.Namespace) -> int:
     if not args.quiet:
         runs = "1 run" if args.replications == 1 else f"{args.replications} runs"
         print(f"seed {seed}, fidelity {args.fidelity}, {runs} a point")
-    with _progress(quiet=args.quiet) as progress, _told_how_to_go_on(out):
-        asked = given(args, SweepOptions) | {"scenario": scenario, "axes": axes, "out": out}
-        frame = sweep(**asked, progress=progress)
+    asked = given(args, SweepOptions) | {"scenario": scenario, "axes": axes, "out": out}
+    try:
+        with _progress(quiet=args.quiet) as progress:
+            frame = sweep(**asked, progress=progress)
+    except KeyboardInterrupt:
+        print(f"finished runs stay in {out}; the same command resumes there", file=sys.stderr)
+        raise
     failed = frame[frame["status"] == "failed"]
     if args.quiet:
         print(out)
@@ -223,15 +227,6 @@ def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reaso
         means = [number_text(rows[name].mean()) for name in metrics]
         table.add_row(*values, str(len(rows)), *means)
     console().print(table)
-
-
-@contextmanager
-def _told_how_to_go_on(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"finished runs stay in {out}; the same command resumes there", file=sys.stderr)
-        raise
 
 
 @contextmanager

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -150,17 +149,10 @@ def run_replicated(
             added["replications"] = _replications(scenario, runs, reached, exact=exact)
         return added
 
-    with _interrupted_with(others, reached):
-        return _run_once(options, progress, extra)
-
-
-@contextmanager
-def _interrupted_with(runs: Sequence[Replication], reached: Precision | None) -> Iterator[None]:
-    """Let Ctrl-C come with the runs that are done."""
     try:
-        yield
+        return _run_once(options, progress, extra)
     except KeyboardInterrupt:
-        raise Interrupted(runs, 0 if reached is None else reached.looks) from None
+        raise Interrupted(others, 0 if reached is None else reached.looks) from None
 
 
 def _replications(

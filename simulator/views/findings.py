@@ -53,10 +53,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Part of the findings → the columns that it needs; with a warm-up each needs `t_ns` too."""
 
-_COLUMNS: Final = (
-    *("t_ns", "attempt", "key", "ip", "outcome", "rule"),
-    *("wait_ns", "latency_ns", "status"),
-)
+_COLUMNS: Final = tuple(dict.fromkeys(itertools.chain.from_iterable(PARTS.values())))
 _INTERVALS_LIMIT: Final = 200_000
 _DECADES: Final = 12
 _STEPS: Final = 4

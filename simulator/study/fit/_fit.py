@@ -7,8 +7,8 @@ import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, astuple
-from dataclasses import replace as replaced
+from dataclasses import asdict, astuple, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,7 @@ class _Work:
 
     def __init__(self, observed: Observed, options: FitOptions) -> None:
         self.observed, self._options = observed, options
+        self._replayed = partial(replayed, observed, options)
 
     def fitted(self) -> Fit:
         """Fit, and judge."""
@@ -94,8 +95,8 @@ class _Work:
     def _ahead(self, model: Model, rest: Window) -> Model:
         """Return the model for the window to predict."""
         begin_ns = self.observed.start_ns + rest.from_ns - lead_of(rest)
-        scenario = replaced(model.played, start_time_ns=begin_ns // 1000 * 1000)
-        return replaced(model, scenario=scenario)
+        scenario = replace(model.played, start_time_ns=begin_ns // 1000 * 1000)
+        return replace(model, scenario=scenario)
 
     def _model(self, window: Window, *, steady: bool) -> tuple[Model, LogView]:
         observed = self.observed
@@ -129,27 +130,6 @@ class _Work:
         for block in self.observed.blocks(window):
             counts += np.bincount(block.party, minlength=len(counts))
         return np.asarray(np.where(self.observed.attempt <= 1, counts, 0))
-
-    def _replayed(self, window: Window, of_client: Numbers, hints: Hints | None = None) -> LogView:
-        """Put a window of the log through the limits, and count its rows."""
-        observed = self.observed
-        series = Series(
-            int(of_client.max()) + 1,
-            len(of_client),
-            window.span_ns,
-            observed.start_ns + window.from_ns,
-            observed.tick_ns if observed.tick_ns >= 1_000_000 else 1,
-            hints,
-        )
-        return replayed(
-            observed,
-            window,
-            series,
-            self._options.table,
-            self._options.read_profile,
-            of_client,
-            self._options.stage("deciding"),
-        )
 
     def _judged(self, model: Model, view: LogView, window: Window, *, predicted: bool) -> Judgement:
         told, runs = self._options.stage("playing"), self._options.runs

@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import InputError
-from engine.limits import LimitTable
-from engine.profile import Profile
 from simulator.logs.arrivals import Block
+from simulator.options import FitOptions
 from simulator.play import simulate
 from simulator.play.gates import Rows
 from simulator.play.replay import replay_arrivals
@@ -35,7 +34,7 @@ from simulator.rows.record import SubjectTable
 from simulator.scenario import Scenario
 from simulator.study.fit.model import Model, varied
 from simulator.study.fit.observed import Observed, Part, Window
-from simulator.study.fit.series import WIDTHS_S, Series
+from simulator.study.fit.series import WIDTHS_S, Hints, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
 from simulator.study.replay import enter_parties
@@ -111,18 +110,24 @@ class Judgement:
 
 def replayed(
     observed: Observed,
+    options: FitOptions,
     window: Window,
-    series: Series,
-    table: LimitTable,
-    profile: Profile,
     of_client: Numbers,
-    progress: Callable[[int], None] | None = None,
+    hints: Hints | None = None,
 ) -> LogView:
     """Put a window of the log through the limits, and count its rows meanwhile.
 
     Requests shortly before the window are played too, so that its counters do not start empty.
     """
-    lead_ns = lead_of(window)
+    table, profile, lead_ns = options.table, options.read_profile, lead_of(window)
+    series = Series(
+        int(of_client.max()) + 1,
+        len(of_client),
+        window.span_ns,
+        observed.start_ns + window.from_ns,
+        observed.tick_ns if observed.tick_ns >= 1_000_000 else 1,
+        hints,
+    )
     part: Any = Part(observed, Window(window.from_ns - lead_ns, window.to_ns))
     header = RunHeader(
         name="log",
@@ -147,8 +152,9 @@ def replayed(
     )
     waits = _Waits(book.recorder)
     rows = Rows(cast("Recorder", waits), book.tally)
+    told = options.stage("deciding")
     for _ in replay_arrivals(
-        part, table, profile, rows, numbers, fidelity="compiled", progress=progress
+        part, table, profile, rows, numbers, fidelity="compiled", progress=told
     ):
         found = _log_rows(observed, part.last, waits.last_ns, of_client)
         series.take(found.after(lead_ns))

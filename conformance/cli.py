@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from conformance.runner.registry import Check
     from conformance.target import Target
 
-__all__ = ["main"]
-
 _UNREACHABLE: Final = 3
 _EXTRA: Final = ("hypothesis", "pytest", "schemathesis")
 _CALM_ALLOCATIONS: Final = 50_000

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from conformance.report import Report
     from conformance.runner.verdicts import ClauseResult
 
-__all__ = ["pytest_addoption", "pytest_collect_file", "pytest_configure"]
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--target` and its companion options."""

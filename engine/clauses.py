@@ -28,24 +28,6 @@ from typing import Final, Literal, TypeAlias
 
 from engine.errors import InputError, did_you_mean
 
-__all__ = [
-    "CLAUSES",
-    "DECISIONS",
-    "INDEX_FILE",
-    "KINDS",
-    "Clause",
-    "Index",
-    "OpenDecision",
-    "Status",
-    "clause",
-    "is_checkout",
-    "load_index",
-    "open_decision",
-    "scan",
-    "select",
-]
-
-
 Status: TypeAlias = Literal["specified", "mixed", "assumed"]
 
 

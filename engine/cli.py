@@ -18,8 +18,6 @@ from engine.http._cli_serve import (
     add_serve_arguments,
 )
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""

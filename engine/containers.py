@@ -12,8 +12,6 @@ import re
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["CONTAINER_RULE", "container_rule", "covers", "normal_container"]
-
 _FORM: Final = re.compile(r"/(?:[A-Za-z0-9_-]+/)*")
 
 CONTAINER_RULE: Final = (

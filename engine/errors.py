@@ -20,20 +20,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "DestinationTimeout",
-    "DestinationUnreachable",
-    "InputError",
-    "OutsideError",
-    "StoreBusy",
-    "StoreError",
-    "TollgateError",
-    "VaultError",
-    "check_text",
-    "did_you_mean",
-    "wrong_type",
-]
-
 
 class TollgateError(Exception):
     """Root of every exception that Tollgate raises on purpose."""

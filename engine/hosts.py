@@ -15,22 +15,6 @@ from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, TypeAlias
 
-__all__ = [
-    "EXAMPLE_SUFFIXES",
-    "LOCAL_NAMES",
-    "Address",
-    "client_address",
-    "covers_host",
-    "host_fault",
-    "host_name",
-    "is_address",
-    "is_suffix",
-    "read_address",
-    "shown_address",
-    "unmapped",
-]
-
-
 Address: TypeAlias = IPv4Address | IPv6Address
 
 

@@ -25,23 +25,6 @@ from engine.errors import InputError, did_you_mean, wrong_type
 from engine.model import Application, ApplicationKind, Grant, Key, Tenant, TenantKind
 from engine.world import Entropy
 
-__all__ = [
-    "ADMINISTRATIVE",
-    "ASKABLE",
-    "ORIGIN_FORM",
-    "PERMISSIONS",
-    "REGION_FORM",
-    "REGION_RULE",
-    "Caller",
-    "KeyText",
-    "check_region",
-    "is_legacy_text",
-    "make_grants",
-    "make_origins",
-    "new_key_text",
-    "secret_text",
-]
-
 
 def _rights(resource: str, *verbs: str) -> tuple[str, ...]:
     return tuple(f"{resource}:{verb}" for verb in verbs)

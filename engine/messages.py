@@ -15,18 +15,6 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from engine.errors import wrong_type
 
-__all__ = [
-    "ADMITTED",
-    "BodyStream",
-    "Decision",
-    "Json",
-    "Outcome",
-    "Problem",
-    "Request",
-    "Response",
-    "problem_title",
-]
-
 Json: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
 """A JSON value as Python holds it."""
 

@@ -14,27 +14,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = [
-    "DEFAULT_QUOTAS",
-    "Application",
-    "ApplicationKind",
-    "EncryptionKey",
-    "Grant",
-    "Intent",
-    "Job",
-    "JobResult",
-    "JobStatus",
-    "KeptAnswer",
-    "Key",
-    "LogEntry",
-    "Proxy",
-    "QuotaValue",
-    "Reactor",
-    "Tenant",
-    "TenantKind",
-    "Token",
-]
-
 TenantKind: TypeAlias = Literal["test", "production"]
 ApplicationKind: TypeAlias = Literal["private", "public", "management"]
 JobStatus: TypeAlias = Literal["pending", "processing", "completed", "failed"]

@@ -11,8 +11,6 @@ from importlib import import_module
 from pkgutil import get_data
 from typing import Any
 
-__all__ = ["on_demand"]
-
 
 def on_demand(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return what a package takes as its `__getattr__`, `__dir__` and `__all__`.

@@ -23,24 +23,6 @@ from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 from engine.errors import InputError, check_text, did_you_mean, wrong_type
 from engine.files import as_ns, from_document, json_schema, read_toml, to_plain, to_toml
 
-__all__ = [
-    "AccountUpdaterProfile",
-    "Algorithm",
-    "Balance",
-    "Choice",
-    "DedupProfile",
-    "HttpProfile",
-    "IdentityProfile",
-    "LimitsProfile",
-    "NodesProfile",
-    "OutsideProfile",
-    "Profile",
-    "Sharing",
-    "TokensProfile",
-    "choices",
-    "decisions",
-]
-
 SECOND_NS: Final = 1_000_000_000
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 

@@ -50,8 +50,6 @@ from engine.vault import Vault
 from engine.vault.encryption import Supply
 from engine.world import Clock, ModelWorld, World, drive
 
-__all__ = ["Engine"]
-
 ASKING_IP: Final = "192.0.2.1"
 """The default client address of `Engine.ask`: an address for documentation (RFC 5737)."""
 

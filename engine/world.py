@@ -34,23 +34,6 @@ from engine.errors import (
 from engine.files import as_ns
 from engine.messages import Json
 
-__all__ = [
-    "EPOCH_2026_NS",
-    "Bell",
-    "Call",
-    "CallAnswer",
-    "Clock",
-    "Entropy",
-    "ManualClock",
-    "ModelWorld",
-    "Runtime",
-    "Sleep",
-    "Task",
-    "VirtualLoop",
-    "World",
-    "drive",
-]
-
 EPOCH_2026_NS: Final = 1_767_225_600 * 1_000_000_000
 """2026-01-01T00:00:00Z, where a `ManualClock`'s wall time starts."""
 

@@ -26,25 +26,6 @@ from typing import Any, Final, ParamSpec, TypeVar
 from engine.errors import InputError, did_you_mean
 from engine.files.units import duration_or_rule
 
-__all__ = [
-    "DURATION",
-    "FLAG",
-    "FOLDER",
-    "FUNCTION",
-    "TEXT",
-    "TEXTS",
-    "Rule",
-    "instance",
-    "is_number",
-    "may_be_a_path",
-    "one_of",
-    "optional",
-    "reads",
-    "shown",
-    "takes",
-    "whole",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

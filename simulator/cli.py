@@ -17,8 +17,6 @@ from typing import Final, NamedTuple, NoReturn
 
 from engine.errors import TollgateError
 
-__all__ = ["main"]
-
 
 class _Command(NamedTuple):
     """A command: what the overview says, and the functions that take its flags and run it."""

@@ -35,19 +35,6 @@ import numpy as np
 from simulator.arguments import FLAG, TEXT, Rule, is_number, takes
 from simulator.scenario.conditions import METRICS, Condition, Metric
 
-__all__ = [
-    "CONFIDENCE",
-    "Interval",
-    "Method",
-    "Verdict",
-    "interval_of",
-    "is_share",
-    "judged",
-    "runs_for_precision",
-    "runs_for_verdict",
-    "spent",
-]
-
 CONFIDENCE: Final = 0.95
 
 Method: TypeAlias = Literal["exact", "betting", "t", "bootstrap-t", "range"]

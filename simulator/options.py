@@ -50,35 +50,6 @@ from simulator.rows import out_folder
 from simulator.rows.parquet import COLUMNS, choose_columns
 from simulator.scenario import Scenario, is_toml, load
 
-__all__ = [
-    "DEFAULT",
-    "DEFAULT_KIND",
-    "DEFAULT_TENANT",
-    "SCENARIO",
-    "Budget",
-    "BudgetOptions",
-    "CompiledOptions",
-    "FitOptions",
-    "LogOptions",
-    "PrecisionOptions",
-    "ReplayOptions",
-    "RunOptions",
-    "ScenarioLike",
-    "ScenarioOptions",
-    "add_flags",
-    "count_option",
-    "given",
-    "number_of",
-    "option",
-    "options",
-    "read_options",
-    "repeated",
-    "resolve",
-    "seed_of",
-    "table_of",
-    "takes_options",
-]
-
 P = ParamSpec("P")
 Told = TypeVar("Told")
 R = TypeVar("R")

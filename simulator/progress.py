@@ -9,17 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
-__all__ = [
-    "Due",
-    "Interrupted",
-    "Progress",
-    "Stop",
-    "in_notebook",
-    "progress_bar",
-    "progress_shown",
-    "tell_line",
-]
-
 Progress: TypeAlias = Callable[[int], None]
 """Called from time to time with the simulated instant, in ns."""
 Told: TypeAlias = Callable[[str, int, int | None, str], None]

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-__all__ = ["OUTCOME_COLOURS", "caller", "decide", "refused", "spans", "strip", "trace"]
-
 _SECOND_NS: Final = 1_000_000_000
 _WIDTH: Final = 560
 _LONGEST_S: Final = 10**9

@@ -27,9 +27,6 @@ from conformance.wire.exchange import Exchange
 from engine.messages import Json
 from engine.tokens import dumps
 
-__all__ = ["BACKEND", "ODD_KEYS", "Broken", "bodies", "repeating", "smallest", "texts", "tokens_in"]
-
-
 # --- draws that repeat ----------------------------------------------------------------------------
 
 

@@ -15,8 +15,6 @@ from conformance.runner.choices import playable
 from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
 
-__all__ = ["Oracle", "clauses_in", "elements", "mirror_faults", "shape_clause"]
-
 _RIGHTS: Final = {"token:create", "token:read"}
 
 

@@ -17,8 +17,6 @@ from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
-__all__ = ["NoWitness", "Witness"]
-
 _LABEL = "witness"
 
 

@@ -14,8 +14,6 @@ from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange
 
-__all__: list[str] = []
-
 _SECOND_NS: Final = 1_000_000_000
 _LEAST_BYTES: Final = 30_000_000
 _MOST_BYTES: Final = 30 * 1_048_576

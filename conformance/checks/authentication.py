@@ -13,8 +13,6 @@ from conformance.target import Grant
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
-__all__: list[str] = []
-
 _UNKNOWN_KEY: Final = "key_prod_us_pvt_1111111111111111111111"
 
 

@@ -12,8 +12,6 @@ from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
-__all__: list[str] = []
-
 _CHOICES: Final = ("tokens.container_default_token", "tokens.container_default_card")
 
 

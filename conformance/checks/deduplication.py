@@ -20,8 +20,6 @@ from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
-__all__: list[str] = []
-
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _REDACTED: Final = ("data", "metadata")
 _NARROW: Final = frozenset({"id", "type", "tenant_id", "fingerprint", "containers", "_extras"})

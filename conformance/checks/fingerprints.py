@@ -11,8 +11,6 @@ from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
-__all__: list[str] = []
-
 
 @check(
     "record.expression",

@@ -52,8 +52,6 @@ from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Ask, KeyLabel
 from engine.limits import LimitTable, Rule
 
-__all__: list[str] = []
-
 _ACCEPTS: Final = (
     "no refusal before the rate is reached, no more than the rate in any window (a fixed window or "
     "a bucket may admit more across a border), counted by what the row names"

@@ -36,9 +36,6 @@ from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from engine.limits import Rule
 from engine.messages import Json
 
-__all__: list[str] = []
-
-
 # --- whom limits are for --------------------------------------------------------------------------
 
 

@@ -26,9 +26,6 @@ from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 from engine.tokens import dumps
 
-__all__: list[str] = []
-
-
 # --- timing ---------------------------------------------------------------------------------------
 
 

@@ -19,8 +19,6 @@ from engine.messages import Json
 from engine.tokens import dumps
 from engine.vault import jwe
 
-__all__: list[str] = []
-
 _VISA: Final = "4242424242424242"
 
 

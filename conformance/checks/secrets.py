@@ -16,8 +16,6 @@ from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
-__all__ = ["secrets_found"]
-
 _EXAMPLES: Final = 15
 _LEAST: Final = 6
 """Shorter texts, such as a cvc, occur in answers by chance; they are looked for by field name."""

@@ -23,8 +23,6 @@ from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel, parsed
 from engine.messages import Json
 
-__all__ = ["answer_faults"]
-
 _SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-LEAF")
 _RECORDS: Final = (
     "REC-ID",

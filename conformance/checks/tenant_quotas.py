@@ -28,8 +28,6 @@ from conformance.wire.exchange import Exchange, KeyLabel
 from engine.files import format_duration
 from engine.messages import Json
 
-__all__: list[str] = []
-
 _SECOND_NS: Final = 1_000_000_000
 _LONGEST_NS: Final = 60 * _SECOND_NS
 _CLOCK_SLACK_NS: Final = 50_000_000

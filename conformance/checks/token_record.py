@@ -14,8 +14,6 @@ from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange
 from engine.messages import Json
 
-__all__: list[str] = []
-
 _SECOND_NS: Final = 1_000_000_000
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 _ROUNDING_S: Final = 2

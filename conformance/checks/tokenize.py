@@ -26,8 +26,6 @@ from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
-__all__: list[str] = []
-
 _EXAMPLES: Final = 40
 _MIXED: Final = 60
 """How many arrays of a string and an object are sent; the answer's form shows their order."""

@@ -21,8 +21,6 @@ from engine import Request, Response
 from engine.limits import Headroom, Subject
 from engine.messages import Decision, Json
 
-__all__ = ["change_subjects", "fault_of_subjects"]
-
 _COMPARED: Final = 36
 _DEFAULTS: Final = {"token": "/general/high/", "card": "/pci/high/"}
 

@@ -25,19 +25,6 @@ from engine import Profile, Request, Response
 from engine.messages import Json
 from engine.model import Token
 
-__all__ = [
-    "DEFAULT_CONTAINERS",
-    "containers_named",
-    "counting",
-    "elements_in",
-    "is_creating",
-    "is_record",
-    "is_request",
-    "quota_during",
-    "read_answered",
-    "requests_in",
-]
-
 DEFAULT_CONTAINERS: Final = ("/general/high/", "/pci/high/")
 
 

@@ -41,8 +41,6 @@ from engine import Request, Response
 from engine.messages import Json, Problem
 from engine.world import Sleep
 
-__all__: list[str] = []
-
 _SPORADIC: Final = 50
 """A sporadic fault appears in one answer out of this many."""
 _TURN: Final = 7

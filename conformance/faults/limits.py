@@ -24,8 +24,6 @@ from engine.limits.table import Counter
 from engine.messages import Problem
 from engine.model import DEFAULT_QUOTAS
 
-__all__: list[str] = []
-
 _ROWS: Final = tuple(rule.id for rule in LimitTable.default())
 
 

@@ -24,8 +24,6 @@ from conformance.faults.registry import (
 )
 from engine import Request, Response
 
-__all__ = ["asked_and_given", "masks_in"]
-
 
 def masks_in(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the masked objects of a card's record, none of another's."""

@@ -26,30 +26,6 @@ from engine.messages import Json, Problem
 from engine.model import QuotaValue, Tenant, TenantKind
 from engine.tokens import dumps, parse
 
-__all__ = [
-    "FAULTS",
-    "Fault",
-    "FaultyEngine",
-    "Submit",
-    "all_faults",
-    "fault",
-    "fault_of",
-    "fault_of_answers",
-    "fault_of_bodies",
-    "fault_of_cards",
-    "fault_of_engines",
-    "fault_of_limits",
-    "fault_of_profile",
-    "fault_of_quotas",
-    "fault_of_records",
-    "fault_of_refusals",
-    "fault_of_requests",
-    "json_of",
-    "records_in",
-    "requests_changed",
-    "with_body",
-]
-
 Submit: TypeAlias = Callable[[Request], Awaitable[Response]]
 Around: TypeAlias = "Callable[[FaultyEngine, Request, Submit], Awaitable[Response]]"
 _Changed = TypeVar("_Changed", bound=Callable[..., Any])

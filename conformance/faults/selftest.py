@@ -26,8 +26,6 @@ from conformance.faults.trial import Trial, try_fault, try_good, try_over_http
 from conformance.runner.registry import all_checks
 from engine.clauses import clause, select
 
-__all__ = ["SAMPLE", "run"]
-
 SAMPLE: Final = (
     "array-reversed",
     "mask-last-four-first",

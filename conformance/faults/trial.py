@@ -42,8 +42,6 @@ from engine.http.protocol import Connections, HttpProtocol
 from engine.http.server import bind, make_application
 from engine.http.system import SystemWorld
 
-__all__ = ["SEED", "Trial", "judged", "served", "try_fault", "try_good", "try_over_http"]
-
 SEED = 7
 _SCOUTS = ("LIM-SEARCH", "LIM-PROXY-KEY")
 """Rows that show how a deployment counts; their probes run beside that of another clause."""

@@ -20,8 +20,6 @@ from conformance.runner.bench import Bench
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Ask, Exchange, KeyLabel
 
-__all__ = ["AnyOperation"]
-
 _OPERATIONS: Final = (
     "create",
     "search",

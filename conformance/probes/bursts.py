@@ -32,22 +32,6 @@ from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive
 from conformance.wire.exchange import Ask, Exchange
 
-__all__ = [
-    "SECOND_NS",
-    "Asker",
-    "Beyond",
-    "Burst",
-    "Counter",
-    "Warm",
-    "check_accepted",
-    "clusters_of",
-    "go_beyond",
-    "refused_in",
-    "regained",
-    "slowed_in",
-]
-
-
 SECOND_NS: Final = 1_000_000_000
 _CONNECTIONS: Final = 128
 _MOST_CONNECTIONS: Final = 256

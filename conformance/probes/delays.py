@@ -20,16 +20,6 @@ from conformance.probes.sightings import Sighting, uncertainty_ns
 from conformance.runner.registry import check_time
 from engine.limits.algorithms import ALGORITHMS, LINE_SIZE, READY, grow_ring, rule_row
 
-__all__ = [
-    "Arrivals",
-    "bound_between",
-    "delay_fits",
-    "delays",
-    "delays_that_fit",
-    "longest_wait_ns",
-    "turn_slack_ns",
-]
-
 _FAMILIES: Final = (
     *(
         dataclasses.replace(family, counts_refused=counts_refused)

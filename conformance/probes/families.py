@@ -38,18 +38,6 @@ from engine.limits.algorithms import (
 )
 from engine.profile import Algorithm
 
-__all__ = [
-    "BASIC",
-    "HEAVY_REQUESTS",
-    "Cluster",
-    "Family",
-    "Rate",
-    "aligned_shifts",
-    "border_between",
-    "families_that_fit",
-    "fits",
-]
-
 Cluster: TypeAlias = Sequence[Sighting]
 """A burst of requests to one counter, in order of sending."""
 

@@ -47,18 +47,6 @@ from conformance.probes.sightings import (
 from conformance.wire.exchange import Exchange
 from engine.profile import Algorithm
 
-__all__ = [
-    "Measured",
-    "alternatives",
-    "counters_per_node",
-    "evidence",
-    "explain",
-    "histories_of",
-    "measure",
-    "neighbours",
-    "with_sight",
-]
-
 _MS_NS = 1_000_000
 _SECOND_NS = 1_000_000_000
 _BLUR = 20

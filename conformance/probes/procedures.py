@@ -27,21 +27,6 @@ from conformance.probes.sightings import Sighting, nodes_filled, provable_admiss
 from conformance.probes.signature import Signature, signature_requests, take_signature
 from engine.limits import LimitTable, Rule
 
-__all__ = [
-    "FAILING_TIMES",
-    "LONG_NS",
-    "Played",
-    "Sizes",
-    "block_requests",
-    "play_block",
-    "play_block_row",
-    "play_borders",
-    "play_number",
-    "play_throttle_row",
-    "play_window",
-    "sizes_of",
-]
-
 _EXTRA: Final = 5
 _MARGIN_NS: Final = 20_000_000
 LONG_NS: Final = 20 * SECOND_NS

@@ -44,17 +44,6 @@ from engine.limits import SEED_SECTIONS, Rule
 from engine.limits.table import COUNTER_KINDS
 from engine.profile import Algorithm
 
-__all__ = [
-    "Unsettled",
-    "check_alike",
-    "is_counted_each",
-    "measured_row",
-    "own_probes",
-    "readings_of",
-    "row_findings",
-    "told_algorithm",
-]
-
 _SHORT_NS: Final = 10_000_000_000
 _BOUND_STEP_NS: Final = 500_000_000
 _TENTH_NS: Final = 100_000_000

@@ -31,18 +31,6 @@ from conformance.wire.exchange import Ask, KeyLabel
 from engine.limits import Rule
 from engine.messages import Json
 
-__all__ = [
-    "MOST_ADDRESSES",
-    "ROWS",
-    "Row",
-    "border_of",
-    "counter_of",
-    "is_fixed",
-    "rate_of",
-    "rest",
-    "spare_sources",
-]
-
 _MANY_ADDRESSES: Final = 12
 MOST_ADDRESSES: Final = 3
 """How many other addresses another key uses when a row is measured again."""

@@ -29,29 +29,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from conformance.wire.exchange import Exchange
 
-__all__ = [
-    "ABSENT_STATUSES",
-    "FRONT_STATUSES",
-    "LATE_NS",
-    "Outcome",
-    "Premature",
-    "Sighting",
-    "broken_blocks",
-    "is_absent",
-    "is_of_a_front",
-    "late_after_ns",
-    "mark_late",
-    "nodes_filled",
-    "odd_statuses",
-    "outcomes_of",
-    "plainly",
-    "premature_refusals",
-    "provable_admissions",
-    "turns_beyond",
-    "uncertainty_ns",
-]
-
-
 Outcome: TypeAlias = Literal["admitted", "refused", "lost"]
 """`lost`: the limiter gave no answer, so it is not known whether the request was counted."""
 

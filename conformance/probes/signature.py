@@ -17,20 +17,6 @@ from conformance.probes.families import HEAVY_REQUESTS, Rate
 from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
 from conformance.wire.exchange import Exchange
 
-__all__ = [
-    "ANY",
-    "APART",
-    "BOTH_OTHER",
-    "CONTROL",
-    "OTHER_RESOURCE",
-    "READINGS",
-    "TWIN",
-    "TWIN_BY_ID",
-    "Signature",
-    "signature_requests",
-    "take_signature",
-]
-
 CONTROL: Final = "control"
 OTHER_RESOURCE: Final = "other resource"
 BOTH_OTHER: Final = "both other"

@@ -15,8 +15,6 @@ from typing import Any, Final
 from conformance.runner.verdicts import ClauseResult
 from engine.errors import InputError
 
-__all__ = ["RESULTS_FILE", "Baseline", "Comparison", "read_results"]
-
 RESULTS_FILE: Final = "results.json"
 
 

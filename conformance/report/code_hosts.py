@@ -25,8 +25,6 @@ from conformance.report.report import Report
 from conformance.report.sections import crashes, failures, in_order
 from conformance.runner.verdicts import ClauseResult, Verdict
 
-__all__ = ["FILES", "annotation_files", "commands_for", "place_of", "sarif_json"]
-
 FILES: Final = ("annotations.github.txt", "annotations.azure.txt", "gl-code-quality-report.json")
 """The names of the files, in the order of `annotation_files`."""
 

@@ -22,8 +22,6 @@ from conformance.target import Target
 from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from engine.messages import Json
 
-__all__ = ["SHOWN_EVIDENCE", "curl", "sender_of", "status_of", "timeline", "variable"]
-
 _LONGEST_SHOWN: Final = 4_000
 _SHOWN: Final = 200
 _KEY: Final = re.compile(r"\{key:([^{}]+)\}")

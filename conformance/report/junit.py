@@ -17,8 +17,6 @@ from conformance.report.report import Report
 from conformance.report.sections import in_order
 from conformance.runner.verdicts import ClauseResult
 
-__all__ = ["junit_xml"]
-
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SECOND_NS: Final = 1_000_000_000
 

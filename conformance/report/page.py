@@ -24,8 +24,6 @@ from conformance.report.sections import causes, crashes, folds, passes
 from conformance.runner.verdicts import Moment
 from engine.files import format_duration
 
-__all__ = ["page", "picture"]
-
 _MILLISECOND_NS: Final = 1_000_000
 _TENTH_NS: Final = 100 * _MILLISECOND_NS
 _WORST: Final = frozenset({"fail", "error"})

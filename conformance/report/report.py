@@ -31,16 +31,6 @@ from engine.profile import Profile
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "DEFAULT_FORMATS",
-    "FORMATS",
-    "PROFILE_FILE",
-    "RESULTS_FILE",
-    "Report",
-    "chosen_baseline",
-    "chosen_formats",
-]
-
 PROFILE_FILE: Final = "profile.discovered.toml"
 FORMATS: Final = ("json", "junit", "html", "sarif", "annotations")
 """The formats that a report can be written in."""

@@ -11,8 +11,6 @@ from typing import Final
 
 from conformance.runner.verdicts import ClauseResult, Verdict
 
-__all__ = ["Cause", "Fold", "causes", "crashes", "failures", "folds", "in_order", "passes"]
-
 _UNJUDGED: Final = (
     Verdict.INCONCLUSIVE,
     Verdict.SKIPPED,

@@ -30,8 +30,6 @@ from conformance.runner.verdicts import ClauseResult, Finding, Moment, Verdict, 
 from conformance.target import Target
 from engine.files import format_duration
 
-__all__ = ["Terminal", "show_report"]
-
 _COLOURS: Final = {
     Verdict.PASS: "green",
     Verdict.INFORMATIONAL: "cyan",

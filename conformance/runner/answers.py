@@ -14,22 +14,6 @@ from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange
 from engine.messages import Json
 
-__all__ = [
-    "UUID",
-    "accepted",
-    "flag_of",
-    "identifiers",
-    "is_identifier",
-    "is_known",
-    "is_refused",
-    "is_uuid",
-    "member_of",
-    "must_be_there",
-    "record_of",
-    "records_of",
-    "text_of",
-]
-
 UUID: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 )

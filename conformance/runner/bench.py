@@ -33,8 +33,6 @@ from conformance.wire.transport import Place, Transport
 from engine import LimitTable, Profile
 from engine.messages import Json
 
-__all__ = ["Bench", "Lane"]
-
 _SECOND_NS: Final = 1_000_000_000
 _NO_ACCESS: Final = frozenset({401, 403, 404, 405, 429})
 _TRIES: Final = 3

@@ -16,8 +16,6 @@ from engine import Engine, InputError, LimitTable, ManualClock, Profile
 from engine.containers import normal_container
 from engine.files import Document, from_document, read_toml, to_plain, to_toml
 
-__all__ = ["NOT_DISCOVERED", "known_to_toml", "playable", "read_profile", "told_by"]
-
 NOT_DISCOVERED: Final[Mapping[str, str]] = {
     # Nothing that is sent or answered depends on them in a way that a client could see.
     "limits.counters_limit": "it would take as many parties as the bound holds",

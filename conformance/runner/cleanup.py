@@ -20,8 +20,6 @@ from conformance.target import Source, Target
 from conformance.wire.exchange import KeyLabel
 from conformance.wire.shapes import Spelling
 
-__all__ = ["CLEANING", "clean"]
-
 _LANES: Final = 4
 _ENOUGH: Final = 3
 """After this many refusals a key lacks the right; after this many 404s an operation is missing."""

@@ -15,8 +15,6 @@ from conformance.wire.exchange import Exchange, KeyLabel
 from conformance.wire.shapes import Spelling
 from engine.messages import Json
 
-__all__ = ["Created", "Thing"]
-
 _DELETED_BY: Final = {
     "tokenize": "delete",
     "create": "delete",

@@ -23,16 +23,6 @@ from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.redaction import Redactor
 from engine.errors import InputError
 
-__all__ = [
-    "HISTORY_FILE",
-    "LONGEST_SENT",
-    "HistoryWriter",
-    "exchange_of",
-    "finding_of",
-    "kept_body",
-    "read_history",
-]
-
 HISTORY_FILE: Final = "history.ndjson"
 LONGEST_SENT: Final = 65_536
 """The longest request body kept whole, in bytes; longer ones are generated and can be recreated."""

@@ -32,8 +32,6 @@ from engine import InputError, LimitTable, ManualClock, Profile
 from engine.clauses import select
 from engine.files import Document, from_document, parse_toml
 
-__all__ = ["judge"]
-
 
 class _HistoryTransport(VirtualTransport):
     """Answers from a history."""

@@ -27,8 +27,6 @@ from conformance.runner.registry import Check, Inconclusive, Skip
 from conformance.runner.session import Session
 from conformance.runner.verdicts import Finding, Verdict
 
-__all__ = ["blamed", "crash_text", "crashed", "judge_one", "judge_side_by_side", "settled"]
-
 
 def judge_one(bench: Bench) -> list[Finding]:
     """Run a one-by-one check; raises nothing except an interrupt."""

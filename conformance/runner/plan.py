@@ -32,18 +32,6 @@ from engine import LimitTable
 from engine.clauses import Clause
 from engine.files import Rate, format_duration
 
-__all__ = [
-    "CROWD_REQUESTS",
-    "Dealt",
-    "Plan",
-    "blocked_addresses",
-    "loads_after_ns",
-    "make_plan",
-    "outlook",
-    "starts_ns",
-    "unshown",
-]
-
 _SECOND_NS: Final = 1_000_000_000
 CROWD_REQUESTS: Final = 1_000
 """A probe that sends at least this many requests shares its addresses with no other check."""

@@ -23,8 +23,6 @@ from conformance.target import Source
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
-__all__ = ["PREFLIGHT", "Preflight", "Unreachable", "fly"]
-
 _BASELINE: Final = 5
 _QUICK_NS: Final = 1_000_000_000
 _PATIENCE_NS: Final = 12_000_000_000

@@ -25,21 +25,6 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from conformance.runner.verdicts import Finding
 from engine.clauses import clause
 
-__all__ = [
-    "CHECKS",
-    "CLEANING_ID",
-    "PREFLIGHT_ID",
-    "Check",
-    "Inconclusive",
-    "Load",
-    "Skip",
-    "all_checks",
-    "check",
-    "check_time",
-    "checks_of",
-    "in_time",
-]
-
 Judge: TypeAlias = Callable[..., Iterable[Finding] | Awaitable[list[Finding]]]
 """Judges over a `Bench`; a bench holds its check, so the bench's module imports this one."""
 Load: TypeAlias = Literal["light", "computing", "stalling", "closing"]

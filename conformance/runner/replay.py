@@ -14,8 +14,6 @@ from conformance.wire.transport import Transport
 from engine.clauses import select
 from engine.errors import InputError
 
-__all__ = ["again", "failed", "replay"]
-
 _BAD = ("fail", "error")
 
 

@@ -42,8 +42,6 @@ from engine.files import Include
 from engine.limits import LimitTable
 from engine.profile import Profile
 
-__all__ = ["Options", "Progress", "Run", "run"]
-
 
 class Progress:
     """Progress callbacks of a run; these do nothing."""

@@ -23,8 +23,6 @@ from conformance.wire.redaction import Redactor, made_key
 from conformance.wire.transport import Place, Transport
 from engine import InputError, LimitTable, Profile
 
-__all__ = ["Recorder", "Rest", "Session", "Wait"]
-
 Recorder = Callable[[Exchange], None]
 """Keeps an exchange; called in order of numbers."""
 MadeRecorder = Callable[[str, str, str], None]

@@ -20,19 +20,6 @@ from typing import Final
 
 from engine.clauses import Clause
 
-__all__ = [
-    "ClauseResult",
-    "Finding",
-    "Moment",
-    "Verdict",
-    "assemble",
-    "is_partial",
-    "last_line",
-    "sums",
-    "unrun_notes",
-    "worst",
-]
-
 
 class Verdict(enum.IntEnum):
     """The verdict on a clause; greater is worse."""

@@ -34,8 +34,6 @@ from conformance.schema.bridge import (
     key_text,
 )
 
-__all__ = ["explore"]
-
 _CHECK: Final = "tollgate_clauses"
 _PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")
 

@@ -19,8 +19,6 @@ from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange, KeyLabel
 
-__all__ = ["NUMBER_HEADER", "Asked", "Bridge", "Explored", "Fault", "Search", "key_text"]
-
 Fault = tuple[str, str]
 """A clause's id, and what is wrong."""
 

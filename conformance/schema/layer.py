@@ -32,8 +32,6 @@ from engine.tokens.cards import card_mask
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
-__all__ = ["CEILING_CLAUSES", "FLOOR_CLAUSES", "SHAPES", "AnswerJudge"]
-
 SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE")
 """The clauses of the four shapes of a body."""
 

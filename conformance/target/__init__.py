@@ -59,7 +59,6 @@ from conformance.target.form import (
     ALWAYS,
     Budget,
     Grant,
-    RequestShape,
     Source,
     Target,
     TargetKey,
@@ -67,6 +66,7 @@ from conformance.target.form import (
     Tls,
 )
 from conformance.target.roles import ROLES, Role, roles_table
+from conformance.wire.shapes import RequestShape
 
 __doc__ = (__doc__ or "") + roles_table()
 

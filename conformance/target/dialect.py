@@ -21,8 +21,6 @@ from conformance.wire.exchange import Ask, parsed
 from conformance.wire.shapes import RequestShape, Spelling
 from engine.messages import Json
 
-__all__ = ["FIELDS", "Dialect", "ErrorShape", "Heard"]
-
 _REQUEST: Final = (
     "type",
     "data",

@@ -36,18 +36,6 @@ from engine.http.configuration import QuotaTable
 from engine.model import DEFAULT_QUOTAS, QuotaValue, TenantKind
 from engine.vault import jwe
 
-__all__ = [
-    "ALWAYS",
-    "Budget",
-    "Grant",
-    "RequestShape",
-    "Source",
-    "Target",
-    "TargetKey",
-    "TargetTenant",
-    "Tls",
-]
-
 Source: TypeAlias = str | None
 """An address that requests are sent from; None for the machine's own choice."""
 

@@ -29,8 +29,6 @@ from conformance.wire.transport import Answer, Place
 from engine.errors import InputError
 from engine.messages import Json
 
-__all__ = ["Starter", "starter", "write_starter"]
-
 SCHEMA_FILE: Final = "target.schema.json"
 PROFILE_FILE: Final = "profile.toml"
 _KEY: Final = "KEY_PRIVATE_PROD_1"

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from engine.messages import Json
 
-__all__ = ["Ask", "Exchange", "KeyLabel", "parsed"]
-
 _DEEPEST: Final = 256
 """Answers nested deeper are not read; the suite sends nothing that is nested half as deep."""
 

@@ -20,8 +20,6 @@ from engine.http.demo import DEMO_TENANTS, demo_lines
 from engine.messages import Json
 from engine.tokens import dumps
 
-__all__ = ["Deployment", "deploy"]
-
 _DESTINATION: Final = "https://destination.example"
 _DELAY: Final = re.compile(r"/delay/([0-9]{1,2})(?:\?|$)")
 _WAITS: Final = re.compile(r"setTimeout\(\w+, ([0-9]{1,6})\)")

@@ -34,8 +34,6 @@ from engine import InputError
 from engine.files import Include
 from engine.tokens import dumps
 
-__all__ = ["Broken", "Connection", "HttpTransport", "Sent"]
-
 _HEAD_BYTES: Final = 65_536
 _PIECE_BYTES: Final = 262_144
 _LONGEST_BYTES: Final = 64_000_000

@@ -22,8 +22,6 @@ from engine.limits import Match, Rule
 from engine.model import ApplicationKind
 from engine.profile import LimitsProfile
 
-__all__ = ["Pacer", "application_kind"]
-
 _SECOND_NS: Final = 1_000_000_000
 _SLACK_NS: Final = _SECOND_NS
 """Added to each window, because latency and jitter move requests."""

@@ -20,8 +20,6 @@ from conformance.wire.exchange import Ask, KeyLabel, parsed
 from conformance.wire.shapes import Spelling
 from engine.files import to_plain
 
-__all__ = ["Redactor", "made_key", "without_secrets"]
-
 _SHORTEST = 4
 _MAKING = frozenset({"create_application_key", "create_encryption_key", "create_proxy"})
 

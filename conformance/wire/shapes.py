@@ -18,8 +18,6 @@ from engine.files import AnyJson, Integer, Rate, Text
 from engine.messages import Json
 from engine.resources import OPERATIONS
 
-__all__ = ["SHAPES", "RequestShape", "Spelling", "filled"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RequestShape:

@@ -18,16 +18,6 @@ from engine import Engine, ManualClock, Request, VirtualLoop
 from engine.tokens import dumps
 from engine.world import Bell, Sleep
 
-__all__ = [
-    "Answer",
-    "EngineTransport",
-    "Latency",
-    "Place",
-    "Transport",
-    "VirtualTransport",
-    "with_keys",
-]
-
 Latency = Callable[[], tuple[int, int]]
 """Draws the latencies of one request and of its answer, nanoseconds each."""
 

@@ -20,19 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from engine.errors import InputError, did_you_mean
 
-__all__ = [
-    "Document",
-    "Path",
-    "Position",
-    "Spot",
-    "locate",
-    "parse_toml",
-    "path_text",
-    "read_toml",
-    "shown_value",
-]
-
-
 if TYPE_CHECKING:
     from tree_sitter import Node
 

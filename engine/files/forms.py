@@ -44,21 +44,6 @@ from engine.files.document import Document, Spot
 from engine.files.kinds import Boolean, Choice, Integer, Items, Kind, Number, Schema, TableOf, Text
 from engine.files.units import Duration, Rate, RateText, Size, as_ns, as_rate
 
-__all__ = [
-    "FilePath",
-    "Form",
-    "Include",
-    "Key",
-    "Tagged",
-    "Unwritten",
-    "check_built",
-    "from_document",
-    "json_schema",
-    "to_plain",
-    "to_toml",
-]
-
-
 Table = TypeVar("Table")
 
 

@@ -17,19 +17,6 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from engine.errors import did_you_mean
 from engine.files.document import Spot, shown_value
 
-__all__ = [
-    "AnyJson",
-    "Boolean",
-    "Choice",
-    "Integer",
-    "Items",
-    "Kind",
-    "Number",
-    "Schema",
-    "TableOf",
-    "Text",
-]
-
 Value = TypeVar("Value")
 Schema = dict[str, Any]
 

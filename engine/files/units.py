@@ -23,25 +23,6 @@ from engine.errors import InputError, wrong_type
 from engine.files.document import Spot
 from engine.files.kinds import Kind, Schema
 
-__all__ = [
-    "Duration",
-    "Rate",
-    "RateText",
-    "Size",
-    "as_ns",
-    "as_rate",
-    "duration_or_rule",
-    "format_duration",
-    "format_rate",
-    "format_size",
-    "parse_duration_ns",
-    "parse_rate",
-    "parse_size_bytes",
-    "rate_or_rule",
-    "size_or_rule",
-]
-
-
 _DURATION_NS: Final = {
     "d": 86_400_000_000_000,
     "h": 3_600_000_000_000,

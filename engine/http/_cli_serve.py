@@ -28,21 +28,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import InputError, StoreError, TollgateError, VaultError
 
-__all__ = [
-    "KEY_VARIABLE",
-    "add_backup_arguments",
-    "add_openapi_arguments",
-    "add_rotate_key_arguments",
-    "add_serve_arguments",
-    "backup",
-    "kept_store",
-    "master_key_of",
-    "openapi",
-    "rotate_key",
-    "serve",
-]
-
-
 if TYPE_CHECKING:
     from engine.http.configuration import ServeConfig
     from engine.limits import LimitTable

@@ -51,9 +51,6 @@ from engine.resources.idempotency import IDEMPOTENCY_KEY
 from engine.service import Engine
 from engine.tokens import dumps
 
-__all__ = ["EXPOSED", "Cors", "HttpApplication", "Send", "asgi_app"]
-
-
 EXPOSED: Final = (
     "Location",
     "RateLimit",

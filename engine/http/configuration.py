@@ -43,19 +43,6 @@ from engine.vault import hash_key_text
 if TYPE_CHECKING:
     from engine.http.system import AnyRuntime
 
-__all__ = [
-    "ADDRESS_FORM",
-    "ADDRESS_RULE",
-    "Made",
-    "ServeConfig",
-    "load",
-    "load_runtime",
-    "loads",
-    "provision",
-    "read_master_key",
-    "schema",
-]
-
 _KEY_BYTES: Final = 32
 
 _LAST_PORT: Final = 65_535

@@ -27,9 +27,6 @@ from engine.model import Application, ApplicationKind, EncryptionKey, Proxy, Ten
 from engine.service import Engine
 from engine.vault import hash_key_text, jwe
 
-__all__ = ["DEMO_TENANTS", "ONE_CONTAINER", "demo_lines", "write_target"]
-
-
 ONE_CONTAINER: Final = "/pci/"
 """Where the key of role `private_one_container` may create tokens."""
 

@@ -23,8 +23,6 @@ from engine.errors import DestinationUnreachable, InputError
 from engine.hosts import Address, unmapped
 from engine.http.requests import Network, in_networks, parse_networks
 
-__all__ = ["Destinations", "Target"]
-
 _PORTS = {"http": 80, "https": 443}
 
 

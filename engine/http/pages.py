@@ -43,9 +43,6 @@ from engine.service import Engine
 from engine.store import Store
 from engine.tokens import dumps
 
-__all__ = ["CONTENT_TYPE", "METRICS_PATHS", "PAGE_PATHS", "Metrics", "make_pages"]
-
-
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _BOUNDS_NS: Final = tuple(

@@ -43,8 +43,6 @@ from uvicorn.protocols.http.httptools_impl import (
 from engine.messages import Problem
 from engine.tokens import dumps
 
-__all__ = ["EXCHANGE", "Connections", "Exchange", "HttpProtocol"]
-
 EXCHANGE: Final = "tollgate.exchange"
 """The name of `Exchange` among the extensions of an ASGI scope."""
 

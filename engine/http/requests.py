@@ -23,20 +23,6 @@ from engine.errors import InputError
 from engine.hosts import Address, read_address, shown_address
 from engine.messages import Problem
 
-__all__ = [
-    "Address",
-    "Body",
-    "Clients",
-    "Disconnected",
-    "Fields",
-    "Network",
-    "Receive",
-    "Watch",
-    "in_networks",
-    "parse_networks",
-]
-
-
 Network: TypeAlias = IPv4Network | IPv6Network
 
 _NOBODY: Final = IPv4Address(0)

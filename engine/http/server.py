@@ -32,8 +32,6 @@ from engine.resources import OPERATIONS
 from engine.service import Engine
 from engine.tokens.strict_json import check_cost
 
-__all__ = ["ERASED_WITHIN_S", "bind", "make_application", "serve"]
-
 _log: Final = logging.getLogger("tollgate")
 _TICK_S: Final = 0.5
 

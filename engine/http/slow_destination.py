@@ -15,8 +15,6 @@ from typing import Final
 
 from engine.tokens import dumps
 
-__all__ = ["SlowDestination"]
-
 _DELAY: Final = re.compile(r"/delay/([0-9]{1,2}(?:\.[0-9]{1,3})?)(?:\?|$)")
 _LONGEST_S: Final = 60.0
 _HEAD_BYTES: Final = 65_536

@@ -26,8 +26,6 @@ from engine.http.destinations import Destinations, Target
 from engine.messages import Json
 from engine.world import Bell, Call, CallAnswer, Entropy
 
-__all__ = ["AnyRuntime", "SystemClock", "SystemWorld"]
-
 AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitable[Json]]
 """Runs reactor code: `(code, args, configuration) → result`, a plain function or a coroutine's."""
 

@@ -60,18 +60,6 @@ from engine.store import Store
 from engine.tokens import timestamp
 from engine.vault import hash_key_text
 
-__all__ = [
-    "HEADER",
-    "OPERATIONS",
-    "RESULT_HEADER",
-    "BatchFault",
-    "Row",
-    "batch_lines",
-    "read_batch",
-    "split_batch",
-]
-
-
 HEADER: Final = "token,expiration_year,expiration_month"
 RESULT_HEADER: Final = HEADER + ",new_token,new_expiration_year,new_expiration_month,result_code"
 

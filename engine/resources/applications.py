@@ -28,8 +28,6 @@ from engine.resources.pages import Page, page_of
 from engine.store import cursor
 from engine.tokens import timestamp
 
-__all__ = ["OPERATIONS"]
-
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 _GRANTS = {
     "type": "array",

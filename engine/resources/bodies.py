@@ -19,18 +19,6 @@ from engine.resources.context import Context
 from engine.resources.operation import Operation
 from engine.tokens.strict_json import check_cost, check_value, dumps, parse, too_large
 
-__all__ = [
-    "HERE",
-    "MEDIA_TYPES",
-    "check_coding",
-    "header_value",
-    "parsed",
-    "read_body",
-    "read_raw",
-    "receive",
-    "too_large",
-]
-
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
 

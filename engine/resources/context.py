@@ -15,8 +15,6 @@ from engine.tokens import Rules
 from engine.vault import Vault
 from engine.world import World
 
-__all__ = ["NO_PROXIES", "Context", "Proxies", "Services"]
-
 
 @dataclass(slots=True)
 class Services:

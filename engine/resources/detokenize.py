@@ -15,8 +15,6 @@ from engine.resources.context import Context
 from engine.resources.operation import Operation
 from engine.tokens import cvc_purpose, parse, read_expressions, splice
 
-__all__ = ["OPERATIONS", "opened", "plaintext_of", "reveal"]
-
 _TOKENS_A_TRANSACTION: Final = 100
 _JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 

@@ -18,8 +18,6 @@ from engine.resources.forms import Form
 from engine.resources.operation import BodyForm, Operation
 from engine.resources.pages import Page, page_of
 
-__all__ = ["Collection"]
-
 Run: TypeAlias = Callable[[Context], Response]
 D = TypeVar("D", bound=Application | EncryptionKey | Intent | Job | Proxy | Reactor)
 

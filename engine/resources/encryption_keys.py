@@ -12,8 +12,6 @@ from engine.resources.forms import Form, object_schema
 from engine.tokens import timestamp
 from engine.vault import jwe
 
-__all__ = ["OPERATIONS"]
-
 _CREATE = Form(
     object_schema({"algorithm": {"type": "string", "enum": ["ECDH-ES", "RSA-OAEP-256"]}}),
     "D-ENCRYPTED",

@@ -17,8 +17,6 @@ from typing import Any, Final, cast
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
 
-__all__ = ["validator_of"]
-
 _ITEMS: Final = Draft202012Validator.VALIDATORS["items"]
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 from engine.messages import Json, Problem
 from engine.tokens.rules import Faults
 
-__all__ = ["Form", "Schema", "object_schema", "pointer"]
-
 Schema: TypeAlias = Mapping[str, Any]
 
 

@@ -24,8 +24,6 @@ from engine.resources.context import Context
 from engine.resources.operation import Operation
 from engine.tokens import dumps
 
-__all__ = ["IDEMPOTENCY_FORM", "IDEMPOTENCY_KEY", "first_answer", "once"]
-
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 """The request header's name."""
 

@@ -28,17 +28,6 @@ from engine.model import Application, Key, Proxy, Tenant
 from engine.resources.context import NO_PROXIES, Proxies, Services
 from engine.vault import hash_key_text
 
-__all__ = [
-    "Identification",
-    "Identifier",
-    "find_proxies",
-    "principal_of",
-    "proxy_path",
-    "refused_hosts",
-    "unauthenticated",
-]
-
-
 _KNOWN_LIMIT: Final = 100_000
 _SUBJECTS_LIMIT: Final = 100_000
 _REMEMBERED_CHARACTERS: Final = 300

@@ -41,19 +41,6 @@ from engine.resources.context import Services
 from engine.tokens import check_value
 from engine.world import Bell
 
-__all__ = [
-    "Claim",
-    "Pool",
-    "check_code",
-    "code_fault",
-    "drop_pool",
-    "invoke",
-    "open_code",
-    "pool_of",
-    "seal_code",
-]
-
-
 _NAME_START: Final = "instances/"
 
 

@@ -12,8 +12,6 @@ from engine.resources.pages import Page, check_filters, instant_ns, page_of
 from engine.store import LogFilter
 from engine.tokens import timestamp
 
-__all__ = ["OPERATIONS"]
-
 
 def _shown(entry: LogEntry) -> dict[str, Any]:
     return {

@@ -19,17 +19,6 @@ from engine.profile import Profile
 from engine.resources.context import Context
 from engine.resources.forms import Form
 
-__all__ = [
-    "METHODS",
-    "Authentication",
-    "BodyForm",
-    "Operation",
-    "Router",
-    "Tier",
-    "parse_query",
-]
-
-
 Authentication: TypeAlias = Literal["key", "optional", "none"]
 """`key`: an API key is required; `optional`: the operation decides; `none`: never looked at."""
 

@@ -39,18 +39,6 @@ from engine.store import Document, Store
 from engine.tokens import cvc_purpose
 from engine.vault import TenantKeys, Vault, hash_key_text
 
-__all__ = [
-    "Operator",
-    "add_key",
-    "check_tables",
-    "checked_quota",
-    "checked_suffixes",
-    "guard_store",
-    "new_application",
-    "remove_application",
-]
-
-
 _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
 _COUNTS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})
 _LARGEST_COUNT: Final = 10**9

@@ -15,8 +15,6 @@ from engine.resources.forms import pointer
 from engine.store import Document, cursor
 from engine.tokens.rules import Faults
 
-__all__ = ["DEFAULT_SIZE", "LIMIT_SIZE", "Page", "check_filters", "instant_ns", "page_of"]
-
 DEFAULT_SIZE: Final = 20
 LIMIT_SIZE: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -63,8 +63,6 @@ from engine.tokens import timestamp
 from engine.vault import hash_key_text
 from engine.world import Call, CallAnswer
 
-__all__ = ["CALLS", "OPERATIONS"]
-
 
 def _named(context: Context) -> Proxy:
     """Return the one proxy that the request names (D-PROXY-RULES, D-UNKEYED)."""

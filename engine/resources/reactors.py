@@ -26,7 +26,6 @@ from typing import Any, Final
 
 from engine.messages import Json, Response
 from engine.model import Reactor
-from engine.resources.bodies import too_large
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
@@ -36,8 +35,7 @@ from engine.resources.operation import Operation
 from engine.resources.tokenize import answer_of, create_all, validated
 from engine.resources.work import Work, apart_if_large
 from engine.tokens import Plan, dumps, parse, timestamp, walk
-
-__all__ = ["OPERATIONS"]
+from engine.tokens.strict_json import too_large
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 _CODE = {"type": "string", "minLength": 1}

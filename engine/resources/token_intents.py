@@ -11,8 +11,6 @@ from engine.resources.documents import Collection
 from engine.resources.tokenize import decrypter
 from engine.tokens import timestamp, validate_intent, walk_one
 
-__all__ = ["OPERATIONS"]
-
 
 def _shown(intent: Intent, _: Context) -> dict[str, Any]:
     shown: dict[str, Any] = {

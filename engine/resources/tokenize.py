@@ -44,8 +44,6 @@ from engine.tokens import (
 )
 from engine.vault import TenantKeys, jwe
 
-__all__ = ["OPERATIONS", "answer_of", "create_all", "decrypter", "log_made", "validated"]
-
 
 def _decrypt(context: Context, compact: str, *, is_open: bool = False) -> bytes:
     """Open a compact encrypted payload under one of the tenant's keys (TOK-ENCRYPTED).

@@ -34,9 +34,6 @@ from engine.tokens import Plan, index_message, record, walk_one
 from engine.tokens.patches import apply_change, validate_patch
 from engine.tokens.records import NO_PLAINTEXT
 
-__all__ = ["OPERATIONS", "SearchQuery", "parse_search"]
-
-
 _TERM: Final = re.compile(
     r"(?P<field>data(?:\.[\w-]+)*|container):"
     r'(?:"(?P<quoted>(?:[^"\\]|\\["\\])*)"|(?P<bare>[^\s"]+))'

@@ -39,20 +39,6 @@ from engine.resources.work import apart_if_large
 from engine.tokens import dumps
 from engine.world import Call, CallAnswer
 
-__all__ = [
-    "Codes",
-    "codes_of",
-    "destination_of",
-    "find_header",
-    "is_json",
-    "passed_answer",
-    "passed_request",
-    "pool_names",
-    "transformed_answer",
-    "transformed_request",
-]
-
-
 _OF_A_CONNECTION: Final = frozenset(
     {
         "connection",

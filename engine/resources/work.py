@@ -20,8 +20,6 @@ from engine.messages import Problem, Response
 from engine.model import LogEntry
 from engine.resources.context import Context, Services
 
-__all__ = ["LARGE_BYTES", "Work", "apart_if_large", "when_free"]
-
 _FAILED: Final = 500
 LARGE_BYTES: Final = 16_384
 """Larger bodies are processed in the worker thread (D-BODY-COST): one may take 0.1 s."""

@@ -24,9 +24,6 @@ from engine.model import Key, LogEntry, Proxy, Tenant, Token
 from engine.store.protocol import Document, LogFilter, cursor_place
 from engine.store.selection import Term, Union, log_matches, log_terms, log_unions, token_terms
 
-__all__ = ["Catalogue", "DocumentShelf", "LogShelf", "Name", "Numbered", "SortKey", "TokenShelf"]
-
-
 SortKey: TypeAlias = tuple[Any, ...]
 """The sort key of records: an instant, then the tie-breakers, the id last."""
 

@@ -30,8 +30,6 @@ from engine.store.protocol import (
 )
 from engine.store.selection import Union, token_matches, token_unions, wants_types
 
-__all__ = ["MemoryStore"]
-
 _Steps: TypeAlias = list[tuple[Any, ...]]
 """What undoes a transaction: a callable and its arguments each."""
 

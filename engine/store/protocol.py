@@ -35,21 +35,6 @@ from engine.model import (
     Token,
 )
 
-__all__ = [
-    "Cursor",
-    "Document",
-    "LogFilter",
-    "RecordMac",
-    "Store",
-    "TokenFilter",
-    "Transactional",
-    "WithoutCvc",
-    "bare",
-    "cursor",
-    "cursor_place",
-]
-
-
 Document: TypeAlias = (
     Tenant
     | Application

@@ -16,20 +16,6 @@ from typing import Final, TypeAlias
 from engine.model import LogEntry, Token
 from engine.store.protocol import LogFilter, TokenFilter
 
-__all__ = [
-    "TYPE_TERMS",
-    "Term",
-    "Union",
-    "log_matches",
-    "log_terms",
-    "log_unions",
-    "token_matches",
-    "token_terms",
-    "token_unions",
-    "type_of",
-    "wants_types",
-]
-
 Term: TypeAlias = bytes
 Union: TypeAlias = Sequence[Term]
 

@@ -61,9 +61,6 @@ from engine.store.selection import (
 from engine.store.sqlite_file import Session
 from engine.store.sqlite_schema import DOCUMENTS, LOGS, TOKENS, Rows, make_cell, open_cell
 
-__all__ = ["SqliteStore"]
-
-
 # ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound
 
 

@@ -36,8 +36,6 @@ from engine.store.sqlite_schema import (
 if sys.platform != "win32":  # there SQLite's own lock and its busy timeout have to do
     import fcntl
 
-__all__ = ["Session", "back_up"]
-
 _MODE: Final = 0o600
 _POLL_S: Final = 0.005
 _HEADER: Final = b"SQLite format 3\0"

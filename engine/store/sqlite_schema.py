@@ -40,23 +40,6 @@ from engine.model import (
     Token,
 )
 
-__all__ = [
-    "APPLICATION_ID",
-    "DOCUMENTS",
-    "FIRST_SEALED",
-    "LOGS",
-    "PLAIN",
-    "SCHEMA",
-    "TOKENS",
-    "UPGRADES",
-    "VERSION",
-    "Rows",
-    "make_cell",
-    "open_cell",
-    "size_class",
-]
-
-
 # ruff: noqa: S608  # reason: names of tables and columns are constants here
 
 

@@ -19,17 +19,6 @@ from engine.errors import did_you_mean
 from engine.profile import TokensProfile
 from engine.tokens.rules import FAULTS_LIMIT, Faults, Located, Rules, SchemaKind, escaped
 
-__all__ = [
-    "CARD_EXAMPLE",
-    "CARD_FIELDS",
-    "CARD_MASK_SCHEMA",
-    "card_mask",
-    "card_schema",
-    "is_card_number",
-    "is_luhn_valid",
-    "read_card",
-]
-
 CARD_FIELDS: Final = ("number", "expiration_month", "expiration_year", "cvc")
 _KNOWN: Final = frozenset(CARD_FIELDS)
 _INTEGERS: Final = (("expiration_month", 1, 12), ("expiration_year", 1000, 9999))

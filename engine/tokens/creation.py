@@ -33,24 +33,6 @@ from engine.tokens.rules import Faults, Rules
 from engine.tokens.shapes import Draft, derive, unplaced
 from engine.tokens.strict_json import parse
 
-__all__ = [
-    "CREATE",
-    "Decision",
-    "KeyedHash",
-    "Keys",
-    "base58",
-    "check_limit",
-    "count_limited",
-    "create_tokens",
-    "cvc_purpose",
-    "decide",
-    "dedup_hashes",
-    "dedup_place",
-    "fingerprint",
-    "hash_indexes",
-    "merge_existing",
-]
-
 
 class Keys(Protocol):
     """One tenant's keys, as the vault gives them."""

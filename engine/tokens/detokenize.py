@@ -26,8 +26,6 @@ from engine.tokens.rules import Faults, Rules
 from engine.tokens.shapes import Frame, pointer_to
 from engine.tokens.strict_json import dumps
 
-__all__ = ["DetokenizePlan", "read_expressions", "splice"]
-
 _EXPRESSION: Final = re.compile(r"\{\{([^{}]*)\}\}")
 _INSIDE: Final = re.compile(
     r"\s*(?:token\s*:\s*([^\s:{}]+)|([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))\s*"

@@ -21,19 +21,6 @@ import orjson
 from engine.messages import Json
 from engine.tokens.strict_json import dumps
 
-__all__ = [
-    "DATA",
-    "GRAMMAR_FAULT",
-    "MISSING",
-    "NUMBER",
-    "Path",
-    "canonical",
-    "index_message",
-    "is_empty",
-    "parse",
-    "select",
-]
-
 Path: TypeAlias = tuple[str, ...]
 """The keys below `data`; empty for the whole."""
 

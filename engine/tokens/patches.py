@@ -52,8 +52,6 @@ from engine.tokens.types import (
     read_metadata,
 )
 
-__all__ = ["Change", "apply_change", "outliving", "validate_patch", "without_cvc"]
-
 
 class _Body:
     """The location of faults in the patch itself."""

@@ -25,8 +25,6 @@ from engine.messages import Json
 from engine.model import Token
 from engine.tokens.rules import Rules
 
-__all__ = ["NO_PLAINTEXT", "record", "timestamp"]
-
 NO_PLAINTEXT: Final = object()
 """The default of `record`: no plaintext is shown."""
 

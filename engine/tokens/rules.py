@@ -15,18 +15,6 @@ from engine.errors import InputError
 from engine.messages import Problem
 from engine.profile import DedupProfile, TokensProfile
 
-__all__ = [
-    "CARD",
-    "FAULTS_LIMIT",
-    "STRUCTURED",
-    "TOKEN",
-    "Faults",
-    "Located",
-    "Rules",
-    "SchemaKind",
-    "escaped",
-]
-
 TOKEN: Final = "token"  # noqa: S105 # reason: the name of a type
 SchemaKind: TypeAlias = Literal["full", "floor", "ceiling"]
 """What this engine does, what any conforming service must accept, what one may accept at most."""

@@ -36,20 +36,6 @@ from engine.tokens.rules import TOKEN, Faults, Located, Rules, escaped
 from engine.tokens.strict_json import dumps
 from engine.tokens.structures import STRUCTURES
 
-__all__ = [
-    "Draft",
-    "Frame",
-    "Plan",
-    "derive",
-    "expression_in_force",
-    "pointer_to",
-    "read_container",
-    "unplaced",
-    "walk",
-    "walk_one",
-]
-
-
 _CVC_FAULT: Final = "must not be derived from the cvc"
 _SELECTS_NOTHING: Final = "must select a value of `data`"
 _SELECTS_EMPTY: Final = "must select a value of `data` that is not empty"

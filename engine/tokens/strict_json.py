@@ -19,8 +19,6 @@ import orjson
 
 from engine.messages import Json, Problem
 
-__all__ = ["check_cost", "check_value", "dumps", "parse", "too_large"]
-
 NESTING_LIMIT: Final = 1024
 """The deepest nesting that is parsed; the profile's depth limit (D-DEPTH) is lower."""
 

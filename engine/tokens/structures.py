@@ -20,8 +20,6 @@ from engine.tokens.cards import (
 from engine.tokens.expressions import NUMBER
 from engine.tokens.rules import CARD, STRUCTURED, Faults, Located, Rules, SchemaKind
 
-__all__ = ["STRUCTURES", "Structure"]
-
 Read: TypeAlias = Callable[
     [Any, Rules, Faults, Located, str, bool], tuple[dict[str, Any], str | None] | None
 ]

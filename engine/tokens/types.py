@@ -32,23 +32,6 @@ from engine.tokens.shapes import Draft, Plan, derive
 from engine.tokens.strict_json import dumps, parse
 from engine.tokens.structures import STRUCTURES
 
-__all__ = [
-    "NOTHING",
-    "Decrypt",
-    "OpenIntent",
-    "Reading",
-    "check_fields",
-    "consumed",
-    "open_payload",
-    "read_data",
-    "read_expression",
-    "read_indexes",
-    "read_metadata",
-    "validate",
-    "validate_intent",
-]
-
-
 Decrypt: TypeAlias = Callable[[str], bytes]
 """Opens a compact encrypted payload; raises `VaultError` with a reason that quotes nothing."""
 

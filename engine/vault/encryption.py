@@ -38,21 +38,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from engine.errors import InputError, VaultError, wrong_type
 from engine.world import Entropy
 
-__all__ = [
-    "KEY_BYTES",
-    "NONCE_BYTES",
-    "KeyedHash",
-    "SecretStore",
-    "Supply",
-    "TenantKeys",
-    "Vault",
-    "derive_key",
-    "hash_key_text",
-    "hmac_sha256",
-    "nonces",
-]
-
-
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 _BATCH_NONCES: Final = 512

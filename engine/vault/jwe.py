@@ -30,8 +30,6 @@ from joserfc.jwk import JWKRegistry, OKPKey, RSAKey
 
 from engine.errors import VaultError
 
-__all__ = ["ALGORITHMS", "Algorithm", "KeyPair", "decrypt", "encrypt", "generate", "key_id"]
-
 Algorithm: TypeAlias = Literal["ECDH-ES", "RSA-OAEP-256"]
 ALGORITHMS: Final[tuple[Algorithm, ...]] = ("ECDH-ES", "RSA-OAEP-256")
 

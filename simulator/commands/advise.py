@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from simulator.scenario import Scenario
     from simulator.study.advise import Advice
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `advise`."""

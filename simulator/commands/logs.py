@@ -14,8 +14,6 @@ from simulator.commands.words import console
 from simulator.logs import log_name
 from simulator.progress import progress_shown
 
-__all__ = ["add_fit", "add_replay", "run_fit", "run_replay"]
-
 _SCENARIO: Final = "scenario.toml"
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from simulator.scenario import Scenario
     from simulator.study.replications import Precision, Replication
 
-__all__ = ["add_arguments", "run"]
-
 _SHOWN: Final = (
     "offered",
     "refused_share",

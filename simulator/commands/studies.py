@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from simulator.study.capacity import Capacity, Trial
     from simulator.study.replications import Precision
 
-__all__ = [
-    "add_capacity",
-    "add_compare",
-    "add_coverage",
-    "add_sweep",
-    "run_capacity",
-    "run_compare",
-    "run_coverage",
-    "run_sweep",
-]
-
 _TWO: Final = 2
 _SWEPT: Final = ("offered", "admitted", "refused_share", "admitted_beyond", "refused_below")
 """Metrics of a sweep that are printed; the last two are of several nodes."""

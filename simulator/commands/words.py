@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from simulator.intervals import Interval
 
-__all__ = ["console", "interval_text", "metric_text", "print_precision"]
-
 _PIPE_COLUMNS: Final = 140
 
 

@@ -62,8 +62,6 @@ from simulator.study.run_size import shorter, with_rates
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["Advice", "Suggestion", "advise"]
-
 About: TypeAlias = Literal["pace", "batch", "retry", "keys", "addresses", "limit"]
 
 REPLICATIONS: Final = 20

@@ -59,17 +59,6 @@ from simulator.scenario import Condition, Scenario, parse_condition, value_of, w
 from simulator.scenario.model import draws_at_random
 from simulator.study.replications import Replicator, replicator
 
-__all__ = [
-    "Capacity",
-    "Player",
-    "Scale",
-    "ScenarioPlayer",
-    "Trial",
-    "Values",
-    "capacity",
-    "search",
-]
-
 Side: TypeAlias = Literal["keeps", "breaks"]
 
 _NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(.*)", re.DOTALL)

@@ -43,8 +43,6 @@ from simulator.study.replications import (
     until_precise,
 )
 
-__all__ = ["Comparison", "Difference", "compare"]
-
 _SLICES: Final = 20
 _MOST_SHARED: Final = 0.9
 _RUN: Final = instance("a Result, or the path of a run's folder", Result, str, Path)

@@ -28,8 +28,6 @@ from simulator.rows import Result
 from simulator.scenario import loads
 from simulator.study.runs import run
 
-__all__ = ["BOUNDS", "COVERED", "CoverageLine", "Probe", "coverage"]
-
 COVERED: Final = ("ERR-", "LIM-", "QUO-", "PRX-", "RCT-", "ACC-")
 """Prefixes of the clauses that the simulator covers."""
 

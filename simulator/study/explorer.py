@@ -29,8 +29,6 @@ from simulator.views.findings import PARTS, gather
 from simulator.views.svg import rates
 from simulator.views.text import Axis
 
-__all__ = ["Explorer", "Knob", "explore", "picture"]
-
 _ALGORITHM: Final = "choices.limits.algorithm"
 _WIDER: Final = 4
 _VALUES: Final = Rule(

@@ -20,8 +20,6 @@ from simulator.scenario import Scenario
 from simulator.study.replications import replicator
 from simulator.views.findings import gather
 
-__all__ = ["Difference", "Observed", "mean_of", "observe", "paired"]
-
 _SECOND_NS: Final = 1_000_000_000
 
 Observed: TypeAlias = Mapping[str, float]

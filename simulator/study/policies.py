@@ -34,8 +34,6 @@ from simulator.scenario.model import draws_at_random
 from simulator.study.observations import Observed, mean_of, observe, paired
 from simulator.views.text import number_text
 
-__all__ = ["AS_IT_STANDS", "Policies", "PolicyOptions", "policies"]
-
 AS_IT_STANDS: Final = "as it stands"
 """The policy that changes nothing."""
 REPLICATIONS: Final = 20

@@ -47,16 +47,6 @@ from simulator.rows.reducer import Cells
 from simulator.rows.run_writer import iso_text
 from simulator.rows.tally import Tally
 
-__all__ = [
-    "SEED",
-    "SHOWN",
-    "Comparison",
-    "enter_parties",
-    "log_summary",
-    "replay",
-    "run_name",
-]
-
 SHOWN: Final = 50
 """Keys and addresses that a summary names; the counts are of all."""
 

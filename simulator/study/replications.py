@@ -41,24 +41,6 @@ from simulator.scenario import METRICS, Condition, Scenario, dump, loads
 if TYPE_CHECKING:
     from simulator.play.compiled import Template
 
-__all__ = [
-    "FIRST",
-    "NONE_IS_0",
-    "Play",
-    "Precision",
-    "Replication",
-    "Replicator",
-    "cores",
-    "end_pool",
-    "intervals",
-    "line_of",
-    "process_pool",
-    "replicate_to",
-    "replication_of",
-    "replicator",
-    "until_precise",
-]
-
 
 def cores() -> int:
     """Return how many cores this process may use."""

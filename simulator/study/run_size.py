@@ -30,8 +30,6 @@ from simulator.scenario.draws import (
 )
 from simulator.traffic.sampling import ReplayedInstants, pieces_of
 
-__all__ = ["expected_requests", "shorter", "size_warning", "with_rates"]
-
 LARGE_RUN: Final = 100_000_000
 """Requests of a run that takes minutes compiled, and above 1 GB of disk."""
 

@@ -38,8 +38,6 @@ from simulator.study.replications import (
     replicator,
 )
 
-__all__ = ["run", "run_replicated"]
-
 
 @takes_options(RunOptions)
 def run(options: RunOptions) -> Result:

@@ -65,24 +65,6 @@ from simulator.study.replications import NONE_IS_0, Play, cores, end_pool, line_
 if TYPE_CHECKING:
     from simulator.play.compiled import Template
 
-__all__ = [
-    "Cluster",
-    "LocalPool",
-    "Span",
-    "Task",
-    "Threads",
-    "Workers",
-    "failed_row",
-    "load_sweep",
-    "play_all",
-    "play_task",
-    "points_of",
-    "read_axis",
-    "sweep",
-    "tasks_of",
-    "workers_of",
-]
-
 Point: TypeAlias = dict[str, Any]
 """Path in the scenario → value, as a file would hold it."""
 

@@ -33,26 +33,6 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-__all__ = [
-    "ADMITTED",
-    "CLAUSES",
-    "COLOURS",
-    "RATES",
-    "REFUSED",
-    "Histogram",
-    "Plots",
-    "Series",
-    "Spans",
-    "Stacked",
-    "clause_colours",
-    "joined",
-    "latencies",
-    "shut_out",
-    "time_rows",
-    "timeline",
-    "waits",
-]
-
 ADMITTED: Final = "#b9c5d8"
 REFUSED: Final = "#3f4a5f"
 CLAUSES: Final = (

@@ -30,17 +30,6 @@ from simulator.rows.metrics import round_bin_ns
 from simulator.rows.parquet import missing
 from simulator.rows.reducer import Rows, Waits, order_by_counter
 
-__all__ = [
-    "PARTS",
-    "Findings",
-    "Party",
-    "Refusals",
-    "gather",
-    "histogram",
-    "quantile_ns",
-    "together_ns",
-]
-
 Numbers = npt.NDArray[np.int64]
 
 

@@ -16,8 +16,6 @@ from simulator.rows import Result
 from simulator.views.findings import Findings, gather, together_ns
 from simulator.views.text import Axis, count_text, counted_text, plain_text, share_text, span_text
 
-__all__ = ["print_answer"]
-
 _SHOWN: Final = 10
 
 

@@ -43,8 +43,6 @@ from simulator.views.text import (
     value_text,
 )
 
-__all__ = ["REPORT_FILE", "spread_rows", "write_report"]
-
 _TOP: Final = 12
 _TABLE_BINS: Final = 48
 _SPREAD: Final = ("offered", "refused_share", "goodput_per_s", "latency_p99")

@@ -33,18 +33,6 @@ from simulator.views.text import (
     value_text,
 )
 
-__all__ = [
-    "FRAMES",
-    "addresses",
-    "gantt",
-    "headroom",
-    "histogram_chart",
-    "rates",
-    "spread",
-    "timeline",
-    "warm_up",
-]
-
 
 def number(value: float) -> str:
     """Return a coordinate in at most two decimals, without a trailing zero."""

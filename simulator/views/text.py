@@ -17,26 +17,6 @@ from engine.files import format_duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = [
-    "Axis",
-    "binding_text",
-    "clock_text",
-    "count_text",
-    "counted_text",
-    "group_lines",
-    "needed_text",
-    "nodes_text",
-    "number_text",
-    "pace_text",
-    "plain_table",
-    "plain_text",
-    "runs_share_text",
-    "share_text",
-    "span_text",
-    "threshold_lines",
-    "value_text",
-]
-
 _SECOND_NS: Final = 1_000_000_000
 _UNITS: Final = (
     ("d", 86_400 * _SECOND_NS),

@@ -36,9 +36,6 @@ from engine.resources.idempotency import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY
 from engine.resources.pages import LIMIT_SIZE
 from engine.tokens.structures import STRUCTURES
 
-__all__ = ["KINDS", "answers", "document", "token_record"]
-
-
 _UUID: Final[Schema] = {"type": "string", "format": "uuid"}
 _INSTANT: Final[Schema] = {"type": "string", "format": "date-time"}
 _TEXT: Final[Schema] = {"type": "string"}

@@ -23,8 +23,6 @@ from engine.model import DEFAULT_QUOTAS
 from engine.resources.idempotency import IDEMPOTENCY_KEY
 from engine.tokens.cards import is_luhn_valid
 
-__all__ = ["load"]
-
 _SEALED: Final = frozenset({"encrypted", "token_intent_id"})
 _OF_THE_STORED: Final = frozenset({"data", "encrypted", "type"})
 _DERIVED: Final = ("search_indexes", "fingerprint_expression")

@@ -30,21 +30,6 @@ from engine.tokens.expressions import DATA
 from engine.tokens.rules import SchemaKind
 from engine.tokens.structures import STRUCTURES
 
-__all__ = [
-    "SHAPES",
-    "Kind",
-    "Link",
-    "Schema",
-    "Shape",
-    "back",
-    "closed",
-    "container_schema",
-    "ref",
-    "request_schema",
-    "requests",
-]
-
-
 Kind: TypeAlias = SchemaKind
 Schema: TypeAlias = dict[str, Any]
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from simulator.study.fit.report import FitPlots
 
-__all__ = ["Fit", "check_free", "fit"]
-
 Numbers = npt.NDArray[np.int64]
 
 

@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from simulator.study.fit.observed import Observed
 
-__all__ = ["Grouping", "group_clients"]
-
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -42,8 +42,6 @@ from simulator.study.replay import enter_parties
 if TYPE_CHECKING:
     from simulator.rows.record import Recorder
 
-__all__ = ["Judgement", "Line", "LogView", "judge", "lead_of", "replayed"]
-
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -37,8 +37,6 @@ from simulator.study.fit.series import Series
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
 from simulator.study.run_size import shorter, with_rates
 
-__all__ = ["FittedGroup", "Model", "Pool", "model_of", "unit_of", "varied"]
-
 Numbers = npt.NDArray[np.int64]
 
 _SHOWN: Final = 8

@@ -36,8 +36,6 @@ from simulator.logs.parties import Parties, PartyTable, name_parties
 from simulator.options import FitOptions
 from simulator.rows.record import distinct
 
-__all__ = ["MOST_ATTEMPTS", "PROXIED", "Observed", "Part", "Window", "observe"]
-
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from simulator.study.fit.judge import Judgement, Line
     from simulator.study.fit.model import FittedGroup
 
-__all__ = ["FitPlots", "as_html", "as_text"]
-
 _WIDTH: Final = 640
 
 

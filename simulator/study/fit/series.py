@@ -18,8 +18,6 @@ import numpy.typing as npt
 
 from simulator.study.fit.observed import MOST_ATTEMPTS
 
-__all__ = ["LAG_CHAIN", "SLOTS", "WIDTHS_S", "Hints", "Rows", "Series", "gap_edges"]
-
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

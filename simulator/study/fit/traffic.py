@@ -42,17 +42,6 @@ from simulator.scenario import (
 from simulator.study.fit.observed import MOST_ATTEMPTS
 from simulator.study.fit.series import LAG_CHAIN, SLOTS, GapCounts, Series, gap_edges
 
-__all__ = [
-    "Estimate",
-    "Pace",
-    "attempts_told",
-    "burst_gap_ns",
-    "nice_ns",
-    "nice_rate",
-    "pace_of",
-    "retry_of",
-]
-
 Floats = npt.NDArray[np.float64]
 
 _SECOND_NS: Final = 1_000_000_000

@@ -8,7 +8,7 @@ picture shows what was let in and what each clause refused, as the report's page
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
 from markupsafe import Markup
@@ -194,7 +194,12 @@ def picture(result: Result, title: str) -> str:
     findings = gather(
         result.table.select(columns).to_batches(), end_ns=summary["duration_ns"], bins=_BINS
     )
+    words = (
+        f"{title}: {totals['offered']:,} attempts, {totals['refused_share']:.1%} refused, "
+        f"{totals['succeeded']:,} of {totals['requests']:,} requests succeeded"
+    )
     chart = charts.timeline(findings, charts.clause_colours(summary, findings))
+    chart = replace(chart, title=words)
     drawn = rates(chart, Axis(findings.end_ns)).markup()
     colours = {each.css: charts.COLOURS[each.css] for each in chart.series}
     fills = " ".join(f".explorer .{css} {{ fill: {fill} }}" for css, fill in colours.items())
@@ -203,9 +208,5 @@ def picture(result: Result, title: str) -> str:
     legend = Markup(" ").join(
         Markup('<span style="color: {}">■</span> {}').format(colours[each.css], each.name)
         for each in chart.series
-    )
-    words = (
-        f"{title}: {totals['offered']:,} attempts, {totals['refused_share']:.1%} refused, "
-        f"{totals['succeeded']:,} of {totals['requests']:,} requests succeeded"
     )
     return drawn + Markup("<p>{}<br>{}</p>").format(words, legend)

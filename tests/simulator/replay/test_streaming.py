@@ -182,16 +182,24 @@ def write_rows(file: Path, rows: int) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says what was held")
 @pytest.mark.parametrize(
-    ("name", "write", "few", "times"),
+    ("name", "write", "few", "times", "more_mb"),
     [
-        ("access.log", write_log, 500_000, 3),
-        ("rows.parquet", write_rows, 600_000, 10),
+        ("access.log", write_log, 500_000, 3, 60),
+        ("rows.parquet", write_rows, 600_000, 10, 150),
     ],
 )
 def test_many_times_the_requests_take_the_same_memory(
-    tmp_path: Path, name: str, write: Callable[[Path, int], None], few: int, times: int
+    tmp_path: Path,
+    name: str,
+    write: Callable[[Path, int], None],
+    few: int,
+    times: int,
+    more_mb: int,
 ) -> None:
-    """Held as columns and decisions, the rows more would be 110 and 450 MB."""
+    """Held as columns and decisions, the rows more would be 110 and 450 MB.
+
+    How far readers of Parquet run ahead depends on how busy the machine is: up to 62 MB were seen.
+    """
     old = tmp_path / "old.toml"
     old.write_text('[[rule]]\nid = "LIM-IP"\ncounter = "ip"\nrate = "5/1m"\naction = "throttle"\n')
     log, peaks_mb = tmp_path / name, list[int]()
@@ -204,7 +212,7 @@ def test_many_times_the_requests_take_the_same_memory(
         offered, peak_mb = map(int, done.stdout.split())
         assert rows - rows // 1_000 <= offered <= rows
         peaks_mb.append(peak_mb)
-    assert peaks_mb[2] < peaks_mb[1] + 60
+    assert peaks_mb[2] < peaks_mb[1] + more_mb
 
 
 def many_rows(rows: int, *, key: str = "sesame-42") -> pd.DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
@@ -274,7 +275,11 @@ def _without_second_look(one: Finding, why: Skip) -> Finding:
 async def _judge_rested(
     bench: Bench, rule_id: str, first: Sequence[Played], seen: _Seen
 ) -> list[Finding]:
-    """Measure a row again when its keys have rested, and a third time if they were warm."""
+    """Measure a row again when its keys have rested, and a third time for what is open then.
+
+    There is a third time where the keys were warm, so that the first one showed nothing, and where
+    only the number is open.
+    """
     is_warm = any(each.is_warm for each in first)
     second = await _again(bench, rule_id, 2, seen, is_warm=is_warm)
     try:
@@ -283,8 +288,6 @@ async def _judge_rested(
         if seen.why is None:
             raise
         raise seen.why from None
-    # The first time, warm keys showed nothing: then this was the first measurement. And only what
-    # a row counts by may have been open.
     now = _weighed(bench, rule_id, second, found)
     is_failed = Verdict.FAIL in {one.verdict for one in found}
     if not (is_failed or now.is_enough) and (is_warm or (now.is_number and not seen.is_number)):
@@ -360,14 +363,19 @@ def _weighed(bench: Bench, rule_id: str, played: Sequence[Played], found: list[F
     is_unlimited = is_failed and _is_free(played)
     is_enough = not is_open or is_unlimited or (is_heavy and not is_worth)
     is_light = rate.window_ns < LONG_NS and rate.limit_requests < HEAVY_REQUESTS
-    next_to = (f"a limit of {rate.limit_requests + by} " for by in (-1, 1))
     is_number = (
         not (is_failed or rate.block_ns or is_fixed(bench))
         and is_light
         and not any(slowed_in(bench, y.exchanges()) for each in played for y in each.counters)
-        and any(number in one.says for one in found for number in next_to)
+        and is_number_open(rate.limit_requests, found)
     )
     return _Seen(found, is_enough, is_silent=not is_failed, is_number=is_number)
+
+
+def is_number_open(limit: int, found: Sequence[Finding]) -> bool:
+    """Whether findings say that a number next to the row's own would have looked the same."""
+    next_to = re.compile(rf"a limit of ({limit - 1}|{limit + 1})\b")
+    return any(next_to.search(one.says) for one in found)
 
 
 async def _findings(

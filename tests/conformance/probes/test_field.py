@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from conformance.checks import limits
 from conformance.probes.families import Family, Rate, fits
 from conformance.probes.measurement import measure, neighbours, with_sight
 from conformance.probes.rows import ROWS
@@ -291,6 +292,24 @@ def test_a_number_is_told_by_when_each_turn_came_through_any_latency(latency_ms:
     assert not _slowed("token-bucket", 200, latency_ms).open
     for limit in (199, 201):
         assert _slowed("token-bucket", limit, latency_ms).open == {"LIM-CREATE"}
+
+
+@pytest.mark.parametrize(
+    ("says", "is_open"),
+    [
+        ("a limit of 49 would have looked the same", True),
+        ("a limit of 51, a window of 9 s or a window of 11 s would have looked the same", True),
+        ("a limit of 45 or a limit of 55 would have looked the same", False),
+        ("a limit of 490, a limit of 510 or a window of 9 s would have looked the same", False),
+    ],
+)
+def test_a_number_is_looked_at_wherever_a_sentence_leaves_it_open(says: str, is_open: bool) -> None:
+    """It may stand before a comma, and behind other findings."""
+    found = [
+        Finding("LIM-READ", "limits.LIM-READ", Verdict.INFORMATIONAL, "counted as sliding-log"),
+        Finding("LIM-READ", "limits.LIM-READ", Verdict.INCONCLUSIVE, f"not decided: {says}"),
+    ]
+    assert limits.is_number_open(50, found) == is_open
 
 
 @pytest.mark.parametrize("latency_ms", [50, pytest.param(150, marks=pytest.mark.slow)])

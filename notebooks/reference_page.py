@@ -305,9 +305,10 @@ where the specification is silent, and another service may do otherwise: the
 [decisions](DECISIONS.md) list the alternatives. Each command runs against the demo server:
 
 ```sh
+rm -f demo.jsonl
 python -m engine serve --demo --port 0 > demo.jsonl & server=$!
 trap 'kill $server' EXIT
-until grep -q '"end"' demo.jsonl; do sleep 0.1; done
+until grep -qs '"end"' demo.jsonl; do sleep 0.1; done
 url=$(sed -n 's/.*"url": "\\([^"]*\\)".*/\\1/p' demo.jsonl | head -n 1)
 key=$(sed -n 's/.*"private_prod", "key": "\\([^"]*\\)".*/\\1/p' demo.jsonl | head -n 1)
 public=$(sed -n 's/.*"public", "key": "\\([^"]*\\)".*/\\1/p' demo.jsonl | head -n 1)

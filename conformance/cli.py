@@ -433,8 +433,12 @@ def _check(args: argparse.Namespace) -> int:
     from conformance.runner.plan import outlook
     from conformance.runner.runner import Options, Run
     from conformance.target import Target
+    from conformance.target.form import stand_ins
+    from engine.files import read_toml
 
-    target = Target.from_toml(args.target)
+    document = read_toml(args.target)
+    unset = stand_ins(document)
+    target = Target.from_document(document)
     options = Options(
         select=_selected(args), schema_only=args.schema_only, no_limits=args.no_limits, seed=0
     )
@@ -442,6 +446,8 @@ def _check(args: argparse.Namespace) -> int:
     one.transport.close()
     for line in outlook(one.plan(), target, one.session.limits):
         print(line)
+    if unset:
+        print(f"a run needs these environment variables, which are not set: {', '.join(unset)}")
     return 0
 
 

@@ -51,7 +51,7 @@ def commands_for(report: Report, environment: Mapping[str, str]) -> str | None:
 
 def _findings(report: Report) -> Iterator[tuple[ClauseResult, str]]:
     """Yield each clause that fails the run, with its sentence; causes first."""
-    for one in failures(report.results):
+    for one in failures(report.results, report.new):
         if report.counts(one):
             yield one, report.says(one)
 
@@ -95,7 +95,8 @@ _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def sarif_json(report: Report) -> str:
     """Return the report as the text of a SARIF file."""
-    ordered = in_order(report.results)
+    ordered = in_order(report.results, report.new)
+    failed = failures(report.results, report.new)
     open_ = [one for one in ordered if one.verdict is Verdict.INCONCLUSIVE]
     broken = [*(one.says for one in crashes(report.results)), *report.broken]
     notes = [{"level": "error", "message": {"text": report.redactor.text(one)}} for one in broken]
@@ -115,7 +116,7 @@ def sarif_json(report: Report) -> str:
                 "toolExecutionNotifications": notes,
             }
         ],
-        "results": [_result(report, one) for one in (*failures(report.results), *open_)],
+        "results": [_result(report, one) for one in (*failed, *open_)],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
@@ -150,8 +151,7 @@ def _result(report: Report, result: ClauseResult) -> dict[str, Any]:
     if result.is_expected and is_failed and not result.is_finding:
         found["suppressions"] = [{"kind": "external", "justification": "expected_failures"}]
     if report.comparison is not None and is_failed:
-        is_new = result.clause.id in report.comparison.new
-        found["baselineState"] = "new" if is_new else "unchanged"
+        found["baselineState"] = "new" if result.clause.id in report.new else "unchanged"
     if result.follows is not None:
         found["properties"] = {"follows": result.follows}
     return found

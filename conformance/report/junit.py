@@ -23,7 +23,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 def junit_xml(report: Report) -> str:
     """Return the report as the text of a JUnit file."""
-    cases = [_case(report, result) for result in in_order(report.results)]
+    cases = [_case(report, result) for result in in_order(report.results, report.new)]
     counts = {
         tag: str(sum(case.find(tag) is not None for case in cases))
         for tag in ("failure", "error", "skipped")

@@ -68,7 +68,7 @@ def page(report: Report) -> str:
                 "clause": told[cause.result.clause.id],
                 "followers": [told[one.clause.id] for one in cause.followers],
             }
-            for cause in causes(report.results)
+            for cause in causes(report.results, report.new)
         ],
         crashed=[told[one.clause.id] for one in crashes(report.results)],
         folds=[
@@ -89,7 +89,6 @@ def page(report: Report) -> str:
 def _told(report: Report, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what the page says of each clause, by its id."""
     found = {}
-    new = () if report.comparison is None else report.comparison.new
     for result, clause in zip(report.results, plain["clauses"], strict=True):
         findings = [
             {**told, "drawn": picture(moments) if (moments := report.timeline(one)) else None}
@@ -100,7 +99,7 @@ def _told(report: Report, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "findings": sorted(findings, key=lambda one: one["verdict"] not in _WORST),
             "family": result.clause.id.partition("-")[0],
             "word": result.word,
-            "is_new": result.clause.id in new,
+            "is_new": result.clause.id in report.new,
             "says": report.redactor.text(result.says),
         }
     return found

@@ -112,11 +112,16 @@ class Report:
         """What has changed since the baseline; None without one."""
         return None if self.baseline is None else self.baseline.compare(self.results)
 
+    @property
+    def new(self) -> tuple[str, ...]:
+        """The clauses that fail this run and did not fail the baseline; none without one."""
+        return () if self.comparison is None else self.comparison.new
+
     def counts(self, result: ClauseResult) -> bool:
         """Whether a clause fails the run: it is a finding and, with `only_new`, a new one."""
         if not result.is_finding or not self.only_new or self.comparison is None:
             return result.is_finding
-        return result.clause.id in self.comparison.new
+        return result.clause.id in self.new
 
     def took_by_ns(self, result: ClauseResult) -> int:
         """Return how long the checks of a clause ran; time in parallel counts once."""
@@ -191,7 +196,7 @@ class Report:
                     "clause": cause.result.clause.id,
                     "followers": [one.clause.id for one in cause.followers],
                 }
-                for cause in causes(self.results)
+                for cause in causes(self.results, self.new)
             ],
             "baseline": self._baseline(),
             "sums": sums(self.results),
@@ -321,7 +326,7 @@ class Report:
         rows = "".join(
             f"<tr><td>{html.escape(one.clause.id)}</td><td>{html.escape(one.word)}</td>"
             f"<td style='text-align:left'>{html.escape(self.redactor.text(one.says))}</td></tr>"
-            for one in in_order(self.results)
+            for one in in_order(self.results, self.new)
         )
         return (
             f"<p><b>{html.escape(self.target.base_url)}</b>: "

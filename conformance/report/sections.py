@@ -5,7 +5,7 @@ Terminal, page, JUnit and SARIF all use this order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,11 +37,11 @@ class Fold:
     results: list[ClauseResult] = field(default_factory=list)
 
 
-def causes(results: Iterable[ClauseResult]) -> list[Cause]:
-    """Return the failures of a run by cause, in the clauses' order.
+def causes(results: Iterable[ClauseResult], new: Collection[str] = ()) -> list[Cause]:
+    """Return the failures of a run by cause, in the clauses' order, those with a new one first.
 
     A clause that follows from another is listed under it; so is one that fails with the same
-    sentence.
+    sentence. new: the clauses that did not fail in the baseline.
     """
     failed = [one for one in results if one.is_failed or one.is_finding]
     ids = {one.clause.id for one in failed}
@@ -65,12 +65,17 @@ def causes(results: Iterable[ClauseResult]) -> list[Cause]:
                 found[one.clause.id] = by_id[one.clause.id] = Cause(one)
             else:
                 cause.followers.append(one)
-    return sorted(found.values(), key=lambda cause: cause.result.is_expected)
+
+    def place(cause: Cause) -> tuple[bool, bool]:
+        members = (cause.result, *cause.followers)
+        return cause.result.is_expected, all(one.clause.id not in new for one in members)
+
+    return sorted(found.values(), key=place)
 
 
-def failures(results: Iterable[ClauseResult]) -> list[ClauseResult]:
+def failures(results: Iterable[ClauseResult], new: Collection[str] = ()) -> list[ClauseResult]:
     """Return the failures of a run: each cause, then those that follow from it."""
-    return [one for cause in causes(results) for one in (cause.result, *cause.followers)]
+    return [one for cause in causes(results, new) for one in (cause.result, *cause.followers)]
 
 
 def crashes(results: Iterable[ClauseResult]) -> list[ClauseResult]:
@@ -94,9 +99,9 @@ def folds(results: Sequence[ClauseResult]) -> list[Fold]:
     return sorted(found.values(), key=lambda fold: (-fold.verdict, -len(fold.results)))
 
 
-def in_order(results: Sequence[ClauseResult]) -> list[ClauseResult]:
+def in_order(results: Sequence[ClauseResult], new: Collection[str] = ()) -> list[ClauseResult]:
     """Return every clause once: failures by cause, crashes, what is not judged, what passed."""
-    ordered = failures(results) + crashes(results)
+    ordered = failures(results, new) + crashes(results)
     ordered += [one for fold in folds(results) for one in fold.results]
     ordered += passes(results)
     seen = {id(one) for one in ordered}

@@ -231,7 +231,7 @@ def _plan_lines(plan: Plan, target: Target, seed: int) -> Iterable[str]:
 
 def show_report(console: Console, report: Report, files: Sequence[Path] = ()) -> None:
     """Print failures by cause, what is not judged by reason, what passed, and the last lines."""
-    for cause in causes(report.results):
+    for cause in causes(report.results, report.new):
         _show_cause(console, report, cause)
     for result in crashes(report.results):
         console.print(
@@ -275,9 +275,7 @@ def _show_last(console: Console, report: Report) -> None:
 
 def _show_cause(console: Console, report: Report, cause: Cause) -> None:
     result = cause.result
-    comparison = report.comparison
-    is_new = comparison is not None and result.clause.id in comparison.new
-    new = " [bold red](new)[/]" if is_new else ""
+    new = " [bold red](new)[/]" if result.clause.id in report.new else ""
     console.print(f"\n[{_colour(result)}]{result.word}[/] [bold]{result.clause.id}[/]{new}")
     console.print(f"  the clause: {escape(result.clause.text)}")
     shown = [one for one in result.findings if one.verdict is Verdict.FAIL]

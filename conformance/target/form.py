@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -365,6 +366,26 @@ class Target:
         if self.forwarded is not None and not self.sources:
             return _PRETENDED
         return self.sources or (None,)
+
+
+def stand_ins(document: Document) -> list[str]:
+    """Replace variables of keys that are not set by their names; returns these names.
+
+    For a command that sends nothing: it needs to know which keys there are, not their texts.
+    """
+    unset: dict[str, None] = {}
+
+    def named(match: re.Match[str]) -> str:
+        if match[1] in os.environ:
+            return match[0]
+        unset[match[1]] = None
+        return match[1]
+
+    rows = document.value.get("keys")
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict) and isinstance(row.get("value"), str):
+            row["value"] = _VARIABLE.sub(named, row["value"])
+    return list(unset)
 
 
 def _check(target: Target, document: Document) -> None:

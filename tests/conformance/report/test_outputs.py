@@ -326,6 +326,23 @@ def test_only_new_findings_count_where_that_is_asked_for(tmp_path: Path) -> None
     assert _report(results=more, baseline=baseline, only_new=True).exit_code == 1
 
 
+def test_new_findings_come_before_those_of_the_baseline(tmp_path: Path) -> None:
+    clauses = select(["TOK-PLAIN", "TOK-LEAF"])
+    known = Finding("TOK-PLAIN", "a", Verdict.FAIL, "wrong before")
+    fresh = Finding("TOK-LEAF", "a", Verdict.FAIL, "wrong now")
+    old = _report(results=assemble(clauses, [known]))
+    baseline = Baseline.of(_saved(tmp_path / "old", old))
+    now = _report(results=assemble(clauses, [known, fresh]), baseline=baseline, only_new=True)
+    told, cases = page(now), junit_xml(now)
+    for text in (
+        _printed(now),
+        told[told.index("<main") :],
+        cases[cases.index("<testcase") :],
+        sarif_json(now),
+    ):
+        assert text.index("wrong now") < text.index("wrong before")
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 2}', '{"format": 1, "clauses": [3]}'])
 def test_what_is_no_run_is_no_baseline(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_text(text, "utf-8")

@@ -236,3 +236,26 @@ def test_check_sends_nothing_and_says_how_to_be_told_more(
     assert any("search has a limit of its own here, 20/10s" in line for line in lines)
     assert any(line.startswith("warning: the probe of LIM-IP") for line in lines)
     assert any(line.startswith("- management: ") for line in lines)
+
+
+def test_check_asks_for_no_key_and_names_those_that_a_run_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY_THAT_IS_SET", "canary-of-a-key")
+    file = tmp_path / "target.toml"
+    file.write_text(
+        'base_url = "http://127.0.0.1:9"\n'
+        '[[keys]]\nrole = "private_prod"\nvalue = "${KEY_THAT_IS_SET}"\n'
+        '[[keys]]\nrole = "public"\nvalue = "${KEY_THAT_IS_NOT}"\n',
+        "utf-8",
+    )
+    assert main(["check", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert "- public: public application" not in told, "the role has a key"
+    last = told.splitlines()[-1]
+    assert last == "a run needs these environment variables, which are not set: KEY_THAT_IS_NOT"
+    assert main(["run", str(file)]) == 2
+    assert "needs the environment variable KEY_THAT_IS_NOT" in capsys.readouterr().err
+    file.write_text(file.read_text("utf-8").replace("_SET}", "_NOT}"), "utf-8")
+    assert main(["check", str(file)]) == 2, "one key twice"
+    assert "must differ from keys[0]" in capsys.readouterr().err

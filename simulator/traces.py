@@ -198,26 +198,25 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
     import altair as alt  # noqa: PLC0415 # reason: slow to import, and a trace needs none
     import pandas as pd  # noqa: PLC0415 # reason: as above
 
+    from simulator.views.charts import rows_of_bars  # noqa: PLC0415 # reason: as above
+
     if by not in rows:
         raise InputError(
             f"by = {by!r} must be a column of rows;"
             f" for one caller write `trace(…).assign({by}='a name')`"
         )
     order = list(dict.fromkeys(rows[by]))
-    bars = [bar for who in order for bar in _bars(rows[rows[by] == who], str(who))]
-    shown = [name for name in OUTCOME_COLOURS if name in set(rows["outcome"])]
-    colours = alt.Scale(domain=shown, range=[OUTCOME_COLOURS[name] for name in shown])
-    filled = alt.Scale(domain=shown, range=[_FILLED[name] for name in shown])
-    frame = pd.DataFrame(bars, columns=["who", "outcome", "from", "to"])
-    tall = max(height * len(order), 40)
+    found = [bar for who in order for bar in _bars(rows[rows[by] == who], str(who))]
+    frame = pd.DataFrame(found, columns=["who", "outcome", "from", "to"])
+    shown = {name: each for name, each in OUTCOME_COLOURS.items() if name in set(rows["outcome"])}
+    x = alt.X("from:Q", title="seconds", scale=alt.Scale(zero=zero, nice=zero))
+    colours = alt.Scale(domain=list(shown), range=list(shown.values()))
+    filled = alt.Scale(domain=list(shown), range=[_FILLED[name] for name in shown])
+    bars = rows_of_bars(frame, _in_words(rows, by), x, shown, "outcome")
     chart: alt.Chart = (
-        alt.Chart(frame, width=_WIDTH, height=tall, description=_in_words(rows, by))
+        bars.properties(width=_WIDTH, height=max(height * len(order), 40))
         .mark_bar(size=height * 0.65, strokeWidth=1.5, aria=False)
         .encode(
-            x=alt.X("from:Q", title="seconds", scale=alt.Scale(zero=zero, nice=zero)),
-            x2="to",
-            y=alt.Y("who:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
-            color=alt.Color("outcome:N", scale=colours, title="outcome"),
             stroke=alt.Stroke("outcome:N", scale=colours, title="outcome"),
             fillOpacity=alt.FillOpacity("outcome:N", scale=filled, title="outcome"),
         )

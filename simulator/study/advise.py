@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pandas as pd
+from markupsafe import Markup
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Rate, to_plain
@@ -58,6 +59,8 @@ from simulator.study.capacity import Capacity, Scale, ScenarioPlayer, Trial, Val
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
 from simulator.study.replications import Replicator, replicator
 from simulator.study.run_size import shorter, with_rates
+from simulator.views import charts, svg
+from simulator.views.report import study_page
 
 if TYPE_CHECKING:
     import altair as alt
@@ -183,27 +186,35 @@ class Advice:
 
     def chart(self) -> alt.LayerChart | alt.FacetChart:
         """Draw the trade-off: what is refused under each limit, against the limit's price."""
-        import altair as alt  # noqa: PLC0415 # reason: charts load only where one is drawn
+        return charts.estimates(self._estimates())
 
-        rows = self.tradeoff.assign(pilot=self.tradeoff["verdict"] == "")
-        base = alt.Chart(
-            width=480,
-            description="For each limit that was played, the share that is refused against the most"
-            " that one party could then send in a window. Pilots are a few runs; the others have"
-            " an interval.",
-        ).encode(
-            x=alt.X(
-                "price:Q",
-                title="most that one party can send in a window",
-                scale=alt.Scale(type="log"),
-            ),
-            color=alt.Color("group:N", title="group and rule"),
+    def _estimates(self) -> charts.Estimates:
+        """Return the chart of the trade-off; pilots, a few runs each, have no interval."""
+        rows = [
+            charts.Estimate(
+                line["price"],
+                line["refused_share"],
+                line["low"] if line["verdict"] else math.nan,
+                line["high"] if line["verdict"] else math.nan,
+                line["group"],
+                "decided" if line["verdict"] else "pilot",
+                f"{line['group']} at {line['limit']}: {_percent(line['refused_share'])} refused"
+                f" ({_percent(line['low'])} to {_percent(line['high'])}), {line['runs']} runs",
+            )
+            for line in self.tradeoff.to_dict("records")
+        ]
+        groups = dict.fromkeys(row.series for row in rows)
+        return charts.Estimates(
+            "For each limit that was played, the share that is refused against the most that one"
+            " party could then send in a window. Pilots are a few runs; the others have an"
+            " interval.",
+            "most that one party can send in a window",
+            "refused share",
+            "group and rule",
+            "runs",
+            {group: f"c{place % len(charts.CLAUSES)}" for place, group in enumerate(groups)},
+            rows,
         )
-        share = alt.Y("refused_share:Q", title="refused share")
-        shape = alt.Shape("pilot:N", title="pilot")
-        bars = base.mark_rule().encode(y=alt.Y("low:Q", title="refused share"), y2="high:Q")
-        points = base.mark_point(size=50).encode(y=share, shape=shape)
-        return alt.layer(bars.properties(data=rows[~rows["pilot"]]), points.properties(data=rows))
 
     def write_to(self, folder: Path) -> None:
         """Write `advice.html`, a CSV file a frame, and each suggestion's diff into a folder."""
@@ -213,12 +224,19 @@ class Advice:
             if each.edits:
                 name = f"{number:02d}-{each.group}-{each.about}.diff"
                 (folder / name).write_text(each.diff(self.scenario) + "\n", "utf-8")
-        page = f"<!doctype html><meta charset='utf-8'><title>Advice</title>{self._repr_html_()}"
+        page = self._repr_html_()
         if len(self.tradeoff):
-            from vl_convert import vegalite_to_svg  # noqa: PLC0415 # reason: charts load only where one is drawn
-
-            page += f"<h4>What a higher limit costs</h4>{vegalite_to_svg(self.chart().to_json())}"
-        (folder / "advice.html").write_text(page + "\n", "utf-8")
+            chart = self._estimates()
+            legend = Markup("").join(
+                Markup('<li><span class="dot {}"></span>{}</li>').format(css, group)
+                for group, css in chart.colours.items()
+            )
+            page += (
+                "<h4>What a higher limit costs</h4><p>A bar is the interval of a value that was"
+                f" decided; pale dots are pilots, of a few runs.</p><ul class='legend'>{legend}"
+                f"</ul><div class='chart slim'>{svg.estimates(chart).markup()}</div>"
+            )
+        (folder / "advice.html").write_text(study_page("Advice", page), "utf-8")
 
     def _repr_html_(self) -> str:
         parts = [f"<h3>Advice for {html.escape(self.scenario.name)}</h3>"]

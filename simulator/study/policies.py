@@ -32,6 +32,7 @@ from simulator.progress import Interrupted, tell_line
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random
 from simulator.study.observations import Observed, mean_of, observe, paired
+from simulator.views.report import study_page
 from simulator.views.text import number_text
 
 AS_IT_STANDS: Final = "as it stands"
@@ -108,11 +109,8 @@ class Policies:
         self.frame.to_csv(folder / "policies.csv", index=False)
         self.best.to_csv(folder / "non_dominated.csv", index=False)
         differences = self.frame.to_html(index=False, border=0, float_format=number_text)
-        (folder / "policies.html").write_text(
-            "<!doctype html><meta charset='utf-8'><title>Policies</title>"
-            f"<h1>Policies</h1>{self._repr_html_()}<h2>Differences</h2>{differences}\n",
-            "utf-8",
-        )
+        body = f"<h1>Policies</h1>{self._repr_html_()}<h2>Differences</h2>{differences}"
+        (folder / "policies.html").write_text(study_page("Policies", body), "utf-8")
 
 
 @options

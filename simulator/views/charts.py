@@ -1,9 +1,10 @@
 """The charts of a run, each defined once, for the report's page and for notebooks.
 
 A definition takes findings that are counted already and returns plain data: stacked bars over time
-(`Stacked`), spans of time in rows (`Spans`) or a distribution (`Histogram`). The page draws it as
-SVG (`simulator.views.svg`) in the colours of its style sheet. `Plots` gives it as an Altair chart,
-which can be changed and combined. A chart has a bounded number of marks however long the run was.
+(`Stacked`), spans of time in rows (`Spans`), a distribution (`Histogram`), values in their
+intervals (`Estimates`) or counts in a band (`Band`). A page draws it as SVG (`simulator.views.svg`)
+in the colours of its style sheet; for notebooks it becomes an Altair chart here, which can be
+changed and combined. A chart has a bounded number of marks however long the run was.
 
 The page does without Altair. That takes 2 s to load and 140 kB for a timeline, where the whole page
 takes 0.1 s and 200 kB, and its pictures do not follow light and dark.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +115,50 @@ class Histogram:
     def steps(self) -> list[tuple[int, int, int]]:
         """The bars that hold something, and all between."""
         return histogram(self.counts)
+
+
+class Estimate(NamedTuple):
+    """A value at a place, a number or a name; its interval's ends are NaN where none is known.
+
+    series: tells its colour. kind: tells its form. says: all its numbers, in words.
+    """
+
+    at: float | str
+    value: float
+    low: float
+    high: float
+    series: str
+    kind: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Values in their intervals, over a logarithmic scale of numbers or in rows by name.
+
+    at, value, series, kind: the titles of an estimate's parts; `at` is empty where places are
+    names, `kind` where the colour tells as much. colours: series → class.
+    """
+
+    title: str
+    at: str
+    value: str
+    series: str
+    kind: str
+    colours: Mapping[str, str]
+    rows: Sequence[Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Counts over time, a bin each, and the ends between which they are expected."""
+
+    title: str
+    unit: str
+    bin_s: float
+    counts: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
 
 
 def clause_colours(summary: Mapping[str, Any], findings: Findings) -> dict[str, str]:
@@ -280,37 +325,22 @@ class Plots:
     @takes(rows=whole(1))
     def shut_out(self, rows: int = _ROWS) -> alt.Chart:
         """Who was shut out, when and for how long: the parties that were longest, as bars."""
-        import altair as alt  # noqa: PLC0415 # reason: loads where drawn
         import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
         found = self._findings("parties")
         spans = shut_out(found, rows)
-        bars: list[dict[str, Any]] = [
-            {
-                "who": f"{who.ip} {who.key or 'no key'}",
-                "clause": who.clause,
-                "from_ns": from_ns,
-                "to_ns": to_ns,
-            }
+        bars = [
+            (f"{who.ip} {who.key or 'no key'}", who.clause, from_ns, to_ns)
             for (who, _), intervals in zip(spans.rows, _few(spans, found.end_ns), strict=True)
             for from_ns, to_ns in intervals
         ]
-        frame = pd.DataFrame(bars, columns=["who", "clause", "from_ns", "to_ns"])
-        frame["from"] = self._times(pd.Index(frame.pop("from_ns"), dtype="int64"))
-        frame["to"] = self._times(pd.Index(frame.pop("to_ns"), dtype="int64"))
+        frame = pd.DataFrame(bars, columns=["who", "clause", "from", "to"])
+        for end in ("from", "to"):
+            frame[end] = self._times(pd.Index(frame[end], dtype="int64"))
         colours = clause_colours(self._summary, found)
-        chart: alt.Chart = (
-            alt.Chart(frame, width=_WIDTH, description=spans.title)
-            .mark_bar()
-            .encode(
-                x=self._time_axis("from"),
-                x2="to",
-                y=alt.Y("who:N", sort=list(dict.fromkeys(frame["who"])), title="address and key"),
-                color=_colour("clause", colours, "refused by"),
-                tooltip=["who:N", "clause:N", *self._ends],
-            )
-        )
-        return chart
+        x, names = self._time_axis("from"), "address and key"
+        chart = rows_of_bars(frame, spans.title, x, colours, "refused by", names)
+        return chart.encode(tooltip=["who:N", "clause:N", *self._ends])
 
     def clauses(self) -> alt.Chart:
         """Requests that each clause was offered: let in, and refused by it."""
@@ -433,10 +463,75 @@ class Plots:
         return alt.X(f"{name}:Q", title="seconds from the start")
 
 
+def rows_of_bars(
+    frame: pd.DataFrame,
+    title: str,
+    x: alt.X,
+    colours: Mapping[str, str],
+    legend: str,
+    names: str | None = None,
+) -> alt.Chart:
+    """Return bars from `from` to `to` in rows by name; the columns before say name and colour."""
+    import altair as alt  # noqa: PLC0415 # reason: loads where drawn
+
+    name, what, *_ = frame.columns
+    order = list(dict.fromkeys(frame[name]))
+    y = alt.Y(f"{name}:N", sort=order, title=names, axis=alt.Axis(labelLimit=260))
+    chart = alt.Chart(frame, width=_WIDTH, description=title).mark_bar()
+    bars: alt.Chart = chart.encode(x=x, x2="to", y=y, color=_colour(what, colours, legend))
+    return bars
+
+
+def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
+    """Return values in their intervals; in rows where their places are names."""
+    import altair as alt  # noqa: PLC0415 # reason: loads where drawn
+    import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
+
+    frame = pd.DataFrame(chart.rows, columns=Estimate._fields)
+    base = alt.Chart(width=_WIDTH, description=chart.title).encode(
+        color=_colour("series", chart.colours, chart.series), tooltip=["says:N"]
+    )
+    ends: dict[str, Any]
+    if chart.at:
+        base = base.encode(x=alt.X("at:Q", title=chart.at, scale=alt.Scale(type="log")))
+        ends = {"y": alt.Y("low:Q", title=chart.value), "y2": "high:Q"}
+        value: dict[str, Any] = {"y": alt.Y("value:Q", title=chart.value)}
+    else:
+        base = base.encode(y=alt.Y("at:N", sort=list(frame["at"]), title=None))
+        ends = {"x": alt.X("low:Q", title=chart.value), "x2": "high:Q"}
+        value = {"x": "value:Q"}
+    intervals = base.mark_rule(strokeWidth=5, opacity=0.4).encode(**ends)
+    legend = alt.Legend(title=chart.kind) if chart.kind else None
+    kinds = alt.Shape("kind:N", legend=legend, sort=list(chart.colours))
+    values = base.mark_point(size=50, filled=True).encode(shape=kinds, **value)
+    known = frame[frame["low"].notna()]
+    return alt.layer(intervals.properties(data=known), values.properties(data=frame))
+
+
+def band(chart: Band) -> alt.LayerChart | alt.FacetChart:
+    """Return counts as a line over time, within the band in which they are expected."""
+    import altair as alt  # noqa: PLC0415 # reason: loads where drawn
+    import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
+
+    count = len(chart.counts)
+    seconds = [chart.bin_s * (place + 0.5) for place in range(count)]
+    parts = {"seconds": seconds, "log": chart.counts, "low": chart.low, "high": chart.high}
+    base = alt.Chart(pd.DataFrame(parts), width=_WIDTH, height=220, description=chart.title).encode(
+        x=alt.X("seconds:Q", title="seconds from the start")
+    )
+    title = f"{chart.unit} in {chart.bin_s:.3g} s"
+    expected = base.mark_area(opacity=0.35, color=CLAUSES[1])
+    counted = base.mark_line(color=REFUSED)
+    return alt.layer(
+        expected.encode(y=alt.Y("low:Q", title=title), y2="high:Q"),
+        counted.encode(y="log:Q", tooltip=["seconds", "log"]),
+    )
+
+
 def _colour(name: str, colours: Mapping[str, str], title: str) -> alt.Color:
     import altair as alt  # noqa: PLC0415 # reason: loads where drawn
 
-    found = [COLOURS[css] for css in colours.values()]
+    found = [COLOURS.get(css, css) for css in colours.values()]
     return alt.Color(f"{name}:N", title=title, scale=alt.Scale(domain=list(colours), range=found))
 
 

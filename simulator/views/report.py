@@ -379,6 +379,15 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
     )
 
 
+def study_page(title: str, body: str) -> str:
+    """Return the page of a study, in the report's style. body: HTML."""
+    style = _STYLE_FILE.read_text("utf-8")
+    return (
+        f"<!doctype html>\n<html lang='en'><meta charset='utf-8'><title>{title}</title>\n"
+        f"<style>{style}</style>\n<main>{body}</main></html>\n"
+    )
+
+
 def _template(axis: Axis) -> Template:
     """Return the page's template, which escapes every text and refuses to lack a value."""
     environment = Environment(

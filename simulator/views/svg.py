@@ -11,6 +11,7 @@ on a wide page, each with a table of the same numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from markupsafe import Markup, escape
 
 from simulator.rows.warm_up import WarmUp
-from simulator.views.charts import Histogram, Series, Spans, Stacked, joined
+from simulator.views.charts import Estimates, Histogram, Series, Spans, Stacked, joined
 from simulator.views.findings import Findings, Party, Refusals
 from simulator.views.text import (
     Axis,
@@ -250,11 +251,10 @@ def _stack(  # reason: a panel's place, data and axes
     total = np.sum([each.counts for each in series], axis=0)
     ceiling = _round_up(int(total.max(initial=0)))
     drawing.text(frame.left, top - 10, title, "panel")
-    for count in sorted({0, ceiling // 2, ceiling} if ceiling > 1 else {0, ceiling}):
-        y = top + tall * (1 - count / max(1, ceiling))
-        drawing.line(frame.left, y, frame.width - frame.right, y, "grid" if count else "axis")
-        drawing.text(frame.left - (4 if frame.head else 8), y + 4, count_text(count), "tick end")
+    counts = sorted({0, ceiling // 2, ceiling} if ceiling > 1 else {0, ceiling})
+    levels = ((count / max(1, ceiling), count_text(count)) for count in counts)
     box = (frame.left, frame.plot, top, tall)
+    _levels(drawing, box, levels, 4 if frame.head else 8)
     _bars(drawing, axis, box, findings.bin_ns, [(e.css, e.counts) for e in series], ceiling)
 
 
@@ -383,7 +383,7 @@ _PLOT: Final = _WIDTH - _LEFT - _RIGHT
 _HEAD: Final = 16
 _TALL: Final = 130
 _BOX: Final = (_LEFT, _PLOT, _HEAD, _TALL)
-_LEVELS: Final = (0.0, 0.5, 1.0)
+_HALVES: Final = (0.0, 0.5, 1.0)
 _RULE_ROW: Final = 40
 _LONGEST: Final = 34
 _SECOND_NS: Final = 1_000_000_000
@@ -393,8 +393,9 @@ def rates(chart: Stacked, axis: Axis) -> Drawing:
     """Stacked bars as rates a second."""
     most = max(1, int(np.sum([each.counts for each in chart.series], axis=0).max(initial=0)))
     drawing = Drawing(_WIDTH, _TALL + 46, chart.title)
-    levels = (number_text(share * most * _SECOND_NS / chart.bin_ns, 3) for share in _LEVELS)
-    _axes(drawing, axis, f"{chart.unit} a second", levels)
+    levels = (number_text(share * most * _SECOND_NS / chart.bin_ns, 3) for share in _HALVES)
+    _axes(drawing, f"{chart.unit} a second", levels)
+    _ticks(drawing, axis, _LEFT, _PLOT, _HEAD + _TALL)
     series = [(each.css, each.counts) for each in chart.series]
     _bars(drawing, axis, _BOX, chart.bin_ns, series, most, 0.8)
     return drawing
@@ -471,7 +472,8 @@ def warm_up(found: WarmUp, axis: Axis) -> Drawing:
     drawing = Drawing(_WIDTH, _TALL + 46, title)
     if found.given_ns:
         drawing.rect(_LEFT, _HEAD, axis.place(found.given_ns, _PLOT), _TALL, "warmup")
-    _axes(drawing, axis, "refused share", (f"{share:.0%}" for share in _LEVELS))
+    _axes(drawing, "refused share", (f"{share:.0%}" for share in _HALVES))
+    _ticks(drawing, axis, _LEFT, _PLOT, _HEAD + _TALL)
     cut_ns = found.suggested_ns or 0
     shares = np.nan_to_num(found.series)
     is_late = np.arange(len(shares)) * found.bin_ns >= cut_ns
@@ -480,6 +482,35 @@ def warm_up(found: WarmUp, axis: Axis) -> Drawing:
     if cut_ns:
         x = _LEFT + axis.place(cut_ns, _PLOT)
         drawing.line(x, _HEAD - 4, x, _HEAD + _TALL, "axis limit")
+    return drawing
+
+
+def estimates(chart: Estimates) -> Drawing:
+    """Values in their intervals over a logarithmic scale; those without one are pale."""
+    drawing = Drawing(_WIDTH, _TALL + 60, chart.title)
+    places = [float(row.at) for row in chart.rows]
+    least = math.floor(math.log10(min(places)))
+    decades = max(1, math.ceil(math.log10(max(places))) - least)
+    most = max(row.value if math.isnan(row.high) else row.high for row in chart.rows) or 1.0
+    _axes(drawing, chart.value, (number_text(share * most, 3) for share in _HALVES))
+    for decade in range(decades + 1):
+        x = _LEFT + _PLOT * decade / decades
+        drawing.line(x, _HEAD, x, _HEAD + _TALL, "grid")
+        text = number_text(10.0 ** (least + decade))
+        drawing.text(min(x, _LEFT + _PLOT - 14), _HEAD + _TALL + 18, text, "tick mid")
+    drawing.text(_LEFT + _PLOT / 2, _HEAD + _TALL + 36, chart.at, "tick mid")
+
+    def y_of(value: float) -> float:
+        return _HEAD + _TALL * (1 - value / most)
+
+    for at, row in zip(places, chart.rows, strict=True):
+        x = _LEFT + _PLOT * (math.log10(at) - least) / decades
+        css = chart.colours[row.series]
+        if not math.isnan(row.low):
+            top = y_of(row.high)
+            drawing.rect(x - 2, top, 4, y_of(row.low) - top, f"{css} shade1")
+        faint = " shade1" if math.isnan(row.low) else ""
+        drawing.path(_dot(x, y_of(row.value)), css + faint, row.says)
     return drawing
 
 
@@ -497,24 +528,34 @@ def _spread_row(drawing: Drawing, row: Mapping[str, Any], top: float) -> None:
     drawing.line(left, top + 24, left + plot, top + 24, "grid")
     if len(ends) > 1:
         drawing.rect(x_of(low), top + 29, max(1.5, x_of(high) - x_of(low)), 4, "interval")
-    dots = (
-        f"M{number(x_of(value) - 3)} {number(top + 24)}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z"
-        for value in values
-    )
-    drawing.path("".join(dots), "dots")
+    drawing.path("".join(_dot(x_of(value), top + 24) for value in values), "dots")
     drawing.line(x_of(row["mean_value"]), top + 17, x_of(row["mean_value"]), top + 35, "mean")
     drawing.text(left, top + 46, value_text(row["name"], least), "tick")
     drawing.text(left + plot, top + 46, value_text(row["name"], most), "tick end")
 
 
-def _axes(drawing: Drawing, axis: Axis, unit: str, levels: Iterable[str]) -> None:
-    """Draw the axes of a small picture; levels: what the heights of `_LEVELS` are called."""
-    for share, text in zip(_LEVELS, levels, strict=True):
-        y = _HEAD + _TALL * (1 - share)
-        drawing.line(_LEFT, y, _WIDTH - _RIGHT, y, "grid" if share else "axis")
-        drawing.text(_LEFT - 5, y + 4, text, "tick end")
+def _dot(x: float, y: float) -> str:
+    return f"M{number(x - 3)} {number(y)}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z"
+
+
+def _axes(drawing: Drawing, unit: str, texts: Iterable[str]) -> None:
+    """Draw the upright axis of a small picture; texts: what its foot, middle and top are called."""
+    _levels(drawing, _BOX, zip(_HALVES, texts, strict=True), 5)
     drawing.text(_LEFT, 10, unit, "tick")
-    _ticks(drawing, axis, _LEFT, _PLOT, _HEAD + _TALL)
+
+
+def _levels(
+    drawing: Drawing,
+    box: tuple[float, float, float, float],
+    levels: Iterable[tuple[float, str]],
+    apart: float,
+) -> None:
+    """Draw lines at shares of a panel's height, each with its name so far to the left of it."""
+    left, plot, top, tall = box
+    for share, text in levels:
+        y = top + tall * (1 - share)
+        drawing.line(left, y, left + plot, y, "grid" if share else "axis")
+        drawing.text(left - apart, y + 4, text, "tick end")
 
 
 def _ticks(drawing: Drawing, axis: Axis, left: float, plot: float, bottom: float) -> None:

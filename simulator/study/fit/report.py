@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from engine.files import format_duration
 from simulator.study.fit.model import unit_of
-from simulator.views.charts import CLAUSES, REFUSED
+from simulator.views import charts
 from simulator.views.text import plain_table
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from simulator.study.fit._fit import Fit
     from simulator.study.fit.judge import Judgement, Line
     from simulator.study.fit.model import FittedGroup
-
-_WIDTH: Final = 640
 
 
 def as_text(fit: Fit) -> Group:
@@ -128,62 +126,46 @@ class FitPlots:
     def __init__(self, fit: Fit) -> None:
         self._fit = fit
 
-    def rate(self, slots: int = 60) -> alt.Chart:
+    def rate(self, slots: int = 60) -> alt.LayerChart | alt.FacetChart:
         """First attempts over time: the log as a line, the scenario's 95 % of runs as a band."""
-        import altair as alt  # noqa: PLC0415 # reason: charts load where they are drawn
-
         found = self._fit.judged
         size = max(1, len(found.slots_log) // slots)
-        log = found.slots_log.reshape(-1, size).sum(axis=1)
-        runs = found.slots_runs.reshape(len(found.slots_runs), -1, size).sum(axis=2)
-        width_s = found.window.span_ns / 1e9 / len(log)
-        frame = pd.DataFrame(
-            {
-                "seconds": [width_s * (place + 0.5) for place in range(len(log))],
-                "log": log,
-                "low": pd.DataFrame(runs).quantile(0.025).tolist(),
-                "high": pd.DataFrame(runs).quantile(0.975).tolist(),
-            }
+        log = found.slots_log.reshape(-1, size).sum(axis=1).tolist()
+        runs = pd.DataFrame(found.slots_runs.reshape(len(found.slots_runs), -1, size).sum(axis=2))
+        return charts.band(
+            charts.Band(
+                f"First attempts over time in {len(log)} slots, the log within the scenario's"
+                " runs.",
+                "first attempts",
+                found.window.span_ns / 1e9 / len(log),
+                log,
+                runs.quantile(0.025).tolist(),
+                runs.quantile(0.975).tolist(),
+            )
         )
-        title = f"first attempts in {width_s:.3g} s"
-        words = f"First attempts over time in {len(log)} slots, the log within the scenario's runs."
-        base = alt.Chart(frame, width=_WIDTH, height=220, description=words)
-        x = alt.X("seconds:Q", title="seconds from the start")
-        band = base.mark_area(opacity=0.35, color=CLAUSES[1]).encode(
-            x=x, y=alt.Y("low:Q", title=title), y2="high:Q"
-        )
-        line = base.mark_line(color=REFUSED).encode(x=x, y="log:Q", tooltip=["seconds", "log"])
-        chart: alt.Chart = band + line
-        return chart
 
-    def comparison(self) -> alt.Chart:
+    def comparison(self) -> alt.LayerChart | alt.FacetChart:
         """Each measure: the log's value as a mark on the interval of the scenario's runs."""
-        import altair as alt  # noqa: PLC0415 # reason: as above
-
-        frame = self._fit.comparison.reset_index()
-        frame = frame[(frame["high"] > 0) | (frame["log"] > 0)]
-        frame["what"] = (frame["measure"] + " " + frame["of"]).str.strip()
-        scale = frame[["high", "log", "scenario"]].max(axis=1)
-        for name in ("log", "low", "high", "scenario"):
-            frame[f"part_{name}"] = frame[name] / scale
-        words = "Each measure of the log beside the interval in which 95 % of the runs lie."
-        base = alt.Chart(frame, width=_WIDTH, description=words)
-        y = alt.Y("what:N", sort=list(frame["what"]), title=None)
-        tips = ["what", "log", "scenario", "low", "high"]
-        bars = base.mark_bar(size=6, opacity=0.4, color=CLAUSES[1]).encode(
-            y=y,
-            x=alt.X("part_low:Q", title="share of the largest"),
-            x2="part_high:Q",
-            tooltip=tips,
+        rows = []
+        for line in self._fit.judged.lines:
+            if line.high > 0 or line.log > 0:
+                most = max(line.high, line.log, line.fitted)
+                agrees = "yes" if line.agrees else "no"
+                says = (
+                    f"log {line.log:.4g}, scenario {line.fitted:.4g}, 95 % of runs from"
+                    f" {line.low:.4g} to {line.high:.4g}"
+                )
+                shares = line.log / most, line.low / most, line.high / most
+                name = f"{line.measure} {line.of}".strip()
+                rows.append(charts.Estimate(name, *shares, agrees, agrees, says))
+        return charts.estimates(
+            charts.Estimates(
+                "Each measure of the log beside the interval in which 95 % of the runs lie.",
+                "",
+                "share of the largest",
+                "the log lies inside",
+                "",
+                {"yes": "goodput", "no": "c0"},
+                rows,
+            )
         )
-        title = "the log lies inside"
-        colours = alt.Scale(domain=[True, False], range=[CLAUSES[0], REFUSED])
-        marks = base.mark_point(filled=True, size=50).encode(
-            y=y,
-            x="part_log:Q",
-            color=alt.Color("agrees:N", title=title, scale=colours),
-            shape=alt.Shape("agrees:N", title=title, scale=alt.Scale(domain=[True, False])),
-            tooltip=tips,
-        )
-        chart: alt.Chart = bars + marks
-        return chart

@@ -223,6 +223,7 @@ def test_the_page_names_every_suggestion(tmp_path: Path) -> None:
     page = (tmp_path / "advice.html").read_text("utf-8")
     assert all(each.says in page for each in found.suggestions)
     assert "most that one party can send in a window" in page, "the picture of the trade-off"
+    assert found.tradeoff["group"].iloc[0] in page.partition("legend")[2]
     diffs = sorted(path.name for path in tmp_path.glob("*.diff"))
     assert len(diffs) == sum(bool(each.edits) for each in found.suggestions)
     assert "raise LIM-MANAGEMENT from 200/1m" in found.changes["says"].str.cat()

@@ -9,7 +9,7 @@ from markupsafe import escape
 
 import simulator
 from simulator.views import svg
-from simulator.views.charts import RATES, Plots
+from simulator.views.charts import RATES, Estimate, Estimates, Plots, estimates
 from simulator.views.findings import gather
 from simulator.views.text import Axis
 
@@ -53,6 +53,24 @@ def test_the_page_and_a_notebook_show_the_same_charts() -> None:
     drawn = run.plots.attempts().data.groupby("outcome")["attempts"].sum()
     first = (run.requests["attempt"] == 1).sum()
     assert drawn.to_dict() == {"first attempts": first, "retries": len(run.requests) - first}
+
+
+def test_a_page_and_a_notebook_show_the_same_values_in_their_intervals() -> None:
+    nan = float("nan")
+    rows = [
+        Estimate(50, 0.5, nan, nan, "a", "pilot", "a at 50"),
+        Estimate(120, 0.02, 0.01, 0.04, "b", "decided", "b at 120"),
+    ]
+    title = "shares by limit"
+    chart = Estimates(title, "limit", "share", "group", "runs", {"a": "c0", "b": "c1"}, rows)
+    intervals, values = estimates(chart).to_dict()["layer"]
+    data = estimates(chart).to_dict()["datasets"]
+    assert [row["says"] for row in data[intervals["data"]["name"]]] == ["b at 120"]
+    assert [row["value"] for row in data[values["data"]["name"]]] == [0.5, 0.02]
+    drawn = svg.estimates(chart).markup()
+    assert re.findall(r'class="(c\d[^"]*)"', drawn) == ["c0 shade1", "c1 shade1", "c1"]
+    assert re.findall(r"<title>(.*?)</title>", drawn) == ["a at 50", "b at 120"]
+    assert title in drawn
 
 
 def test_the_timeline_holds_every_request(result: simulator.Result) -> None:

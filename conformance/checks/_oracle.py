@@ -68,25 +68,6 @@ def clauses_in(body: Json) -> Iterator[str]:
             yield from clauses_in(one)
 
 
-def elements(body: Json, answer: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 # reason: any JSON
-    """Yield each string and token request object of a body with its part of the answer.
-
-    Parts that the answer does not mirror are left out.
-
-    >>> list(elements({"a": ["x"], "b": "y"}, {"a": ["1"]}))
-    [('x', '1')]
-    """
-    if isinstance(body, str) or _is_request(body):
-        yield body, answer
-    elif isinstance(body, dict) and isinstance(answer, dict):
-        for key, one in body.items():
-            if key in answer:
-                yield from elements(one, answer[key])
-    elif isinstance(body, list) and isinstance(answer, list):
-        for one, given in zip(body, answer, strict=False):
-            yield from elements(one, given)
-
-
 def mirror_faults(
     body: Json, expected: Json, answer: Json, at: str = ""
 ) -> Iterator[tuple[str, str]]:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from conformance.checks._oracle import clauses_in, elements, mirror_faults, shape_clause
-from conformance.runner.answers import flag_of, is_refused, is_uuid
+from conformance.checks._oracle import clauses_in, mirror_faults, shape_clause
+from conformance.runner.answers import elements, flag_of, is_refused, is_uuid
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding

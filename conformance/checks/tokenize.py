@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, tokens_in
-from conformance.checks._oracle import Oracle, clauses_in, elements, mirror_faults, shape_clause
+from conformance.checks._oracle import Oracle, clauses_in, mirror_faults, shape_clause
 from conformance.checks._witness import Witness
 from conformance.runner.answers import (
     accepted,
+    elements,
     is_identifier,
     is_known,
     is_refused,

@@ -12,14 +12,14 @@ from conformance.faults.registry import (
     FaultyEngine,
     Submit,
     fault,
-    fault_of_answers,
     fault_of_engines,
+    fault_of_records,
+    fault_of_responses,
     json_of,
-    records_in,
 )
 from engine import Request, Response
 from engine.limits import Headroom, Subject
-from engine.messages import Decision, Json
+from engine.messages import Decision
 
 _COMPARED: Final = 36
 _DEFAULTS: Final = {"token": "/general/high/", "card": "/pci/high/"}
@@ -138,13 +138,11 @@ async def _read_not_asked_for(engine: FaultyEngine, request: Request, submit: Su
     return await read_answered(engine, request, submit, lambda _: True)
 
 
-@fault_of_answers("redacted-for-readers", "AUTH-READ")
-def _redacted_for_readers(_: Json, answer: Json) -> Json:
+@fault_of_records("redacted-for-readers", "AUTH-READ")
+def _redacted_for_readers(record: dict[str, Any]) -> None:
     """A deduplicated record has no metadata, even for a key with token:read."""
-    for record in records_in(answer):
-        if record["_extras"]["deduplicated"]:
-            record.pop("metadata", None)
-    return answer
+    if record["_extras"]["deduplicated"]:
+        record.pop("metadata", None)
 
 
 # --- classes of the limits ----------------------------------------------------------------------
@@ -233,37 +231,31 @@ def _legacy_unknown(_: Subject) -> dict[str, Any]:
 # --- error answers ------------------------------------------------------------------------------
 
 
-@fault("busy-for-too-many", "ERR-429")
-async def _busy_for_too_many(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("busy-for-too-many", "ERR-429")
+def _busy_for_too_many(_: FaultyEngine, __: Request, response: Response) -> Response | None:
     """A rate-limited request gets 503."""
-    response = await submit(request)
-    return dataclasses.replace(response, status=503) if response.status == 429 else response
+    return dataclasses.replace(response, status=503) if response.status == 429 else None
 
 
-@fault("forbidden-while-blocked", "ERR-429")
-async def _forbidden_while_blocked(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("forbidden-while-blocked", "ERR-429")
+def _forbidden_while_blocked(_: FaultyEngine, __: Request, response: Response) -> Response | None:
     """A request refused by a block gets 403; one refused by a throttle gets 429."""
-    response = await submit(request)
     is_blocked = response.decision.outcome == "blocked"
-    return dataclasses.replace(response, status=403) if is_blocked else response
+    return dataclasses.replace(response, status=403) if is_blocked else None
 
 
-@fault("forbidden-after-first", "ERR-429")
-async def _forbidden_after_first(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
+@fault_of_responses("forbidden-after-first", "ERR-429")
+def _forbidden_after(engine: FaultyEngine, request: Request, response: Response) -> Response | None:
     """The request that starts a block gets 429; requests refused during it get 403."""
-    response = await submit(request)
     if response.decision.outcome != "blocked" or request.key is None:
-        return response
+        return None
     place = f"blocked {request.key} {request.ip}"
     is_first = place not in engine.notes
     engine.notes[place] = request.path
-    return response if is_first else dataclasses.replace(response, status=403)
+    return None if is_first else dataclasses.replace(response, status=403)
 
 
-@fault("gateway-timeout", "ERR-408")
-async def _gateway_timeout(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("gateway-timeout", "ERR-408")
+def _gateway_timeout(_: FaultyEngine, __: Request, response: Response) -> Response | None:
     """A proxy whose destination takes too long answers 504."""
-    response = await submit(request)
-    return dataclasses.replace(response, status=504) if response.status == 408 else response
+    return dataclasses.replace(response, status=504) if response.status == 408 else None

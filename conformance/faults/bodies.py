@@ -14,10 +14,12 @@ from conformance.faults.registry import (
     fault_of_cards,
     fault_of_engines,
     fault_of_profile,
+    fault_of_records,
     fault_of_refusals,
     fault_of_requests,
+    fault_of_responses,
     json_of,
-    records_in,
+    records_of,
     requests_changed,
     with_body,
 )
@@ -540,12 +542,10 @@ def _known_values_crash(body: Json) -> bool:
     return len(objects) > 5 and all(one == objects[0] for one in objects)
 
 
-@fault_of_answers("dedup-claimed-false", "TOK-DEDUP")
-def _dedup_claimed_false(_: Json, answer: Json) -> Json:
+@fault_of_records("dedup-claimed-false", "TOK-DEDUP")
+def _dedup_claimed_false(record: dict[str, Any]) -> None:
     """The record of a deduplicated token says `deduplicated: false`."""
-    for record in records_in(answer):
-        record["_extras"] = {"deduplicated": False}
-    return answer
+    record["_extras"] = {"deduplicated": False}
 
 
 @fault_of_engines("dedup-creates-anew", "TOK-DEDUP")
@@ -554,30 +554,27 @@ def _dedup_creates_anew(engine: FaultyEngine) -> None:
     engine.services.store.duplicate = _none  # type: ignore[method-assign] # reason: the fault
 
 
-@fault("dedup-with-new-id", "TOK-DEDUP")
-async def _dedup_with_new_id(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("dedup-with-new-id", "TOK-DEDUP")
+def _dedup_with_new_id(engine: FaultyEngine, _: Request, response: Response) -> None:
     """A deduplicated record is marked as such but has a new identifier."""
-    response = await submit(request)
-    for record in records_in(response.body) if response.ok else ():
+    for record in records_of(response):
         if record["_extras"]["deduplicated"]:
             record["id"] = engine.services.new_id()
-    return response
 
 
-@fault("dedup-not-in-one-request", "TOK-DEDUP")
-async def _dedup_not_in_one(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("dedup-not-in-one-request", "TOK-DEDUP")
+def _dedup_not_in_one(engine: FaultyEngine, request: Request, response: Response) -> None:
     """Equal values in one request get a token each, though deduplication is on."""
-    response = await submit(request)
-    if response.ok and request.path == "/tokenize" and isinstance(response.body, list):
-        seen: set[Any] = set()
-        for place, one in enumerate(response.body):
-            found = one["id"] if isinstance(one, dict) and is_record(one) else one
-            if isinstance(found, str) and found in seen:
-                fresh = engine.services.new_id()
-                if isinstance(one, dict):
-                    one.update(id=fresh, _extras={"deduplicated": False})
-                else:
-                    response.body[place] = fresh
-            elif isinstance(found, str):
-                seen.add(found)
-    return response
+    if not response.ok or request.path != "/tokenize" or not isinstance(response.body, list):
+        return
+    seen: set[Any] = set()
+    for place, one in enumerate(response.body):
+        found = one["id"] if isinstance(one, dict) and is_record(one) else one
+        if isinstance(found, str) and found in seen:
+            fresh = engine.services.new_id()
+            if isinstance(one, dict):
+                one.update(id=fresh, _extras={"deduplicated": False})
+            else:
+                response.body[place] = fresh
+        elif isinstance(found, str):
+            seen.add(found)

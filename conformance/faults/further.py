@@ -21,7 +21,7 @@ from conformance.faults.bodies import (
     is_request,
     quota_during,
 )
-from conformance.faults.records import asked_and_given, masks_in
+from conformance.faults.records import asked_and_given, change_metadata, change_time, masks_in
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
@@ -32,9 +32,10 @@ from conformance.faults.registry import (
     fault_of_records,
     fault_of_refusals,
     fault_of_requests,
+    fault_of_responses,
     json_of,
     records_in,
-    requests_changed,
+    records_of,
     with_body,
 )
 from engine import Request, Response
@@ -196,18 +197,10 @@ def _emoji_refused(body: Json) -> bool:
     return any(ord(letter) > 0xFFFF for leaf in leaves for letter in leaf)
 
 
-@fault("type-without-case", "TOK-OBJECT")
-async def _type_without_case(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_requests("type-without-case", "TOK-OBJECT")
+def _type_without_case(asked: dict[str, Any]) -> Json:
     """`type` is case-insensitive: TOKEN is read as `token`."""
-    body = json_of(request)
-    if is_creating(request) and isinstance(body, dict | list):
-
-        def lowered(asked: dict[str, Any]) -> dict[str, Any]:
-            is_text = isinstance(asked["type"], str)
-            return {**asked, "type": asked["type"].lower()} if is_text else asked
-
-        request = with_body(request, requests_changed(body, lowered))
-    return await submit(request)
+    return {**asked, "type": asked["type"].lower()}
 
 
 @fault_of_refusals("capital-type-is-type", "TOK-PLAIN")
@@ -283,13 +276,11 @@ async def _first_value_only(_: FaultyEngine, request: Request, submit: Submit) -
 # --- records ------------------------------------------------------------------------------------
 
 
-@fault("tenant-of-the-first", "REC-TENANT")
-async def _tenant_of_the_first(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("tenant-of-the-first", "REC-TENANT")
+def _tenant_of_the_first(engine: FaultyEngine, _: Request, response: Response) -> None:
     """`tenant_id` is always that of the first tenant that sent a request."""
-    response = await submit(request)
-    for record in records_in(response.body) if response.ok else ():
+    for record in records_of(response):
         record["tenant_id"] = engine.notes.setdefault("tenant", record["tenant_id"])
-    return response
 
 
 @fault_of_records("created-by-the-tenant", "REC-CREATED")
@@ -301,16 +292,13 @@ def _created_by_the_tenant(record: dict[str, Any]) -> None:
 @fault_of_records("created-in-local-time", "REC-CREATED")
 def _created_in_local_time(record: dict[str, Any]) -> None:
     """`created_at` is the local time of a place two hours ahead, labelled as UTC."""
-    moment = dt.datetime.fromisoformat(record["created_at"])
-    record["created_at"] = (moment + dt.timedelta(hours=2)).isoformat()
+    change_time(record, lambda moment: moment + dt.timedelta(hours=2))
 
 
 @fault_of_records("created-at-noon", "REC-CREATED")
 def _created_at_noon(record: dict[str, Any]) -> None:
     """`created_at` is the noon of the day of creation."""
-    moment = dt.datetime.fromisoformat(record["created_at"])
-    noon = moment.replace(hour=12, minute=0, second=0, microsecond=0)
-    record["created_at"] = noon.isoformat()
+    change_time(record, lambda made: made.replace(hour=12, minute=0, second=0, microsecond=0))
 
 
 @fault_of_records("type-always-token", "REC-TYPE")
@@ -337,9 +325,8 @@ def _one_id_a_request(_: Json, answer: Json) -> Json:
 @fault_of_answers("extras-missing-in-arrays", "REC-EXTRAS")
 def _extras_missing(body: Json, answer: Json) -> Json:
     """Records in an array have no `_extras`."""
-    if isinstance(body, list):
-        for record in list(records_in(answer)):
-            del record["_extras"]
+    for record in list(records_in(answer)) if isinstance(body, list) else ():
+        del record["_extras"]
     return answer
 
 
@@ -372,14 +359,12 @@ def _mask_shows_cvc(record: dict[str, Any]) -> None:
         mask["cvc"] = "X" * 3
 
 
-@fault("mask-shows-six", "REC-CARD-MASK")
-async def _mask_shows_six(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("mask-shows-six", "REC-CARD-MASK")
+def _mask_shows_six(_: FaultyEngine, request: Request, response: Response) -> None:
     """The mask of a card shows its first six digits too."""
-    response = await submit(request)
     for asked, record in asked_and_given(request, response):
         for mask in masks_in(record):
             mask["number"] = asked["data"]["number"][:6] + mask["number"][6:]
-    return response
 
 
 @fault_of_records("card-metadata-lost", "REC-METADATA")
@@ -392,17 +377,13 @@ def _card_metadata_lost(record: dict[str, Any]) -> None:
 @fault_of_records("metadata-values-cut", "REC-METADATA")
 def _metadata_values_cut(record: dict[str, Any]) -> None:
     """Metadata values come back with 100 characters at most."""
-    if isinstance(record.get("metadata"), dict):
-        record["metadata"] = {key: one[:100] for key, one in record["metadata"].items()}
+    change_metadata(record, lambda text: text[:100])
 
 
 @fault_of_records("metadata-entities", "REC-METADATA")
 def _metadata_entities(record: dict[str, Any]) -> None:
     """Quotation marks in metadata values come back as HTML entities."""
-    if isinstance(record.get("metadata"), dict):
-        record["metadata"] = {
-            key: one.replace('"', "&quot;") for key, one in record["metadata"].items()
-        }
+    change_metadata(record, lambda text: text.replace('"', "&quot;"))
 
 
 @fault_of_records("first-index-only", "REC-INDEXES")
@@ -430,44 +411,34 @@ def _fingerprint_of_type(record: dict[str, Any]) -> None:
 # --- deduplication ------------------------------------------------------------------------------
 
 
-@fault("dedup-between-tenants", "TOK-DEDUP")
-async def _dedup_between_tenants(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
+@fault_of_responses("dedup-between-tenants", "TOK-DEDUP")
+def _dedup_between_tenants(engine: FaultyEngine, request: Request, response: Response) -> None:
     """A value stored by another tenant counts as a duplicate and returns that tenant's token."""
-    response = await submit(request)
-    body = json_of(request)
-    if not response.ok or not is_creating(request) or not isinstance(body, dict):
-        return response
-    caller = engine.identify(request)
-    if not is_request(body) or caller is None or not isinstance(response.body, dict):
-        return response
-    place = f"value {body.get('data')}"
-    record = response.body
-    known = engine.notes.setdefault(place, f"{caller.tenant.id} {record['id']}")
+    body, caller, record = json_of(request), engine.identify(request), response.body
+    if not response.ok or not is_creating(request) or caller is None:
+        return
+    if not isinstance(body, dict) or not is_request(body) or not isinstance(record, dict):
+        return
+    known = engine.notes.setdefault(
+        f"value {body.get('data')}", f"{caller.tenant.id} {record['id']}"
+    )
     owner, _, token_id = known.partition(" ")
     if owner != caller.tenant.id and caller.tenant.settings.get("deduplicate_tokens"):
         record["id"] = token_id
         record["_extras"]["deduplicated"] = True
-    return response
 
 
-@fault("dedup-between-tenants-with-it", "TOK-DEDUP")
-async def _dedup_where_both_ask(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("dedup-between-tenants-with-it", "TOK-DEDUP")
+def _dedup_where_both_ask(engine: FaultyEngine, request: Request, response: Response) -> None:
     """With deduplication in two tenants, an equal value returns the other tenant's token."""
-    response = await submit(request)
     caller = engine.identify(request)
-    if not response.ok or not is_creating(request) or caller is None:
-        return response
+    if not is_creating(request) or caller is None:
+        return
     is_set = bool(caller.tenant.settings.get("deduplicate_tokens"))
-    for asked, record in zip(
-        elements_in(json_of(request)), records_in(response.body), strict=False
-    ):
-        is_asked = isinstance(asked, dict) and (is_set or asked.get("deduplicate_token"))
-        if isinstance(asked, dict) and is_request(asked) and is_asked:
+    for asked, record in zip(elements_in(json_of(request)), records_of(response), strict=False):
+        if isinstance(asked, dict) and (is_set or asked.get("deduplicate_token")):
             place = f"across {asked['type']} {asked.get('data')}"
             record["id"] = engine.notes.setdefault(place, record["id"])
-    return response
 
 
 @fault("dedup-races", "TOK-DEDUP")
@@ -508,17 +479,13 @@ def _dedup_composes(body: Json) -> Json:
     return _leaves_changed(body, lambda text: unicodedata.normalize("NFC", text))
 
 
-@fault("redacts-cards-only", "REC-DEDUP-REDACT")
-async def _redacts_cards_only(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("redacts-cards-only", "REC-DEDUP-REDACT")
+def _redacts_cards_only(_: FaultyEngine, request: Request, response: Response) -> None:
     """A redacted record of a `token` still shows the metadata that was sent."""
-    response = await submit(request)
-    body = json_of(request)
-    if response.ok and isinstance(body, dict) and isinstance(response.body, dict):
-        for record in records_in(response.body):
-            is_found = record["_extras"]["deduplicated"] and record["type"] == "token"
-            if is_found and isinstance(body.get("metadata"), dict):
-                record.setdefault("metadata", body["metadata"])
-    return response
+    for asked, record in asked_and_given(request, response):
+        is_found = record["_extras"]["deduplicated"] and record["type"] == "token"
+        if is_found and isinstance(asked.get("metadata"), dict):
+            record.setdefault("metadata", asked["metadata"])
 
 
 # --- rights -------------------------------------------------------------------------------------
@@ -597,38 +564,29 @@ async def _sporadic_error(engine: FaultyEngine, request: Request, submit: Submit
     return await submit(request)
 
 
-@fault("sporadic-key-lost", "TOK-PLAIN")
-async def _sporadic_key_lost(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("sporadic-key-lost", "TOK-PLAIN")
+def _sporadic_key_lost(engine: FaultyEngine, request: Request, response: Response) -> None:
     """One in fifty plain objects comes back without its last key."""
     body = json_of(request)
-    is_plain = isinstance(body, dict) and not is_request(body)
-    is_turn = is_plain and _is_turn(engine, request)
-    response = await submit(request)
+    is_turn = isinstance(body, dict) and not is_request(body) and _is_turn(engine, request)
     if is_turn and response.ok and isinstance(response.body, dict) and response.body:
         response.body.popitem()
-    return response
 
 
-@fault("sporadic-order", "TOK-ARRAY")
-async def _sporadic_order(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("sporadic-order", "TOK-ARRAY")
+def _sporadic_order(engine: FaultyEngine, request: Request, response: Response) -> None:
     """One in fifty arrays lacks its last element."""
     is_turn = isinstance(json_of(request), list) and _is_turn(engine, request)
-    response = await submit(request)
     if is_turn and response.ok and isinstance(response.body, list) and response.body:
         response.body.pop()
-    return response
 
 
-@fault("sporadic-identifier", "REC-ID")
-async def _sporadic_identifier(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("sporadic-identifier", "REC-ID")
+def _sporadic_identifier(engine: FaultyEngine, request: Request, response: Response) -> None:
     """One in fifty records has an `id` that is no UUID."""
-    body = json_of(request)
-    is_turn = isinstance(body, dict) and is_request(body) and _is_turn(engine, request)
-    response = await submit(request)
-    if is_turn and response.ok:
-        for record in records_in(response.body):
-            record["id"] = "pending"
-    return response
+    is_turn = is_request(json_of(request)) and _is_turn(engine, request)
+    for record in records_of(response) if is_turn else ():
+        record["id"] = "pending"
 
 
 def _is_rare(engine: FaultyEngine, what: str) -> bool:
@@ -638,40 +596,33 @@ def _is_rare(engine: FaultyEngine, what: str) -> bool:
     return turn % _SPORADIC == 0
 
 
-@fault("sporadic-reversed", "TOK-ARRAY")
-async def _sporadic_reversed(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("sporadic-reversed", "TOK-ARRAY")
+def _sporadic_reversed(engine: FaultyEngine, request: Request, response: Response) -> None:
     """Every fiftieth array comes back in the opposite order."""
-    response = await submit(request)
     body = response.body
     if response.ok and is_creating(request) and isinstance(body, list) and len(body) > 1:
         response.body = body[::-1] if _is_rare(engine, "array") else body
-    return response
 
 
-@fault("sporadic-without-extras", "REC-EXTRAS")
-async def _sporadic_no_extras(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("sporadic-without-extras", "REC-EXTRAS")
+def _sporadic_no_extras(engine: FaultyEngine, _: Request, response: Response) -> None:
     """Every fiftieth record has no `_extras`."""
-    response = await submit(request)
-    for record in list(records_in(response.body)) if response.ok else ():
+    for record in records_of(response):
         if _is_rare(engine, "record"):
             del record["_extras"]
-    return response
 
 
-@fault("sporadic-mask", "REC-CARD-MASK")
-async def _sporadic_mask(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("sporadic-mask", "REC-CARD-MASK")
+def _sporadic_mask(engine: FaultyEngine, request: Request, response: Response) -> None:
     """Every fiftieth card's mask shows five digits."""
-    response = await submit(request)
     for asked, record in asked_and_given(request, response):
         if record["type"] == "card" and _is_rare(engine, "card"):
             for mask in masks_in(record):
                 mask["number"] = mask["number"][:-5] + asked["data"]["number"][-5:]
-    return response
 
 
-@fault("sporadic-status", "ERR-429")
-async def _sporadic_status(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("sporadic-status", "ERR-429")
+def _sporadic_status(engine: FaultyEngine, _: Request, response: Response) -> Response | None:
     """Every fiftieth refusal is 403 and not 429."""
-    response = await submit(request)
     is_rare = response.status == 429 and _is_rare(engine, "refusal")
-    return dataclasses.replace(response, status=403) if is_rare else response
+    return dataclasses.replace(response, status=403) if is_rare else None

@@ -15,6 +15,7 @@ from conformance.faults.registry import (
     fault_of_limits,
     fault_of_profile,
     fault_of_quotas,
+    fault_of_responses,
     json_of,
 )
 from engine import LimitTable, Profile, Request, Response
@@ -24,6 +25,7 @@ from engine.limits.table import Counter
 from engine.messages import Problem
 from engine.model import DEFAULT_QUOTAS
 
+_SECOND_NS: Final = 1_000_000_000
 _ROWS: Final = tuple(rule.id for rule in LimitTable.default())
 
 
@@ -273,7 +275,7 @@ def _throttle_only_watches(table: LimitTable) -> LimitTable:
 @fault_of_limits("throttle-blocks", "LIM-READ")
 def _throttle_blocks(table: LimitTable) -> LimitTable:
     """A caller that exceeds LIM-READ is blocked for 15 s, as if it were a block row."""
-    return table.replace_rule("LIM-READ", action="block", block_ns=15 * 1_000_000_000)
+    return table.replace_rule("LIM-READ", action="block", block_ns=15 * _SECOND_NS)
 
 
 @fault_of_limits("block-missing", "LIM-BLOCK")
@@ -301,7 +303,7 @@ def _block_twice_as_long(table: LimitTable) -> LimitTable:
 @fault_of_limits("block-tenth-short", "LIM-PUBLIC")
 def _block_tenth_short(table: LimitTable) -> LimitTable:
     """LIM-PUBLIC blocks for 9 s of its 10 s."""
-    return table.replace_rule("LIM-PUBLIC", block_ns=9 * 1_000_000_000)
+    return table.replace_rule("LIM-PUBLIC", block_ns=9 * _SECOND_NS)
 
 
 # --- every method and path of a row for any -------------------------------------------------------
@@ -358,13 +360,11 @@ for _row, _kind, _block_s, _shared in (
     ("LIM-MANAGEMENT", "management", 60, ("address",)),
 ):
     fault(f"block-of-{'-and-'.join(_shared)}-{_row}", _row)(
-        _wider(_row, _kind, _block_s * 1_000_000_000, _shared)
+        _wider(_row, _kind, _block_s * _SECOND_NS, _shared)
     )
 
 
 # --- proxies, reactors, the account updater -------------------------------------------------------
-
-_SECOND_NS = 1_000_000_000
 
 
 @fault_of_profile("destination-timeout-longer", "PRX-TIMEOUT")
@@ -379,11 +379,10 @@ def _destination_timeout_shorter(profile: Profile) -> Profile:
     return profile.replace(outside={"destination_timeout_ns": 20 * _SECOND_NS})
 
 
-@fault("timeout-as-bad-gateway", "ERR-408")
-async def _timeout_as_bad_gateway(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("timeout-as-bad-gateway", "ERR-408")
+def _timeout_as_bad_gateway(_: FaultyEngine, __: Request, response: Response) -> Response | None:
     """A destination that takes too long gets 502, like one that cannot be reached."""
-    response = await submit(request)
-    return dataclasses.replace(response, status=502) if response.status == 408 else response
+    return dataclasses.replace(response, status=502) if response.status == 408 else None
 
 
 @fault_of_profile("code-a-tenth-longer", "RCT-CODE")

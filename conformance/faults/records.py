@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from conformance.faults.bodies import (
@@ -19,8 +19,10 @@ from conformance.faults.registry import (
     Submit,
     fault,
     fault_of_records,
+    fault_of_responses,
     json_of,
     records_in,
+    records_of,
 )
 from engine import Request, Response
 
@@ -29,6 +31,17 @@ def masks_in(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the masked objects of a card's record, none of another's."""
     found = (record.get(name) for name in ("mask", "data"))
     return [one for one in found if isinstance(one, dict) and record["type"] == "card"]
+
+
+def change_metadata(record: dict[str, Any], change: Callable[[str], str]) -> None:
+    """Change the values of a record's metadata, where it has any."""
+    if isinstance(record.get("metadata"), dict):
+        record["metadata"] = {key: change(one) for key, one in record["metadata"].items()}
+
+
+def change_time(record: dict[str, Any], change: Callable[[dt.datetime], dt.datetime]) -> None:
+    """Change the time of creation that a record shows."""
+    record["created_at"] = change(dt.datetime.fromisoformat(record["created_at"])).isoformat()
 
 
 def asked_and_given(
@@ -58,13 +71,11 @@ def _tenant_by_name(record: dict[str, Any]) -> None:
     record["tenant_id"] = "acme"
 
 
-@fault("tenant-of-its-own", "REC-TENANT")
-async def _tenant_of_its_own(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("tenant-of-its-own", "REC-TENANT")
+def _tenant_of_its_own(engine: FaultyEngine, _: Request, response: Response) -> None:
     """`tenant_id` is a different UUID in each record."""
-    response = await submit(request)
-    for record in records_in(response.body) if response.ok else ():
+    for record in records_of(response):
         record["tenant_id"] = engine.services.new_id()
-    return response
 
 
 @fault_of_records("type-capitalised", "REC-TYPE")
@@ -147,9 +158,7 @@ def _metadata_keys(record: dict[str, Any]) -> None:
 @fault_of_records("metadata-values-composed", "REC-METADATA")
 def _metadata_values_composed(record: dict[str, Any]) -> None:
     """The values of `metadata` come back in Unicode's composed form (NFC)."""
-    if isinstance(record.get("metadata"), dict):
-        found = record["metadata"].items()
-        record["metadata"] = {key: unicodedata.normalize("NFC", one) for key, one in found}
+    change_metadata(record, lambda text: unicodedata.normalize("NFC", text))
 
 
 @fault_of_records("indexes-reordered", "REC-INDEXES")
@@ -165,14 +174,12 @@ def _indexes_hidden(record: dict[str, Any]) -> None:
     record.pop("search_indexes", None)
 
 
-@fault("fingerprint-random", "REC-FINGERPRINT")
-async def _fingerprint_random(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("fingerprint-random", "REC-FINGERPRINT")
+def _fingerprint_random(engine: FaultyEngine, _: Request, response: Response) -> None:
     """Equal cards have different fingerprints."""
-    response = await submit(request)
-    for record in records_in(response.body) if response.ok else ():
+    for record in records_of(response):
         if "fingerprint" in record:
             record["fingerprint"] = engine.services.new_id()
-    return response
 
 
 @fault_of_records("fingerprint-of-last-four", "REC-FINGERPRINT")
@@ -182,14 +189,12 @@ def _fingerprint_of_last_four(record: dict[str, Any]) -> None:
         record["fingerprint"] = f"fp{mask['number'][-1]}"
 
 
-@fault("fingerprint-is-the-value", "REC-FINGERPRINT")
-async def _fingerprint_is_value(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("fingerprint-is-the-value", "REC-FINGERPRINT")
+def _fingerprint_is_value(_: FaultyEngine, request: Request, response: Response) -> None:
     """The fingerprint of a `token` with an expression and no metadata is its value."""
-    response = await submit(request)
     for one, record in asked_and_given(request, response):
         if one["type"] == "token" and "metadata" not in one and "fingerprint_expression" in one:
             record["fingerprint"] = one["data"]
-    return response
 
 
 @fault_of_records("expression-of-whole-card", "REC-FPEXPR")
@@ -223,22 +228,20 @@ def _timestamp_in_seconds(record: dict[str, Any]) -> None:
 @fault_of_records("created-an-hour-early", "REC-CREATED")
 def _created_an_hour_early(record: dict[str, Any]) -> None:
     """`created_at` is an hour before the token was created."""
-    made = dt.datetime.fromisoformat(record["created_at"])
-    record["created_at"] = (made - dt.timedelta(hours=1)).isoformat()
+    change_time(record, lambda moment: moment - dt.timedelta(hours=1))
 
 
 @fault_of_records("created-tomorrow", "REC-CREATED")
 def _created_tomorrow(record: dict[str, Any]) -> None:
     """`created_at` lies a day ahead."""
-    made = dt.datetime.fromisoformat(record["created_at"])
-    record["created_at"] = (made + dt.timedelta(days=1)).isoformat()
+    change_time(record, lambda moment: moment + dt.timedelta(days=1))
 
 
 @fault_of_records("created-with-another-offset", "REC-CREATED")
 def _created_with_another_offset(record: dict[str, Any]) -> None:
     """`created_at` has the digits of UTC and the offset +02:00."""
-    made = dt.datetime.fromisoformat(record["created_at"]).replace(tzinfo=None)
-    record["created_at"] = made.isoformat() + "+02:00"
+    offset = dt.timezone(dt.timedelta(hours=2))
+    change_time(record, lambda moment: moment.replace(tzinfo=offset))
 
 
 @fault_of_records("created-at-the-epoch", "REC-CREATED")
@@ -247,15 +250,13 @@ def _created_at_the_epoch(record: dict[str, Any]) -> None:
     record["created_at"] = "1970-01-01T00:00:00+00:00"
 
 
-@fault("created-by-key-kind", "REC-CREATED")
-async def _created_by_key_kind(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("created-by-key-kind", "REC-CREATED")
+def _created_by_key_kind(engine: FaultyEngine, request: Request, response: Response) -> None:
     """`created_by` is the kind of the application, not its UUID."""
-    response = await submit(request)
     caller = engine.identify(request)
-    for record in records_in(response.body) if response.ok and caller is not None else ():
+    for record in records_of(response):
         if "created_by" in record and caller is not None:
             record["created_by"] = caller.application.kind
-    return response
 
 
 @fault_of_records("extras-when-found-only", "REC-EXTRAS")
@@ -271,15 +272,13 @@ def _extras_as_text(record: dict[str, Any]) -> None:
     record["_extras"]["deduplicated"] = str(record["_extras"]["deduplicated"]).lower()
 
 
-@fault("default-container-alternates", "TOK-CONTAINER")
-async def _default_alternates(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("default-container-alternates", "TOK-CONTAINER")
+def _default_alternates(engine: FaultyEngine, request: Request, response: Response) -> None:
     """Records of tokens that name no container show /a/ and /b/ in turn."""
-    response = await submit(request)
     for one, record in asked_and_given(request, response):
         if "containers" not in one:
             turn = engine.notes["turn"] = "/b/" if engine.notes.get("turn") == "/a/" else "/a/"
             record["containers"] = [turn]
-    return response
 
 
 @fault("redaction-wrong-way", "REC-DEDUP-REDACT")
@@ -288,21 +287,16 @@ async def _redaction_wrong_way(engine: FaultyEngine, request: Request, submit: S
     return await read_answered(engine, request, submit, lambda held: not held)
 
 
-@fault("metadata-not-redacted", "REC-DEDUP-REDACT")
-async def _metadata_not_redacted(
-    engine: FaultyEngine, request: Request, submit: Submit
-) -> Response:
+@fault_of_responses("metadata-not-redacted", "REC-DEDUP-REDACT")
+def _metadata_not_redacted(engine: FaultyEngine, _: Request, response: Response) -> None:
     """A redacted record still shows the stored metadata."""
-    response = await submit(request)
-    caller = engine.identify(request)
-    for record in records_in(response.body) if response.ok and caller is not None else ():
-        if record["_extras"]["deduplicated"] and caller is not None:
-            store = engine.services.store
+    store = engine.services.store
+    for record in records_of(response):
+        if record["_extras"]["deduplicated"]:
             with store.transaction(write=False):
-                token = store.token(caller.tenant.id, record["id"])
+                token = store.token(record["tenant_id"], record["id"])
             if token is not None and token.metadata is not None:
                 record["metadata"] = dict(token.metadata)
-    return response
 
 
 @fault_of_records("data-not-redacted", "REC-DEDUP-REDACT")
@@ -323,34 +317,27 @@ def _secrets(request: Request) -> list[str]:
     return found
 
 
-@fault("secret-in-header", "REC-SECRET")
-async def _secret_in_header(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("secret-in-header", "REC-SECRET")
+def _secret_in_header(_: FaultyEngine, request: Request, response: Response) -> None:
     """A header of the answer holds the first value that was sent."""
-    response = await submit(request)
-    if response.ok:
-        shown = [one for one in _secrets(request) if one.isascii() and one.isprintable()]
-        if shown:
-            response.headers["X-Trace"] = f"value={shown[0]}"
-    return response
+    shown = [one for one in _secrets(request) if one.isascii() and one.isprintable()]
+    if response.ok and shown:
+        response.headers["X-Trace"] = f"value={shown[0]}"
 
 
-@fault("refused-read-shows-value", "REC-SECRET")
-async def _refused_read(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("refused-read-shows-value", "REC-SECRET")
+def _refused_read(engine: FaultyEngine, request: Request, response: Response) -> None:
     """A refused read of a token says its value."""
-    response = await submit(request)
     body, token_id = json_of(request), request.path.rpartition("/")[2]
     if is_creating(request) and response.ok and isinstance(body, dict) and is_record(response.body):
         engine.notes[response.body["id"]] = str(body.get("data"))
     elif request.method == "GET" and not response.ok and token_id in engine.notes:
         response.body["detail"] += f" Its data is {engine.notes[token_id]}."
-    return response
 
 
-@fault("cvc-shown", "REC-SECRET")
-async def _cvc_shown(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+@fault_of_responses("cvc-shown", "REC-SECRET")
+def _cvc_shown(_: FaultyEngine, request: Request, response: Response) -> None:
     """A card's record holds its cvc in `_extras`."""
-    response = await submit(request)
     for one, record in asked_and_given(request, response):
         if isinstance(one.get("data"), dict) and "cvc" in one["data"]:
             record["_extras"]["cvc"] = one["data"]["cvc"]
-    return response

@@ -179,6 +179,19 @@ def fault(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     return _register(fault_id, clause_id, lambda change: {"around": change})
 
 
+def fault_of_responses(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+    """Register `(engine, request, response) -> Response | None`: changes or replaces any answer."""
+    return _register(fault_id, clause_id, _of_responses)
+
+
+def _of_responses(change: _Change) -> dict[str, Any]:
+    async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+        response = await submit(request)
+        return change(engine, request, response) or response
+
+    return {"around": around}
+
+
 def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(body) -> body`: changes the body of POST /tokenize that the engine reads."""
     return _register(fault_id, clause_id, _of_bodies)
@@ -223,13 +236,11 @@ def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
     """Register `(body, answer) -> answer`: changes the answer to an accepted POST /tokenize."""
 
     def parts(change: _Change) -> dict[str, Any]:
-        async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
-            response = await submit(request)
+        def changed(_: FaultyEngine, request: Request, response: Response) -> None:
             if _is_tokenize(request) and response.ok:
                 response.body = change(json_of(request), response.body)
-            return response
 
-        return {"around": around}
+        return _of_responses(changed)
 
     return _register(fault_id, clause_id, parts)
 
@@ -254,14 +265,11 @@ def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
     """Register `(record) -> None`: changes every token record in an answer."""
 
     def parts(change: _Change) -> dict[str, Any]:
-        async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
-            response = await submit(request)
-            if response.ok:
-                for record in list(records_in(response.body)):
-                    change(record)
-            return response
+        def changed(_: FaultyEngine, __: Request, response: Response) -> None:
+            for record in records_of(response):
+                change(record)
 
-        return {"around": around}
+        return _of_responses(changed)
 
     return _register(fault_id, clause_id, parts)
 
@@ -325,6 +333,11 @@ def requests_changed(body: Json, change: Callable[[dict[str, Any]], Json]) -> Js
     if isinstance(body, list):
         return [requests_changed(one, change) for one in body]
     return body
+
+
+def records_of(response: Response) -> list[dict[str, Any]]:
+    """Return the token records of an accepted answer, none of another one."""
+    return list(records_in(response.body)) if response.ok else []
 
 
 def records_in(answer: Json) -> Iterator[dict[str, Any]]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from conformance.probes.families import Rate
 from conformance.probes.sightings import (
@@ -43,7 +43,6 @@ _OF_BLOCKS: Final = ("the end", "well after", "long after")
 """Endings of the names of bursts that wait for a block; the others wait for a window."""
 _SETTLE_NS: Final = 2 * SECOND_NS
 
-_Computed = TypeVar("_Computed")
 Asker: TypeAlias = Callable[[int], Ask]
 """Makes a request from its number: always the same resource, with different ids and values."""
 
@@ -76,7 +75,7 @@ class Counter:
     """All requests to one counter of the deployment, in bursts."""
 
     def __init__(self, bench: Bench, name: str, ask: Asker) -> None:
-        self._bench = bench
+        self.bench = bench
         self.name = name
         self._lane = bench.lane(name)
         self._ask = ask
@@ -96,30 +95,9 @@ class Counter:
         """The suite's clock."""
         return self._lane.now_ns
 
-    async def gather(self, work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Run coroutines concurrently."""
-        return await self._bench.gather(work)
-
-    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Compute something without delaying other requests."""
-        return await self._bench.aside(compute)
-
-    @property
-    def latency_ns(self) -> int:
-        """The round trip of one request, as the preflight measured it."""
-        return self._bench.latency_ns
-
-    def note_border(self, window_ns: int, low_ns: int, high_ns: int) -> None:
-        """Tell other rows between which instants a window begins here."""
-        self._bench.session.note_border(window_ns, low_ns, high_ns)
-
-    def note_warm(self) -> None:
-        """Tell the other counters of the row that its keys are warm, so that none waits in vain."""
-        self._bench.is_warm = True
-
     async def wait_until_ns(self, at_ns: int, why: str) -> None:
         """Sleep; why: what ends at that time. Raises `Warm` where the row's keys are warm."""
-        bench = self._bench
+        bench = self.bench
         await self._lane.sleep_until_ns(at_ns, why, unless=lambda: bench.is_warm)
         if bench.is_warm:
             raise Warm("its keys were in use before the run")
@@ -150,7 +128,7 @@ class Counter:
         make = ask or self._ask
         asks = iter([make(number) for number in range(first, first + burst.size)])
         workers = min(burst.size, _MOST_CONNECTIONS if burst.size > _LARGE else _CONNECTIONS)
-        await self._bench.gather([self._work(asks, burst) for _ in range(workers)])
+        await self.bench.gather([self._work(asks, burst) for _ in range(workers)])
 
     async def _work(self, asks: Iterator[Ask], burst: Burst) -> None:
         for ask in asks:
@@ -216,8 +194,8 @@ class Counter:
     def clusters(self) -> list[list[Sighting]]:
         """Return what the bursts show, one cluster for each, in order of time."""
         groups = [burst.exchanges for burst in self.bursts]
-        throttle = self._bench.profile.limits.throttle
-        slows = self._bench.knows("limits.throttle") and throttle == "delay"
+        throttle = self.bench.profile.limits.throttle
+        slows = self.bench.knows("limits.throttle") and throttle == "delay"
         return clusters_of(groups, self.calm_ns, self.late_after_ns, slows=slows)
 
 

@@ -92,7 +92,7 @@ class Played:
         refused = refused_in(first.exchanges)
         self.is_warm = not is_rested and bool(refused)
         if self.is_warm:
-            self.counters[0].note_warm()
+            self.counters[0].bench.is_warm = True
         return self.is_warm or bool(self.rate.block_ns and len(refused) == first.size)
 
     @property
@@ -178,7 +178,7 @@ async def play_throttle_row(
         async def then() -> None:
             await go_on(top, await counter.settled(top), tries - 1)
 
-        await counter.gather([counter.fill(top), then()])
+        await counter.bench.gather([counter.fill(top), then()])
 
     async def between() -> None:
         # A log is full again since the fourth cluster; a bucket has regained room (families).
@@ -191,8 +191,8 @@ async def play_throttle_row(
         for part in (85, 97)
     ]
     fourth = counter.send("fourth", more, at_ns=left_ns)
-    await counter.gather([beyond(), probe_then_last(), *early, fourth, between()])
-    if is_rested and await counter.aside(lambda: _is_overrun(counter, rate)):
+    await counter.bench.gather([beyond(), probe_then_last(), *early, fourth, between()])
+    if is_rested and await counter.bench.aside(lambda: _is_overrun(counter, rate)):
         await _show_nodes(played, probes)
         return played
     await _show_anchor(counter, rate, start_ns)
@@ -223,7 +223,7 @@ async def _show_anchor(counter: Counter, rate: Rate, start_ns: int) -> None:
     window_ns = rate.window_ns
     if window_ns >= LONG_NS or rate.limit_requests >= HEAVY_REQUESTS:
         return
-    if not await counter.aside(may_be_both):
+    if not await counter.bench.aside(may_be_both):
         return
     turns = -(-(counter.now_ns + window_ns - start_ns) // window_ns)
     at_ns = start_ns + turns * window_ns + window_ns * 4 // 10
@@ -248,16 +248,16 @@ async def _show_borders(counter: Counter, rate: Rate) -> None:
         if late:
             # A throttle that slows admits them at the border itself, so a poll would wait for it.
             first = min(late, key=lambda one: one.received_ns)
-            counter.note_border(window_ns, first.sent_ns, first.received_ns)
+            counter.bench.session.note_border(window_ns, first.sent_ns, first.received_ns)
             return False
         if not fits([seen], rate, _ALIGNED):
             return False
         between = border_between([seen], rate)
         if between is not None:
-            counter.note_border(window_ns, *between)
+            counter.bench.session.note_border(window_ns, *between)
         return any(fits([seen], one, _ALIGNED) for one in others)
 
-    if not await counter.aside(is_open):
+    if not await counter.bench.aside(is_open):
         return
     full = await counter.send("full", limit + _EXTRA)
     border = await _poll_until_let_in(counter, rate, full.begun_ns, range(1, _POLLS + _POLLS_PAST))
@@ -325,7 +325,7 @@ async def _poll_until_let_in(
             if end_ns - poll.begun_ns > counter.late_after_ns:
                 before_ns = end_ns - 2 * counter.calm_ns  # held back until the border
             if before_ns:
-                counter.note_border(rate.window_ns, before_ns, end_ns)
+                counter.bench.session.note_border(rate.window_ns, before_ns, end_ns)
             return poll
         before_ns = poll.exchanges[0].sent_ns
     return None
@@ -349,7 +349,7 @@ async def play_borders(
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
     near_ns = window_ns // _POLLS
-    filling_ns = limit * _FILLING_NS + (1 + limit // _AT_ONCE) * counter.latency_ns
+    filling_ns = limit * _FILLING_NS + (1 + limit // _AT_ONCE) * counter.bench.latency_ns
     soonest_ns = counter.now_ns + filling_ns + 2 * near_ns
     turns = max(0, -(-(soonest_ns - border_ns) // window_ns))
     at_ns = border_ns + turns * window_ns
@@ -378,7 +378,7 @@ async def play_number(counter: Counter, rate: Rate) -> Played:
     """
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
-    gained = limit * counter.latency_ns // window_ns
+    gained = limit * counter.bench.latency_ns // window_ns
     more = _EXTRA + min(_LATENCIES * gained, limit // 8)
     # A burst alone would do, but for a full bucket: how long its requests took to arrive is not
     # known exactly, and that is what the bucket regains.
@@ -389,7 +389,7 @@ async def play_number(counter: Counter, rate: Rate) -> Played:
         near = [dataclasses.replace(rate, limit_requests=limit + by) for by in (0, -1, 1)]
         return any(fits([counter.clusters()], each, x) for each in near for x in _BUCKETS)
 
-    if not await counter.aside(may_be_bucket):
+    if not await counter.bench.aside(may_be_bucket):
         return played
     for quarter in range(1, 4 * min(_KEPT, 2 + 3 * gained) + 1):
         at_ns = begun_ns + quarter * window_ns // 4

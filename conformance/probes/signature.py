@@ -232,7 +232,7 @@ async def _take(
         history = counter.new_burst("signature", 0)
         names = [name for name in probes if name != CONTROL and sizes[name]]
         signature.bursts.update({name: Burst(name, sizes[name]) for name in names})
-        await counter.gather(
+        await counter.bench.gather(
             [counter.fill(signature.bursts[name], ask=probes[name]) for name in names]
         )
         again = signature.bursts[_AGAIN] = counter.new_burst(_AGAIN, sizes[CONTROL])
@@ -243,5 +243,5 @@ async def _take(
                 history.exchanges += signature.bursts[name].exchanges
                 history.size += sizes[name]
 
-    await counter.gather([counter.fill(control, ask=probes[CONTROL]), others()])
+    await counter.bench.gather([counter.fill(control, ask=probes[CONTROL]), others()])
     return signature

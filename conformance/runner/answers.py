@@ -7,7 +7,7 @@ the check that they serve is about something else.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from conformance.runner.registry import Inconclusive, Skip
@@ -31,6 +31,25 @@ def is_identifier(answer: object, sent: object) -> bool:
     Only the checks of REC-ID require a UUID.
     """
     return isinstance(answer, str) and bool(answer) and answer != sent
+
+
+def elements(body: Any, answer: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 # reason: any JSON
+    """Yield each string and token request object of a body with its part of the answer.
+
+    Parts that the answer does not mirror are left out.
+
+    >>> list(elements({"a": ["x"], "b": "y"}, {"a": ["1"]}))
+    [('x', '1')]
+    """
+    if isinstance(body, str) or (isinstance(body, dict) and "type" in body):
+        yield body, answer
+    elif isinstance(body, dict) and isinstance(answer, dict):
+        for key, one in body.items():
+            if key in answer:
+                yield from elements(one, answer[key])
+    elif isinstance(body, list) and isinstance(answer, list):
+        for one, given in zip(body, answer, strict=False):
+            yield from elements(one, given)
 
 
 def accepted(exchange: Exchange) -> Json:

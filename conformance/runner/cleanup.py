@@ -8,14 +8,13 @@ with keys and from addresses that no probe uses.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from conformance.runner.bench import Bench, Lane
 from conformance.runner.created import Thing
-from conformance.runner.registry import CLEANING_ID, Check, Inconclusive, Skip
+from conformance.runner.registry import CLEANING, Inconclusive, Skip
 from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding
 from conformance.target import Source, Target
 from conformance.wire.exchange import KeyLabel
 from conformance.wire.shapes import Spelling
@@ -23,15 +22,6 @@ from conformance.wire.shapes import Spelling
 _LANES: Final = 4
 _ENOUGH: Final = 3
 """After this many refusals a key lacks the right; after this many 404s an operation is missing."""
-
-
-def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
-    return ()
-
-
-CLEANING: Final = Check(
-    CLEANING_ID, (), "deletes what the run created", "an answer to every deletion", _no_judge
-)
 
 
 def clean(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from conformance.runner.answers import elements, is_known
 from conformance.wire.exchange import Exchange, KeyLabel
 from conformance.wire.shapes import Spelling
 from engine.messages import Json
@@ -91,28 +92,14 @@ def identifiers(body: Any, answer: Json) -> Iterator[str]:  # noqa: ANN401 # rea
     >>> list(identifiers(["a", {"k": "b"}], ["1", {"k": "2"}]))
     ['1', '2']
     """
-    if isinstance(body, str):
-        if isinstance(answer, str):
-            yield answer
-    elif isinstance(body, dict) and isinstance(answer, dict):
-        if "type" in body:
-            found = _record_id(answer)
-            if found is not None:
-                yield found
-            return
-        for key, one in body.items():
-            if key in answer:
-                yield from identifiers(one, answer[key])
-    elif isinstance(body, list) and isinstance(answer, list):
-        for one, given in zip(body, answer, strict=False):
-            yield from identifiers(one, given)
+    for one, given in elements(body, answer):
+        found = given if isinstance(one, str) else _record_id(given)
+        if isinstance(found, str):
+            yield found
 
 
 def _record_id(record: Json) -> str | None:
     if not isinstance(record, dict):
         return None
-    extras = record.get("_extras")
-    if isinstance(extras, dict) and extras.get("deduplicated") is True:
-        return None
     found = record.get("id")
-    return found if isinstance(found, str) else None
+    return found if isinstance(found, str) and not is_known(record) else None

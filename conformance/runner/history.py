@@ -54,22 +54,6 @@ class HistoryWriter:
         if self._file is not None:
             self.write("exchange", _exchange_record(exchange, self._redactor))
 
-    def made(self, check_id: str, name: str, made: str) -> None:
-        """Append a text that a check has made and no seed determines."""
-        self.write("made", {"check": check_id, "name": name, "text": made})
-
-    def found(self, finding: Finding) -> None:
-        """Append what a check found."""
-        self.write("found", finding_record(finding))
-
-    def ended(self, check_id: str, at_ns: int) -> None:
-        """Append that a check has ended: its readings are known from now on."""
-        self.write("ended", {"id": check_id, "at_ns": at_ns})
-
-    def said(self, finding: Finding) -> None:
-        """Append a finding that comes from no check."""
-        self.write("said", finding_record(finding))
-
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:

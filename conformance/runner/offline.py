@@ -18,18 +18,17 @@ from typing import Any
 from conformance.report.report import Report
 from conformance.runner.bench import Bench
 from conformance.runner.history import exchange_of, finding_of, kept_body, read_history
-from conformance.runner.outcome import judge_one, judge_side_by_side, settled
+from conformance.runner.outcome import judge_one, judge_side_by_side
 from conformance.runner.registry import Check, Inconclusive, all_checks
-from conformance.runner.runner import learn
-from conformance.runner.session import Rest, Session
-from conformance.runner.verdicts import Finding, assemble, unrun_notes
+from conformance.runner.runner import learn, report_of
+from conformance.runner.session import Session
+from conformance.runner.verdicts import Finding
 from conformance.target import Source, Target
 from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from conformance.wire.pace import Pacer
 from conformance.wire.redaction import Redactor
 from conformance.wire.transport import Answer, Place, VirtualTransport
 from engine import InputError, LimitTable, ManualClock, Profile
-from engine.clauses import select
 from engine.files import Document, from_document, parse_toml
 
 
@@ -195,43 +194,13 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
         if not all_checks()[check_id].is_side_by_side:
             session.ended.append(check_id)
         known.append((past.ended.get(check_id, 0), session.profile, frozenset(session.known)))
-    return Report(
-        results=assemble(
-            select(list(head["select"])),
-            settled(
-                findings,
-                all_checks(),
-                head["preflight"]["doubt"],
-                head["preflight"].get("doubts", {}),
-            ),
-            expected=target.expected_failures,
-            unseen=head["unseen"],
-        ),
-        exchanges=past.exchanges,
-        redactor=session.redactor,
-        target=target,
-        profile=session.profile,
-        known=frozenset(session.known),
-        notes=(*target.notes, *notes, *unrun_notes(head.get("unrun", ()))),
-        seed=head["seed"],
-        preflight=head["preflight"],
-        aborted=head["aborted"],
-        started_at=head["started_at"],
-        took_ns=head["took_ns"],
-        cleaned=(head["cleaned"][0], head["cleaned"][1]),
-        floor_ns=head["floor_ns"],
-        rest=Rest(*head.get("rest", ())),
-        requests=head["requests"],
-        strict=head["strict"],
-        command=tuple(head["command"]),
-        unrun=tuple(head.get("unrun", ())),
-        broken=tuple(head.get("broken", ())),
-        spans={
-            name: (past.began[name]["began_ns"], at_ns)
-            for name, at_ns in past.ended.items()
-            if name in past.began
-        },
-    )
+    spans = {
+        name: (past.began[name]["began_ns"], at_ns)
+        for name, at_ns in past.ended.items()
+        if name in past.began
+    }
+    session.exchanges = past.exchanges  # as the history keeps them
+    return report_of(head, session, findings, notes, spans=spans)
 
 
 def _session(head: Mapping[str, Any], past: _Past, target: Target) -> Session:

@@ -23,7 +23,7 @@ from typing import Final
 
 from conformance.probes.procedures import sizes_of
 from conformance.probes.rows import ROWS
-from conformance.runner.registry import CLEANING_ID, PREFLIGHT_ID, Check, Load
+from conformance.runner.registry import CLEANING, PREFLIGHT, Check, Load
 from conformance.runner.session import Rest
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import ROLES, Source, Target
@@ -95,7 +95,7 @@ class Plan:
         made = sum(one.check.requests for one in self.dealt if not one.check.is_probe)
         roles = {role for one in self.dealt for role in one.check.roles}
         apart = 110 if any(one.check.is_probe for one in self.dealt) else 0
-        return {**found, PREFLIGHT_ID: 10 + 3 * len(roles) + apart, CLEANING_ID: made // 2}
+        return {**found, PREFLIGHT.id: 10 + 3 * len(roles) + apart, CLEANING.id: made // 2}
 
     def fit(self, budget: int) -> None:
         """Drop checks that do not fit a budget of requests; share the rest of it among the others.

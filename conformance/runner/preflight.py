@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from conformance.runner.bench import Bench, Lane
-from conformance.runner.registry import PREFLIGHT_ID, Check, Inconclusive, Skip
+from conformance.runner.registry import PREFLIGHT, Inconclusive, Skip
 from conformance.runner.session import Session
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Source
@@ -31,15 +31,6 @@ _PATIENCE_NS: Final = 12_000_000_000
 _DOUBT: Final = "not known"
 _UNKNOWN: Final = "no-key-of-this-deployment"
 _LACKS: Final = "lacks the permission"
-
-
-def _no_judge(bench: Bench) -> Iterable[Finding]:  # noqa: ARG001 # reason: a judge's form
-    return ()
-
-
-PREFLIGHT: Final = Check(
-    PREFLIGHT_ID, (), "sends one request with every kind of key", "an accepted request", _no_judge
-)
 
 
 class Unreachable(Exception):

@@ -28,10 +28,6 @@ from engine.clauses import clause
 Judge: TypeAlias = Callable[..., Iterable[Finding] | Awaitable[list[Finding]]]
 """Judges over a `Bench`; a bench holds its check, so the bench's module imports this one."""
 Load: TypeAlias = Literal["light", "computing", "stalling", "closing"]
-CLEANING_ID: Final = "cleaning"
-"""The cleaning, which deletes the objects that a run has created."""
-PREFLIGHT_ID: Final = "preflight"
-"""The preflight, which sends a request with each kind of key."""
 _Judge = TypeVar("_Judge", bound=Callable[..., object])
 _Computed = TypeVar("_Computed")
 _time_check: Final[ContextVar[Callable[[], None] | None]] = ContextVar("time", default=None)
@@ -111,6 +107,18 @@ class Check:
         """Whether it is one of the schema layer, which runs over HTTP alone."""
         return self.id.startswith("schema.")
 
+
+def _no_judge(_: object) -> Iterable[Finding]:
+    return ()
+
+
+CLEANING: Final = Check(
+    "cleaning", (), "deletes what the run created", "an answer to every deletion", _no_judge
+)
+PREFLIGHT: Final = Check(
+    "preflight", (), "sends one request with every kind of key", "an accepted request", _no_judge
+)
+"""Two parts of a run that send requests as checks do, and judge no clause."""
 
 CHECKS: Final[dict[str, Check]] = {}
 """Every check that has been imported, by its id, in the order of definition."""

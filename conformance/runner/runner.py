@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import random
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from conformance.report.report import Report, chosen_baseline, chosen_formats
 from conformance.runner.bench import Bench
 from conformance.runner.cleanup import clean
-from conformance.runner.history import HISTORY_FILE, HistoryWriter
+from conformance.runner.history import HISTORY_FILE, HistoryWriter, finding_record
 from conformance.runner.outcome import (
     crash_text,
     crashed,
@@ -118,8 +118,7 @@ class Run:
         self.history = HistoryWriter(
             None if out is None else out / HISTORY_FILE, self.session.redactor
         )
-        self.session.record = self.history.exchange
-        self.session.record_made = self.history.made
+        self.session.history = self.history
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.preflight = Preflight()
@@ -171,7 +170,8 @@ class Run:
         plan = self.plan()
         self.session.allowances = plan.allowances
         self.session.crowded = plan.crowded
-        self._write_head(plan, started_at)
+        head = self._head(plan, started_at)
+        self.history.write("run", head)
         try:
             self.progress.planned(plan, self.target, self.seed)
             self._fly(plan)
@@ -184,15 +184,17 @@ class Run:
             cleaned = self._gone, len(self.session.created)
             if any(cleaned):
                 self.progress.cleaned(*cleaned)
-            took_ns = self.transport.now_ns - began_ns
-            self._write_tail(plan, took_ns, cleaned)
+            tail = self._tail(plan, self.transport.now_ns - began_ns, cleaned)
+            self.history.write("end", tail)
         except KeyboardInterrupt:
             clean(self.session)  # a second Ctrl-C ends this too
             raise
         finally:
             self.transport.close()
             self.history.close()
-        return self._report(plan, started_at, took_ns, cleaned)
+        return report_of(
+            {**head, **tail}, self.session, self.findings, self.notes, spans=self._spans
+        )
 
     # --- preflight ------------------------------------------------------------------------------
 
@@ -323,9 +325,9 @@ class Run:
 
     def _end(self, bench: Bench, findings: list[Finding]) -> None:
         for finding in findings:
-            self.history.found(finding)
+            self.history.write("found", finding_record(finding))
         ended_ns = self.transport.now_ns
-        self.history.ended(bench.check.id, ended_ns)
+        self.history.write("ended", {"id": bench.check.id, "at_ns": ended_ns})
         self._spans[bench.check.id] = (self._spans[bench.check.id][0], ended_ns)
         self.findings += findings
         self.notes += learn(self.session, findings)
@@ -342,34 +344,34 @@ class Run:
 
     def _say(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
-            self.history.said(finding)
+            self.history.write("said", finding_record(finding))
             self.findings.append(finding)
 
     # --- what is kept ---------------------------------------------------------------------------
 
-    def _write_head(self, plan: Plan, started_at: dt.datetime) -> None:
+    def _head(self, plan: Plan, started_at: dt.datetime) -> dict[str, Any]:
+        """Return what the history says at the beginning of a run."""
         session = self.session
-        self.history.write(
-            "run",
-            {
-                "format": 1,
-                "started_at": started_at.isoformat(timespec="seconds"),
-                "seed": self.seed,
-                "nonce": self.session.nonce,
-                "wall_start_ns": self.session.wall_start_ns,
-                "select": list(self.options.select),
-                "strict": self.options.strict,
-                "command": list(self.command),
-                "floor_ns": plan.floor_ns,
-                "crowded": sorted(str(one) for one in plan.crowded if one is not None),
-                "unseen": self._unseen(),
-                "unrun": list(self._unrun()),
-                "target": without_secrets(self.target),
-                "profile": session.profile.to_toml(),
-                "known": sorted(session.known),
-                "limits": session.limits.to_toml(),
-            },
-        )
+        return {
+            "format": 1,
+            "started_at": started_at.isoformat(timespec="seconds"),
+            "seed": self.seed,
+            "nonce": session.nonce,
+            "wall_start_ns": session.wall_start_ns,
+            "select": list(self.options.select),
+            "strict": self.options.strict,
+            "command": list(self.command),
+            "floor_ns": plan.floor_ns,
+            "crowded": sorted(str(one) for one in plan.crowded if one is not None),
+            "unseen": "left out by --schema-only"
+            if self.options.schema_only
+            else "no check has looked at it",
+            "unrun": list(self._unrun()),
+            "target": without_secrets(self.target),
+            "profile": session.profile.to_toml(),
+            "known": sorted(session.known),
+            "limits": session.limits.to_toml(),
+        }
 
     def _unplayed(self, plan: Plan) -> set[str]:
         """Return the checks that ended before their shortest duration, without pass or failure."""
@@ -383,66 +385,61 @@ class Run:
                 found.add(dealt.check.id)
         return found
 
-    def _rest(self, plan: Plan) -> Rest:
-        return plan.rest_beyond(self._unplayed(plan), self.session.rests)
+    def _tail(self, plan: Plan, took_ns: int, cleaned: tuple[int, int]) -> dict[str, Any]:
+        """Return what the history says at the end of a run."""
+        unplayed = self._unplayed(plan)
+        return {
+            "took_ns": took_ns,
+            "floor_ns": plan.floor_without_ns(unplayed),
+            "rest": list(plan.rest_beyond(unplayed, self.session.rests)),
+            "requests": self.session.requests,
+            "cleaned": list(cleaned),
+            "latency_ns": self.session.latency_ns,
+            "aborted": self.preflight.fatal,
+            "broken": self._broken,
+            "preflight": self.preflight.plain(),
+        }
 
-    def _write_tail(self, plan: Plan, took_ns: int, cleaned: tuple[int, int]) -> None:
-        self.history.write(
-            "end",
-            {
-                "took_ns": took_ns,
-                "floor_ns": plan.floor_without_ns(self._unplayed(plan)),
-                "rest": list(self._rest(plan)),
-                "requests": self.session.requests,
-                "cleaned": list(cleaned),
-                "latency_ns": self.session.latency_ns,
-                "aborted": self.preflight.fatal,
-                "broken": self._broken,
-                "preflight": self.preflight.plain(),
-            },
-        )
 
-    def _unseen(self) -> str:
-        if self.options.schema_only:
-            return "left out by --schema-only"
-        return "no check has looked at it"
-
-    def _report(
-        self,
-        plan: Plan,
-        started_at: dt.datetime,
-        took_ns: int,
-        cleaned: tuple[int, int],
-    ) -> Report:
-        session = self.session
-        return Report(
-            results=assemble(
-                self.clauses,
-                settled(self.findings, all_checks(), self.preflight.doubt, self.preflight.doubts),
-                expected=self.target.expected_failures,
-                unseen=self._unseen(),
-            ),
-            exchanges=session.exchanges,
-            redactor=session.redactor,
-            target=self.target,
-            profile=session.profile,
-            known=frozenset(session.known),
-            notes=(*self.target.notes, *self.notes, *unrun_notes(self._unrun())),
-            preflight=self.preflight.plain(),
-            seed=self.seed,
-            started_at=started_at.isoformat(timespec="seconds"),
-            took_ns=took_ns,
-            floor_ns=plan.floor_without_ns(self._unplayed(plan)),
-            rest=self._rest(plan),
-            requests=session.requests,
-            cleaned=cleaned,
-            strict=self.options.strict,
-            aborted=self.preflight.fatal,
-            command=self.command,
-            unrun=self._unrun(),
-            spans=self._spans,
-            broken=tuple(self._broken),
-        )
+def report_of(
+    told: Mapping[str, Any],
+    session: Session,
+    findings: Iterable[Finding],
+    notes: Iterable[str],
+    *,
+    spans: Mapping[str, tuple[int, int]],
+) -> Report:
+    """Return the report of a run; told: what its history says at its beginning and at its end."""
+    preflight, unrun = told["preflight"], tuple(told.get("unrun", ()))
+    target = session.target
+    return Report(
+        results=assemble(
+            select(list(told["select"])),
+            settled(findings, all_checks(), preflight["doubt"], preflight.get("doubts", {})),
+            expected=target.expected_failures,
+            unseen=told["unseen"],
+        ),
+        exchanges=session.exchanges,
+        redactor=session.redactor,
+        target=target,
+        profile=session.profile,
+        known=frozenset(session.known),
+        notes=(*target.notes, *notes, *unrun_notes(unrun)),
+        preflight=preflight,
+        seed=told["seed"],
+        started_at=told["started_at"],
+        took_ns=told["took_ns"],
+        floor_ns=told["floor_ns"],
+        rest=Rest(*told.get("rest", ())),
+        requests=told["requests"],
+        cleaned=(told["cleaned"][0], told["cleaned"][1]),
+        strict=told["strict"],
+        aborted=told["aborted"],
+        command=tuple(told["command"]),
+        unrun=unrun,
+        broken=tuple(told.get("broken", ())),
+        spans=spans,
+    )
 
 
 def learn(session: Session, findings: Iterable[Finding]) -> list[str]:

@@ -15,18 +15,14 @@ from typing import Final, NamedTuple
 
 from conformance.runner.choices import read_profile, told_by
 from conformance.runner.created import Created
-from conformance.runner.registry import CLEANING_ID, Check, Inconclusive, Skip
+from conformance.runner.history import HistoryWriter
+from conformance.runner.registry import CLEANING, Check, Inconclusive, Skip
 from conformance.target import Target
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.pace import Pacer
 from conformance.wire.redaction import Redactor, made_key
 from conformance.wire.transport import Place, Transport
 from engine import InputError, LimitTable, Profile
-
-Recorder = Callable[[Exchange], None]
-"""Keeps an exchange; called in order of numbers."""
-MadeRecorder = Callable[[str, str, str], None]
-"""Keeps a text that a check has made, by the check's id and a name."""
 
 _MINUTE_NS: Final = 60 * 1_000_000_000
 _CLEANING_NS: Final = 30 * 1_000_000_000
@@ -88,6 +84,7 @@ class Session:
         self.limits = _limits(target) if limits is None else limits
         self.pacer = Pacer(target, self.limits)
         self.redactor = Redactor.of(target)
+        self.history = HistoryWriter(None, self.redactor)
         self.created = Created(target.spelling)
         self.exchanges: dict[int, Exchange] = {}
         self.cleanings = 0
@@ -106,8 +103,6 @@ class Session:
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
         self._cleaning_end_ns = self.deadline_ns + _CLEANING_NS
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
-        self.record: Recorder = _keep_nowhere
-        self.record_made: MadeRecorder = _keep_nowhere_made
         self.allowances: Mapping[str, int] = {}
         self._sent_by: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -182,7 +177,7 @@ class Session:
             if secret is not None:
                 self.redactor.learn(f"made.{number}", secret)
             self.created.note(found)
-            self.record(found)
+            self.history.exchange(found)
         return found
 
     def _check_allowed(self, place: Place, ask: Ask) -> None:
@@ -197,12 +192,12 @@ class Session:
             says = f"budget.requests = {budget.requests} leaves this check {allowed} requests"
             raise Skip(f"{says}, and they are spent; raise it")
         self.check_time(self.transport.now_ns, place.check)
-        if place.check != CLEANING_ID and self.is_lost:
+        if place.check != CLEANING.id and self.is_lost:
             raise Inconclusive("the target no longer answers")
 
     def check_time(self, at_ns: int, check_id: str) -> None:
         """Raise `Skip` where an instant is beyond the budget's minutes for a check."""
-        end_ns = self._cleaning_end_ns if check_id == CLEANING_ID else self.deadline_ns
+        end_ns = self._cleaning_end_ns if check_id == CLEANING.id else self.deadline_ns
         if at_ns > end_ns:
             minutes = self.target.budget.minutes
             raise Skip(f"the budget of {minutes} min is spent; raise budget.minutes")
@@ -300,7 +295,7 @@ class Session:
     def make(self, check_id: str, name: str, maker: Callable[[], str]) -> str:
         """Return a text that no seed determines, such as an encrypted one; `judge` needs it."""
         made = maker()
-        self.record_made(check_id, name, made)
+        self.history.write("made", {"check": check_id, "name": name, "text": made})
         return made
 
     def learn(self, reading: tuple[str, object]) -> str | None:
@@ -347,11 +342,3 @@ def _pattern(operation: str) -> re.Pattern[str]:
         for part in parts
     ]
     return re.compile(("[A-Z]+" if method == "ANY" else method) + " " + "".join(steps))
-
-
-def _keep_nowhere(exchange: Exchange) -> None:
-    """Record nothing."""
-
-
-def _keep_nowhere_made(check_id: str, name: str, made: str) -> None:
-    """Record nothing."""

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from conformance.checks._oracle import Oracle, clauses_in, elements, mirror_faults, shape_clause
+from conformance.checks._oracle import Oracle, clauses_in, mirror_faults, shape_clause
 from conformance.checks.secrets import secrets_found
-from conformance.runner.answers import flag_of, is_known, is_refused, is_uuid
+from conformance.runner.answers import elements, flag_of, is_known, is_refused, is_uuid
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding

@@ -13,15 +13,17 @@ import json
 import os
 import textwrap
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from conformance.runner.preflight import Unreachable
 from conformance.target.form import Target, TargetKey
-from conformance.target.roles import ROLES
+from conformance.target.roles import ROLES, Role
 from conformance.wire.exchange import Ask, parsed
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.shapes import SHAPES, filled
@@ -52,14 +54,13 @@ _OPTIONAL: Final = (
 _DOCUMENTS: Final = ("/openapi.json", "/openapi.yaml", "/docs/openapi.json", "/swagger.json")
 _HEADERS: Final = ("SVC-API-KEY", "Authorization", "X-API-Key", "API-Key")
 _WIDTH: Final = 92
-_SHORT: Final = ", ".join(f'"{name} Retention" = "3s"' for name in ("CVC", "Token Intent", "Log"))
-_TENANTS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
-    "acme-test": ("a test tenant", ("private_test",), ""),
-    "acme-dedup": ("deduplication is switched on", ("dedup", "dedup_reader"), ""),
-    "acme-short": ("retention lasts seconds", ("short",), _SHORT),
+_TENANTS: Final[Mapping[str, str]] = {
+    "private_test": "acme-test",
+    "dedup": "acme-dedup",
+    "dedup_reader": "acme-dedup",
+    "short": "acme-short",
 }
-"""Name of a tenant besides the first → what it is, the roles of its keys, and its quotas."""
-_AS: Final = {"array": "an array", "string": "a string"}
+"""Role → the tenant of its keys, where that is not the first one."""
 
 
 @dataclass(slots=True)
@@ -78,6 +79,11 @@ class _Seen:
     defaults: dict[str, str] = field(default_factory=dict)
     refused_key: int | None = None
     said: list[str] = field(default_factory=list)
+
+    @property
+    def form_says(self) -> str:
+        """The form in which a container was accepted, in words."""
+        return "an array" if self.container_form == "array" else "a string"
 
 
 class Starter(NamedTuple):
@@ -265,8 +271,9 @@ def _ask_form(ask: _Asker, seen: _Seen, name: str) -> None:
             seen.container_form = form
             _delete(ask, seen, _json(answer))
             break
-    form_seen = seen.container_form
-    says = f"named as {_AS[form_seen]}" if form_seen else "refused, as an array and as a string"
+    says = "refused, as an array and as a string"
+    if seen.container_form is not None:
+        says = f"named as {seen.form_says}"
     seen.said.append(f"a container in `{name}` is {says}")
 
 
@@ -300,73 +307,25 @@ def _in(value: object, *steps: str) -> object:
 
 
 def _text(seen: _Seen) -> str:
-    parts = [
-        _deployment(seen),
-        _reach(),
-        _words(seen),
-        _keys(seen),
-        _tenants(),
-        _encryption(),
-        _operations(seen),
-    ]
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
-
-
-def _deployment(seen: _Seen) -> Iterator[str]:
-    yield "# A deployment under test. `python -m conformance check THIS-FILE` says what it allows"
-    yield "# to be judged, `python -m conformance run THIS-FILE` judges it."
-    yield f"#:schema {SCHEMA_FILE}"
-    yield f"base_url = {json.dumps(seen.url)}"
-    if seen.header is not None:
-        name, why = seen.header
-        yield f"key_header = {json.dumps(name)}  # {why}"
-        if name == "Authorization":
-            yield 'key_format = "Bearer {key}"  # is it a bearer token?'
-    else:
-        yield "# Which header carries the API key?"
-        yield '# key_header = "SVC-API-KEY"'
-        yield '# key_format = "{key}"  # or "Bearer {key}"'
-
-
-def _reach() -> Iterator[str]:
-    yield "# From which addresses may the run ask? Limits by address need several: local ones to"
-    yield "# bind, or a header that the deployment trusts from you, which may then name any."
-    yield '# sources = ["127.0.0.2", "127.0.0.3"]'
-    yield '# forwarded = "X-Forwarded-For"'
-    yield ""
-    yield "# What may a run cost? It never sends more, and its plan says what it will send."
-    yield "# budget = { requests = 120000, minutes = 10 }"
-    yield '# pacing = "100/1s"  # the most that is sent, whatever the deployment allows'
-    yield '# timeout = "40s"  # the longest wait for one answer'
-    yield '# forbidden = ["DELETE /tokens/{id}"]  # what must not be asked for'
-    yield '# expected_failures = ["LIM-LEGACY"]  # what is known to fail'
-    yield '# tls = { verify = true, ca_file = "ca.pem" }'
-
-
-def _words(seen: _Seen) -> Iterator[str]:
-    yield "# What does it do where the specification leaves a choice open?"
-    mark = "" if _profile(seen) else "# "
-    yield f'{mark}profile = "{PROFILE_FILE}"  # what is known of its choices; a run finds more'
-    yield '# limits = "limits.toml"  # its limit table, where it is not the specification\'s own'
-    yield "# Which containers may the run use, by their own names, paths or not?"
-    yield '# containers = ["main", "cards"]'
-    if seen.container_form is None:
-        yield "# Does a request name its container as an array or as a string? If as a string, say"
-        yield "# so in the profile: container_form under tokens."
-    else:
-        yield f"# Requests may name a container as {_AS[seen.container_form]}: that was accepted."
-    if seen.defaults:
-        table = ", ".join(f"{kind} = {json.dumps(name)}" for kind, name in seen.defaults.items())
-        yield f"default_containers = {{ {table} }}  # as its records say"
-    else:
-        yield "# Into which container does a token go that names none?"
-        yield '# default_containers = { token = "main", card = "cards" }'
-    yield "# Is deduplication always on, for every tenant?"
-    yield '# always = ["deduplication"]'
-    yield "# Which echoing destination may its proxies call?"
-    yield '# destination_url = "https://echo.example.com"'
-    yield '# proxy_key_header = "SVC-PROXY-KEY"'
-    yield '# proxy_host = "{proxy_key}.proxy.example.com"  # where a host names a proxy'
+    """Return the text of the target file: `target.toml.jinja`, filled in."""
+    environment = Environment(
+        loader=PackageLoader("conformance.target", ""),
+        autoescape=False,  # noqa: S701 # reason: TOML, not HTML
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"text": json.dumps, "comment": _comment}
+    return environment.get_template("target.toml.jinja").render(
+        seen=seen,
+        schema_file=SCHEMA_FILE,
+        profile_file=PROFILE_FILE,
+        has_profile=_profile(seen) is not None,
+        roles=ROLES.values(),
+        tenants=_TENANTS,
+        shapes=SHAPES,
+    )
 
 
 def _profile(seen: _Seen) -> str | None:
@@ -380,99 +339,9 @@ def _profile(seen: _Seen) -> str | None:
     )
 
 
-def _keys(seen: _Seen) -> Iterator[str]:
-    yield "# Which keys are there? Each has a role: what it is for. private_prod is enough to"
-    yield "# begin with. Limits use keys up: eight of each role marked (several) measure all limits"
-    yield "# in one round. A value such as ${NAME} is taken from the environment."
-    yield "#"
-    for role in ROLES.values():
-        many = " (several)" if role.many else ""
-        yield from _comment(f"{role.name}{many}: {role.holds}. For {role.purpose}.")
-    yield ""
-    yield "[[keys]]"
-    yield 'role = "private_prod"'
-    yield f'value = "${{{_KEY}}}"'
-    yield 'tenant = "acme"'
-    for name, role in ROLES.items():
-        if name != "private_prod":
-            yield ""
-            yield "# [[keys]]"
-            yield f'# role = "{name}"'
-            if name == "custom_hostname":
-                yield '# host = "pay.example.com"'
-            else:
-                yield f'# value = "${{KEY_{name.upper()}_1}}"'
-            tenant = next((one for one, told in _TENANTS.items() if name in told[1]), "acme")
-            yield f'# tenant = "{tenant}"'
-            yield from _more(role.name)
-    if seen.refused_key is not None:
-        yield ""
-        yield f"# {_KEY} got {seen.refused_key}: does it hold token:create on every container?"
-
-
-def _more(role: str) -> Iterator[str]:
-    if role == "slow_destination":
-        yield '# path = "/proxy/delay/26"'
-    if role == "private_one_container":
-        yield '# container = "/pci/"'
-
-
-def _tenants() -> Iterator[str]:
-    yield "# Which tenants do these keys belong to, test or production, and with which quotas?"
-    yield "# A tenant that no key names is not used."
-    yield "[[tenants]]"
-    yield 'name = "acme"'
-    yield 'kind = "production"'
-    yield '# quotas = { "Tokenize Limit" = 5, "CVC Retention" = "1h" }'
-    for name, (about, _, quotas) in _TENANTS.items():
-        yield ""
-        yield f"[[tenants]]  # {about}"
-        yield f'name = "{name}"'
-        yield 'kind = "test"'
-        if quotas:
-            yield f"quotas = {{ {quotas} }}"
-
-
-def _encryption() -> Iterator[str]:
-    yield "# With which public key are values encrypted (TOK-ENCRYPTED, TOK-ONE-OF)? As a JWK:"
-    yield "# [encryption_jwk]"
-    yield '# kty = "OKP"'
-    yield '# crv = "X25519"'
-    yield '# x = "3p7bfXt9wbTTW2HC7OQ1Nz-DQ8hbeGdNrfx-FG-IK08"'
-
-
-def _operations(seen: _Seen) -> Iterator[str]:
-    yield "# The specification gives a shape to POST /tokenize alone. Where another operation is"
-    yield "# spelled otherwise, say how it is asked and how its answer reads: `answer` is the one"
-    yield "# that the engine gives, {a.b} what stands there in the deployment's own."
-    yield "# [requests.search]"
-    yield '# method = "POST"'
-    yield '# path = "/find"'
-    yield '# body = { q = "data:{value}" }'
-    yield '# answer = { data = "{results}" }'
-    yield '# limit = "20/10s"  # a limit of its own, besides the specification\'s'
-    if seen.container_field is not None and seen.container_field != "containers":
-        yield ""
-        yield "[fields]  # a field's name in the specification = its name here"
-        yield f"containers = {json.dumps(seen.container_field)}  # as its records say"
-    else:
-        yield ""
-        yield "# [fields]  # a field's name in the specification = its name here"
-        yield '# containers = "vault"'
-    if seen.missing:
-        yield ""
-        yield "# These answered as if they were not there. Are they spelled otherwise? A check"
-        yield "# that needs a missing operation is skipped, with the reason."
-        for name, status in seen.missing.items():
-            shape = SHAPES[name]
-            yield f"# [requests.{name}]  # {shape.method} {shape.path}: {status}"
-    elif seen.hides_paths:
-        yield ""
-        yield "# It answers unknown paths as known ones: which operations exist could not be seen."
-
-
-def _comment(text: str) -> Iterator[str]:
-    first, *rest = textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
-    yield f"# {first}"
-    for line in rest:
-        yield f"# {line}"
+def _comment(role: Role) -> str:
+    """Return what a role is for, as a comment."""
+    many = " (several)" if role.many else ""
+    text = f"{role.name}{many}: {role.holds}. For {role.purpose}."
+    lines = textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join(f"# {line}" for line in lines)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from conformance.wire.exchange import Ask, KeyLabel
 from engine import Engine, ManualClock, Request, VirtualLoop
 from engine.tokens import dumps
-from engine.world import Bell, Sleep
+from engine.world import Bell, Sleep, Task
 
 Latency = Callable[[], tuple[int, int]]
 """Draws the latencies of one request and of its answer, nanoseconds each."""
@@ -139,7 +139,21 @@ class VirtualTransport:
     async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
         """Run coroutines on the loop that runs the caller."""
         assert self._loop is not None, "gather is awaited by what this transport runs"
-        return await gather_virtually(self._loop, coroutines)
+        left = len(coroutines)
+        bell = Bell()
+
+        async def one(coroutine: Work) -> tuple[Any, Exception | None]:
+            nonlocal left
+            found = await _kept(coroutine)
+            left -= 1
+            if not left:
+                bell.ring()
+            return found
+
+        tasks = [self._loop.at(self.now_ns, one(each)) for each in coroutines]
+        if tasks:
+            await Sleep(_EVER_NS, bell)
+        return _values(tasks)
 
     def start(self, coroutines: Sequence[Work]) -> Callable[[], list[Any]]:
         """Run coroutines at the wait; until then the caller owns the clock."""
@@ -147,11 +161,13 @@ class VirtualTransport:
 
     def run(self, coroutines: Sequence[Work]) -> list[Any]:
         """Run coroutines on one virtual loop."""
-        self._loop = VirtualLoop(self._clock)
+        self._loop = loop = VirtualLoop(self._clock)
+        tasks = [loop.at(self.now_ns, _kept(each)) for each in coroutines]
         try:
-            return run_virtually(self._loop, coroutines)
+            loop.run()
         finally:
             self._loop = None
+        return _values(tasks)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -226,51 +242,17 @@ class EngineTransport(VirtualTransport):
         self._keys[label] = text
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Outcome:
-    value: Any = None
-    error: BaseException | None = None
-
-
-async def _kept(coroutine: Work, outcome: _Outcome) -> None:
-    """Keep what a coroutine returns or raises, so that one never ends the others."""
+async def _kept(coroutine: Work) -> tuple[Any, Exception | None]:
+    """Return what a coroutine returns, and what it raises, so that one never ends the others."""
     try:
-        outcome.value = await coroutine
+        return await coroutine, None
     except Exception as error:  # noqa: BLE001 # reason: raised again once all have ended
-        outcome.error = error
+        return None, error
 
 
-def _values(outcomes: Sequence[_Outcome]) -> list[Any]:
-    for outcome in outcomes:
-        if outcome.error is not None:
-            raise outcome.error
-    return [outcome.value for outcome in outcomes]
-
-
-def run_virtually(loop: VirtualLoop, coroutines: Sequence[Work]) -> list[Any]:
-    """Run coroutines on a virtual loop to their ends; the first exception is raised at the end."""
-    outcomes = [_Outcome() for _ in coroutines]
-    for coroutine, outcome in zip(coroutines, outcomes, strict=True):
-        loop.at(loop.clock.now_ns, _kept(coroutine, outcome))
-    loop.run()
-    return _values(outcomes)
-
-
-async def gather_virtually(loop: VirtualLoop, coroutines: Sequence[Work]) -> list[Any]:
-    """Run coroutines from within a coroutine of a virtual loop, as `run_virtually` does."""
-    outcomes = [_Outcome() for _ in coroutines]
-    left = len(coroutines)
-    bell = Bell()
-
-    async def one(coroutine: Work, outcome: _Outcome) -> None:
-        nonlocal left
-        await _kept(coroutine, outcome)
-        left -= 1
-        if not left:
-            bell.ring()
-
-    for coroutine, outcome in zip(coroutines, outcomes, strict=True):
-        loop.at(loop.clock.now_ns, one(coroutine, outcome))
-    if coroutines:
-        await Sleep(_EVER_NS, bell)
-    return _values(outcomes)
+def _values(tasks: Sequence[Task]) -> list[Any]:
+    """Return what coroutines have returned; raises the first exception."""
+    for task in tasks:
+        if task.result[1] is not None:
+            raise task.result[1]
+    return [task.result[0] for task in tasks]

@@ -299,7 +299,7 @@ class LimitTable:
 
     @classmethod
     def default(cls) -> LimitTable:
-        """Return the table of the seed: 14 rows, 15 counters."""
+        """Return the table of the specification: 14 rows, 15 counters."""
         return _DEFAULT
 
     @classmethod
@@ -458,7 +458,7 @@ SEED_SECTIONS: Final[dict[str, str]] = {rule.id: section for section, rule in _S
 _DEFAULT: Final = LimitTable(tuple(rule for _, rule in _SEED))
 
 
-_HEADINGS = ("rule", "seed", "counts", "counter", "rate", "action", "")
+_HEADINGS = ("rule", "section", "counts", "counter", "rate", "action", "")
 
 
 def render(table: LimitTable) -> str:

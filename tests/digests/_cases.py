@@ -41,7 +41,7 @@ _KINDS: Final = ("public", "private", "management", "legacy")
 _FIDELITIES: Final[tuple[Fidelity, ...]] = ("limits", "compiled", "engine")
 _COMMANDS: Final = {
     "engine": "clauses limits profile serve openapi backup rotate-key",
-    "simulator": "run replay fit coverage sweep capacity compare scenarios check init",
+    "simulator": "run replay fit coverage sweep capacity compare advise scenarios check init",
     "conformance": "run init check list explain replay judge selftest",
 }
 

@@ -214,8 +214,8 @@ def test_the_committed_schema_is_fresh_and_says_what_the_reader_says() -> None:
 def test_the_table_prints_with_clause_ids_and_sections() -> None:
     table = LimitTable.default().replace_rule("LIM-IP", shadow=True, algorithm="gcra")
     lines = render(table).splitlines()
-    assert lines[0].split() == ["rule", "seed", "counts", "counter", "rate", "action"]
-    assert "LIM-MANAGEMENT       8.4   management application" in render(table)
+    assert lines[0].split() == ["rule", "section", "counts", "counter", "rate", "action"]
+    assert "LIM-MANAGEMENT       8.4      management application" in render(table)
     assert [line.split()[-4:] for line in lines if line.startswith("LIM-IP")] == [
         ["30s", "block", "shadow,", "gcra"]
     ]

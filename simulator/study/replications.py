@@ -17,17 +17,18 @@ import os
 import signal
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
-from multiprocessing import get_context, parent_process
+from functools import partial
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Lock, Thread
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
 
 from engine.errors import InputError
 from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, runs_for_precision
@@ -42,25 +43,101 @@ if TYPE_CHECKING:
     from simulator.play.compiled import Template
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
 def cores() -> int:
     """Return how many cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def process_pool(count: int | None = None) -> ProcessPoolExecutor:
-    """Return a pool of fresh processes, as many as there are cores unless told."""
-    return ProcessPoolExecutor(count or cores(), mp_context=_Context(), initializer=_begin)
+class Workers(ABC):
+    """What plays runs at the same time. here: whether it shares this machine's files."""
+
+    here = True
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or cores()
+
+    @abstractmethod
+    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have a worker call a function."""
+
+    def broken(self) -> None:  # noqa: B027 # reason: threads do not die, and a cluster replaces its workers
+        """Note that workers died, so that the next call has fresh ones."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the workers at once; what is under way is lost."""
 
 
-def end_pool(pool: ProcessPoolExecutor) -> None:
-    """End a pool's processes at once; what is under way is lost."""
-    processes = list((getattr(pool, "_processes", None) or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.join()
+class ThreadWorkers(Workers):
+    """Threads of this process, for compiled runs: nothing is loaded or compiled again."""
+
+    def __init__(self, count: int | None = None) -> None:
+        super().__init__(count)
+        self.stop = Stop()
+        self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="runs")
+
+    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have a thread call a function."""
+        return self._pool.submit(call, *args, **kwargs)
+
+    def close(self) -> None:
+        """End what is under way, and the threads."""
+        self.stop.set()
+        self._pool.shutdown(cancel_futures=True)
+
+
+class ProcessWorkers(Workers):
+    """Fresh processes of this machine; they start with the first call."""
+
+    _pool: ProcessPoolExecutor | None = None
+
+    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have a process call a function."""
+        with deaf():
+            try:
+                return self._started().submit(call, *args, **kwargs)
+            except BrokenProcessPool:  # it broke between two calls
+                self.broken()
+                return self._started().submit(call, *args, **kwargs)
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self.count, mp_context=_Context(), initializer=_begin)
+        return self._pool
+
+    def broken(self) -> None:
+        """Forget the pool; the next one is fresh."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+    def close(self) -> None:
+        """End the processes at once; what is under way is lost."""
+        processes = list((getattr(self._pool, "_processes", None) or {}).values())
+        self.broken()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Block Ctrl-C in the processes and threads started here; the parent handles it.
+
+    They inherit the blocked signal when they start; the parent receives it after the block.
+    """
+    resource_tracker.ensure_running()  # it would unblock the signal when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Process(SpawnProcess):
@@ -88,8 +165,6 @@ class _Context(SpawnContext):
 
 
 def _begin() -> None:
-    # Only the parent handles Ctrl-C; otherwise each process would print an error.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
 
@@ -231,24 +306,14 @@ class Replicator:
     """Plays scenarios under many seeds, on all cores where that pays."""
 
     def __init__(self) -> None:
-        self.stop = Stop()
+        self._threads, self._processes = ThreadWorkers(), ProcessWorkers()
+        self.stop = self._threads.stop
         self._planned: tuple[Scenario, tuple[int | None, bool], Template | None] | None = None
-
-    @cached_property
-    def _processes(self) -> ProcessPoolExecutor:
-        return process_pool()
-
-    @cached_property
-    def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(cores(), thread_name_prefix="replication")
 
     def close(self) -> None:
         """End the workers at once; what is under way is lost."""
-        self.stop.set()
-        if "_threads" in vars(self):
-            self._threads.shutdown(cancel_futures=True)
-        if "_processes" in vars(self):
-            end_pool(self._processes)
+        self._threads.close()
+        self._processes.close()
 
     def play(
         self,
@@ -301,8 +366,8 @@ class Replicator:
         if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
             # A worker that dies breaks its pool; the missing runs are then played here.
             with suppress(BrokenProcessPool):
-                for replication in self._processes.map(play, itertools.repeat(text), seeds[1:]):
-                    yield replication
+                for each in [self._processes.submit(play, text, seed) for seed in seeds[1:]]:
+                    yield each.result()
                     done += 1
         for seed in seeds[done:]:
             yield play(text, seed)
@@ -316,7 +381,11 @@ class Replicator:
         warm_up(tell_line)
         template = self._template(scenario, play.warm_up_ns, anonymous=not keep)
         shared = partial(play, scenario, progress=self.stop, template=template, keep=keep)
-        yield from map(shared, seeds) if len(seeds) == 1 else self._threads.map(shared, seeds)
+        if len(seeds) == 1:
+            yield shared(seeds[0])
+        else:
+            for each in [self._threads.submit(shared, seed) for seed in seeds]:
+                yield each.result()
 
     def _template(
         self, scenario: Scenario, warm_up_ns: int | None, *, anonymous: bool

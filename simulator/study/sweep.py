@@ -25,28 +25,23 @@ import json
 import logging
 import re
 import secrets
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
-    Executor,
     Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from multiprocessing import resource_tracker
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -58,12 +53,24 @@ from engine.files import format_duration, parse_duration_ns, parse_rate
 from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, whole
 from simulator.options import CompiledOptions, count_option, option, options, takes_options
 from simulator.play import Fidelity, seed_in_force, template_for
-from simulator.progress import Progress, Stop, tell_line
+from simulator.progress import Progress, tell_line
 from simulator.scenario import Scenario, dump, loads, value_of, with_values
-from simulator.study.replications import NONE_IS_0, Play, cores, end_pool, line_of, process_pool
+from simulator.study.replications import (
+    NONE_IS_0,
+    Play,
+    ProcessWorkers,
+    ThreadWorkers,
+    Workers,
+    cores,
+    deaf,
+    line_of,
+)
 
 if TYPE_CHECKING:
     from simulator.play.compiled import Template
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Point: TypeAlias = dict[str, Any]
 """Path in the scenario → value, as a file would hold it."""
@@ -334,64 +341,18 @@ _Played: TypeAlias = tuple[float, list[dict[str, Any]]]
 """How many seconds some tasks took, and their rows."""
 
 
-class Workers(Protocol):
-    """What plays tasks. count: tasks at a time; here: whether it shares this machine's files.
-
-    play: plays one.
-    """
-
-    count: int
-    here: bool
-
-    @property
-    def play(self) -> Callable[[Task], dict[str, Any]]:
-        """Return the function that plays a task in the executor."""
-        ...
-
-    def executor(self) -> Executor:
-        """Return the executor, a fresh one after `broken`."""
-        ...
-
-    def broken(self) -> None:
-        """Note that the executor cannot go on."""
-        ...
-
-    def close(self) -> None:
-        """Stop at once; what is under way is lost."""
-        ...
-
-
-class Threads:
-    """Threads of this process, for compiled runs: as many as there are cores unless told.
-
-    Nothing is loaded or compiled again, and runs of one point share what they can.
-    """
-
-    here = True
+class Threads(ThreadWorkers):
+    """Threads of this process, for compiled runs: those of one point share what they can."""
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = count or cores()
-        self._stop = Stop()
-        self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="sweep")
+        super().__init__(count)
         self._preparing = Lock()
         self._scenario = lru_cache(self.count + 1)(loads)
         self._template = lru_cache(self.count + 1)(self._shared)
 
-    def executor(self) -> Executor:
-        """Return the threads."""
-        return self._pool
-
     def play(self, task: Task) -> dict[str, Any]:
         """Play a task, until `close`."""
-        return play_task(task, self._prepare, self._stop)
-
-    def broken(self) -> None:
-        """Do nothing: threads do not die."""
-
-    def close(self) -> None:
-        """End what is under way, and the threads."""
-        self._stop.set()
-        self._pool.shutdown(cancel_futures=True)
+        return play_task(task, self._prepare, self.stop)
 
     def _prepare(self, task: Task) -> tuple[Scenario, Template | None]:
         with self._preparing:  # one thread prepares what others wait for
@@ -403,36 +364,13 @@ class Threads:
         return template_for(self._scenario(text))
 
 
-class LocalPool:
+class LocalPool(ProcessWorkers):
     """Processes of this machine, as many as it has cores unless told."""
 
-    here = True
     play = staticmethod(play_task)
 
-    def __init__(self, count: int | None = None) -> None:
-        self.count = count or cores()
-        self._pool: ProcessPoolExecutor | None = None
 
-    def executor(self) -> Executor:
-        """Return the pool; it starts its processes when it is first handed a task."""
-        if self._pool is None:
-            self._pool = process_pool(self.count)
-        return self._pool
-
-    def broken(self) -> None:
-        """Forget the pool; the next one is fresh."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        self._pool = None
-
-    def close(self) -> None:
-        """End the processes."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            end_pool(pool)
-
-
-class Cluster:
+class Cluster(Workers):
     """A Dask cluster: one of this machine (`local`), or one by its address."""
 
     here = False
@@ -461,13 +399,11 @@ class Cluster:
         self.count = max(1, sum(self._client.nthreads().values()))
         self._executor = self._client.get_executor(retries=0, pure=False)
 
-    def executor(self) -> Executor:
-        """Return Dask's executor; the cluster replaces its workers itself."""
-        found: Executor = self._executor
+    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have a worker call a function; the cluster replaces workers that die."""
+        with deaf():
+            found: Future[R] = self._executor.submit(call, *args, **kwargs)
         return found
-
-    def broken(self) -> None:
-        """Do nothing: Dask starts another worker."""
 
     def close(self) -> None:
         """Leave the cluster; end it where it is this machine's own."""
@@ -479,7 +415,7 @@ class Cluster:
 
 def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 # reason: Dask has no types
     # The task's row reports what broke a worker, so Dask's own messages are off.
-    with _deaf():
+    with deaf():
         return distributed.LocalCluster(
             n_workers=count or cores(),
             threads_per_worker=1,
@@ -496,7 +432,7 @@ def check_scheduler(scheduler: str | None) -> None:
 
 def workers_of(
     scheduler: str | None, count: int | None = None, fidelity: Fidelity = "limits"
-) -> Workers:
+) -> Threads | LocalPool | Cluster:
     """Return the workers that a command asks for. Raises `InputError` where there are none."""
     if count is not None and scheduler not in {None, LOCAL}:
         raise InputError(
@@ -524,12 +460,13 @@ def play_all(
     while waiting or suspects or under_way:
         if suspects:
             if not under_way:
-                _submit(workers, play, [suspects.popleft()], under_way)
+                batch = [suspects.popleft()]
+                under_way[workers.submit(_play_some, play, batch)] = batch
         else:
             while waiting and len(under_way) < _AHEAD * workers.count:
                 size = _batch_size(each_s, len(waiting), workers.count)
                 batch = [waiting.popleft() for _ in range(size)]
-                _submit(workers, play, batch, under_way)
+                under_way[workers.submit(_play_some, play, batch)] = batch
         done, _ = wait(under_way, return_when=FIRST_COMPLETED)
         for future in done:
             batch = list(under_way.pop(future))
@@ -565,38 +502,6 @@ def _play_some(play: Callable[[Task], dict[str, Any]], tasks: Sequence[Task]) ->
 
 def _known(task: Task) -> tuple[int, int]:
     return task.point, task.replication
-
-
-def _submit(
-    workers: Workers,
-    play: Callable[[Task], dict[str, Any]],
-    tasks: Sequence[Task],
-    under_way: dict[Future[_Played], Sequence[Task]],
-) -> None:
-    if isinstance(workers, Threads):
-        under_way[workers.executor().submit(_play_some, play, tasks)] = tasks
-        return
-    with _deaf():
-        try:
-            future = workers.executor().submit(_play_some, play, tasks)
-        except BrokenProcessPool:  # it broke between two tasks
-            workers.broken()
-            future = workers.executor().submit(_play_some, play, tasks)
-    under_way[future] = tasks
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Block Ctrl-C in the processes and threads started here; the parent handles it.
-
-    They inherit the blocked signal when they start; the parent receives it after the block.
-    """
-    resource_tracker.ensure_running()  # it would unblock the signal when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _fault(future: Future[_Played]) -> BaseException | None:

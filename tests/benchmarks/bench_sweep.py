@@ -18,7 +18,6 @@ from simulator.study.sweep import (
     Cluster,
     Task,
     Threads,
-    Workers,
     _play_into,
     failed_row,
     play_all,
@@ -35,20 +34,20 @@ def _nothing(task: Task) -> dict[str, Any]:
     return failed_row(task, "")
 
 
-def _timed(workers: Workers, tasks: list[Task], folder: Path) -> Callable[[], Callable[[], object]]:
+def _timed(workers: Threads, tasks: list[Task], folder: Path) -> Callable[[], Callable[[], object]]:
     play = partial(_play_into, folder, workers.play)
     return lambda: lambda: list(play_all(workers, tasks, play))
 
 
-def _show_dask(cluster: Workers, tasks: list[Task]) -> None:
+def _show_dask(cluster: Cluster, tasks: list[Task]) -> None:
     list(play_all(cluster, tasks[:_SUBMISSIONS], _nothing))  # workers import what they need
     began_s = time.perf_counter()
     list(play_all(cluster, tasks, _nothing))
     together_ms = (time.perf_counter() - began_s) / len(tasks) * 1e3
-    executor, alone_ms = cluster.executor(), []
+    alone_ms = []
     for task in tasks[:_SUBMISSIONS]:
         began_s = time.perf_counter()
-        executor.submit(_nothing, task).result()
+        cluster.submit(_nothing, task).result()
         alone_ms.append((time.perf_counter() - began_s) * 1e3)
     print(
         f"{_measure.version('distributed')}, two workers: {together_ms:.2f} ms a task that does "

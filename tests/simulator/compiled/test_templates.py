@@ -84,9 +84,9 @@ def test_compiled_replications_share_this_process() -> None:
         found = player.play(scenario, range(6), fidelity="compiled")
         names = {thread.name for thread in threading.enumerate()}
         lean = player.play(scenario, range(6), fidelity="compiled", check=False, only=only)
-    assert any(name.startswith("replication") for name in names)
+    assert any(name.startswith("runs_") for name in names)
     assert "multiprocessing.popen_spawn_posix" not in set(sys.modules) - before
-    assert not any(thread.name.startswith("replication") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("runs_") for thread in threading.enumerate())
     for whole, part in zip(found, lean, strict=True):
         assert part.line == {name: whole.line[name] for name in part.line}
         assert (

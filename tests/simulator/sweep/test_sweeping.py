@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from engine.errors import InputError
 from simulator.cli import main
 from simulator.play.compiled import warm_up
 from simulator.scenario import loads
+from simulator.study.replications import ThreadWorkers, Workers
 from simulator.study.sweep import (
     Cluster,
     LocalPool,
     Span,
     Task,
     Threads,
-    Workers,
     _batch_size,
     _play_into,
     play_all,
@@ -193,31 +193,17 @@ def test_what_a_worker_cannot_write_is_heard(tmp_path: Path) -> None:
 # --- how tasks travel ----------------------------------------------------------------------------
 
 
-class _Here:
+class _Here(ThreadWorkers):
     """A worker in this process, which notes how many tasks come together."""
 
     def __init__(self) -> None:
-        self.count, self.here, self.sizes = 2, True, list[int]()
-        self.play = _quick
+        super().__init__(2)
+        self.sizes = list[int]()
 
-    def executor(self) -> Executor:
-        return _Noting(self.sizes)
-
-    def broken(self) -> None:
-        raise AssertionError("nothing breaks here")
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class _Noting(ThreadPoolExecutor):
-    def __init__(self, sizes: list[int]) -> None:
-        super().__init__(1)
-        self._sizes = sizes
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:  # reason: the base's
-        self._sizes.append(len(args[1]))
-        return super().submit(fn, *args, **kwargs)
+    def submit(self, call: Any, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.sizes.append(len(args[1]))
+        found: Future[Any] = super().submit(call, *args, **kwargs)
+        return found
 
 
 def _quick(task: Task) -> dict[str, Any]:
@@ -276,7 +262,7 @@ def test_a_compiled_sweep_stays_in_this_process(tmp_path: Path) -> None:
     finally:
         workers.close()
     assert pids == {os.getpid()}
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sweep")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("runs_")]
     rows.sort(key=lambda row: (row["point"], row["replication"]))
     for row, task in zip(rows, _compiled(2, 3), strict=True):
         assert row == play_task(task)
@@ -301,7 +287,7 @@ def test_what_is_under_way_on_threads_ends_when_nobody_waits() -> None:
     running = play_all(workers, [*_compiled(1), *_compiled(3, 1, "365d")], workers.play)
     next(running)
     workers.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sweep")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("runs_")]
 
 
 # --- workers that die ----------------------------------------------------------------------------

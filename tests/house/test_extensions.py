@@ -1,0 +1,352 @@
+"""An extension takes as few source files as CONTRIBUTING says: each one is made here, in a copy.
+
+Each extension is a list of edits and a program that uses it. The program runs on the edited copy;
+the number of edited files is held to a bound.
+"""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+
+_PACKAGES = ("engine", "simulator", "conformance")
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """Text that comes before `anchor` in a file; at its end without one, and the file may be new.
+
+    A text of several lines takes the indentation of the anchor's line.
+    """
+
+    file: str
+    text: str
+    anchor: str = ""
+
+    def apply(self, root: Path) -> None:
+        path = root / self.file
+        old = path.read_text() if path.exists() else ""
+        text = self.text
+        if text.startswith("\n"):
+            start = old.find(self.anchor)
+            margin = start - old.rfind("\n", 0, start) - 1 if self.anchor else 0
+            text = indent(dedent(text).lstrip("\n"), " " * margin).lstrip(" ") + " " * margin
+        assert self.anchor in old, f"{self.file} has no {self.anchor!r}"
+        path.write_text(
+            old.replace(self.anchor, text + self.anchor, 1) if self.anchor else old + text
+        )
+
+
+@dataclass(frozen=True)
+class _Extension:
+    """files: how many source files of the packages it may take."""
+
+    files: int
+    edits: list[_Edit]
+    proof: str
+
+
+_ALGORITHM = _Extension(
+    3,
+    [
+        _Edit("engine/profile.py", '"spaced", ', '"gcra"]'),
+        _Edit(
+            "engine/limits/algorithms.py",
+            """
+            def charge_spaced(line: Line, ring: Line, rule: Row, t_ns: int) -> None:
+                line[READY] = t_ns + (rule[WINDOW] + rule[LIMIT] - 1) // rule[LIMIT]
+
+
+            def remaining_spaced(line: Line, ring: Row, rule: Row, now_ns: int) -> int:
+                return 1 if now_ns >= line[READY] else 0
+
+
+            def idle_spaced(line: Line, ring: Row, rule: Row) -> int:
+                return line[READY]
+
+
+            """,
+            "@dataclass(frozen=True, slots=True, kw_only=True)\nclass Method:",
+        ),
+        _Edit(
+            "engine/limits/algorithms.py",
+            """
+            "spaced": Method(
+                charge=charge_spaced,
+                remaining=remaining_spaced,
+                idle_ns=idle_spaced,
+                regains=True,
+            ),
+            """,
+            '"token-bucket": _BUCKET,',
+        ),
+        _Edit(
+            "tests/oracles/limits.py",
+            """
+            def spaced(history: History, t: int, rule: Rule, profile: LimitsProfile) -> bool:
+                return not history or (t - history[-1]) * rule.limit_requests >= rule.window_ns
+
+
+            """,
+            "def sliding_log(",
+        ),
+        _Edit("tests/oracles/limits.py", '"spaced": spaced, ', '"sliding-log": sliding_log,'),
+    ],
+    """
+    import random
+    import simulator
+    from engine.limits import LimitTable, Limiter, Subject
+    from engine.profile import LimitsProfile
+    from tests.oracles.limits import Oracle
+
+    profile = LimitsProfile(algorithm="spaced")
+    tables = {"Default": LimitTable.default()}
+    limiter, oracle = Limiter(tables, profile), Oracle(tables, profile)
+    rng, now_ns, seen = random.Random(7), 0, set()
+    for _ in range(2_000):
+        now_ns += rng.randrange(40_000_000)
+        subject = Subject("GET", "/tokens", f"192.0.2.{rng.randrange(3)}")
+        decision, verdict = limiter.decide(now_ns, subject), oracle.decide(now_ns, subject)
+        assert (decision.outcome, decision.rule, decision.wait_ns) == (
+            verdict.outcome, verdict.rule, verdict.wait_ns), (decision, verdict)
+        seen.add(decision.outcome)
+    assert len(seen) > 1, seen
+    minute = everyday("choices.limits.algorithm = 'spaced'")
+    runs = [simulator.run(minute, fidelity=fidelity) for fidelity in FIDELITIES]
+    assert len({run.summary["decisions_sha256"] for run in runs}) == 1
+    """,
+)
+
+_COUNTER = _Extension(
+    6,
+    [
+        _Edit("engine/limits/table.py", '"application", ', '"host+ip"]'),
+        _Edit(
+            "engine/limits/table.py",
+            """
+            "application": CounterKind("application", "application", (("application",),)),
+            """,
+            '"host+ip": CounterKind(',
+        ),
+        _Edit("engine/limits/subject.py", '"application", ', '"host_id"]'),
+        _Edit("engine/limits/subject.py", '"application", ', '"application_kind",\n'),
+        _Edit("engine/limits/subject.py", "application: str | None = None, ", "host_id: str |"),
+        _Edit(
+            "engine/limits/subject.py",
+            "self.application = application; ",
+            "self.host_id = host_id",
+        ),
+        _Edit(
+            "engine/resources/identification.py",
+            "application=None if caller is None else caller.application.id, ",
+            "host_id=by_host",
+        ),
+        _Edit(
+            "simulator/play/request_mix.py",
+            "application=key.application if key else None, ",
+            "host_id=proxy.name",
+        ),
+    ],
+    """
+    import subprocess, sys
+    from pathlib import Path
+    import simulator
+
+    shown = [sys.executable, "-m", "engine", "limits", "--toml"]
+    table = subprocess.run(shown, check=True, capture_output=True, text=True).stdout
+    table += '''
+    [[rule]]
+    id = "BY-APPLICATION"
+    match = { resource = ["ANY /*"] }
+    counter = "application"
+    rate = "300/1m"
+    action = "throttle"
+    '''
+    Path("limits.toml").write_text(table)
+    minute = everyday("limits = 'limits.toml'")
+    runs = [simulator.run(minute, fidelity=fidelity) for fidelity in FIDELITIES]
+    assert runs[0].clauses.loc["BY-APPLICATION", "refused"] > 0, runs[0].clauses
+    assert len({run.summary["decisions_sha256"] for run in runs}) == 1
+    """,
+)
+
+_TYPE = _Extension(
+    3,
+    [
+        _Edit(
+            "engine/tokens/accounts.py",
+            '''
+            """Bank accounts: `data` is an object of one field, `iban`."""
+
+            ACCOUNT_EXAMPLE = {"iban": "XX00TEST0001"}
+            ACCOUNT_MASK_SCHEMA = {"type": "object", "properties": {"iban": {"type": "string"}}}
+            _IBAN = {"type": "string", "pattern": "^[A-Z]{2}[0-9]{2}[A-Z0-9]{4,30}$"}
+
+
+            def read_account(given, rules, faults, at, field, misses_cvc):
+                if type(given) is not dict or type(given.get("iban")) is not str or len(given) > 1:
+                    faults.add(f"{faults.where(at)}/{field}", "must be an IBAN", "TOK-TYPES")
+                    return None
+                return dict(given), None
+
+
+            def account_mask(data):
+                return {"iban": "X" * (len(data["iban"]) - 4) + data["iban"][-4:]}
+
+
+            def account_schema(kind, tokens):
+                return {"type": "object", "properties": {"iban": _IBAN}, "required": ["iban"]}
+            ''',
+        ),
+        _Edit("engine/tokens/rules.py", '"account", ', "CARD,)"),
+        _Edit(
+            "engine/tokens/structures.py",
+            "import engine.tokens.accounts as account\n",
+            "from engine.tokens.cards import (",
+        ),
+        _Edit(
+            "engine/tokens/structures.py",
+            """
+            "account": Structure(
+                read=account.read_account,
+                mask=account.account_mask,
+                identity="iban",
+                expression="{{ data.iban }}",
+                schema=account.account_schema,
+                mask_schema=account.ACCOUNT_MASK_SCHEMA,
+                example=account.ACCOUNT_EXAMPLE,
+            ),
+            """,
+            "CARD: Structure(",
+        ),
+    ],
+    """
+    import json
+    from engine import Engine, Request
+    from engine.http.openapi import document
+
+    engine = Engine(seed=7)
+    app = engine.create_application(
+        engine.create_tenant("Acme"), "shop", grants=[("/", {"token:create", "token:read"})])
+    key = engine.create_key(app)
+
+    def ask(method, path, body=None):
+        return engine.handle(Request(method, path, key=key, ip="203.0.113.7", body=body))
+
+    made = ask("POST", "/tokenize", {"type": "account", "data": {"iban": "GB33BUKB20201555555555"}})
+    assert made.status == 200, made.body
+    record = ask("GET", f"/tokens/{made.body['id']}").body
+    assert record["type"] == "account" and "GB33" not in json.dumps(record), record
+    assert ask("POST", "/tokenize", {"type": "account", "data": "GB33"}).status == 400
+    assert "AccountMask" in json.dumps(document('full', engine.profile))
+    """,
+)
+
+_CHECK = _Extension(
+    2,
+    [
+        _Edit(
+            "conformance/checks/secrets.py",
+            """
+            @check("secrets.twice", "TOK-ARRAY", accepts="an identifier for each", requests=1)
+            def twice(bench: Bench) -> Iterator[Finding]:
+                '''Two strings have two identifiers.'''
+                exchange = bench.tokenize(["Ada", "Grace"], bench.ready_key("private_prod"))
+                are_two, says = len(set(exchange.json)) == 2, "equal identifiers for two strings"
+                yield bench.judges("TOK-ARRAY", are_two, "two identifiers", says, exchange)
+            """,
+        ),
+        _Edit(
+            "conformance/faults/bodies.py",
+            """
+            @fault_of_answers("array-of-one", "TOK-ARRAY")
+            def _array_of_one(_: Json, answer: Json) -> Json:
+                '''Every identifier of an array is its first one.'''
+                return [answer[0]] * len(answer) if isinstance(answer, list) and answer else answer
+            """,
+        ),
+    ],
+    """
+    from conformance.faults.trial import try_fault
+
+    assert "secrets.twice" in str(try_fault("array-of-one", everything=False)), "not caught"
+    """,
+)
+
+_CHART = _Extension(
+    2,
+    [
+        _Edit(
+            "simulator/views/charts.py",
+            '"again": lambda found: attempts(found), ',
+            '"goodput": goodput',
+        ),
+        _Edit(
+            "simulator/views/charts.py",
+            """
+            def again(self) -> alt.Chart:
+                return self._stacked(attempts(self._findings("attempts", _BINS)))
+
+            """,
+            "def waits(self)",
+        ),
+        _Edit(
+            "simulator/views/page/report.html",
+            '<p id="new">{{ attempts.again }}</p>',
+            '<div class="chart slim">{{ attempts.goodput }}',
+        ),
+    ],
+    """
+    from pathlib import Path
+    import simulator
+
+    run = simulator.run(everyday(""), fidelity="limits", out="out")
+    assert "<svg" in Path("out/report.html").read_text().partition('<p id="new">')[2][:9]
+    assert run.plots.again().to_dict()["data"]
+    """,
+)
+
+_PRELUDE = """
+from simulator.scenario import dump, load
+
+FIDELITIES = ("engine", "limits")  # "compiled" too, where a minute of compiling is no matter
+
+def everyday(more):
+    text = dump(load("everyday")).replace('duration = "10m"', 'duration = "1m"')
+    return more + chr(10) + text
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "extension",
+    [
+        pytest.param(_ALGORITHM, id="algorithm"),
+        pytest.param(_COUNTER, id="limit that counts something new"),
+        pytest.param(_TYPE, id="structured token type"),
+        pytest.param(_CHECK, id="check with its fault"),
+        pytest.param(_CHART, id="chart in the report and the notebook"),
+    ],
+)
+def test_an_extension_takes_few_files(
+    extension: _Extension, repository: Path, tmp_path: Path
+) -> None:
+    """The files that CONTRIBUTING names are all that an extension needs."""
+    for package in (*_PACKAGES, "tests/oracles"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(repository / package, tmp_path / package, ignore=ignored)
+    for edit in extension.edits:
+        edit.apply(tmp_path)
+    assert len({edit.file for edit in extension.edits}) <= extension.files
+    done = subprocess.run(
+        [sys.executable, "-c", _PRELUDE + dedent(extension.proof)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -34,19 +34,19 @@ from simulator.rows import RunBook
 from simulator.rows.record import NO_STATUS
 from simulator.rows.tally import Tally
 from simulator.scenario import Scenario
+from simulator.traffic.arrivals import NEVER_NS
 from simulator.traffic.client_rules import (
+    ATTEMPT,
+    ATTEMPTS,
     DRAWN,
+    KIND,
     Pace,
-    attempts_of,
-    delays_of,
-    own_delay_ns,
-    retry_after_ns,
+    goes_on_ns,
+    retry_row,
 )
 from simulator.traffic.draws import BALANCE_STREAM, Stream
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import Duration, ReplayedInstants, arrivals_of, duration_of
-
-_NEVER_NS: Final = 1 << 62
 
 _Process: TypeAlias = Generator[simpy.Event, object, None]
 
@@ -75,10 +75,8 @@ class ClientRun:
         self._ended = tally.request_ended
         self._never = env.event()
         self._retry = group.retry
-        self._attempts_limit = attempts_of(group.retry)
-        self._honours = told_to_wait and getattr(group.retry, "honour_retry_after", False)
-        self._delays = delays_of(group.retry)
-        draws = self._delays[0] >= DRAWN
+        self._rule = retry_row(group.retry, told_to_wait=told_to_wait)
+        draws = self._rule[KIND] >= DRAWN
         self._retry_draws = client.stream("retry").uniform if draws else _nothing
         self._service = duration_of(group.service, lambda: client.stream("service"))
         self._stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
@@ -176,10 +174,10 @@ class ClientRun:
         """Play the attempts of a request, up to its end; `answer` is the first one's, if made."""
         env, line, awaits = self._env, self._line, self._awaits(asked)
         began_ns, stop_ns = now_ns, self._stop_ns
-        until_ns = _NEVER_NS if self._deadline_ns is None else began_ns + self._deadline_ns
-        attempt = 1
-        delay_ns = 0
+        until_ns = NEVER_NS if self._deadline_ns is None else began_ns + self._deadline_ns
+        tries = [1, 0]
         while True:
+            attempt = tries[ATTEMPT]
             if line is not None:
                 in_time = yield from self._turn(line, attempt, serial, until_ns)
                 now_ns = self._now_ns()
@@ -198,15 +196,14 @@ class ClientRun:
                 self._end(began_ns, now_ns + answer.latency_ns, answer.status)
                 yield from self._follow(asked.follow, serial, answer.body)
                 return
-            delay_ns = own_delay_ns(*self._delays, attempt - 1, delay_ns, self._retry_draws())
-            patience_ns = self._patience_ns(answer, delay_ns)
-            if now_ns + patience_ns >= min(until_ns, stop_ns):
-                yield from self._to_deadline(now_ns, until_ns, serial)
+            wait_ns = answer.wait_ns if answer.status == LIMITED else -1
+            u = self._retry_draws()
+            at_ns = goes_on_ns(self._rule, tries, wait_ns, now_ns, until_ns, stop_ns, u)
+            if at_ns >= until_ns:
+                yield from self._to_deadline(now_ns, at_ns, serial)
                 break
-            attempt += 1
-            yield At(env, patience_ns, order_of(self._client.number, attempt, serial))
-            now_ns += patience_ns
-            answer = None
+            yield At(env, at_ns - now_ns, order_of(self._client.number, tries[ATTEMPT], serial))
+            now_ns, answer = at_ns, None
         self._ended(began_ns, self._now_ns(), well=False)
 
     def _turn(
@@ -220,13 +217,12 @@ class ClientRun:
             yield self._never
         return in_time
 
-    def _to_deadline(self, now_ns: int, until_ns: int, serial: int) -> _Process:
-        """Wait until the deadline of a request without further attempts; forever after the stop."""
-        if now_ns >= until_ns:
-            return
-        if until_ns >= self._stop_ns:
+    def _to_deadline(self, now_ns: int, at_ns: int, serial: int) -> _Process:
+        """Wait until the deadline of a request without further attempts, as `goes_on_ns` says."""
+        if at_ns == NEVER_NS:
             yield self._never
-        yield At(self._env, until_ns - now_ns, self._answer_order + serial)
+        if at_ns > now_ns:
+            yield At(self._env, at_ns - now_ns, self._answer_order + serial)
 
     def _awaited(self, answer: Answer, serial: int) -> Generator[simpy.Event, object, Answer]:
         """Wait for an answer; returns it with nothing left to wait for."""
@@ -252,14 +248,9 @@ class ClientRun:
         return self._wants_answer or self._line is not None or asked.follow is not None
 
     def _again(self, answer: Answer, attempt: int) -> bool:
-        if answer.status == NO_STATUS or attempt >= self._attempts_limit:
+        if answer.status == NO_STATUS or attempt >= self._rule[ATTEMPTS]:
             return False
         return answer.status in self._retry.statuses  # type: ignore[union-attr] # reason: one attempt without
-
-    def _patience_ns(self, answer: Answer, delay_ns: int) -> int:
-        if self._honours and answer.status == LIMITED:
-            return max(delay_ns, retry_after_ns(answer.wait_ns))
-        return delay_ns
 
     def _end(self, began_ns: int, answered_ns: int, status: int) -> None:
         """Count a request that got its last answer; late or an error is not well."""

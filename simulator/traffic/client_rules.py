@@ -1,4 +1,4 @@
-"""What a client does with answers: how long it waits before a retry, and how it paces itself.
+"""What a client does with answers: when it tries again, or gives up, and how it paces itself.
 
 The forms are `simulator.scenario`'s retry and pacing classes, whose docstrings say what each means;
 the backoffs follow Brooker, "Exponential backoff and jitter" (2015). All of it is plain functions
@@ -25,6 +25,7 @@ from simulator.scenario.clients import (
     Pacing,
     Retry,
 )
+from simulator.traffic.arrivals import NEVER_NS
 from simulator.traffic.draws import nearest_ns, uniform_ns
 
 _SECOND_NS: Final = 1_000_000_000
@@ -42,18 +43,51 @@ _DELAYS: Final[dict[type, int]] = {
 }
 
 
-def attempts_of(retry: Retry) -> int:
-    """Return how many attempts a request may have, the first included."""
-    return 1 if isinstance(retry, NoRetry) else retry.attempts
+# A retry's rule: attempts in all, the kind, base and cap of its delays, whether it honours
+# `Retry-After`. Of a request: the number of its attempt, and the last value of the delays' formula.
+ATTEMPTS, KIND, BASE, CAP, HONOURS = range(5)
+ATTEMPT, DELAY = range(2)
 
 
-def delays_of(retry: Retry) -> tuple[int, int, int]:
-    """Return the kind, base and cap of a retry's delays, as `own_delay_ns` takes them."""
+def retry_row(retry: Retry, *, told_to_wait: bool = True) -> list[int]:
+    """Return a retry's rule. told_to_wait: refusals carry `Retry-After` (D-429-HEADERS)."""
     if isinstance(retry, NoRetry):
-        return FIXED, 0, 0
+        return [1, FIXED, 0, 0, 0]
+    honours = int(told_to_wait and retry.honour_retry_after)
     if isinstance(retry, FixedRetry):
-        return FIXED, retry.delay_ns, retry.delay_ns
-    return _DELAYS[type(retry)], retry.base_ns, retry.cap_ns
+        return [retry.attempts, FIXED, retry.delay_ns, retry.delay_ns, honours]
+    return [retry.attempts, _DELAYS[type(retry)], retry.base_ns, retry.cap_ns, honours]
+
+
+def goes_on_ns(
+    rule: Sequence[int],
+    tries: MutableSequence[int],
+    wait_ns: int,
+    now_ns: int,
+    until_ns: int,
+    stop_ns: int,
+    u: float,
+) -> int:
+    """Return when a request goes on after an answer that it retries.
+
+    Before `until_ns` its next attempt begins, and is noted in `tries`. Else it fails at `until_ns`,
+    its deadline, or now where that is over; `NEVER_NS` where neither comes before the stop.
+    wait_ns: what the limits announced, −1 where they did not refuse. u: of the client's stream,
+    where delays are drawn.
+
+    >>> rule = retry_row(FixedRetry(delay_ns=5))
+    >>> [goes_on_ns(rule, [1, 0], -1, 100, until_ns, 200, 0.5) for until_ns in (106, 105, 95)]
+    [105, 105, 95]
+    """
+    own_ns = own_delay_ns(rule[KIND], rule[BASE], rule[CAP], tries[ATTEMPT] - 1, tries[DELAY], u)
+    tries[DELAY] = own_ns
+    at_ns = now_ns + own_ns
+    if rule[HONOURS] and wait_ns >= 0:
+        at_ns = now_ns + max(own_ns, retry_after_ns(wait_ns))
+    if at_ns < until_ns and at_ns < stop_ns:
+        tries[ATTEMPT] += 1
+        return at_ns
+    return until_ns if until_ns < stop_ns or until_ns <= now_ns else NEVER_NS
 
 
 def own_delay_ns(kind: int, base_ns: int, cap_ns: int, number: int, last_ns: int, u: float) -> int:

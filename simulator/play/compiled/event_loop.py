@@ -66,6 +66,7 @@ from simulator.play.compiled.state import (
 )
 from simulator.play.events import ANSWER, FILE, FIRST
 from simulator.traffic import arrivals, client_rules, draws
+from simulator.traffic.client_rules import ATTEMPT, ATTEMPTS, KIND
 
 # How many events ahead each prefetch stage looks.
 _EVENTS: Final = 11
@@ -528,8 +529,9 @@ def _wake(sim: RawSim, call: Int, now_ns: Int) -> None:
 HAS_TURN: Final = 1 << 40
 """Added to a request whose turn it is already."""
 
-_retry_after_ns = inlined(client_rules.retry_after_ns)
 _own_delay_ns = inlined(client_rules.own_delay_ns)
+_retry_after_ns = inlined(client_rules.retry_after_ns)
+_goes_on_ns = inlined(client_rules.goes_on_ns)
 _begin_attempt = inlined(client_rules.begin_attempt)
 _take_answer = inlined(client_rules.take_answer)
 
@@ -774,7 +776,7 @@ def answer_late(sim: RawSim, asking: Int, now_ns: Int) -> None:
     if how == at.WELL:
         _end_well(sim, asking, now_ns)
     else:
-        _ask_again(sim, asking, now_ns, how, np.int64(0))
+        _ask_again(sim, asking, now_ns, how, np.int64(at.NONE))
 
 
 @called
@@ -783,31 +785,21 @@ def _ask_again(sim: RawSim, asking: Int, now_ns: Int, how: Int, wait_ns: Int) ->
     request = request_row(sim, asking)
     client = client_row(sim, request[at.R_CLIENT])
     group = group_row(sim, client)
-    attempt = request[at.R_ATTEMPT]
-    if not group[at.G_RETRIES] >> how & 1 or attempt >= group[at.G_ATTEMPTS]:
+    rule, tries = moved(group, at.G_RETRY), moved(request, at.R_ATTEMPT)
+    if not group[at.G_RETRIES] >> how & 1 or tries[ATTEMPT] >= rule[ATTEMPTS]:
         _end(sim, asking, now_ns, 0)
         return
-    kind, u = group[at.G_RETRY_KIND], 0.0
-    if kind >= client_rules.DRAWN:
+    u = 0.0
+    if rule[KIND] >= client_rules.DRAWN:
         u = uniform(sim.streams, client[at.C_RETRY])
-    delay_ns = _own_delay_ns(
-        kind, group[at.G_BASE], group[at.G_CAP], attempt - 1, request[at.R_DELAY], u
-    )
-    request[at.R_DELAY] = delay_ns
-    if group[at.G_HONOURS] and how == at.LIMITED:
-        delay_ns = max(delay_ns, _retry_after_ns(wait_ns))
-    at_ns = now_ns + delay_ns
     until_ns = _deadline_ns(sim, request)
-    if at_ns >= until_ns:
-        if until_ns <= now_ns:
-            _end(sim, asking, now_ns, 0)
-        elif until_ns < client[at.C_STOP]:
-            schedule_for(sim, until_ns, asking, ANSWER, at.DEADLINE)
-        return
-    if at_ns >= client[at.C_STOP]:
-        return
-    request[at.R_ATTEMPT] = attempt + 1
-    schedule_for(sim, at_ns, asking, attempt + 1, at.RETRY)
+    at_ns = _goes_on_ns(rule, tries, wait_ns, now_ns, until_ns, client[at.C_STOP], u)
+    if at_ns < until_ns:
+        schedule_for(sim, at_ns, asking, tries[ATTEMPT], at.RETRY)
+    elif at_ns <= now_ns:
+        _end(sim, asking, now_ns, 0)
+    elif at_ns < arrivals.NEVER_NS:
+        schedule_for(sim, at_ns, asking, ANSWER, at.DEADLINE)
 
 
 @called

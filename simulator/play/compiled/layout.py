@@ -65,14 +65,15 @@ Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 ) = range(39)
 CLOCK_WIDTH: Final = 39
 
-# A group's row. At `G_RULE` stands the rule of its pace (`simulator.traffic.client_rules`).
+# A group's row. At `G_RETRY` stands the rule of its retries, at `G_RULE` that of its pace
+# (`simulator.traffic.client_rules`).
 (
-    G_ATTEMPTS,
+    G_RETRY,
+    _,
+    _,
+    _,
+    _,
     G_RETRIES,
-    G_RETRY_KIND,
-    G_BASE,
-    G_CAP,
-    G_HONOURS,
     G_DEADLINE,
     G_OPEN,
     G_CONCURRENCY,
@@ -206,8 +207,9 @@ CALL_WIDTH: Final = 22
 FLOAT_WIDTH: Final = 2
 
 # A request's row. `R_LANE`: which of a closed client's loops, −1 = none, −2 = a further part of a
-# job that is split. `R_NEXT` has how the outside ended while its answer is on the way.
-R_CLIENT, R_SERIAL, R_ATTEMPT, R_BEGAN, R_DELAY, R_COMBO, R_NEXT, R_LANE = range(8)
+# job that is split. `R_NEXT` has how the outside ended while its answer is on the way. From
+# `R_ATTEMPT` on stands what `simulator.traffic.client_rules` knows of its attempts.
+R_CLIENT, R_SERIAL, R_ATTEMPT, R_DELAY, R_BEGAN, R_COMBO, R_NEXT, R_LANE = range(8)
 REQUEST_WIDTH: Final = 8
 PART: Final = -2
 

@@ -137,7 +137,6 @@ class Plan:
 
     def _group(self, group: ClientGroup, member: Client | None) -> tuple[list[int], list[float]]:
         row = [0] * at.GROUP_WIDTH
-        row[at.G_ATTEMPTS] = rules.attempts_of(group.retry)
         self._retry(row, group)
         row[at.G_DEADLINE] = at.NONE if group.deadline_ns is None else group.deadline_ns
         row[at.G_OPEN] = group.loop == "open"
@@ -164,13 +163,13 @@ class Plan:
 
     def _retry(self, row: list[int], group: ClientGroup) -> None:
         retry = group.retry
+        rule = rules.retry_row(retry, told_to_wait=self._profile.http.retry_after)
+        row[at.G_RETRY : at.G_RETRY + len(rule)] = rule
         if isinstance(retry, NoRetry):
             return
         for how, status in enumerate((*_statuses(self._profile), 429)):
             row[at.G_RETRIES] |= (status in retry.statuses) << how
-        row[at.G_HONOURS] = self._profile.http.retry_after and retry.honour_retry_after
-        row[at.G_RETRY_KIND], row[at.G_BASE], row[at.G_CAP] = rules.delays_of(retry)
-        if 4 * row[at.G_CAP] >= _BOUND:
+        if 4 * rule[rules.CAP] >= _BOUND:
             raise InputError(
                 f"clients.{group.name}.retry.cap must be below 36 years where it is compiled; "
                 "take less"
@@ -298,7 +297,7 @@ class Plan:
             (at.C_MIX, "mix", len(group.mix) > 1),
             (at.C_KEYS, "key", groups[at.G_KEY_DEAL] == at.DRAWN),
             (at.C_ADDRESS_STREAM, "address", groups[at.G_ADDRESS_DEAL] == at.DRAWN),
-            (at.C_RETRY, "retry", groups[at.G_RETRY_KIND] >= rules.DRAWN),
+            (at.C_RETRY, "retry", groups[at.G_RETRY + rules.KIND] >= rules.DRAWN),
             (at.C_SERVICE, "service", self._numbers.draws[groups[at.G_SERVICE]][0]),
             (at.C_ARRIVALS, "arrivals", groups[at.G_OPEN]),
             (at.C_SWITCHES, "switches", groups[at.G_ARRIVALS] == at.ON_OFF),

@@ -14,26 +14,38 @@ from simulator.scenario.clients import (
     ExponentialRetry,
     FixedRetry,
     FullJitter,
+    Retry,
     TokenBucketPacing,
 )
-from simulator.traffic.client_rules import Pace, delays_of, own_delay_ns, retry_after_ns
+from simulator.traffic.client_rules import (
+    CAP,
+    KIND,
+    Pace,
+    own_delay_ns,
+    retry_after_ns,
+    retry_row,
+)
 
 S = 1_000_000_000
+
+
+def _delays(retry: Retry) -> list[int]:
+    return retry_row(retry)[KIND : CAP + 1]
 
 
 def test_delays_without_chance() -> None:
     fixed = FixedRetry(delay_ns=7)
     doubling = ExponentialRetry(base_ns=3, cap_ns=20)
-    assert [own_delay_ns(*delays_of(fixed), n, 0, 0.5) for n in range(3)] == [7, 7, 7]
-    assert [own_delay_ns(*delays_of(doubling), n, 0, 0.5) for n in range(4)] == [3, 6, 12, 20]
-    assert own_delay_ns(*delays_of(doubling), 5_000, 0, 0.5) == 20
+    assert [own_delay_ns(*_delays(fixed), n, 0, 0.5) for n in range(3)] == [7, 7, 7]
+    assert [own_delay_ns(*_delays(doubling), n, 0, 0.5) for n in range(4)] == [3, 6, 12, 20]
+    assert own_delay_ns(*_delays(doubling), 5_000, 0, 0.5) == 20
 
 
 @given(st.integers(0, 100), st.floats(1e-9, 1 - 1e-9))
 def test_full_jitter_stays_below_its_ceiling(number: int, u: float) -> None:
     policy = FullJitter(base_ns=200, cap_ns=20_000)
     ceiling = min(20_000, 200 * 2**number)
-    assert own_delay_ns(*delays_of(policy), number, 0, u) == int(u * ceiling + 0.5)
+    assert own_delay_ns(*_delays(policy), number, 0, u) == int(u * ceiling + 0.5)
 
 
 @given(st.lists(st.floats(1e-9, 1 - 1e-9), min_size=1, max_size=20))
@@ -42,7 +54,7 @@ def test_decorrelated_jitter_grows_from_its_own_last_value(draws: list[float]) -
     last = 0
     for number, u in enumerate(draws):
         top = 3 * (last if number else 100)
-        last = own_delay_ns(*delays_of(policy), number, last, u)
+        last = own_delay_ns(*_delays(policy), number, last, u)
         assert min(100, 5_000) <= last <= min(5_000, top)
 
 

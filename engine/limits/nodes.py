@@ -35,7 +35,7 @@ import dataclasses
 import heapq
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from engine.errors import InputError
@@ -47,7 +47,7 @@ from engine.limits.limiter import Limiter
 from engine.limits.subject import Subject
 from engine.limits.table import LimitTable, Rule
 from engine.messages import Decision
-from engine.profile import LimitsProfile, NodesProfile
+from engine.profile import Balance, LimitsProfile, NodesProfile
 
 _WORD_BITS: Final = 32
 _WORD: Final = (1 << _WORD_BITS) - 1
@@ -167,6 +167,32 @@ def _part(whole: int, nodes: NodesProfile, node: int, what: str) -> int:
 
 # --- a balancer ----------------------------------------------------------------------------------
 
+ROUND_ROBIN, AT_RANDOM, BY_NAME, LEAST_BUSY = range(4)
+
+BALANCES: Final[dict[Balance, int]] = {
+    "round-robin": ROUND_ROBIN,
+    "random": AT_RANDOM,
+    "address": BY_NAME,
+    "key": BY_NAME,
+    "least-busy": LEAST_BUSY,
+}
+
+
+def choose_node(balance: int, count: int, turn: int, u: float, in_flight: Sequence[int]) -> int:
+    """Return the node of a request, where its name does not say it (`home_of`).
+
+    turn: how many requests came up to this one. u: drawn, for `AT_RANDOM`. in_flight: of each node.
+    """
+    if balance == ROUND_ROBIN:
+        return (turn - 1) % count
+    if balance == AT_RANDOM:
+        return int(u * count)
+    found = 0
+    for node in range(1, count):
+        if in_flight[node] < in_flight[found]:
+            found = node
+    return found
+
 
 class Balancer:
     """Chooses the node of each request, and knows how many requests each node has in flight.
@@ -176,7 +202,8 @@ class Balancer:
 
     def __init__(self, nodes: NodesProfile, draw: Callable[[], float]) -> None:
         self._count = nodes.count
-        self._balance = nodes.balance
+        self._balance = BALANCES[nodes.balance]
+        self._is_by_key = nodes.balance == "key"
         self._draw = draw
         self._turn = 0
         self._homes: dict[str, int] = {}
@@ -185,23 +212,16 @@ class Balancer:
 
     def choose(self, now_ns: int, subject: Subject) -> int:
         """Return the node of a request that arrives now."""
-        if self._balance == "round-robin":
-            node = self._turn % self._count
-            self._turn += 1
-            return node
-        if self._balance == "random":
-            return int(self._draw() * self._count)
-        if self._balance == "least-busy":
-            while self._ends and self._ends[0][0] <= now_ns:
-                self._in_flight[heapq.heappop(self._ends)[1]] -= 1
-            return self._in_flight.index(min(self._in_flight))
-        name = subject.ip
-        if self._balance == "key" and subject.key_id is not None:
-            name = subject.key_id
-        node = self._homes.get(name, -1)
-        if node < 0:
-            node = self._homes[name] = home_of(name, self._count)
-        return node
+        if self._balance == BY_NAME:
+            name = (subject.key_id if self._is_by_key else None) or subject.ip
+            if name not in self._homes:
+                self._homes[name] = home_of(name, self._count)
+            return self._homes[name]
+        while self._ends and self._ends[0][0] <= now_ns:
+            self._in_flight[heapq.heappop(self._ends)[1]] -= 1
+        u = self._draw() if self._balance == AT_RANDOM else 0.0
+        self._turn += 1
+        return choose_node(self._balance, self._count, self._turn, u, self._in_flight)
 
     def begin(self, node: int) -> None:
         """Note that a node lets a request in, which is in flight from now on."""
@@ -209,7 +229,8 @@ class Balancer:
 
     def end(self, node: int, at_ns: int) -> None:
         """Say when a request that began is answered; from then on it is not in flight."""
-        heapq.heappush(self._ends, (at_ns, node))
+        if self._balance == LEAST_BUSY:
+            heapq.heappush(self._ends, (at_ns, node))
 
 
 # --- counters with a history ---------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import simpy
 
@@ -24,9 +24,10 @@ from engine.world import Call, CallAnswer, ModelWorld, Sleep
 from simulator.play.events import SERVICE, At
 from simulator.rows.record import NO_STATUS
 from simulator.scenario.clients import Ask
-from simulator.scenario.model import Proxy, Scenario
+from simulator.scenario.draws import Draw
+from simulator.scenario.model import Proxy, Reactor, Scenario
 from simulator.traffic.population import Client
-from simulator.traffic.sampling import drawn_ns, duration_of
+from simulator.traffic.sampling import Duration, drawn_ns, duration_of
 
 if TYPE_CHECKING:
     from engine.resources.context import Services
@@ -60,13 +61,15 @@ class SimpyClock:
 
 @dataclass(slots=True)
 class Plan:
-    """What the outside world will do to one attempt, drawn for each, refused ones too."""
+    """What the outside world will do to one attempt, drawn for each, refused ones too.
+
+    response_ns: of a response's code, or of a reactor's.
+    """
 
     destination_ns: int = 0
     reachable: bool = True
     request_ns: int = 0
     response_ns: int = 0
-    react_ns: int = 0
 
 
 class OutsideWorld(ModelWorld):
@@ -88,10 +91,7 @@ class OutsideWorld(ModelWorld):
 
     def _service_ns(self, code: str, args: Json) -> int:
         del args
-        plan = self.plan
-        if code == REQUEST:
-            return plan.request_ns
-        return plan.response_ns if code == RESPONSE else plan.react_ns
+        return self.plan.request_ns if code == REQUEST else self.plan.response_ns
 
 
 def step(
@@ -139,40 +139,63 @@ def _nobody() -> None:
     """Do nothing: no process waits for this bell."""
 
 
+class Behind(NamedTuple):
+    """What is behind a proxy or a reactor; a reactor is a response's code and nothing else.
+
+    destination, request, response: how long a call takes, and code. streams: those of a client from
+    which they are drawn: the destination, whether it is reached, the request's code, the
+    response's; None where nothing is drawn.
+    """
+
+    destination: Draw | None
+    unreachable_share: float
+    request: Draw | None
+    response: Draw | None
+    streams: tuple[str | None, ...]
+
+
+def behind(each: Proxy | Reactor) -> Behind:
+    """Return what is behind a proxy or a reactor."""
+    if isinstance(each, Reactor):
+        return Behind(None, 0.0, None, each.service, (None, None, None, f"react {each.name}"))
+    share = each.unreachable_share
+    request, response = each.request_transform, each.response_transform
+    streams = (
+        f"destination {each.name}",
+        f"reach {each.name}" if share else None,
+        None if request is None else f"{REQUEST} {each.name}",
+        None if response is None else f"{RESPONSE} {each.name}",
+    )
+    return Behind(each.destination, share, request, response, streams)
+
+
 def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Plan] | None:
     """Return a function that draws the plan of an attempt at `ask`; None when it needs none."""
-    if (proxy := scenario.proxy_of(ask)) is not None:
-        return _proxy_plan(client, proxy)
-    if ask.reactor is not None:
-        reactor = next(each for each in scenario.reactors if each.name == ask.reactor)
-        react = duration_of(reactor.service, lambda: client.stream(f"react {reactor.name}"))
-        return lambda: Plan(react_ns=drawn_ns(react))
-    return None
-
-
-def _proxy_plan(client: Client, proxy: Proxy) -> Callable[[], Plan]:
-    destination = duration_of(proxy.destination, lambda: client.stream(f"destination {proxy.name}"))
-    transforms = [
-        0
-        if draw is None
-        else duration_of(draw, lambda what=what: client.stream(f"{what} {proxy.name}"))  # type: ignore[misc] # reason: binds this transform's name
-        for what, draw in (
-            (REQUEST, proxy.request_transform),
-            (RESPONSE, proxy.response_transform),
-        )
-    ]
-    share = proxy.unreachable_share
-    reach = client.stream(f"reach {proxy.name}").uniform if share else None
+    met = scenario.proxy_of(ask) or scenario.reactor_of(ask)
+    if met is None:
+        return None
+    found = behind(met)
+    to_destination, to_reach, to_request, to_response = found.streams
+    destination = _duration(found.destination, client, to_destination)
+    request = _duration(found.request, client, to_request)
+    response = _duration(found.response, client, to_response)
+    reach = None if to_reach is None else client.stream(to_reach).uniform
 
     def plan() -> Plan:
         return Plan(
             destination_ns=drawn_ns(destination),
-            reachable=reach is None or reach() >= share,
-            request_ns=drawn_ns(transforms[0]),
-            response_ns=drawn_ns(transforms[1]),
+            reachable=reach is None or reach() >= found.unreachable_share,
+            request_ns=drawn_ns(request),
+            response_ns=drawn_ns(response),
         )
 
     return plan
+
+
+def _duration(draw: Draw | None, client: Client, stream: str | None) -> Duration:
+    if draw is None or stream is None:
+        return 0
+    return duration_of(draw, lambda: client.stream(stream))
 
 
 def play_outside(

@@ -13,10 +13,10 @@ from engine.errors import InputError
 from engine.files import format_duration
 from engine.profile import Profile
 from simulator.arguments import Rule, optional, whole
-from simulator.play.engine_needs import needs_bodies
 from simulator.progress import Progress
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, limit_tables_of, profile_of
+from simulator.scenario.model import needs_bodies
 from simulator.traffic.population import populate
 
 if TYPE_CHECKING:

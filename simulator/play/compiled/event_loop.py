@@ -4,9 +4,8 @@ Events happen one after the other in the reference's order. Each does what the r
 by step: it draws from the same streams and makes events in the same order, so ties have the same
 result. Tests hold both to the same rows, bit for bit; SimPy's processes cannot be compiled, and
 what both compute is one source (`simulator.traffic`, `engine.limits.algorithms`). For the same
-reason two more are written twice: the balancer of several nodes, and what an admitted attempt does
-behind a proxy or in a reactor. Tests of drawn scenarios hold each to its other
-(`tests/simulator/compiled`), row by row.
+reason one more is written twice: the order of what an admitted attempt does behind a proxy or in a
+reactor. Tests of drawn scenarios hold it to its other (`tests/simulator/compiled`), row by row.
 
 The loop stops where an array is too small, or the rows are full; its caller makes room and calls
 again.
@@ -25,6 +24,8 @@ from typing import Final
 
 import numpy as np
 
+from engine import instances
+from engine.limits import nodes
 from engine.limits.algorithms import BASE, PLACE
 from engine.limits.compiled.composition import DELAYED, decide
 from engine.limits.compiled.core import EAGER_PLACES, LANE_COUNTERS, LINE_WIDTH, Core
@@ -129,28 +130,23 @@ def _counters(sim: RawSim, asking: Int) -> Pointer:
 
 
 # --- the balancer --------------------------------------------------------------------------------
-# The interpreted `Balancer` (`engine.limits.nodes`) has a dict and `heapq`, which cannot be
-# compiled: here the end of a request is an event of the service's own.
+# Which node a request gets is said in `engine.limits.nodes`; here the end of a request is an event
+# of the service's own, and the nodes of names are known beforehand.
+
+_choose_node = inlined(nodes.choose_node)
 
 
 @called
 def choose_node(sim: RawSim, combo: Pointer) -> Int:
     """Return the node of an attempt that arrives now."""
     clock = sim.clock
-    balance, count = clock[at.BALANCE], clock[at.NODES]
-    if balance == at.BY_NAME:
+    balance, u = clock[at.BALANCE], 0.0
+    if balance == nodes.BY_NAME:
         return np.int64(combo[at.O_HOME])
-    if balance == at.ROUND_ROBIN:
-        node = clock[at.TURN] % count
-        clock[at.TURN] += 1
-        return node
-    if balance == at.AT_RANDOM:
-        return np.int64(uniform(sim.streams, clock[at.NODE_STREAM]) * count)
-    found = np.int64(0)
-    for node in range(1, count):
-        if sim.in_flight[node] < sim.in_flight[found]:
-            found = np.int64(node)
-    return found
+    if balance == nodes.AT_RANDOM:
+        u = uniform(sim.streams, clock[at.NODE_STREAM])
+    clock[at.TURN] += 1
+    return np.int64(_choose_node(balance, clock[at.NODES], clock[at.TURN], u, sim.in_flight))
 
 
 @called
@@ -165,7 +161,7 @@ def begin_flight(sim: RawSim, node: Int, end_ns: Int) -> None:
 def end_flight(sim: RawSim, node: Int, end_ns: Int) -> None:
     """Say when a request that began is answered; from then on it is not in flight."""
     clock = sim.clock
-    if clock[at.BALANCE] != at.LEAST_BUSY:
+    if clock[at.BALANCE] != nodes.LEAST_BUSY:
         return
     if end_ns > clock[at.NOW]:
         schedule(sim, end_ns, at.OF_SERVICE, clock[at.SEQUENCE], at.LANDED, node)
@@ -175,11 +171,15 @@ def end_flight(sim: RawSim, node: Int, end_ns: Int) -> None:
 
 # --- outside calls and instances -----------------------------------------------------------------
 # `simulator.play.outside` plays this with the engine's own coroutines
-# (`engine.resources.invocation`, its `Pool`, the world's model of a destination). Here a call is a
-# row that goes through stages in the coroutine's order, each of which ends with a sleep. A sleep of
-# 0 ns is left out, as in the coroutine (RCT-HOT, RCT-TIMEOUT, PRX-TIMEOUT, D-HOT,
-# D-REACTOR-TIMEOUT, D-PROXY-TIMEOUT). A *claim* is a call's row: it holds an instance, or waits in
-# its pool's line.
+# (`engine.resources.invocation`, the world's model of a destination); which instance a call gets is
+# one source (`engine.instances`). Here a call is a row that goes through stages in the coroutine's
+# order, each of which ends with a sleep. A sleep of 0 ns is left out, as in the coroutine (RCT-HOT,
+# RCT-TIMEOUT, PRX-TIMEOUT, D-HOT, D-REACTOR-TIMEOUT, D-PROXY-TIMEOUT). A *claim* is a call's row:
+# it holds an instance, or waits in its pool's line.
+
+_claim_instance = inlined(instances.claim_instance)
+_pass_on = inlined(instances.pass_on)
+_give_back = inlined(instances.give_back)
 
 
 @inlined
@@ -236,26 +236,14 @@ def claim(sim: RawSim, call: Int, now_ns: Int) -> None:
             break
         _unlink_call(sim, pool, at.P_IDLE_FIRST, first)
         forget_call(sim, first)
-    cap = sim.clock[at.INSTANCES]
     row[at.V_BELL] = at.NONE  # drop a late bell of an earlier wait
-    row[at.V_HELD] = 1
-    row[at.V_LASTING] = 0
-    row[at.V_READY] = 1
-    if pool[at.P_LASTING]:
-        pool[at.P_LASTING] -= 1
-        row[at.V_LASTING] = 1
-    elif pool[at.P_IDLE_LAST] >= 0:
-        latest = pool[at.P_IDLE_LAST]  # the one that would live longest
+    latest = pool[at.P_IDLE_LAST]
+    found = _claim_instance(pool, moved(row, at.V_HELD), latest >= 0, sim.clock[at.INSTANCES])
+    if found == instances.QUEUES:
+        _append_call(sim, pool, at.P_FIRST, call)
+    elif found == instances.HOLDS_IDLE:
         _unlink_call(sim, pool, at.P_IDLE_FIRST, latest)
         forget_call(sim, latest)
-    elif cap < 0 or pool[at.P_BUSY] < cap:
-        row[at.V_READY] = 0
-    else:
-        row[at.V_HELD] = 0
-        row[at.V_READY] = 0
-        _append_call(sim, pool, at.P_FIRST, call)
-        return
-    pool[at.P_BUSY] += 1
 
 
 @called
@@ -266,21 +254,13 @@ def release(sim: RawSim, call: Int, now_ns: Int) -> None:
     if not row[at.V_HELD]:
         _unlink_call(sim, pool, at.P_FIRST, call)
         return
-    row[at.V_HELD] = 0
-    following = pool[at.P_FIRST]
+    held, following = moved(row, at.V_HELD), pool[at.P_FIRST]
     if following >= 0:
         _unlink_call(sim, pool, at.P_FIRST, following)
         other = call_row(sim, following)
-        other[at.V_HELD] = 1
-        other[at.V_LASTING] = row[at.V_LASTING]
-        # An instance that has not started is not passed on: the next claim starts its own.
-        other[at.V_READY] = row[at.V_READY]
+        _pass_on(held, moved(other, at.V_HELD))
         other[at.V_BELL] = of_service(sim, now_ns, at.RUNG, following)
-        return
-    pool[at.P_BUSY] -= 1
-    if row[at.V_LASTING]:
-        pool[at.P_LASTING] += 1
-    elif row[at.V_READY] and sim.clock[at.KEEP_HOT]:
+    elif _give_back(pool, held, sim.clock[at.KEEP_HOT]):
         idle = new_call(sim)
         call_row(sim, idle)[at.V_UNTIL] = now_ns + sim.clock[at.KEEP_HOT]
         _append_call(sim, pool, at.P_IDLE_FIRST, idle)
@@ -907,6 +887,8 @@ JIT: Final = Jit(
     (
         *SOURCES,
         *(path for path in _HERE.glob("*.py") if path.name not in _UNCOMPILED),
+        Path(instances.__file__),
+        Path(nodes.__file__),
         Path(draws.__file__),
         Path(arrivals.__file__),
         Path(client_rules.__file__),

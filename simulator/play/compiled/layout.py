@@ -5,7 +5,7 @@ results call a subject. The upload that follows entry n of a mix of m is its ent
 *request* is one under way, or a place in a line. An *event* is something that happens at an
 instant; of one instant in order of (client, attempt, serial), then of making, and the service's own
 come before any client's. A *call* is what an admitted attempt does behind a proxy or in a reactor;
-a *pool* has the instances that code runs in (`engine.resources.invocation`).
+a *pool* has the instances that code runs in (`engine.instances`).
 """
 
 from __future__ import annotations
@@ -172,11 +172,12 @@ BEHIND_WIDTH: Final = 6
 BEHIND_STREAMS: Final = 4
 
 # A pool's row: hot instances that idle for good, instances that are busy, the claims that wait, and
-# the instances that idle for a while.
+# the instances that idle for a while. The first two are those of `engine.instances`.
 P_LASTING, P_BUSY, P_FIRST, P_LAST, P_IDLE_FIRST, P_IDLE_LAST = range(6)
 POOL_WIDTH: Final = 6
 
 # A call's row; an instance that idles for a while has one too (`V_UNTIL`, `V_NEXT`, `V_BEFORE`).
+# At `V_HELD` stands its claim's row (`engine.instances`).
 (
     V_ASKING,
     V_ROW,
@@ -189,7 +190,7 @@ POOL_WIDTH: Final = 6
     V_UNTIL,
     V_LATE,
     V_HELD,
-    V_LASTING,
+    _,
     V_READY,
     V_TIMER,
     V_BELL,
@@ -268,7 +269,6 @@ ROW_WIDTH: Final = 8
 
 # A balancer (`engine.limits.nodes`). `homes`: the nodes of keys, `HOME_KEYS` of them, then those of
 # addresses. `in_flight`: of each node, how many of its requests are.
-ROUND_ROBIN, AT_RANDOM, BY_NAME, LEAST_BUSY = range(4)
 MOST_NODES: Final = 64
 
 # Why the loop stops.

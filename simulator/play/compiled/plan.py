@@ -14,15 +14,14 @@ import numpy as np
 from engine.errors import InputError
 from engine.limits.compiled import CompiledLimiter
 from engine.limits.compiled.core import aligned, longer
-from engine.limits.nodes import home_of
+from engine.limits.nodes import BALANCES, BY_NAME, home_of
 from engine.limits.subject import OTHER_PARTS, Part, Subject
-from engine.profile import Balance, Profile
+from engine.profile import Profile
 from simulator.play.compiled import layout as at
 from simulator.play.compiled import sampling as drawing
 from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
 from simulator.play.compiled.layout import Sim, linked
-from simulator.play.engine_needs import needs_bodies
-from simulator.play.outside import REQUEST, RESPONSE
+from simulator.play.outside import Behind, behind
 from simulator.play.request_mix import asked_by, upload_subject
 from simulator.scenario import Scenario, profile_of
 from simulator.scenario.clients import (
@@ -45,7 +44,7 @@ from simulator.scenario.draws import (
     ReplayArrivals,
     Uniform,
 )
-from simulator.scenario.model import Proxy, Reactor
+from simulator.scenario.model import Proxy, Reactor, needs_bodies
 from simulator.traffic import client_rules as rules
 from simulator.traffic.draws import (
     BALANCE_STREAM,
@@ -60,15 +59,6 @@ _BOUND: Final = 1 << 62
 _MOST_PIECES: Final = 1_000_000
 _FIRST_ROOM: Final = 1 << 10
 _FIRST_CALLS: Final = 1 << 6
-
-
-_BALANCES: Final[dict[Balance, int]] = {
-    "round-robin": at.ROUND_ROBIN,
-    "random": at.AT_RANDOM,
-    "address": at.BY_NAME,
-    "key": at.BY_NAME,
-    "least-busy": at.LEAST_BUSY,
-}
 
 
 def cannot_play(scenario: Scenario) -> str | None:
@@ -407,9 +397,9 @@ class Plan:
         if nodes.is_exact:
             return []
         clock[at.NODES] = nodes.count
-        clock[at.BALANCE] = _BALANCES[nodes.balance]
+        clock[at.BALANCE] = BALANCES[nodes.balance]
         clock[at.NODE_STREAM] = self._node_stream
-        if clock[at.BALANCE] != at.BY_NAME:
+        if clock[at.BALANCE] != BY_NAME:
             return []
         keys = list(self._key_numbers) if nodes.balance == "key" else []
         clock[at.HOME_KEYS] = len(keys)
@@ -496,48 +486,32 @@ class Outside:
         self.behind: list[list[int]] = []
         self.pools: list[list[int]] = []
         self.entries: list[list[int]] = []
+        self._scenario = scenario
         self._outside = profile.outside
         self._file_limit_bytes = profile.account_updater.file_limit_bytes
         self._numbers = numbers
-        self._proxies = {proxy.name: place for place, proxy in enumerate(scenario.proxies)}
+        self._places: dict[Proxy | Reactor, int] = {}
         self._purposes: list[tuple[str | None, ...]] = []
-        for proxy in scenario.proxies:
-            self._of_proxy(proxy)
-        self._reactors = {
-            reactor.name: len(scenario.proxies) + place
-            for place, reactor in enumerate(scenario.reactors)
-        }
-        for reactor in scenario.reactors:
-            self._of_reactor(reactor)
+        everything: list[Proxy | Reactor] = [*scenario.proxies, *scenario.reactors]
+        for each in everything:
+            found = behind(each)
+            self._places[each] = len(self.behind)
+            self.behind.append(self._row(found))
+            self._purposes.append(found.streams)
 
-    def _of_proxy(self, proxy: Proxy) -> None:
+    def _row(self, found: Behind) -> list[int]:
         row = [at.NONE] * at.BEHIND_WIDTH
-        row[at.B_DESTINATION] = self._numbers.draw(proxy.destination)
-        if proxy.unreachable_share:
-            row[at.B_SHARE] = self._numbers.table([proxy.unreachable_share])
-        if proxy.request_transform is not None:
-            row[at.B_REQUEST] = self._numbers.draw(proxy.request_transform)
+        if found.destination is not None:
+            row[at.B_DESTINATION] = self._numbers.draw(found.destination)
+        if found.unreachable_share:
+            row[at.B_SHARE] = self._numbers.table([found.unreachable_share])
+        if found.request is not None:
+            row[at.B_REQUEST] = self._numbers.draw(found.request)
             row[at.B_REQUEST_POOL] = self._pool()
-        if proxy.response_transform is not None:
-            row[at.B_RESPONSE] = self._numbers.draw(proxy.response_transform)
+        if found.response is not None:
+            row[at.B_RESPONSE] = self._numbers.draw(found.response)
             row[at.B_RESPONSE_POOL] = self._pool()
-        self.behind.append(row)
-        name = proxy.name
-        self._purposes.append(
-            (
-                f"destination {name}",
-                f"reach {name}" if proxy.unreachable_share else None,
-                f"{REQUEST} {name}" if proxy.request_transform is not None else None,
-                f"{RESPONSE} {name}" if proxy.response_transform is not None else None,
-            )
-        )
-
-    def _of_reactor(self, reactor: Reactor) -> None:
-        row = [at.NONE] * at.BEHIND_WIDTH
-        row[at.B_RESPONSE] = self._numbers.draw(reactor.service)
-        row[at.B_RESPONSE_POOL] = self._pool()
-        self.behind.append(row)
-        self._purposes.append((None, None, None, f"react {reactor.name}"))
+        return row
 
     def _pool(self) -> int:
         row = [at.NONE] * at.POOL_WIDTH
@@ -554,11 +528,9 @@ class Outside:
         for ask in mix:
             row = [at.NONE] * at.ENTRY_WIDTH
             row[at.M_PARTS] = row[at.M_STREAMS] = 0
-            if ask.proxy is not None:
-                row[at.M_BEHIND] = self._proxies[ask.proxy]
-            elif ask.reactor is not None:
-                row[at.M_BEHIND] = self._reactors[ask.reactor]
-            if row[at.M_BEHIND] >= 0:
+            which = self._scenario.proxy_of(ask) or self._scenario.reactor_of(ask)
+            if which is not None:
+                row[at.M_BEHIND] = self._places[which]
                 if row[at.M_BEHIND] not in met:
                     met.append(row[at.M_BEHIND])
                 row[at.M_STREAMS] = at.BEHIND_STREAMS * met.index(row[at.M_BEHIND])

@@ -21,6 +21,7 @@ from numba.extending import intrinsic
 from engine.limits.compiled.core import SETS
 from engine.limits.compiled.jit import called, inlined, moved
 from engine.limits.compiled.lookup import MIX_1, MIX_2, Int, Pointer, find_lane
+from engine.limits.nodes import BY_NAME
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.state import RawSim, client_row, combo_row, group_row
 from simulator.traffic import arrivals, draws
@@ -269,7 +270,7 @@ def _lane(sim: RawSim, kind: Int, key: Int, ip: Int, others: Pointer) -> Int:
 def _home(sim: RawSim, key: Int, ip: Int) -> Int:
     """Return the node to which a balancer sends a key, or an address where keys do not count."""
     clock = sim.clock
-    if clock[at.BALANCE] != at.BY_NAME:
+    if clock[at.BALANCE] != BY_NAME:
         return np.int64(0)
     if key >= 0 and clock[at.HOME_KEYS]:
         return np.int64(sim.homes[key])

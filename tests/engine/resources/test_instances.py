@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.instances import LASTING, READY, Claim, Pool
 from engine.profile import OutsideProfile
-from engine.resources.invocation import Claim, Pool
 
 
 def _pool(**choices: Any) -> Pool:
@@ -20,7 +20,7 @@ def _held(claim: Claim) -> str:
 
 
 def _ready(claim: Claim) -> Claim:
-    claim.ready = True
+    claim.row[READY] = 1
     return claim
 
 
@@ -101,7 +101,7 @@ def test_an_instance_given_up_while_it_starts_is_started_anew_by_the_next() -> N
     starting, following = pool.claim(0), pool.claim(0)
     pool.release(starting, 1)
     assert _held(following) == "cold"
-    assert not following.ready
+    assert not following.row[READY]
 
 
 @given(
@@ -123,7 +123,7 @@ def test_whatever_happens_no_instance_is_lost_and_nobody_queues_beside_an_idle_o
             pool.release(_ready(claims.pop(step % len(claims))), now_ns)
         held = [c for c in claims if c.held]
         queued = [c for c in claims if not c.held]
-        assert sum(c.lasting for c in held) <= hot
+        assert sum(c.row[LASTING] for c in held) <= hot
         assert cap is None or len(held) <= cap
         assert not queued or len(held) == cap
         # First come, first served: whoever holds came before whoever waits.

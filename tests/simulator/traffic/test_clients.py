@@ -29,8 +29,9 @@ from simulator.traffic.client_rules import (
 S = 1_000_000_000
 
 
-def _delays(retry: Retry) -> list[int]:
-    return retry_row(retry)[KIND : CAP + 1]
+def _delays(retry: Retry) -> tuple[int, int, int]:
+    kind, base_ns, cap_ns = retry_row(retry)[KIND : CAP + 1]
+    return kind, base_ns, cap_ns
 
 
 def test_delays_without_chance() -> None:

@@ -33,16 +33,19 @@ from simulator.progress import Progress
 from simulator.rows import RunBook
 from simulator.rows.record import NO_STATUS
 from simulator.rows.tally import Tally
-from simulator.scenario import Scenario
+from simulator.scenario import Pacing, Scenario
 from simulator.traffic.arrivals import NEVER_NS
 from simulator.traffic.client_rules import (
     ATTEMPT,
     ATTEMPTS,
     DRAWN,
+    DUE,
     KIND,
-    Pace,
+    begin_attempt,
     goes_on_ns,
+    pace_rows,
     retry_row,
+    take_answer,
 )
 from simulator.traffic.draws import BALANCE_STREAM, Stream
 from simulator.traffic.population import Client, Population
@@ -83,7 +86,7 @@ class ClientRun:
         self._deadline_ns = group.deadline_ns
         self._line: PacingLine | None = None
         if group.pacing is not None:
-            self._line = PacingLine(env, Pace(group.pacing, group.start_ns))
+            self._line = PacingLine(env, group.pacing, group.start_ns)
         self._under_way = 0
         self._files = 0
         self._answer_order = order_of(client.number, ANSWER, 0)
@@ -281,11 +284,11 @@ def _nothing() -> float:
 class PacingLine:
     """Attempts of one client, waiting for their turn."""
 
-    __slots__ = ("_came", "_env", "_pace", "_timer", "_timer_ns", "_waiting")
+    __slots__ = ("_came", "_env", "_kind", "_line", "_rule", "_timer", "_timer_ns", "_waiting")
 
-    def __init__(self, env: simpy.Environment, pace: Pace) -> None:
+    def __init__(self, env: simpy.Environment, pacing: Pacing, start_ns: int) -> None:
         self._env = env
-        self._pace = pace
+        self._kind, self._line, self._rule = pace_rows(pacing, start_ns)
         self._waiting: OrderedDict[int, tuple[int, simpy.Event]] = OrderedDict()
         self._came = 0
         self._timer: simpy.Event | None = None
@@ -299,8 +302,8 @@ class PacingLine:
         order, late_order: of the attempt and of its end at the deadline (`order_of`).
         """
         now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
-        if not self._waiting and self._pace.due_ns <= now_ns:
-            self._pace.began(now_ns)
+        if not self._waiting and self._line[DUE] <= now_ns:
+            begin_attempt(self._kind, self._line, self._rule, now_ns)
             return True
         go = self._env.event()
         self._came += 1
@@ -315,12 +318,12 @@ class PacingLine:
 
     def answered(self, *, limited: bool) -> None:
         """Take in an answer; the first in the line may begin earlier, or later, than before."""
-        if self._pace.answered(limited=limited) and self._waiting:
+        if take_answer(self._kind, self._line, self._rule, limited) and self._waiting:
             self._arm()
 
     def _arm(self) -> None:
         now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
-        due_ns = max(self._pace.due_ns, now_ns)
+        due_ns = max(self._line[DUE], now_ns)
         if due_ns != self._timer_ns:
             self._timer_ns = due_ns
             order, _ = self._waiting[self._first()]
@@ -348,7 +351,7 @@ class PacingLine:
         now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
         self._timer, self._timer_ns = None, -1
         _, (_, go) = self._waiting.popitem(last=False)
-        self._pace.began(now_ns)
+        begin_attempt(self._kind, self._line, self._rule, now_ns)
         go.succeed(value=True)
         if self._waiting:
             self._arm()

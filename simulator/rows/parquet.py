@@ -324,21 +324,6 @@ def _word(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
-def digest_of_table(table: pa.Table) -> str:
-    """Return the same digest from a table as read back: what a second reader would compute."""
-    whole = hashlib.sha256()
-    for name in SCHEMA.names:
-        column = hashlib.sha256()
-        for value in table.column(name).to_pylist():
-            if name in TEXT_COLUMNS:
-                column.update((0 if value is None else _word(value)).to_bytes(8, "little"))
-            else:
-                number = _NULL_NUMBER if value is None else value
-                column.update(number.to_bytes(8, "little", signed=True))
-        whole.update(name.encode() + b"\0" + column.digest())
-    return whole.hexdigest()
-
-
 REQUESTS_FILE: Final = "requests.parquet"
 
 _ENCODINGS: Final = {

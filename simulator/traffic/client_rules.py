@@ -158,8 +158,13 @@ def begin_attempt(kind: int, line: MutableSequence[int], rule: Sequence[int], no
         charge_gcra(line, line, rule, now_ns)
 
 
-def take_answer(line: MutableSequence[int], rule: Sequence[int], limited: int) -> bool:
-    """Increase an AIMD pace, or decrease it after a 429; return whether `DUE` changed."""
+def take_answer(kind: int, line: MutableSequence[int], rule: Sequence[int], limited: int) -> bool:
+    """Increase an AIMD pace, or decrease it after a 429; return whether `DUE` changed.
+
+    A bucket ignores answers.
+    """
+    if kind != AIMD:
+        return False
     if limited:
         line[PACE] = max(rule[FLOOR], line[PACE] * rule[KEPT_PERCENT] // 100)
     else:
@@ -169,36 +174,6 @@ def take_answer(line: MutableSequence[int], rule: Sequence[int], limited: int) -
     before_ns = line[DUE]
     line[DUE] = line[LAST] + _MILLI_NS // line[PACE]
     return line[DUE] != before_ns
-
-
-class Pace:
-    """The pace of one client, over lists.
-
-    >>> from simulator.scenario.clients import TokenBucketPacing
-    >>> pace = Pace(TokenBucketPacing(rate=Rate(1, 10), burst=2), 0)
-    >>> for _ in range(2):
-    ...     pace.began(0)
-    >>> pace.due_ns
-    10
-    """
-
-    __slots__ = ("_kind", "_line", "_rule")
-
-    def __init__(self, pacing: Pacing, start_ns: int) -> None:
-        self._kind, self._line, self._rule = pace_rows(pacing, start_ns)
-
-    @property
-    def due_ns(self) -> int:
-        """The instant from which the next attempt may begin."""
-        return self._line[DUE]
-
-    def began(self, now_ns: int) -> None:
-        """Note that an attempt began."""
-        begin_attempt(self._kind, self._line, self._rule, now_ns)
-
-    def answered(self, *, limited: bool) -> bool:
-        """Process an answer; return whether `due_ns` changed. A bucket ignores answers."""
-        return self._kind == AIMD and take_answer(self._line, self._rule, limited)
 
 
 def _milli(rate: Rate) -> int:

@@ -104,7 +104,6 @@ def test_every_module_is_imported_somewhere() -> None:
 
 _KEPT: Final = {
     "batch_lines": "writes what `read_batch` reads",
-    "digest_of_table": "holds a file's digest to its rows in the tests",
     "parse_size_bytes": "reads what `format_size` writes",
     "philox4x64": "the definition that the streams are held to",
     "read_log": "a log as a whole, for analysis",

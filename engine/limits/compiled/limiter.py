@@ -34,8 +34,9 @@ from engine.limits.compiled.lookup import (
     SOURCES,
     Int,
     Raw,
-    fill_table,
+    fill_slot,
     find_lane,
+    first_slot,
     has_lane_room,
     is_plain,
     lane_row,
@@ -492,7 +493,14 @@ def decide_plain_rows(core: Core, rows: Rows) -> None:
 @JIT.compiled
 def copy_table(old: Array, new: Array) -> None:
     """Put the slots of a hash table into a larger one, which is empty."""
-    fill_table(old, new)
+    table, mask = pointer(new), new.shape[0] - 1
+    for place in range(old.shape[0]):
+        a, b, c = old[place, 1], old[place, 2], old[place, 3]
+        if old[place, 0] >= 0:
+            probe = first_slot(b, c, a, mask)
+            while moved(table, probe * at.SLOT_WIDTH)[0] >= 0:
+                probe = (probe + 1) & mask
+            fill_slot(moved(table, probe * at.SLOT_WIDTH), old[place, 0], a, b, c)
 
 
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.limits import algorithms, nodes, subject
 from engine.limits.compiled import core as at
-from engine.limits.compiled.core import Core, Numbers32, joined, most_slots
+from engine.limits.compiled.core import Core, joined, most_slots
 from engine.limits.compiled.jit import called, inlined, moved, pointer, prefetch
 
 Int: TypeAlias = Any
@@ -182,7 +182,7 @@ def has_room(raw: Raw) -> Any:  # noqa: ANN401 # reason: as above
 
 
 @inlined
-def _slot(a: Int, b: Int, c: Int, mask: Int) -> Int:
+def first_slot(a: Int, b: Int, c: Int, mask: Int) -> Int:
     """Return where a probe for three numbers begins."""
     mixed = (np.int64(a) + (np.int64(b) << 32)) * MIX_1 ^ np.int64(c) * MIX_2
     return (mixed ^ (mixed >> 29) ^ (mixed >> 47)) & mask
@@ -195,7 +195,8 @@ def _is(slot: Pointer, a: Int, b: Int, c: Int) -> Any:  # noqa: ANN401 # reason:
 
 
 @inlined
-def _fill(slot: Pointer, found: Int, a: Int, b: Int, c: Int) -> None:
+def fill_slot(slot: Pointer, found: Int, a: Int, b: Int, c: Int) -> None:
+    """Let a slot stand for three numbers."""
     slot[0] = found
     slot[1] = a
     slot[2] = b
@@ -207,7 +208,7 @@ def find_lane(raw: Raw, kind: Int, key: Int, ip: Int, others: Pointer) -> Int:
     """Return the lane of a class, key, address and `OTHERS` other parts; −1 = none of them."""
     # A lane with other parts has them in `lane_others`, and its class below −1.
     tag = -2 - kind if _has_any(others) else kind
-    probe = _slot(key, ip, tag, raw.lane_mask)
+    probe = first_slot(key, ip, tag, raw.lane_mask)
     while True:
         slot = moved(raw.lane_table, probe * at.SLOT_WIDTH)
         found = slot[0]
@@ -242,7 +243,7 @@ def _new_lane(raw: Raw, slot: Pointer, kind: Int, key: Int, ip: Int, others: Poi
     """Make a lane in a free slot."""
     number = raw.used[at.LANES]
     raw.used[at.LANES] = number + 1
-    _fill(slot, number, -2 - kind if _has_any(others) else kind, key, ip)
+    fill_slot(slot, number, -2 - kind if _has_any(others) else kind, key, ip)
     own = moved(raw.lane_others, number * at.OTHERS)
     for place in range(at.OTHERS):
         own[place] = others[place]
@@ -254,7 +255,9 @@ def _new_lane(raw: Raw, slot: Pointer, kind: Int, key: Int, ip: Int, others: Poi
         leg = legs[place]
         first, second = _counted_by(raw, leg, key, ip, others)
         prefetch(
-            moved(raw.counter_table, _slot(first, second, leg, raw.counter_mask) * at.SLOT_WIDTH)
+            moved(
+                raw.counter_table, first_slot(first, second, leg, raw.counter_mask) * at.SLOT_WIDTH
+            )
         )
     for place in range(count):
         leg = legs[place]
@@ -283,7 +286,7 @@ def _part(place: Int, key: Int, ip: Int, others: Pointer) -> Int:
 @inlined
 def _find_counter(raw: Raw, leg: Int, first: Int, second: Int) -> Int:
     """Return a leg's counter for two numbers; make it if there is none."""
-    probe = _slot(first, second, leg, raw.counter_mask)
+    probe = first_slot(first, second, leg, raw.counter_mask)
     while True:
         slot = moved(raw.counter_table, probe * at.SLOT_WIDTH)
         if slot[0] < 0:
@@ -293,19 +296,6 @@ def _find_counter(raw: Raw, leg: Int, first: Int, second: Int) -> Int:
         probe = (probe + 1) & raw.counter_mask
     number = raw.used[at.COUNTERS]
     raw.used[at.COUNTERS] = number + 1
-    _fill(slot, number, leg, first, second)
+    fill_slot(slot, number, leg, first, second)
     line_of(raw, number)[at.LEG] = leg
     return number
-
-
-@called
-def fill_table(old: Numbers32, new: Numbers32) -> None:
-    """Put the slots of a hash table into a larger one, which is empty."""
-    table, mask = pointer(new), new.shape[0] - 1
-    for place in range(old.shape[0]):
-        if old[place, 0] >= 0:
-            probe = _slot(old[place, 2], old[place, 3], old[place, 1], mask)
-            while moved(table, probe * at.SLOT_WIDTH)[0] >= 0:
-                probe = (probe + 1) & mask
-            slot = moved(table, probe * at.SLOT_WIDTH)
-            _fill(slot, old[place, 0], old[place, 1], old[place, 2], old[place, 3])

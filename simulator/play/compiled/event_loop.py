@@ -45,7 +45,6 @@ from simulator.play.compiled import layout as at
 from simulator.play.compiled.event_queue import free_event, next_event, schedule, schedule_for
 from simulator.play.compiled.layout import Ints
 from simulator.play.compiled.sampling import (
-    STREAM_WIDTH,
     asked,
     drawn_ns,
     entry_row,
@@ -55,15 +54,20 @@ from simulator.play.compiled.sampling import (
 )
 from simulator.play.compiled.state import (
     RawSim,
+    behind_row,
     block_of,
+    call_row,
     client_row,
     combo_row,
+    ended_row,
     event_row,
     forget_request,
     group_row,
     near_row,
     new_request,
+    pool_row,
     request_row,
+    stream_row,
 )
 from simulator.play.events import ANSWER, FILE, FIRST
 from simulator.traffic import arrivals, client_rules, draws
@@ -90,9 +94,9 @@ def look_ahead(sim: RawSim) -> None:
         request = request_row(sim, asking)
         client = client_row(sim, request[at.R_CLIENT])
         prefetch(combo_row(sim, request[at.R_COMBO]))
-        prefetch(moved(sim.ended, request[at.R_COMBO] * at.ENDED_WIDTH))
-        prefetch(moved(sim.streams, client[at.C_SERVICE] * STREAM_WIDTH))
-        prefetch(moved(sim.streams, client[at.C_THINK] * STREAM_WIDTH))
+        prefetch(ended_row(sim, request[at.R_COMBO]))
+        prefetch(stream_row(sim, client[at.C_SERVICE]))
+        prefetch(stream_row(sim, client[at.C_THINK]))
     asking = near_row(sim, first + _COMBOS)[at.N_ASKING]
     if asking >= 0:
         combo = combo_row(sim, request_row(sim, asking)[at.R_COMBO])
@@ -183,17 +187,6 @@ _give_back = inlined(instances.give_back)
 
 
 @inlined
-def call_row(sim: RawSim, number: Int) -> Pointer:
-    """Return a call's row."""
-    return moved(sim.calls, np.int64(number) * at.CALL_WIDTH)
-
-
-@inlined
-def _pool_row(sim: RawSim, number: Int) -> Pointer:
-    return moved(sim.pools, np.int64(number) * at.POOL_WIDTH)
-
-
-@inlined
 def new_call(sim: RawSim) -> Int:
     """Take a free place for a call, or for an instance that idles."""
     clock = sim.clock
@@ -229,7 +222,7 @@ def of_service(sim: RawSim, t_ns: Int, kind: Int, call: Int) -> Int:
 def claim(sim: RawSim, call: Int, now_ns: Int) -> None:
     """Ask for an instance: the call holds one then, or stands in the line."""
     row = call_row(sim, call)
-    pool = _pool_row(sim, row[at.V_POOL])
+    pool = pool_row(sim, row[at.V_POOL])
     while pool[at.P_IDLE_FIRST] >= 0:
         first = pool[at.P_IDLE_FIRST]
         if call_row(sim, first)[at.V_UNTIL] > now_ns:
@@ -250,7 +243,7 @@ def claim(sim: RawSim, call: Int, now_ns: Int) -> None:
 def release(sim: RawSim, call: Int, now_ns: Int) -> None:
     """Give the instance back, or leave the line; ring for who gets it."""
     row = call_row(sim, call)
-    pool = _pool_row(sim, row[at.V_POOL])
+    pool = pool_row(sim, row[at.V_POOL])
     if not row[at.V_HELD]:
         _unlink_call(sim, pool, at.P_FIRST, call)
         return
@@ -307,12 +300,6 @@ _BEGINS, _CLAIMED, _STARTED, _RAN, _CALLED = range(5)
 # What comes of a stage, where it is not how the call ended.
 _GOES_ON: Final = -1
 _SLEEPS: Final = -2
-
-
-@inlined
-def behind_row(sim: RawSim, number: Int) -> Pointer:
-    """Return what is behind a proxy or a reactor."""
-    return moved(sim.behind, np.int64(number) * at.BEHIND_WIDTH)
 
 
 @called
@@ -533,7 +520,7 @@ def begin(sim: RawSim, asking: Int, now_ns: Int) -> Int:
 @inlined
 def _fresh(sim: RawSim, request: Pointer, combo: Int, now_ns: Int) -> None:
     if now_ns >= sim.clock[at.WARM_UP]:
-        moved(sim.ended, combo * at.ENDED_WIDTH)[at.Q_BEGAN] += 1
+        ended_row(sim, combo)[at.Q_BEGAN] += 1
     request[at.R_BEGAN] = now_ns
     request[at.R_ATTEMPT] = 1
     request[at.R_DELAY] = 0
@@ -799,7 +786,7 @@ def _end_well(sim: RawSim, asking: Int, answered_ns: Int) -> None:
 def _count(sim: RawSim, request: Pointer, ended_ns: Int, well: Int) -> None:
     """Count a request that ended, if it did so before the run's end."""
     if request[at.R_BEGAN] >= sim.clock[at.WARM_UP] and ended_ns < sim.clock[at.END]:
-        ended = moved(sim.ended, request[at.R_COMBO] * at.ENDED_WIDTH)
+        ended = ended_row(sim, request[at.R_COMBO])
         ended[at.Q_ENDED] += 1
         ended[at.Q_WELL] += well
 
@@ -869,10 +856,8 @@ def answered(sim: RawSim, number: Int, now_ns: Int, limited: Int) -> None:
     """Give a paced client an answer; waiting attempts may begin earlier, or later."""
     client = client_row(sim, number)
     group = group_row(sim, client)
-    if group[at.G_PACING] != client_rules.AIMD:
-        return
-    changed = _take_answer(moved(client, at.C_DUE), moved(group, at.G_RULE), limited)
-    if changed and client[at.C_LINE_HEAD] >= 0:
+    line, rule = moved(client, at.C_DUE), moved(group, at.G_RULE)
+    if _take_answer(group[at.G_PACING], line, rule, limited) and client[at.C_LINE_HEAD] >= 0:
         arm(sim, number, now_ns)
 
 

@@ -207,6 +207,8 @@ CALL_WIDTH: Final = 22
 # A client's floats: of varying arrivals (`simulator.traffic.arrivals`).
 FLOAT_WIDTH: Final = 2
 
+STREAM_WIDTH: Final = 8  # of a stream (`simulator.play.compiled.sampling`)
+
 # A request's row. `R_LANE`: which of a closed client's loops, −1 = none, −2 = a further part of a
 # job that is split. `R_NEXT` has how the outside ended while its answer is on the way. From
 # `R_ATTEMPT` on stands what `simulator.traffic.client_rules` knows of its attempts.

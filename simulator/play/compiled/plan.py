@@ -341,7 +341,7 @@ class Plan:
 
     def _arrays(self, clients: list[list[int]], loops: list[tuple[int, int]]) -> Sim:
         places = len(loops) + len(clients)
-        streams = aligned((max(1, len(self._streams)), drawing.STREAM_WIDTH), np.uint64)
+        streams = aligned((max(1, len(self._streams)), at.STREAM_WIDTH), np.uint64)
         streams[: len(self._streams), :2] = np.array(self._streams, np.uint64).reshape(-1, 2)
         streams[:, 3] = 4
         requests = linked(_ints([], at.REQUEST_WIDTH), len(loops), 2 * places + 16, at.R_NEXT)

@@ -27,7 +27,6 @@ from simulator.play.compiled.state import RawSim, client_row, combo_row, group_r
 from simulator.traffic import arrivals, draws
 from simulator.traffic.arrivals import Piece
 
-STREAM_WIDTH: Final = 8
 _KEY_0, _KEY_1, _BLOCK, _USED, _WORDS = 0, 1, 2, 3, 4
 
 DRAW_WIDTH: Final = 4
@@ -88,7 +87,7 @@ def _refill(stream: Pointer) -> None:
 @inlined
 def uniform(streams: Pointer, number: Int) -> float:
     """Return a stream's next number in (0, 1), as `Stream.uniform` does."""
-    stream = moved(streams, np.int64(number) * STREAM_WIDTH)
+    stream = moved(streams, np.int64(number) * at.STREAM_WIDTH)
     if stream[_USED] == np.uint64(4):
         _refill(stream)
     used = np.int64(stream[_USED])

@@ -119,10 +119,27 @@ RawSim: TypeAlias = Any
 """What `simulator.play.compiled.state.block_of` makes of a `Sim`."""
 
 
-@inlined
-def client_row(sim: RawSim, number: Int) -> Pointer:
-    """Return a client's row."""
-    return moved(sim.clients, np.int64(number) * at.CLIENT_WIDTH)
+def rows_of(array: Callable[[RawSim], Pointer], width: int) -> Callable[[RawSim, Int], Pointer]:
+    """Return the function that gives a row of an array, by its number."""
+    whole = inlined(array)
+
+    @inlined
+    def row(sim: RawSim, number: Int) -> Pointer:
+        return moved(whole(sim), np.int64(number) * width)
+
+    return row
+
+
+behind_row: Final = rows_of(lambda sim: sim.behind, at.BEHIND_WIDTH)
+call_row: Final = rows_of(lambda sim: sim.calls, at.CALL_WIDTH)
+client_row: Final = rows_of(lambda sim: sim.clients, at.CLIENT_WIDTH)
+combo_row: Final = rows_of(lambda sim: sim.combos, at.COMBO_WIDTH)
+ended_row: Final = rows_of(lambda sim: sim.ended, at.ENDED_WIDTH)
+event_row: Final = rows_of(lambda sim: sim.events, at.EVENT_WIDTH)
+link_row: Final = rows_of(lambda sim: sim.links, at.LINK_WIDTH)
+pool_row: Final = rows_of(lambda sim: sim.pools, at.POOL_WIDTH)
+request_row: Final = rows_of(lambda sim: sim.requests, at.REQUEST_WIDTH)
+stream_row: Final = rows_of(lambda sim: sim.streams, at.STREAM_WIDTH)
 
 
 @inlined
@@ -132,33 +149,9 @@ def group_row(sim: RawSim, client: Pointer) -> Pointer:
 
 
 @inlined
-def request_row(sim: RawSim, number: Int) -> Pointer:
-    """Return a request's row."""
-    return moved(sim.requests, np.int64(number) * at.REQUEST_WIDTH)
-
-
-@inlined
-def event_row(sim: RawSim, number: Int) -> Pointer:
-    """Return an event's row."""
-    return moved(sim.events, np.int64(number) * at.EVENT_WIDTH)
-
-
-@inlined
-def link_row(sim: RawSim, number: Int) -> Pointer:
-    """Return an event's link."""
-    return moved(sim.links, np.int64(number) * at.LINK_WIDTH)
-
-
-@inlined
 def near_row(sim: RawSim, place: Int) -> Pointer:
     """Return the row of an event that is near; places go round."""
     return moved(sim.near, (np.int64(place) & (at.NEAR_ROOM - 1)) * at.NEAR_WIDTH)
-
-
-@inlined
-def combo_row(sim: RawSim, number: Int) -> Pointer:
-    """Return a combo's row."""
-    return moved(sim.combos, np.int64(number) * at.COMBO_WIDTH)
 
 
 @inlined

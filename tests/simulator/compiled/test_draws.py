@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.limits.compiled.jit import Jit, pointer
+from simulator.play.compiled import layout
 from simulator.play.compiled import sampling as drawing
 from simulator.traffic import client_rules as retrying
 from simulator.traffic import draws
@@ -56,7 +57,7 @@ def drawn(row: Any, share: float, u: float, values: Any, tables: Any) -> int:
 
 def streams_of(keys: list[tuple[int, int]], block: int = 0) -> Any:
     """Return rows of streams that have used up the block of that number."""
-    rows = np.zeros((len(keys), drawing.STREAM_WIDTH), dtype=np.uint64)
+    rows = np.zeros((len(keys), layout.STREAM_WIDTH), dtype=np.uint64)
     rows[:, :2] = np.array(keys, dtype=np.uint64).reshape(-1, 2)
     rows[:, 2] = block
     rows[:, 3] = 4

@@ -14,16 +14,20 @@ from simulator.scenario.clients import (
     ExponentialRetry,
     FixedRetry,
     FullJitter,
+    Pacing,
     Retry,
     TokenBucketPacing,
 )
 from simulator.traffic.client_rules import (
     CAP,
+    DUE,
     KIND,
-    Pace,
+    begin_attempt,
     own_delay_ns,
+    pace_rows,
     retry_after_ns,
     retry_row,
+    take_answer,
 )
 
 S = 1_000_000_000
@@ -64,6 +68,23 @@ def test_retry_after_is_whole_seconds_rounded_up(wait_ns: int) -> None:
     told = retry_after_ns(wait_ns)
     assert told % S == 0
     assert 0 <= told - wait_ns < S
+
+
+class Pace:
+    """The pace of one client."""
+
+    def __init__(self, pacing: Pacing, start_ns: int) -> None:
+        self._kind, self._line, self._rule = pace_rows(pacing, start_ns)
+
+    @property
+    def due_ns(self) -> int:
+        return self._line[DUE]
+
+    def began(self, now_ns: int) -> None:
+        begin_attempt(self._kind, self._line, self._rule, now_ns)
+
+    def answered(self, *, limited: bool) -> None:
+        take_answer(self._kind, self._line, self._rule, limited)
 
 
 def _paced(pace: Pace, asks: Iterator[int]) -> list[int]:

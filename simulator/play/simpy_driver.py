@@ -23,9 +23,8 @@ from typing import Final, TypeAlias
 
 import simpy
 
-from engine.limits import Limiter, LimitTable, NodesLimiter
+from engine.limits import Limiter, NodesLimiter
 from engine.messages import Json, Request
-from engine.profile import Profile
 from simulator.play.events import ANSWER, FILE, FIRST, At, order_of, spawn
 from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, NodesGate, Rows
 from simulator.play.request_mix import Asked, Asker, Numbering
@@ -48,7 +47,7 @@ from simulator.traffic.client_rules import (
     take_answer,
 )
 from simulator.traffic.draws import BALANCE_STREAM, Stream
-from simulator.traffic.population import Client, Population
+from simulator.traffic.population import Client, Setup
 from simulator.traffic.sampling import Duration, ReplayedInstants, arrivals_of, duration_of
 
 _Process: TypeAlias = Generator[simpy.Event, object, None]
@@ -362,31 +361,16 @@ _LAST: Final = 1 << 200
 
 
 def simulate_simpy(
-    scenario: Scenario,
-    population: Population,
-    tables: dict[str, LimitTable],
-    profile: Profile,
-    seed: int,
-    book: RunBook,
-    fidelity: str,
-    progress: Progress | None = None,
+    setup: Setup, book: RunBook, fidelity: str, progress: Progress | None = None
 ) -> Gate:
     """Play a scenario, write every row to `book`, and return the gate that decided."""
     env = simpy.Environment()
-    rows = Rows(book.recorder, book.tally)
-    gate: Gate
-    if fidelity == "engine":
-        from simulator.play.engine_gate import EngineGate, ScenarioTraffic  # noqa: PLC0415 # reason: the limits alone need no store and no vault
-
-        traffic = ScenarioTraffic(scenario, population)
-        gate = EngineGate(env, scenario.start_time_ns, profile, tables, seed, rows, traffic)
-    else:
-        gate = limits_gate(env, scenario.start_time_ns, profile, tables, seed, book)
-    file_limit_bytes = profile.account_updater.file_limit_bytes
+    scenario, profile = setup.scenario, setup.profile
+    gate = _gate(env, setup, book, fidelity)
     replayed = ReplayedInstants()
     numbering = Numbering(scenario, book.recorder.subjects, book.view)
-    for client in population.clients:
-        asker = Asker(scenario, client, numbering, file_limit_bytes)
+    for client in setup.population.clients:
+        asker = Asker(scenario, client, numbering, profile.account_updater.file_limit_bytes)
         run = ClientRun(
             env,
             client,
@@ -403,19 +387,18 @@ def simulate_simpy(
     return gate
 
 
-def limits_gate(
-    env: simpy.Environment,
-    start_time_ns: int,
-    profile: Profile,
-    tables: dict[str, LimitTable],
-    seed: int,
-    book: RunBook,
-) -> LimitsGate:
-    """Return the gate that decides by the limits alone, on one node or on several."""
+def _gate(env: simpy.Environment, setup: Setup, book: RunBook, fidelity: str) -> Gate:
+    """Return the gate of a fidelity: the engine's, or the limits' on one node or on several."""
     rows = Rows(book.recorder, book.tally)
+    start_time_ns, profile, tables = setup.scenario.start_time_ns, setup.profile, setup.tables
+    if fidelity == "engine":
+        from simulator.play.engine_gate import EngineGate, ScenarioTraffic  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+
+        traffic = ScenarioTraffic(setup.scenario, setup.population)
+        return EngineGate(env, start_time_ns, profile, tables, setup.seed, rows, traffic)
     if book.nodes is None:
         return LimitsGate(env, start_time_ns, profile, Limiter(tables, profile.limits), rows)
-    draw = Stream(seed, BALANCE_STREAM).uniform
+    draw = Stream(setup.seed, BALANCE_STREAM).uniform
     limiter = NodesLimiter(tables, profile.limits, profile.nodes, draw)
     return NodesGate(env, start_time_ns, profile, limiter, rows, book.nodes)
 

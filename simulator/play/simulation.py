@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
@@ -15,9 +16,9 @@ from engine.profile import Profile
 from simulator.arguments import Rule, optional, whole
 from simulator.progress import Progress
 from simulator.rows import Result, RunBook, RunHeader
-from simulator.scenario import Scenario, limit_tables_of, profile_of
+from simulator.scenario import Scenario, profile_of
 from simulator.scenario.model import needs_bodies
-from simulator.traffic.population import populate
+from simulator.traffic.population import Setup
 
 if TYPE_CHECKING:
     from simulator.play.compiled import Template
@@ -59,11 +60,11 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     seed = seed_in_force(scenario, seed)
     warm_up_ns = _warm_up_ns(scenario, warm_up_ns)
     if template is None:
-        profile, tables = profile_of(scenario), limit_tables_of(scenario)
-        _refuse_unplayable(scenario, profile, fidelity)
-        population = populate(scenario, seed)
+        _refuse_unplayable(scenario, profile_of(scenario), fidelity)
+        setup = Setup.of(scenario, seed)
     else:
-        profile, tables, population = template.profile, template.tables, template.population
+        setup = replace(template.setup, seed=seed)
+    profile = setup.profile
     header = RunHeader(
         scenario.name,
         seed,
@@ -71,11 +72,11 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
         scenario.start_time_ns,
         scenario.duration_ns,
         warm_up_ns,
-        population.groups,
+        setup.population.groups,
     )
     book = RunBook(
         header,
-        tables,
+        setup.tables,
         profile.limits,
         folder=folder,
         columns=columns,
@@ -88,11 +89,11 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     if fidelity == "compiled":
         from simulator.play.compiled import simulate_compiled  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-        simulate_compiled(scenario, population, tables, profile, seed, book, progress, template)
+        simulate_compiled(setup, book, progress, template)
         return book.close()
     from simulator.play.simpy_driver import simulate_simpy  # noqa: PLC0415 # reason: it needs the engine's services, a compiled run does not
 
-    gate = simulate_simpy(scenario, population, tables, profile, seed, book, fidelity, progress)
+    gate = simulate_simpy(setup, book, fidelity, progress)
     return book.close(gate.violations() if check else None)
 
 
@@ -107,10 +108,8 @@ def template_for(
     """
     from simulator.play.compiled import template_of  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-    profile, tables = profile_of(scenario), limit_tables_of(scenario)
-    _refuse_unplayable(scenario, profile, "compiled")
-    from_ns = _warm_up_ns(scenario, warm_up_ns)
-    return template_of(scenario, tables, profile, from_ns, anonymous=anonymous)
+    _refuse_unplayable(scenario, profile_of(scenario), "compiled")
+    return template_of(scenario, _warm_up_ns(scenario, warm_up_ns), anonymous=anonymous)
 
 
 def _refuse_unplayable(scenario: Scenario, profile: Profile, fidelity: Fidelity) -> None:

@@ -18,9 +18,17 @@ from functools import cache
 from itertools import count
 from typing import Final, TypeAlias
 
+from engine.limits import LimitTable
 from engine.model import ApplicationKind, TenantKind
+from engine.profile import Profile
 from simulator.scenario.clients import ClientGroup, Dealing
-from simulator.scenario.model import AddressPool, Application, Scenario
+from simulator.scenario.model import (
+    AddressPool,
+    Application,
+    Scenario,
+    limit_tables_of,
+    profile_of,
+)
 from simulator.traffic.draws import Stream, categorical, cumulative_weights, zipf_weights
 
 _PRIVATE_NETWORK: Final = int(ipaddress.IPv4Address("10.0.0.0"))
@@ -66,6 +74,23 @@ class Population:
     keys: tuple[KeyHolder, ...]
     clients: tuple[Client, ...]
     groups: dict[str, range]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a run plays: a scenario, its population under a seed, the profile, the limit tables."""
+
+    scenario: Scenario
+    seed: int
+    population: Population
+    profile: Profile
+    tables: dict[str, LimitTable]
+
+    @classmethod
+    def of(cls, scenario: Scenario, seed: int) -> Setup:
+        """Return what a run of a scenario plays."""
+        profile, tables = profile_of(scenario), limit_tables_of(scenario)
+        return cls(scenario, seed, populate(scenario, seed), profile, tables)
 
 
 def populate(scenario: Scenario, seed: int) -> Population:

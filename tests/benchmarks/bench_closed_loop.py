@@ -16,7 +16,7 @@ from engine.limits import Limiter, Subject
 from simulator.play.compiled import CompiledRun, warm_up
 from simulator.scenario import Scenario, limit_tables_of, loads, profile_of
 from simulator.traffic.draws import stream_number
-from simulator.traffic.population import populate
+from simulator.traffic.population import Setup, populate
 from tests.benchmarks import _measure
 
 _SECOND_NS = 1_000_000_000
@@ -54,9 +54,7 @@ rate = "10/10s"
 
 
 def _compiled(scenario: Scenario, count: list[int]) -> Callable[[], object]:
-    population = populate(scenario, scenario.seed)
-    tables, profile = limit_tables_of(scenario), profile_of(scenario)
-    run = CompiledRun(scenario, population, tables, profile, scenario.seed)
+    run = CompiledRun(Setup.of(scenario, scenario.seed))
 
     def play() -> None:
         total = 0

@@ -36,8 +36,7 @@ from simulator.rows.parquet import (
     schema_of,
 )
 from simulator.rows.record import CHUNK_ROWS, SCHEMA, TEXT_COLUMNS, Chunk, Subject, SubjectTable
-from simulator.scenario import limit_tables_of, profile_of
-from simulator.traffic.population import populate
+from simulator.traffic.population import Setup
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_closed_loop import cl1
 from tests.benchmarks.bench_compiled import _columns, _limiter
@@ -56,15 +55,13 @@ _REFUSED: Final[list[tuple[Outcome, str | None]]] = [("admitted", None), ("refus
 
 def _cl1_chunks(duration_s: int) -> list[Chunk]:
     scenario = cl1(2_000, duration_s)
-    population = populate(scenario, scenario.seed)
-    run = CompiledRun(
-        scenario, population, limit_tables_of(scenario), profile_of(scenario), scenario.seed
-    )
+    setup = Setup.of(scenario, scenario.seed)
+    run = CompiledRun(setup)
     subjects = SubjectTable()
     chunks = []
     while (count := run.step()) is not None:
         for combo in run.sim.combos[len(subjects) : int(run.sim.clock[COMBO_COUNT])].tolist():
-            client = population.clients[combo[0]]
+            client = setup.population.clients[combo[0]]
             holder, ip = client.keys[combo[2]], client.addresses[combo[3]]
             subjects.number(Subject(combo[0], "t", "a", holder.label, ip, "POST", "/tokenize"))
         rows = run.sim.rows[:, :count].copy()

@@ -52,7 +52,7 @@ from simulator.traffic.draws import (
     stream_number,
     zipf_weights,
 )
-from simulator.traffic.population import Client, Population
+from simulator.traffic.population import Client, Setup
 from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
 
 _BOUND: Final = 1 << 62
@@ -72,22 +72,15 @@ def cannot_play(scenario: Scenario) -> str | None:
 class Plan:
     """A scenario's arrays.
 
-    profile: whether refusals carry `Retry-After` (D-429-HEADERS), and what it says of the outside.
     sim: the arrays. loops: how many closed loops there are.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        population: Population,
-        limiter: CompiledLimiter,
-        seed: int,
-        profile: Profile,
-    ) -> None:
+    def __init__(self, setup: Setup, limiter: CompiledLimiter) -> None:
+        scenario, population, profile = setup.scenario, setup.population, setup.profile
         self._profile = profile
         self._scenario = scenario
         self._limiter = limiter
-        self._seed = seed
+        self._seed = setup.seed
         self._streams: list[tuple[int, int]] = []
         self._numbers = Numbers()
         self._pieces: list[tuple[float, float, float]] = []
@@ -120,7 +113,7 @@ class Plan:
         ]
         self.loops = len(loops)
         self._node_stream = len(self._streams)
-        self._streams.append((seed, stream_number(BALANCE_STREAM)))
+        self._streams.append((setup.seed, stream_number(BALANCE_STREAM)))
         self.sim = self._arrays(clients, loops)
 
     # --- a group ---------------------------------------------------------------------------------

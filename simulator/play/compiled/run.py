@@ -14,7 +14,7 @@ from engine.limits import LimitTable
 from engine.limits.compiled import CompiledLimiter
 from engine.limits.compiled.core import FLAGS, MOST_LEGS, aligned, fresh_core, longer
 from engine.limits.compiled.lookup import MIX_1, MIX_2
-from engine.profile import LimitsProfile, Profile
+from engine.profile import LimitsProfile
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.event_loop import JIT, play
 from simulator.play.compiled.layout import Sim, linked
@@ -28,7 +28,7 @@ from simulator.rows.counters import LimitsView
 from simulator.rows.nodes import NodesTally
 from simulator.rows.record import CELL_NAMES, CHUNK_ROWS, Subject, SubjectTable
 from simulator.scenario import OnOffArrivals, Scenario
-from simulator.traffic.population import Client, Population, populate
+from simulator.traffic.population import Client, Setup
 
 
 def warm_up(tell: Callable[[str], None] | None = None) -> None:
@@ -49,32 +49,27 @@ def _compile_all() -> None:
 class CompiledRun:
     """A scenario in the compiled loop; `chunks` returns rows as they fill up.
 
-    tables, profile: the limits in force. from_ns: the warm-up's end, for what is counted.
-    template: what was planned before for this scenario, these limits and this warm-up.
+    from_ns: the warm-up's end, for what is counted. template: what was planned before for this
+    scenario and this warm-up.
     """
 
-    def __init__(  # reason: what a run is told
+    def __init__(
         self,
-        scenario: Scenario,
-        population: Population,
-        tables: dict[str, LimitTable],
-        profile: Profile,
-        seed: int,
+        setup: Setup,
         *,
         from_ns: int = 0,
         chunk_rows: int = CHUNK_ROWS,
         template: Template | None = None,
     ) -> None:
-        self.scenario = scenario
+        self.setup = setup
+        self.template = template
         if template is None:
-            self.limiter = CompiledLimiter(
-                tables, profile.limits, from_ns=from_ns, nodes=profile.nodes
-            )
-            plan = Plan(scenario, population, self.limiter, seed, profile)
+            self.limiter = _limiter(setup, from_ns)
+            plan = Plan(setup, self.limiter)
             sim, self._loops = plan.sim, plan.loops
         else:
             self.limiter = template.fresh_limiter()
-            sim, self._loops = template.sim(seed), template.loops
+            sim, self._loops = template.sim(setup.seed), template.loops
         self._core = self.limiter.ready_core()
         if sim.rows.shape[1] != chunk_rows:
             sim = sim._replace(rows=_rows(chunk_rows))
@@ -147,6 +142,11 @@ class CompiledRun:
             self.sim = sim._replace(calls=_more_free(sim, sim.calls, at.FREE_CALL, at.V_NEXT))
 
 
+def _limiter(setup: Setup, from_ns: int) -> CompiledLimiter:
+    limits, nodes = setup.profile.limits, setup.profile.nodes
+    return CompiledLimiter(setup.tables, limits, from_ns=from_ns, nodes=nodes)
+
+
 def _rows(count: int) -> at.Ints:
     """Return an array for `count` rows, indexed by column; in memory a row is contiguous."""
     found: at.Ints = aligned((count, at.ROW_WIDTH)).T[: at.COLUMNS]
@@ -212,38 +212,24 @@ class Template:
     """A scenario's arrays and subjects, made once and played under many seeds, on any thread.
 
     For scenarios in which only the streams depend on the seed (`template_of`). from_ns: the
-    warm-up's end. population: all clients; known: all subjects, for a run's book. anonymous: one
-    subject for all, when only totals are wanted.
+    warm-up's end. known: all subjects, for a run's book. anonymous: one subject for all, when only
+    totals are wanted.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        population: Population,
-        tables: dict[str, LimitTable],
-        profile: Profile,
-        from_ns: int,
-        *,
-        anonymous: bool = False,
-    ) -> None:
-        self.population = population
-        self.tables = tables
-        self.profile = profile
-        self.from_ns = from_ns
-        self._limiter = CompiledLimiter(
-            tables, profile.limits, from_ns=from_ns, nodes=profile.nodes
-        )
-        plan = Plan(scenario, population, self._limiter, 0, profile)
+    def __init__(self, setup: Setup, from_ns: int, *, anonymous: bool = False) -> None:
+        self.setup = setup
+        self._limiter = _limiter(setup, from_ns)
+        plan = Plan(setup, self._limiter)
         self.loops = plan.loops
-        self.known = LimitsView(tables, profile.limits), SubjectTable()
-        mixes = [len(client.group.mix) for client in population.clients]
+        self.known = LimitsView(setup.tables, setup.profile.limits), SubjectTable()
+        clients: Sequence[Client] = setup.population.clients
+        mixes = [len(client.group.mix) for client in clients]
         self._first = np.cumsum([0, *(2 * size for size in mixes)])[:-1]
         self._numbers = np.zeros(2 * sum(mixes), dtype=np.int64)
-        clients: Sequence[Client] = population.clients
         if anonymous:
             self.known[1].number(_ANYBODY)
             clients = _one_of_each(clients)  # so that their rules are known
-        self._number(scenario, clients)
+        self._number(clients)
         if anonymous:
             self._numbers[:] = 0
         self.known[1].clients()  # all are put into their columns, before threads read them
@@ -256,9 +242,9 @@ class Template:
         self._lanes = sum(mixes)
         self._spare: list[Sim] = []
 
-    def _number(self, scenario: Scenario, clients: Sequence[Client]) -> None:
+    def _number(self, clients: Sequence[Client]) -> None:
         """Number the subjects: entries of a mix, then the uploads of its jobs."""
-        numbering = Numbering(scenario, self.known[1], self.known[0])
+        numbering = Numbering(self.setup.scenario, self.known[1], self.known[0])
         for client in clients:
             first = int(self._first[client.number])
             key, address = client.deal_key(), client.deal_address()
@@ -323,14 +309,7 @@ def _one_of_each(clients: Sequence[Client]) -> list[Client]:
     return list(found.values())
 
 
-def template_of(
-    scenario: Scenario,
-    tables: dict[str, LimitTable],
-    profile: Profile,
-    from_ns: int,
-    *,
-    anonymous: bool = False,
-) -> Template | None:
+def template_of(scenario: Scenario, from_ns: int, *, anonymous: bool = False) -> Template | None:
     """Return the template of a scenario; None when its subjects are not known before a run.
 
     That is when keys or addresses are dealt at random or per request. Nor has one a scenario whose
@@ -347,8 +326,7 @@ def template_of(
     if sum(group.count * len(group.mix) for group in scenario.clients) > _MOST_SUBJECTS:
         return None
     with _no_collection():
-        population = populate(scenario, 0)
-        return Template(scenario, population, tables, profile, from_ns, anonymous=anonymous)
+        return Template(Setup.of(scenario, 0), from_ns, anonymous=anonymous)
 
 
 @contextmanager
@@ -374,26 +352,19 @@ class _Writer:
     Rows are written in order, so a row that waits for its answer delays those after it.
     """
 
-    def __init__(
-        self,
-        book: RunBook,
-        run: CompiledRun,
-        population: Population,
-        template: Template | None = None,
-    ) -> None:
+    def __init__(self, book: RunBook, run: CompiledRun) -> None:
         self._book = book
         self._run = run
-        self._template = template
-        self._clients = population.clients
+        self._clients = run.setup.population.clients
         self._subjects: at.Ints = np.zeros(0, dtype=np.int64)
         self._verdicts = VerdictNumbers(run.limiter, book.recorder)
         self._held: deque[dict[str, at.Ints]] = deque()
         self._handed_on = 0
-        if template is not None:
+        if run.template is not None:
             return
-        scenario, recorder = run.scenario, book.recorder
+        scenario, recorder = run.setup.scenario, book.recorder
         self._numbering = Numbering(scenario, recorder.subjects, book.view)
-        for client in population.clients:
+        for client in self._clients:
             group = client.group
             deals = any(each.per == "request" for each in scenario.dealings_of(group))
             if len(group.mix) == 1 and not deals:
@@ -404,8 +375,8 @@ class _Writer:
         new = self._run.sim.combos[len(self._subjects) : count]
         if not len(new):
             return self._subjects
-        if self._template is not None:
-            found = self._template.subjects_of(new)
+        if self._run.template is not None:
+            found = self._run.template.subjects_of(new)
         else:
             numbers = [
                 _number_of(self._numbering, self._clients[client], *combo)
@@ -457,48 +428,37 @@ class _Writer:
             self._add_apart(self._book.nodes)
 
     def _add_apart(self, nodes: NodesTally) -> None:
-        limiter, groups = self._run.limiter, self._run.scenario.clients
+        limiter, groups = self._run.limiter, self._run.setup.scenario.clients
         exact, legs, apart = limiter.exact_legs, limiter.legs, self._run.sim.apart
         for place, leg in zip(*np.nonzero(apart), strict=True):
             count = int(apart[place, leg])
             nodes.add(groups[place].name, legs[leg], count, beyond=exact[leg])
 
 
-def simulate_compiled(  # reason: what a run is told
-    scenario: Scenario,
-    population: Population,
-    tables: dict[str, LimitTable],
-    profile: Profile,
-    seed: int,
+def simulate_compiled(
+    setup: Setup,
     book: RunBook,
     progress: Callable[[int], None] | None = None,
     template: Template | None = None,
 ) -> None:
     """Play a scenario and write every row to `book`."""
     warm_up(tell_line)
-    from_ns = book.header.warm_up_ns
-    run = CompiledRun(
-        scenario, population, tables, profile, seed, from_ns=from_ns, template=template
-    )
-    write_rows(run, book, population, progress, template)
+    run = CompiledRun(setup, from_ns=book.header.warm_up_ns, template=template)
+    write_rows(run, book, progress)
 
 
 def write_rows(
-    run: CompiledRun,
-    book: RunBook,
-    population: Population,
-    progress: Callable[[int], None] | None = None,
-    template: Template | None = None,
+    run: CompiledRun, book: RunBook, progress: Callable[[int], None] | None = None
 ) -> None:
     """Play a run to its end and write every row to `book`."""
-    duration_ns = run.scenario.duration_ns
-    writer = _Writer(book, run, population, template)
+    duration_ns = run.setup.scenario.duration_ns
+    writer = _Writer(book, run)
     while (count := run.step()) is not None:
         writer.write(count)
         if progress is not None:
             progress(min(run.now_ns, duration_ns))
     writer.finish()
-    if template is not None:
-        template.take_back(run.sim)
+    if run.template is not None:
+        run.template.take_back(run.sim)
     if progress is not None:
         progress(duration_ns)

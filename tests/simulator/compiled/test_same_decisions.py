@@ -13,9 +13,9 @@ from engine.errors import InputError
 from engine.limits.compiled.core import LARGEST
 from simulator.play.compiled import CompiledRun, write_rows
 from simulator.rows import RunBook, RunHeader
-from simulator.scenario import Scenario, builtin, limit_tables_of, load, loads, profile_of
+from simulator.scenario import Scenario, builtin, load, loads
 from simulator.study.runs import run
-from simulator.traffic.population import populate
+from simulator.traffic.population import Setup
 from tests.simulator.play.test_drawn_scenarios import outside_scenarios, scenarios
 
 
@@ -120,14 +120,11 @@ def test_answers_may_come_after_the_rows_between_were_handed_on() -> None:
     """Rows are handed on in order and whole, however small the pieces that the loop plays in."""
     scenario = load("slow-destination")
     whole = run(scenario, fidelity="compiled")
-    tables, profile = limit_tables_of(scenario), profile_of(scenario)
-    population = populate(scenario, scenario.seed)
-    header = RunHeader(
-        scenario.name, scenario.seed, "compiled", 0, scenario.duration_ns, 0, population.groups
-    )
-    book = RunBook(header, tables, profile.limits)
-    played = CompiledRun(scenario, population, tables, profile, scenario.seed, chunk_rows=3)
-    write_rows(played, book, population)
+    setup = Setup.of(scenario, scenario.seed)
+    groups = setup.population.groups
+    header = RunHeader(scenario.name, scenario.seed, "compiled", 0, scenario.duration_ns, 0, groups)
+    book = RunBook(header, setup.tables, setup.profile.limits)
+    write_rows(CompiledRun(setup, chunk_rows=3), book)
     assert book.close().requests.equals(whole.requests)
 
 
@@ -161,9 +158,7 @@ def test_charges_that_left_the_window_are_forgotten_before_the_limit_is_met(rate
 
 def test_a_ring_has_at_most_twice_the_slots_that_its_window_held() -> None:
     scenario = loads(_BURSTS.format(rate="100000/1s"))
-    population = populate(scenario, scenario.seed)
-    tables, profile = limit_tables_of(scenario), profile_of(scenario)
-    played = CompiledRun(scenario, population, tables, profile, scenario.seed)
+    played = CompiledRun(Setup.of(scenario, scenario.seed))
     assert played.step() == 7_486
     # A key is asked with some 900 times a minute, the longest window, and 3,700 times in all.
     longest = played._core.used[LARGEST]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from engine.files import Rate
 from simulator.play.compiled import CompiledRun, write_rows
 from simulator.rows import Result, RunBook, RunHeader
-from simulator.scenario import Scenario, limit_tables_of, loads, profile_of
+from simulator.scenario import Scenario, loads, profile_of
 from simulator.study.runs import run
-from simulator.traffic.population import populate
+from simulator.traffic.population import Setup
 from tests.simulator.play.test_drawn_scenarios import scenarios
 
 S = 10**9
@@ -46,8 +46,7 @@ mix = [{{ request = "GET /tokens" }}]
 
 def in_chunks(scenario: Scenario, rows: int) -> Result:
     """Play a scenario whose book takes so many rows at once."""
-    tables, profile = limit_tables_of(scenario), profile_of(scenario)
-    population = populate(scenario, scenario.seed)
+    setup = Setup.of(scenario, scenario.seed)
     header = RunHeader(
         scenario.name,
         scenario.seed,
@@ -55,11 +54,10 @@ def in_chunks(scenario: Scenario, rows: int) -> Result:
         0,
         scenario.duration_ns,
         scenario.warm_up_ns,
-        population.groups,
+        setup.population.groups,
     )
-    book = RunBook(header, tables, profile.limits, headroom=True, chunk_rows=rows)
-    played = CompiledRun(scenario, population, tables, profile, scenario.seed, chunk_rows=rows)
-    write_rows(played, book, population)
+    book = RunBook(header, setup.tables, setup.profile.limits, headroom=True, chunk_rows=rows)
+    write_rows(CompiledRun(setup, chunk_rows=rows), book)
     return book.close()
 
 

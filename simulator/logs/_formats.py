@@ -424,18 +424,16 @@ class ParquetReader(_Reader):
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the rows in batches."""
         del faults  # every row of a Parquet file is one
-        first = 1
+        done = 0
         with unreadable(self._path), pq.ParquetFile(self._path, **_READING) as file:
             try:
-                for batch in file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(wanted))):
-                    rows = range(first, first + batch.num_rows)
-                    what = f"log = '{self._path}'"
-                    yield Batch(rows, [_sound(batch, name, what, rows) for name in wanted])
-                    first += batch.num_rows
+                batches = file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(wanted)))
+                for batch in _sound(batches, wanted, f"log = '{self._path}'"):
+                    done += len(batch.lines)
+                    yield batch
             except pa.ArrowException as error:
                 raise InputError(
-                    f"log = '{self._path}' must be readable Parquet; it is damaged after row"
-                    f" {first - 1}"
+                    f"log = '{self._path}' must be readable Parquet; it is damaged after row {done}"
                 ) from error
 
 
@@ -467,15 +465,20 @@ class FrameReader(_Reader):
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the rows in batches."""
         del faults  # every row of a frame is one
-        first = 1
         table = self._table.select(list(dict.fromkeys(wanted)))
-        for batch in table.to_batches(_BATCH_ROWS):
-            rows = range(first, first + batch.num_rows)
-            yield Batch(rows, [_sound(batch, name, "frame", rows) for name in wanted])
-            first += batch.num_rows
+        yield from _sound(table.to_batches(_BATCH_ROWS), wanted, "frame")
 
 
-def _sound(batch: pa.RecordBatch, name: str, what: str, rows: range) -> pa.Array:
+def _sound(batches: Iterable[pa.RecordBatch], wanted: Sequence[str], what: str) -> Iterator[Batch]:
+    """Yield rows in batches of the wanted columns, numbered from 1."""
+    first = 1
+    for batch in batches:
+        rows = range(first, first + batch.num_rows)
+        yield Batch(rows, [_sound_column(batch, name, what, rows) for name in wanted])
+        first = rows.stop
+
+
+def _sound_column(batch: pa.RecordBatch, name: str, what: str, rows: range) -> pa.Array:
     """Return a column; raises `InputError` where a value does not fit the type.
 
     Arrow trusts the file that a text is UTF-8, and fails when it is read.

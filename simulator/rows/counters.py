@@ -6,7 +6,7 @@ run's limiter is read here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from engine.limits.algorithms import ALGORITHMS
@@ -106,3 +106,9 @@ class CounterIndex:
     def numbers(self, place: int, chunk: Chunk) -> Numbers:
         """Return each row's counter under the rule at `place`, −1 where it does not apply."""
         return chunk.subjects.counters(place, chunk.subject)
+
+    def in_force(self, chunk: Chunk) -> Iterator[tuple[int, CountedRule, Numbers]]:
+        """Yield the rules that are not in shadow: place, rule, and each row's counter."""
+        for place, rule in enumerate(self.rules):
+            if not rule.shadow:
+                yield place, rule, self.numbers(place, chunk)

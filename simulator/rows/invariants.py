@@ -140,10 +140,7 @@ class RateChecker(Checker):
         rows = chunk.passed()
         rows &= (chunk.status == NO_STATUS) | (chunk.status < 300)
         release_ns = chunk.release_ns()
-        for place, rule in enumerate(self._index.rules):
-            if rule.shadow:
-                continue
-            counter = self._index.numbers(place, chunk)
+        for place, rule, counter in self._index.in_force(chunk):
             chosen = np.flatnonzero(rows & (counter >= 0))
             if len(chosen):
                 self._check(place, rule, chunk, chosen, counter[chosen], release_ns[chosen])
@@ -201,10 +198,7 @@ class WaitChecker(Checker):
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         turned = ~chunk.passed()
-        for place, rule in enumerate(self._index.rules):
-            if rule.shadow:
-                continue
-            counter = self._index.numbers(place, chunk)
+        for place, rule, counter in self._index.in_force(chunk):
             chosen = np.flatnonzero(counter >= 0)
             closes = (turned & chunk.rule_is(rule.id))[chosen]
             if closes.any():

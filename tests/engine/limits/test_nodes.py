@@ -168,6 +168,16 @@ def test_least_busy_takes_the_fewest_in_flight_and_the_lowest_of_several() -> No
     assert balancer.choose(20, PUBLIC) == 2, "one that answers at 20 is not in flight at 20"
 
 
+def test_only_least_busy_remembers_when_requests_end() -> None:
+    """Others never ask, so what they were told would fill the memory of a long run."""
+    for balance, held in (("round-robin", 0), ("random", 0), ("address", 0), ("least-busy", 1)):
+        balancer = Balancer(nodes_of(count=2, balance=balance), lambda: 0.5)
+        for now_ns in range(100):
+            balancer.begin(balancer.choose(now_ns, PUBLIC))
+            balancer.end(0, now_ns + 1)
+        assert len(balancer._ends) == held
+
+
 def test_a_request_without_a_key_goes_by_its_address() -> None:
     balancer = Balancer(nodes_of(count=5, balance="key"), lambda: 0.5)
     assert balancer.choose(0, PUBLIC) == home_of("k", 5)

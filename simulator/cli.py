@@ -13,55 +13,29 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 from engine.errors import TollgateError
 
-
-class _Command(NamedTuple):
-    """A command: what the overview says, and the functions that take its flags and run it."""
-
-    says: str
-    module: str
-    add: str = "add_arguments"
-    run: str = "run"
-
-
 _LOGS: Final = "simulator.commands.logs"
 _STUDIES: Final = "simulator.commands.studies"
-
-_COMMANDS: Final[dict[str, _Command]] = {
-    "run": _Command("run a scenario", "simulator.commands.run"),
-    "replay": _Command(
-        "put a real access log through the limits", _LOGS, "add_replay", "run_replay"
+_COMMANDS: Final = {
+    "run": ("run a scenario", "simulator.commands.run"),
+    "replay": ("put a real access log through the limits", _LOGS),
+    "fit": ("fit a scenario to a real access log", _LOGS),
+    "coverage": ("trigger every limit, quota and bound once", _STUDIES),
+    "sweep": ("run a scenario with many values", _STUDIES),
+    "capacity": ("find the largest value that meets a condition", _STUDIES),
+    "compare": ("say what differs between runs or policies", _STUDIES),
+    "advise": (
+        "say which limits bind each client group, and what helps",
+        "simulator.commands.advise",
     ),
-    "fit": _Command("fit a scenario to a real access log", _LOGS, "add_fit", "run_fit"),
-    "coverage": _Command(
-        "trigger every limit, quota and bound once",
-        _STUDIES,
-        "add_coverage",
-        "run_coverage",
-    ),
-    "sweep": _Command("run a scenario with many values", _STUDIES, "add_sweep", "run_sweep"),
-    "capacity": _Command(
-        "find the largest value that meets a condition",
-        _STUDIES,
-        "add_capacity",
-        "run_capacity",
-    ),
-    "compare": _Command(
-        "say what differs between runs or policies",
-        _STUDIES,
-        "add_compare",
-        "run_compare",
-    ),
-    "advise": _Command(
-        "say which limits bind each client group, and what helps", "simulator.commands.advise"
-    ),
-    "scenarios": _Command("list the built-in scenarios", __name__, "_no_flags", "_scenarios"),
-    "check": _Command("check a scenario file", __name__, "_add_check", "_check"),
-    "init": _Command("write a small scenario to start from", __name__, "_add_init", "_init"),
+    "scenarios": ("list the built-in scenarios", __name__),
+    "check": ("check a scenario file", __name__),
+    "init": ("write a small scenario to start from", __name__),
 }
+"""Command → what the overview says, and the module whose `add_…` takes its flags, `run_…` runs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,34 +82,38 @@ def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser; only the command that is asked for loads its flags."""
     parser = _Parser(prog="python -m simulator", description="Simulate traffic under the limits.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, command in _COMMANDS.items():
-        flags = commands.add_parser(name, help=command.says)
+    for name, (says, place) in _COMMANDS.items():
+        flags = commands.add_parser(name, help=says)
         if name in asked:
-            module = import_module(command.module)
-            getattr(module, command.add)(flags)
-            flags.set_defaults(run=getattr(module, command.run))
+            module = import_module(place)
+            getattr(module, f"add_{name}")(flags)
+            flags.set_defaults(run=getattr(module, f"run_{name}"))
     return parser
 
 
-def _no_flags(parser: argparse.ArgumentParser) -> None:
+def add_scenarios(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `scenarios`."""
     parser.description = "List the built-in scenarios: each one's question, and its run's answer."
 
 
-def _add_check(parser: argparse.ArgumentParser) -> None:
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `check`."""
     parser.description = "Check a scenario file, and say what it holds."
     parser.add_argument(
         "file", metavar="FILE", help="a scenario file, or a built-in scenario's name"
     )
 
 
-def _add_init(parser: argparse.ArgumentParser) -> None:
+def add_init(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `init`."""
     parser.description = (
         "Write a small scenario to start from, and the JSON Schema of scenarios beside it."
     )
     parser.add_argument("file", metavar="FILE", help="the file to write; it must not exist")
 
 
-def _scenarios(args: argparse.Namespace) -> int:
+def run_scenarios(args: argparse.Namespace) -> int:
+    """Print the built-in scenarios; returns 0."""
     import textwrap
 
     from simulator.scenario import builtin, load
@@ -148,7 +126,8 @@ def _scenarios(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace) -> int:
+def run_check(args: argparse.Namespace) -> int:
+    """Check a file; returns 0. Raises `InputError` for what is wrong in it."""
     from engine.files import format_duration
     from simulator.scenario import limit_tables_of, load, profile_of
     from simulator.study.run_size import expected_requests, size_warning
@@ -174,7 +153,8 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _init(args: argparse.Namespace) -> int:
+def run_init(args: argparse.Namespace) -> int:
+    """Write the file and its schema; returns 0."""
     import json
 
     from engine.errors import InputError

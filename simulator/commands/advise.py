@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simulator.study.advise import Advice
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_advise(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `advise`."""
     parser.description = (
         "Say which limits bind each group of clients, what would help it, and what a higher limit"
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print only the suggestions")
 
 
-def run(args: argparse.Namespace) -> int:
+def run_advise(args: argparse.Namespace) -> int:
     """Run the command; returns 0."""
     from simulator.options import given
     from simulator.progress import Interrupted

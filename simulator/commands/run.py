@@ -45,7 +45,7 @@ _SHOWN: Final = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_run(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `run`."""
     parser.description = (
         "Run a scenario, and report which limits refused requests, when, and whose."
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print only the report's path")
 
 
-def run(args: argparse.Namespace) -> int:
+def run_run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
     from simulator.options import RunOptions, given, read_options, repeated, resolve
     from simulator.rows import check_out

@@ -186,7 +186,9 @@ class Advice:
 
     def chart(self) -> alt.LayerChart | alt.FacetChart:
         """Draw the trade-off: what is refused under each limit, against the limit's price."""
-        return charts.estimates(self._estimates())
+        from simulator.views.plots import estimates  # noqa: PLC0415 # reason: Altair loads only where a chart is drawn
+
+        return estimates(self._estimates())
 
     def _estimates(self) -> charts.Estimates:
         """Return the chart of the trade-off; pilots, a few runs each, have no interval."""

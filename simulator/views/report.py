@@ -320,17 +320,14 @@ def write_report(folder: str | Path) -> Path:
 
 def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None = None) -> str:
     """Return the page's text."""
-    replayed = summary.get("replay")
-    # Show instants as logged, unless the replay ran at another speed.
-    in_log_time = replayed is not None and replayed["speed"] == "1"
-    axis = Axis(findings.end_ns, summary["start_time_ns"] if in_log_time else None)
+    axis = Axis.of(summary)
     colours = charts.clause_colours(summary, findings)
     requests, spans = charts.timeline(findings, colours), charts.shut_out(findings, _GANTT_ROWS)
     ips = top_rows(findings, "ip")
     return _template(axis).render(
         style=Markup(_STYLE_FILE.read_text("utf-8")),  # noqa: S704 # reason: the package's own file
         summary=summary,
-        replayed=replayed,
+        replayed=summary.get("replay"),
         scenario=scenario,
         answer=answer(summary, findings, axis),
         tiles=tiles(summary, findings, axis),
@@ -373,7 +370,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         spreads=_spreads(findings),
         versus=versus(summary),
         checks=summary["checks"],
-        in_log_time=in_log_time,
+        in_log_time=axis.start_ns is not None,
         start_text=clock_text(summary["start_time_ns"]),
         end_ns=findings.end_ns,
     )

@@ -146,6 +146,13 @@ class Axis:
         self.end_ns = max(1, end_ns)
         self.start_ns = start_ns
 
+    @classmethod
+    def of(cls, summary: Mapping[str, Any]) -> Axis:
+        """Return the axis of a run: UTC in a replay at the log's own pace."""
+        replayed = summary.get("replay")
+        in_log_time = replayed is not None and replayed["speed"] == "1"
+        return cls(summary["duration_ns"], summary["start_time_ns"] if in_log_time else None)
+
     def place(self, at_ns: int, width: float) -> float:
         """Return where an instant stands on an axis of that width."""
         return round(min(at_ns, self.end_ns) / self.end_ns * width, 2)

@@ -18,7 +18,7 @@ import random
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,12 +81,17 @@ def _check_extra() -> None:
         raise InputError(f"this command needs {listed}; install tollgate[conformance]")
 
 
-def _add(commands: Any, name: str) -> argparse.ArgumentParser:  # noqa: ANN401 # reason: argparse's own type is private
+def _add(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
     """Add a command; its description appears in the list of commands and in its own help."""
     says = _COMMANDS[name]
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=says, description=f"{says[0].upper()}{says[1:]}."
     )
+    parser.set_defaults(run=run)
     return parser
 
 
@@ -97,40 +102,33 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = _add(commands, "run")
+    run = _add(commands, "run", _run)
     _add_run_arguments(run)
-    run.set_defaults(run=_run)
 
-    init = _add(commands, "init")
+    init = _add(commands, "init", _init)
     init.add_argument("file", type=Path, metavar="FILE", help="the file to write; must not exist")
     init.add_argument(
         "--url", metavar="URL", help="a deployment to query first; the rest is left as questions"
     )
-    init.set_defaults(run=_init)
 
-    check = _add(commands, "check")
+    check = _add(commands, "check", _check)
     check.add_argument("target", metavar="TARGET", help="a target.toml")
     _add_selection(check)
-    check.set_defaults(run=_check)
 
-    listed = _add(commands, "list")
+    listed = _add(commands, "list", _list)
     listed.add_argument("ids", nargs="*", metavar="ID", help="a clause, or a prefix such as TOK-")
-    listed.set_defaults(run=_list)
 
-    explain = _add(commands, "explain")
+    explain = _add(commands, "explain", _explain)
     explain.add_argument("ids", nargs="+", metavar="ID", help="a clause, a prefix, or a check")
-    explain.set_defaults(run=_explain)
 
-    replay = _add(commands, "replay")
+    replay = _add(commands, "replay", _replay)
     replay.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")
     replay.add_argument("ids", nargs="+", metavar="ID", help="a clause, or a prefix")
     replay.add_argument("--target", metavar="FILE", help="another target file than the run's")
-    replay.set_defaults(run=_replay)
 
-    judge = _add(commands, "judge")
+    judge = _add(commands, "judge", _judge)
     judge.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")
     judge.add_argument("--strict", action="store_true", help="a partial run is a finding too")
-    judge.set_defaults(run=_judge)
 
     _add_selftest(commands)
     return parser
@@ -140,7 +138,7 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     """Add the `selftest` command, unless `conformance.faults` is not installed."""
     if importlib.util.find_spec("conformance.faults") is None:
         return
-    parser = _add(commands, "selftest")
+    parser = _add(commands, "selftest", _selftest)
     parser.add_argument(
         "--full",
         action="store_true",
@@ -159,7 +157,6 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         metavar="N",
         help="processes to spread the work over (default: 2 where there are as many)",
     )
-    parser.set_defaults(run=_selftest)
 
 
 def _process_count(text: str) -> int:

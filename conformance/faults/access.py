@@ -165,17 +165,9 @@ class _Changed:
             self._seen[id(subject)] = known
         return known[1]
 
-    def decide(self, now_ns: int, subject: Subject) -> Decision:
-        """Decide about the changed subject."""
-        return self._inner.decide(now_ns, self._subject(subject))
-
     def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
         """Judge the changed subject."""
         return self._inner.judge(now_ns, self._subject(subject))
-
-    def headroom(self, now_ns: int, subject: Subject) -> Headroom | None:
-        """Return the headroom of the changed subject."""
-        return self._inner.headroom(now_ns, self._subject(subject))
 
     def settle(self, decision: Decision, status: int) -> None:
         """Settle as the inner limiter does."""

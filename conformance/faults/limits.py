@@ -89,44 +89,31 @@ def _resource(*resource: str) -> Callable[[Rule], dict[str, Any]]:
 
 for _row in _ROWS:
     _row_fault(f"one-more-{_row}", _row, "admits one request more than its rate.", _rate(more=1))
-for _row in (
-    "LIM-SEARCH",
-    "LIM-LEGACY",
-    "LIM-MANAGEMENT",
-    "LIM-PUBLIC",
-    "LIM-PROXY-HOST",
-    "LIM-ACCOUNT-UPDATER",
-    "LIM-TEST-TENANT",
+for _row, _less, _numbers, _windows, _blocks in (
+    ("LIM-TEST-TENANT", True, (90, 110), (90, 110), ()),
+    ("LIM-SEARCH", True, (), (90, 110), ()),
+    ("LIM-READ", False, (90, 110), (90,), ()),
+    ("LIM-CREATE", False, (90, 110), (110,), ()),
+    ("LIM-PATCH", False, (90, 110), (90, 110), ()),
+    ("LIM-DELETE", False, (90, 110), (90, 110), ()),
+    ("LIM-ACCOUNT-UPDATER", True, (), (110,), ()),
+    ("LIM-PUBLIC", True, (90, 110, 120), (90, 110), (50, 150, 200, 600, 1200)),
+    ("LIM-MANAGEMENT", True, (90, 110, 120), (90,), (50, 150, 200)),
+    ("LIM-PROXY-KEY", False, (110,), (90, 110), ()),
+    ("LIM-PROXY-HOST", True, (), (90,), ()),
+    ("LIM-IP", False, (90,), (110,), (50, 150, 200)),
+    ("LIM-LEGACY", True, (90, 110, 120), (110,), ()),
 ):
-    _row_fault(f"one-less-{_row}", _row, "refuses the last request of its rate.", _rate(more=-1))
-for _row, _percent in (
-    ("LIM-READ", 90),
-    ("LIM-CREATE", 110),
-    ("LIM-PUBLIC", 90),
-    ("LIM-PUBLIC", 110),
-    ("LIM-IP", 110),
-    ("LIM-LEGACY", 110),
-    ("LIM-MANAGEMENT", 90),
-    ("LIM-PROXY-HOST", 90),
-    ("LIM-ACCOUNT-UPDATER", 110),
-):
-    _window(_row, _percent)
-for _row in ("LIM-TEST-TENANT", "LIM-CREATE", "LIM-PATCH", "LIM-DELETE", "LIM-READ"):
-    for _percent in (90, 110):
+    if _less:
+        _row_fault(
+            f"one-less-{_row}", _row, "refuses the last request of its rate.", _rate(more=-1)
+        )
+    for _percent in _numbers:
         _number(_row, _percent)
-for _row in ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY"):
-    for _percent in (90, 110, 120):
-        _number(_row, _percent)
-for _row, _percent in (("LIM-PROXY-KEY", 110), ("LIM-IP", 90)):
-    _number(_row, _percent)
-for _row in ("LIM-TEST-TENANT", "LIM-SEARCH", "LIM-PATCH", "LIM-DELETE", "LIM-PROXY-KEY"):
-    for _percent in (90, 110):
+    for _percent in _windows:
         _window(_row, _percent)
-for _row in ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-IP"):
-    for _percent in (50, 150, 200):
+    for _percent in _blocks:
         _block(_row, _percent)
-for _percent in (600, 1200):
-    _block("LIM-PUBLIC", _percent)
 
 
 # --- counters -------------------------------------------------------------------------------------

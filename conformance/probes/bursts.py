@@ -173,11 +173,6 @@ class Counter:
             return self.calm_ns + self.spacing_ns // 2
         return late_after_ns(self.calm_ns)
 
-    @property
-    def is_refused_at_once(self) -> bool:
-        """Whether even its first burst met a refusal: others use it, or requests are spaced."""
-        return bool(self.bursts) and bool(refused_in(self.bursts[0].exchanges))
-
     def by_source(self) -> list[list[Sighting]]:
         """Return what was seen from each address, in order of time."""
         exchanges = self.exchanges()

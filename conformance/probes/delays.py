@@ -15,10 +15,17 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from conformance.probes.families import BASIC, Cluster, Family, Rate, aligned_shifts
+from conformance.probes.families import (
+    BASIC,
+    Cluster,
+    Family,
+    FamilyCounter,
+    Rate,
+    aligned_shifts,
+)
 from conformance.probes.sightings import Sighting, uncertainty_ns
 from conformance.runner.registry import check_time
-from engine.limits.algorithms import ALGORITHMS, LINE_SIZE, READY, grow_ring, rule_row
+from engine.limits.algorithms import READY
 
 _FAMILIES: Final = (
     *(
@@ -173,28 +180,15 @@ class _Nearness(NamedTuple):
     turn_ns: int
 
 
-class _Replay:
-    """One counter of one family whose requests wait for their turn, fed with what was seen."""
+class _Replay(FamilyCounter):
+    """A counter whose requests wait for their turn, fed with what was seen."""
 
     def __init__(
         self, rate: Rate, family: Family, shift_ns: int, near: _Nearness, bound_ns: int
     ) -> None:
-        self._rate = rate
-        self._family = family
-        self._shift_ns = shift_ns
+        super().__init__(rate, family, shift_ns)
         self._bound_ns = bound_ns
         self._near = near
-        self._charge = ALGORITHMS[family.algorithm].charge
-        self._row = rule_row(
-            family.algorithm,
-            rate.limit_requests,
-            rate.window_ns,
-            burst_requests=family.burst_requests,
-            anchored=family.anchored,
-        )
-        self._has_ring = ALGORITHMS[family.algorithm].has_ring
-        self._line = [0] * LINE_SIZE
-        self._ring: list[int] = []
         self._last_ns = 0
         self._lost_ns: list[int] = []
         self.refused_waits: list[int] = []
@@ -237,10 +231,8 @@ class _Replay:
         return max(self._line[READY], self._last_ns, arrived_ns + self._shift_ns)
 
     def _count(self, t_ns: int) -> None:
-        self._last_ns = t_ns = max(self._last_ns, t_ns)
-        if self._has_ring and len(self._ring) < self._rate.limit_requests:
-            grow_ring(self._ring, self._rate.limit_requests)
-        self._charge(self._line, self._ring, self._row, t_ns)
+        self._last_ns = max(self._last_ns, t_ns)
+        super()._count(self._last_ns)
 
 
 def _apart(lane: Sequence[Cluster]) -> list[Cluster]:

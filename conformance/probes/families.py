@@ -41,6 +41,7 @@ from engine.profile import Algorithm
 Cluster: TypeAlias = Sequence[Sighting]
 """A burst of requests to one counter, in order of sending."""
 
+_SECOND_NS: Final = 1_000_000_000
 _GRID: Final = 80
 _FINEST: Final = 4_000
 """The phase of windows is searched in steps of this part of a window."""
@@ -57,6 +58,17 @@ class Rate:
     window_ns: int
     block_ns: int = 0
 
+    @property
+    def says(self) -> str:
+        """The rate in words: `50 per 60 s, then a block of 10 s`."""
+        block = f", then a block of {seconds(self.block_ns)}" if self.block_ns else ""
+        return f"{self.limit_requests} per {seconds(self.window_ns)}{block}"
+
+
+def seconds(of_ns: int) -> str:
+    """Return a duration in words: `10 s`."""
+    return f"{of_ns / _SECOND_NS:g} s"
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -72,18 +84,6 @@ class Family:
     extends: bool = False
     clears: bool = False
     burst_requests: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Its name in a report: `fixed-window (from the first request)`."""
-        marks = [
-            *(["from the first request"] if self.anchored else []),
-            *([f"burst {self.burst_requests}"] if self.burst_requests is not None else []),
-            *(["refused requests count"] if self.counts_refused else []),
-            *(["refusals extend the block"] if self.extends else []),
-            *(["cleared by the block"] if self.clears else []),
-        ]
-        return self.algorithm + (f" ({', '.join(marks)})" if marks else "")
 
     @property
     def is_aligned(self) -> bool:
@@ -320,8 +320,8 @@ def _fits_lane(
     return True
 
 
-class _Replay:
-    """One counter of one family, which replays what was observed."""
+class FamilyCounter:
+    """One counter of one family, in the state that the requests so far have left it in."""
 
     def __init__(self, rate: Rate, family: Family, shift_ns: int) -> None:
         self._rate = rate
@@ -336,11 +336,23 @@ class _Replay:
             anchored=family.anchored,
         )
         self._has_ring = ALGORITHMS[family.algorithm].has_ring
+        self._line = [0] * LINE_SIZE
+        self._ring: list[int] = []
+
+    def _count(self, t_ns: int) -> None:
+        if self._has_ring and len(self._ring) < self._rate.limit_requests:
+            grow_ring(self._ring, self._rate.limit_requests)
+        self._charge(self._line, self._ring, self._row, t_ns)
+
+
+class _Replay(FamilyCounter):
+    """A counter that replays what was observed."""
+
+    def __init__(self, rate: Rate, family: Family, shift_ns: int) -> None:
+        super().__init__(rate, family, shift_ns)
         self._is_weighted = family.algorithm == "sliding-counter"
         self._is_windowed = ALGORITHMS[family.algorithm].has_windows
         self._refusals_count = bool(rate.block_ns) or family.counts_refused
-        self._line = [0] * LINE_SIZE
-        self._ring: list[int] = []
         self._now_ns = 0
 
     def would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
@@ -444,8 +456,3 @@ class _Replay:
             self._count_run(at_ns, place, end, now_ns)
             line[READY] = max(line[READY], line[BLOCK])
         return last_ns
-
-    def _count(self, t_ns: int) -> None:
-        if self._has_ring and len(self._ring) < self._rate.limit_requests:
-            grow_ring(self._ring, self._rate.limit_requests)
-        self._charge(self._line, self._ring, self._row, t_ns)

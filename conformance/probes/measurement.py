@@ -31,6 +31,7 @@ from conformance.probes.families import (
     Rate,
     families_that_fit,
     fits,
+    seconds,
 )
 from conformance.probes.procedures import Played
 from conformance.probes.sightings import (
@@ -98,13 +99,10 @@ class Measured:
     @property
     def summary(self) -> str:
         """The text for a report, with the resolution."""
-        rate = self.rate
-        block = f", then a block of {_seconds(rate.block_ns)}" if rate.block_ns else ""
         how = "slowed" if self.delays else "refused"
         return (
-            f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}; requests beyond it are "
-            f"{how}; at most {self.admitted_requests} admitted in one window; counted as "
-            f"{self.algorithms}; resolution {self.resolution}"
+            f"{self.rate.says}; requests beyond it are {how}; at most {self.admitted_requests} "
+            f"admitted in one window; counted as {self.algorithms}; resolution {self.resolution}"
         )
 
     @property
@@ -121,10 +119,6 @@ class Measured:
         if self.resolution_ns < _SECOND_NS:
             return f"{self.resolution_ns / _MS_NS:.0f} ms"
         return f"{self.resolution_ns / _SECOND_NS:.1f} s"
-
-
-def _seconds(of_ns: int) -> str:
-    return f"{of_ns / _SECOND_NS:g} s"
 
 
 def measure(
@@ -306,7 +300,7 @@ def _fault(  # reason: what `_measured` has found
     is_refused: bool,
     since_ns: int,
 ) -> str | None:
-    window = _seconds(rate.window_ns)
+    window = seconds(rate.window_ns)
     says = f"{rate.limit_requests} per {window}"
     is_sharp = resolution_ns <= rate.window_ns // _BLUR
     if not is_refused and not families and (is_sharp or admitted > 2 * rate.limit_requests):
@@ -322,7 +316,7 @@ def _fault(  # reason: what `_measured` has found
     broken = [one for each in late for one in broken_blocks(each, rate.block_ns)]
     if rate.block_ns and broken:
         return (
-            f"{len(broken)} admitted less than {_seconds(rate.block_ns)} after the first refusal: "
+            f"{len(broken)} admitted less than {seconds(rate.block_ns)} after the first refusal: "
             "a block must refuse every request until it ends"
         )
     if families:
@@ -360,11 +354,11 @@ def _premature(
     if rate.block_ns and max(outlasts):
         return (
             f"still refused {max(outlasts) / _SECOND_NS:.1f} s after the refusal before it, with "
-            f"no request in between: longer than a block of {_seconds(rate.block_ns)}, and {were} "
-            f"admitted in the {_seconds(reach_ns)} before"
+            f"no request in between: longer than a block of {seconds(rate.block_ns)}, and {were} "
+            f"admitted in the {seconds(reach_ns)} before"
         )
     return (
-        f"refused although {were} admitted in the {_seconds(reach_ns)} before: no way of counting "
+        f"refused although {were} admitted in the {seconds(reach_ns)} before: no way of counting "
         f"{says} explains it"
     )
 
@@ -439,8 +433,8 @@ def neighbours(rate: Rate) -> list[tuple[str, Rate]]:
     blocks = [block_ns * part // 10 for part in _BLOCKS] if block_ns else []
     return [
         *((f"a limit of {x}", dataclasses.replace(rate, limit_requests=x)) for x in numbers),
-        *((f"a window of {_seconds(x)}", dataclasses.replace(rate, window_ns=x)) for x in windows),
-        *((f"a block of {_seconds(x)}", dataclasses.replace(rate, block_ns=x)) for x in blocks),
+        *((f"a window of {seconds(x)}", dataclasses.replace(rate, window_ns=x)) for x in windows),
+        *((f"a block of {seconds(x)}", dataclasses.replace(rate, block_ns=x)) for x in blocks),
     ]
 
 
@@ -496,7 +490,7 @@ def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 
     limits += [limit * 9 // 10, limit * 11 // 10, limit * 3, limit * 4]
     windows = [window_ns * part // 100 for part in (90, 110, 95, 105, 80, 120, 50, 200)]
     blocks = [rate.block_ns * part // 10 for part in _OTHER_BLOCKS] if rate.block_ns else []
-    window = _seconds(window_ns)
+    window = seconds(window_ns)
 
     def looks_like(limit: int, window_ns: int, block_ns: int) -> bool:
         other = Rate(limit, window_ns, block_ns)
@@ -516,7 +510,7 @@ def explain(histories: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 
         return f"{_block_of(alike, blocks)} would explain it"
     for x in windows:
         if looks_like(limit, x, rate.block_ns):
-            return f"{limit} per {_seconds(x)} would explain it"
+            return f"{limit} per {seconds(x)} would explain it"
     admitted = max(
         provable_admissions([one for cluster in lane for one in cluster], window_ns)
         for lane in histories
@@ -532,10 +526,10 @@ def _block_of(alike: Sequence[int], tried: Sequence[int]) -> str:
     """Return the blocks that look alike, in words; alike: those of the tried ones, in order."""
     first = tried.index(alike[0])
     if len(alike) == 1 or list(alike) != list(tried[first : first + len(alike)]):
-        return f"a block of {' or '.join(map(_seconds, alike))}"
+        return f"a block of {' or '.join(map(seconds, alike))}"
     if alike[-1] == tried[-1]:
-        return f"a block of {_seconds(alike[0])} or longer"
-    return f"a block of {_seconds(alike[0])} to {_seconds(alike[-1])}"
+        return f"a block of {seconds(alike[0])} or longer"
+    return f"a block of {seconds(alike[0])} to {seconds(alike[-1])}"
 
 
 def histories_of(

@@ -119,16 +119,6 @@ def _unless_warm(play: _Play[_More]) -> _Play[_More]:
     return played
 
 
-def _gap_ns(rate: Rate) -> int:
-    """Return the time between the first and the second cluster."""
-    return SECOND_NS if rate.window_ns >= LONG_NS else rate.window_ns // 2
-
-
-def _spacing_ns(rate: Rate) -> int:
-    """Return the time that strict spacing puts between requests; 0 if a server may be as slow."""
-    return 0 if rate.limit_requests >= HEAVY_REQUESTS else rate.window_ns // rate.limit_requests
-
-
 async def play_throttle_row(
     counter: Counter,
     rate: Rate,
@@ -145,7 +135,8 @@ async def play_throttle_row(
     played = Played(rate, [counter])
     limit, window_ns = rate.limit_requests, rate.window_ns
     half = limit // 2
-    counter.spacing_ns = _spacing_ns(rate)
+    # A server may be as slow as strict spacing of a heavy row.
+    counter.spacing_ns = 0 if limit >= HEAVY_REQUESTS else window_ns // limit
     more = _more_than(limit)
     start_ns = counter.now_ns
     first = await counter.send("first", half)
@@ -157,7 +148,8 @@ async def play_throttle_row(
     first_end_ns = first.last_received_ns
 
     async def beyond() -> None:
-        at_ns = max(start_ns + _gap_ns(rate), first_end_ns + 2 * _MARGIN_NS)
+        gap_ns = SECOND_NS if window_ns >= LONG_NS else window_ns // 2
+        at_ns = max(start_ns + gap_ns, first_end_ns + 2 * _MARGIN_NS)
         await counter.fill(second, at_ns=at_ns)
 
     async def probe_then_last() -> None:
@@ -624,11 +616,6 @@ def block_requests(rate: Rate, look: int = 0) -> int:
     return rate.limit_requests + _EXTRA + _end_requests(rate, look)
 
 
-def _block_row_requests(rate: Rate, look: int) -> int:
-    """Return the most requests of `play_block_row`; look: those of a signature."""
-    return rate.limit_requests + _HEAVY_MORE + _end_requests(rate, look)
-
-
 def _window_requests(rate: Rate) -> int:
     """Return the most requests of `play_window`."""
     limit = rate.limit_requests
@@ -675,7 +662,7 @@ def _play_requests(rule: Rule, row: Row, table: LimitTable, rate: Rate) -> int:
     if row.role is not None:
         rest += block_requests(rate)
     if rate.block_ns > rate.window_ns:
-        return _block_row_requests(rate, look) + rest
+        return rate.limit_requests + _HEAVY_MORE + _end_requests(rate, look) + rest
     return block_requests(rate, look) + rest
 
 

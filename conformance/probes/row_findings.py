@@ -9,7 +9,7 @@ from typing import Final
 
 from conformance.probes.bursts import SECOND_NS, Counter
 from conformance.probes.delays import delays
-from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate
+from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate, seconds
 from conformance.probes.measurement import (
     Measured,
     alternatives,
@@ -57,10 +57,6 @@ _AGAIN: Final = "rerun: requests at other instants may tell them apart"
 _SPELLING: Final = Spelling()
 _ADDRESSES: Final = 3
 """Of this many addresses, no other check uses at least one."""
-
-
-def _seconds(of_ns: int) -> str:
-    return f"{of_ns / SECOND_NS:g} s"
 
 
 class Unsettled(Inconclusive):
@@ -282,8 +278,7 @@ def _still_blocked(played: Sequence[Played], before: Sequence[Played]) -> str | 
         return None
     return (
         f"still refused after {max(shut.values()) / SECOND_NS:.0f} s without any request; the row "
-        f"says {rate.limit_requests} per {_seconds(rate.window_ns)}, then a block of "
-        f"{_seconds(rate.block_ns)}"
+        f"says {rate.says}"
     )
 
 
@@ -311,7 +306,7 @@ def _row_measured(
     if any(each.is_warm for each in played):
         raise Unsettled(
             f"{row.rule_id} was refused from the first request on, so others use its keys; leave "
-            f"them alone for {_seconds(rate.window_ns + rate.block_ns)} and rerun"
+            f"them alone for {seconds(rate.window_ns + rate.block_ns)} and rerun"
         )
     answers = [x for part in histories_of(played) for cluster in part for x in cluster]
     if answers and all(one.outcome == "lost" for one in answers):
@@ -320,12 +315,12 @@ def _row_measured(
     if not measured.refused and measured.fault is None:
         raise Unsettled(
             f"{row.rule_id} was never exceeded: only {measured.admitted_requests} requests were "
-            f"answered within {_seconds(rate.window_ns)}, too few for a limit of "
+            f"answered within {seconds(rate.window_ns)}, too few for a limit of "
             f"{rate.limit_requests}; {_NEARER}"
         )
     if not measured.families and measured.fault is None and counters_per_node([*played, *before]):
         # However coarse the bursts: that several counters let it in is certain.
-        says = f"{measured.admitted_requests} admitted within {_seconds(rate.window_ns)}"
+        says = f"{measured.admitted_requests} admitted within {seconds(rate.window_ns)}"
         measured = dataclasses.replace(measured, fault=says)
     is_blind = measured.resolution_ns > rate.window_ns and not measured.delays
     if measured.fault is None and (is_blind or not measured.families):
@@ -419,7 +414,7 @@ def _busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
         if most > rule.limit_requests * 9 // 10:
             return (
                 f"{most} requests were sent from {source} within "
-                f"{_seconds(rule.window_ns)}, so LIM-IP may have refused them; add sources"
+                f"{seconds(rule.window_ns)}, so LIM-IP may have refused them; add sources"
             )
     return None
 
@@ -453,7 +448,7 @@ def _busy_key(bench: Bench, label: str, apart_from: str | None) -> str | None:
         most = _most_within(sent, rule.window_ns)
         if most > rule.limit_requests * 9 // 10:
             return (
-                f"{most} requests were sent with {label} within {_seconds(rule.window_ns)}, so "
+                f"{most} requests were sent with {label} within {seconds(rule.window_ns)}, so "
                 f"{rule.id} may have refused them"
             )
     return None
@@ -493,7 +488,7 @@ def _check_waits_are_seen(rate: Rate, histories: Sequence[Sequence[Cluster]]) ->
     if delays(histories):
         raise Inconclusive(
             "not decided: requests beyond the rate wait instead of being refused, and in a window "
-            f"of {_seconds(rate.window_ns)} waits look like pauses of the server; {_NEARER}"
+            f"of {seconds(rate.window_ns)} waits look like pauses of the server; {_NEARER}"
         )
 
 
@@ -570,10 +565,8 @@ def _fault(
     guess = nodes
     if guess is None and measured.refused:
         guess = explain(histories, rate, since_ns)
-    block = f", then a block of {_seconds(rate.block_ns)}" if rate.block_ns else ""
-    must = f"{rate.limit_requests} per {_seconds(rate.window_ns)}{block}"
     here = f"; {guess}" if guess else ""
-    says = "" if must in str(measured.fault) else f"; the row says {must}"
+    says = "" if rate.says in str(measured.fault) else f"; the row says {rate.says}"
     return f"{measured.fault}{here}{says}"
 
 

@@ -24,6 +24,17 @@ from conformance.wire.redaction import Redactor
 from engine.errors import InputError
 
 HISTORY_FILE: Final = "history.ndjson"
+_PLAIN: Final = (
+    "number",
+    "check",
+    "lane",
+    "turn",
+    "sent_ns",
+    "received_ns",
+    "status",
+    "error",
+)
+"""The fields of an exchange that are written as they are."""
 LONGEST_SENT: Final = 65_536
 """The longest request body kept whole, in bytes; longer ones are generated and can be recreated."""
 
@@ -71,19 +82,9 @@ def _exchange_record(exchange: Exchange, redactor: Redactor) -> dict[str, Any]:
         asked["headers"] = dict(ask.headers)
     if ask.body is not None:
         asked["body"] = _sent(ask.body, redactor)
-    return {
-        "number": exchange.number,
-        "check": exchange.check,
-        "lane": exchange.lane,
-        "turn": exchange.turn,
-        "ask": asked,
-        "sent_ns": exchange.sent_ns,
-        "received_ns": exchange.received_ns,
-        "status": exchange.status,
-        "headers": dict(exchange.headers),
-        "body": _bytes(redactor.raw(exchange.body)),
-        "error": exchange.error,
-    }
+    plain = {name: getattr(exchange, name) for name in _PLAIN}
+    headers, body = dict(exchange.headers), _bytes(redactor.raw(exchange.body))
+    return {**plain, "ask": asked, "headers": headers, "body": body}
 
 
 def _sent(body: Any, redactor: Redactor) -> dict[str, Any]:  # noqa: ANN401 # reason: JSON or bytes
@@ -138,19 +139,9 @@ def exchange_of(record: Mapping[str, Any]) -> Exchange:
     body = asked.pop("body", None)
     if body is not None:
         body = _body_of(body)
-    return Exchange(
-        record["number"],
-        record["check"],
-        record["lane"],
-        record["turn"],
-        Ask(body=body, **asked),
-        record["sent_ns"],
-        record["received_ns"],
-        record["status"],
-        record["headers"],
-        _raw(record["body"]),
-        record["error"],
-    )
+    plain = {name: record[name] for name in _PLAIN}
+    ask, answer = Ask(body=body, **asked), _raw(record["body"])
+    return Exchange(**plain, ask=ask, headers=record["headers"], body=answer)
 
 
 def _raw(held: Mapping[str, Any]) -> bytes:
@@ -163,17 +154,7 @@ def _raw(held: Mapping[str, Any]) -> bytes:
 
 def finding_record(finding: Finding) -> dict[str, Any]:
     """Return a finding as JSON."""
-    return {
-        "clause": finding.clause,
-        "check": finding.check,
-        "verdict": finding.verdict.word,
-        "says": finding.says,
-        "evidence": list(finding.evidence),
-        "accepts": finding.accepts,
-        "reading": None if finding.reading is None else list(finding.reading),
-        "follows": finding.follows,
-        "timeline": [dataclasses.asdict(moment) for moment in finding.timeline],
-    }
+    return {**dataclasses.asdict(finding), "verdict": finding.verdict.word}
 
 
 def finding_of(record: Mapping[str, Any]) -> Finding:

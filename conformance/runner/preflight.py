@@ -83,7 +83,7 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
     bench = Bench(PREFLIGHT, session)
     lane = bench.lane("preflight")
     found = Preflight()
-    if _knock(bench, lane):
+    if bench.transport.run([_knock(bench, lane)])[0]:
         found.open_says = "a request without any key was accepted: see AUTH-HEADER"
     wanted = [role for role in dict.fromkeys(roles) if session.target.labels(role)]
     labels = {role: session.target.labels(role)[0] for role in wanted}
@@ -111,25 +111,20 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
     return found
 
 
-def _knock(bench: Bench, lane: Lane) -> bool:
-    """Send a request without a key; return whether it was accepted, which it must not be."""
-    exchange: Exchange = bench.transport.run([_knocked(bench, lane)])[0]
-    if exchange.status is None:
-        raise Unreachable(f"{bench.target.base_url} gives no answer: {exchange.error}")
-    return exchange.ok
-
-
 def _tokenize(bench: Bench, body: Json) -> tuple[str, str, Json]:
     """Return method, path and body of a tokenize here."""
     return bench.shaped("tokenize", {"value": body})
 
 
-async def _knocked(bench: Bench, lane: Lane) -> Exchange:
+async def _knock(bench: Bench, lane: Lane) -> bool:
+    """Send a request without a key; return whether it was accepted, which it must not be."""
     asked = _tokenize(bench, {"knock": "knock"})
     found = await lane.ask(*asked)
     if found.status is None and found.received_ns - found.sent_ns < _QUICK_NS:
         found = await lane.ask(*asked)  # a connection may break by chance
-    return found
+    if found.status is None:
+        raise Unreachable(f"{bench.target.base_url} gives no answer: {found.error}")
+    return found.ok
 
 
 class _Role:
@@ -155,7 +150,11 @@ class _Role:
             by = {"proxy_key": label} if role == "proxy_key" else {"host": label}
             path = self.bench.shaped("invoke_proxy", {"path": ""})[1]
             exchange = await self.lane.insist("GET", path, patience_ns=_PATIENCE_NS, **by)
-            return _proxied(exchange, label)
+            if exchange.status not in {400, 401, 403, 404}:
+                return None
+            # The service's own answers; others come from the destination.
+            path = exchange.ask.path
+            return f"{label} names no proxy of this deployment ({exchange.status} to GET {path})"
         if role == "slow_destination":
             return None  # the check that waits for it sends the only request
         exchange = await self._tokenized(label)
@@ -282,13 +281,6 @@ def _asked(exchange: Exchange) -> str:
 
 def _answered(exchange: Exchange) -> str:
     return f"{exchange.status} to {_asked(exchange)}"
-
-
-def _proxied(found: Exchange, label: KeyLabel) -> str | None:
-    """Return why a proxy's key cannot be used: 400, 401, 403 and 404 count as the service's own."""
-    if found.status in {400, 401, 403, 404}:
-        return f"{label} names no proxy of this deployment ({found.status} to GET {found.ask.path})"
-    return None
 
 
 def _baseline(bench: Bench, lane: Lane, found: Preflight) -> None:

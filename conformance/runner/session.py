@@ -81,7 +81,9 @@ class Session:
         self.seed = seed
         self.nonce = ""
         self.profile, self.known = _told(target, profile)
-        self.limits = _limits(target) if limits is None else limits
+        if limits is None and target.limits is not None:
+            limits = LimitTable.from_toml(target.limits.file)
+        self.limits = LimitTable.default() if limits is None else limits
         self.pacer = Pacer(target, self.limits)
         self.redactor = Redactor.of(target)
         self.history = HistoryWriter(None, self.redactor)
@@ -325,12 +327,6 @@ def _told(target: Target, profile: Profile | None) -> tuple[Profile, set[str]]:
         found = found.replace(tokens={choice: target.dialect.path_of(name)})
         known.add(f"tokens.{choice}")
     return found, known
-
-
-def _limits(target: Target) -> LimitTable:
-    return (
-        LimitTable.default() if target.limits is None else LimitTable.from_toml(target.limits.file)
-    )
 
 
 def _pattern(operation: str) -> re.Pattern[str]:

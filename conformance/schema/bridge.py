@@ -119,7 +119,7 @@ class Bridge:
         self.exchanges[exchange.number] = exchange
         headers = [(NUMBER_HEADER, str(exchange.number))]
         headers += [
-            (name, _latin(text))
+            (name, text.encode("latin-1", "replace").decode("latin-1"))
             for name, text in exchange.headers.items()
             if name.lower() not in {"content-length", "connection", "transfer-encoding"}
         ]
@@ -163,7 +163,3 @@ def _split(key_header: str, headers: dict[str, str]) -> tuple[KeyLabel | None, d
         if name.lower() == key_header.lower() and match is not None:
             return match[1], {other: one for other, one in headers.items() if other != name}
     return None, headers
-
-
-def _latin(text: str) -> str:
-    return text.encode("latin-1", "replace").decode("latin-1")

@@ -42,7 +42,7 @@ class Pacer:
                     block_ns=None,
                     algorithm=None,
                     burst_requests=None,
-                    rate=_below(rule.rate),
+                    rate=Rate(max(1, rule.limit_requests * 9 // 10), rule.window_ns + _SLACK_NS),
                 )
                 for rule in (*limits, *_own_rules(target))
                 if not rule.shadow
@@ -80,10 +80,6 @@ class Pacer:
             proxy_key_id=ask.proxy_key,
             host_id=ask.host,
         )
-
-
-def _below(rate: Rate) -> Rate:
-    return Rate(max(1, rate.limit_requests * 9 // 10), rate.window_ns + _SLACK_NS)
 
 
 def _own_rules(target: Target) -> list[Rule]:

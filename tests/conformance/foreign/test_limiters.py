@@ -166,7 +166,7 @@ def _reports(
         assert true, measured.summary
         truth = true[0]
         assert fits([seen.filled.clusters()], RATE, truth)
-        open_ = {f"{one.name} is no other" for one in measured.families if one not in true}
+        open_ = {f"{one} is no other" for one in measured.families if one not in true}
         others = _others(2 * seen.resolution_ns, windows_per_cent)
         open_ |= {name for name, other in others.items() if not seen.refuses(other, truth)}
         if measure(seen.histories, Rate(RATE.limit_requests // 4, RATE.window_ns)).fault is None:
@@ -221,7 +221,7 @@ def test_nginx_without_a_burst_is_gcra_of_burst_1(upstream: Target, tmp_path: Pa
 def _is_burst_1(seen: Seen) -> set[str]:
     measured = seen.measured
     assert _BURST_1 in measured.families, measured.summary
-    open_ = {f"{one.name} is no other" for one in measured.families if one != _BURST_1}
+    open_ = {f"{one} is no other" for one in measured.families if one != _BURST_1}
     return open_ if seen.row.signature.is_spaced else open_ | {"even the first burst is spaced"}
 
 

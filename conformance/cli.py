@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final
 from engine.errors import InputError, TollgateError, did_you_mean
 
 if TYPE_CHECKING:
-    from conformance.report.baseline import Baseline
     from conformance.runner.registry import Check
     from conformance.target import Target
 
@@ -235,22 +234,17 @@ def _formats(args: argparse.Namespace) -> tuple[str, ...]:
     return chosen_formats(args.format, "--format")
 
 
-def _baseline(args: argparse.Namespace) -> Baseline | None:
-    from conformance.report.report import chosen_baseline
-
-    names = ("--baseline", "--only-new")
-    return chosen_baseline(args.baseline, only_new=args.only_new, names=names)
-
-
 def _run(args: argparse.Namespace) -> int:
     """Run the suite; returns the exit code."""
     from conformance.report.code_hosts import commands_for
+    from conformance.report.report import chosen_baseline
     from conformance.report.terminal import Terminal, show_report
     from conformance.runner.preflight import Unreachable
     from conformance.runner.runner import Options, Progress, Run
     from conformance.target import Target
 
-    formats, baseline = _formats(args), _baseline(args)
+    formats, names = _formats(args), ("--baseline", "--only-new")
+    baseline = chosen_baseline(args.baseline, only_new=args.only_new, names=names)
     target = Target.from_toml(args.target)
     seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
     options = Options(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from conformance.probes.any_operation import AnyOperation
 from conformance.probes.bursts import (
@@ -43,6 +44,17 @@ _PAUSE_NS: Final = 11 * SECOND_NS
 _CLASSES: Final = ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY")
 _TURNS: Final = 3
 _MARKED: Final = re.compile("_prod_|_test_")
+_Judge = TypeVar("_Judge", bound=Callable[..., object])
+
+
+def _probe(
+    check_id: str,
+    *clauses: str,
+    takes_ns: int = 2 * SECOND_NS,
+    **fields: Any,  # noqa: ANN401 # reason: fields of Check
+) -> Callable[[_Judge], _Judge]:
+    """Register a check that exceeds rates; by default it waits for no window."""
+    return check(check_id, *clauses, takes_ns=takes_ns, is_probe=True, **fields)
 
 
 def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Counter, Rate]:
@@ -56,7 +68,7 @@ def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Cou
     return counter_of(bench, name, "tokenize", "private_test", "LIM-TEST-TENANT"), rate
 
 
-@check(
+@_probe(
     "limits.classes",
     "AUTH-KINDS",
     "AUTH-LEGACY",
@@ -67,8 +79,6 @@ def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Cou
     roles=("private_prod", "public", "management", "legacy"),
     requests=640,
     requests_most=2_440,
-    takes_ns=2 * SECOND_NS,
-    is_probe=True,
     beside=("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY"),
 )
 async def classes(bench: Bench) -> list[Finding]:
@@ -141,15 +151,13 @@ def _legacy(bench: Bench, sent: Beyond, private: Burst, size: int) -> list[Findi
     return [bench.passes("AUTH-LEGACY", says, beyond[0])]
 
 
-@check(
+@_probe(
     "limits.any",
     "LIM-TEST-TENANT",
     accepts="while its rate is exceeded, a test tenant's key is refused for every operation",
     roles=("private_test",),
     requests=140,
     requests_most=430,
-    takes_ns=2 * SECOND_NS,
-    is_probe=True,
     is_extra=True,
     beside=("LIM-TEST-TENANT",),
 )
@@ -161,15 +169,13 @@ async def any_operation(bench: Bench) -> list[Finding]:
     return await any_of.findings(await go_beyond(bench, [counter], rate, "the private_test key"))
 
 
-@check(
+@_probe(
     "limits.counted",
     "LIM-TEST-TENANT",
     accepts="whether failed requests count is a reading (D-COUNTED)",
     roles=("private_test",),
     requests=80,
     requests_most=300,
-    takes_ns=2 * SECOND_NS,
-    is_probe=True,
 )
 async def counted(bench: Bench) -> list[Finding]:
     """Find whether failed requests count (D-COUNTED)."""
@@ -219,15 +225,13 @@ async def _counted_apart(
     return shown if regained_requests < 3 * _TURNS else []
 
 
-@check(
+@_probe(
     "limits.legacy-class",
     "LIM-LEGACY",
     accepts="whether its kind's rate limits a legacy key as well is a reading (D-LEGACY-CLASS)",
     roles=("management",),
     requests=90,
     requests_most=600,
-    takes_ns=2 * SECOND_NS,
-    is_probe=True,
 )
 async def legacy_class(bench: Bench) -> list[Finding]:
     """Find whether a legacy key of a public application is limited as a public key too."""
@@ -296,15 +300,13 @@ _MARGIN_NS: Final = 20_000_000
 _WHOLE: Final = re.compile("[0-9]{1,9}")
 
 
-@check(
+@_probe(
     "limits.lowest",
     "LIM-LOWEST",
     accepts="the lower rate refuses or slows, though other rows allow more",
     roles=("private_test", "legacy", "legacy"),
     requests=180,
     requests_most=540,
-    takes_ns=2 * SECOND_NS,
-    is_probe=True,
 )
 async def lowest(bench: Bench) -> list[Finding]:
     """The lowest rate applies: the tenant's on POST /tokens, the resource's on a search."""
@@ -344,7 +346,7 @@ async def lowest(bench: Bench) -> list[Finding]:
     return found
 
 
-@check(
+@_probe(
     "limits.throttle",
     "LIM-THROTTLE",
     accepts="requests beyond the rate are refused or slowed, and admitted after the window's end",
@@ -352,7 +354,6 @@ async def lowest(bench: Bench) -> list[Finding]:
     requests=90,
     requests_most=280,
     takes_ns=20 * SECOND_NS,
-    is_probe=True,
 )
 async def throttle(bench: Bench) -> list[Finding]:
     """A throttle slows or refuses requests beyond the rate, until the window has passed."""
@@ -381,7 +382,7 @@ async def throttle(bench: Bench) -> list[Finding]:
     return found
 
 
-@check(
+@_probe(
     "limits.block",
     "LIM-BLOCK",
     accepts="from the first request beyond the rate, everything is refused until the block ends",
@@ -389,7 +390,6 @@ async def throttle(bench: Bench) -> list[Finding]:
     requests=160,
     requests_most=1_060,
     takes_ns=61 * SECOND_NS,
-    is_probe=True,
 )
 async def block(bench: Bench) -> list[Finding]:
     """Once the rate is exceeded, requests are blocked for the time the row states, no longer."""
@@ -503,15 +503,13 @@ def _twins_measured(
     return measured
 
 
-@check(
+@_probe(
     "limits.status",
     "ERR-429",
     accepts="429 for every request that is refused beyond the rate",
     roles=("private_test",),
     requests=140,
     requests_most=300,
-    takes_ns=2 * SECOND_NS,
-    is_probe=True,
 )
 async def status(bench: Bench) -> list[Finding]:
     """A rate-limited request gets 429, and its headers say when to retry."""
@@ -534,15 +532,13 @@ async def status(bench: Bench) -> list[Finding]:
     return [*found, *await _headers(bench, counter, refused)]
 
 
-@check(
+@_probe(
     "limits.status-blocked",
     "ERR-429",
     accepts="429 for every request that a block refuses",
     roles=("public",),
     requests=80,
     requests_most=280,
-    takes_ns=2 * SECOND_NS,
-    is_probe=True,
 )
 async def status_blocked(bench: Bench) -> list[Finding]:
     """A request that a block refuses gets 429 as well, the first one and those after it."""

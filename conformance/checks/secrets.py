@@ -29,7 +29,8 @@ def secrets_found(exchange: Exchange, secrets: list[str]) -> list[str]:
     raw = exchange.body.decode(errors="replace")
     heads = "\n".join(f"{name}: {text}" for name, text in exchange.headers.items())
     try:
-        strings = "\n".join(_strings(exchange.json))
+        parts = (one for part in _parts(exchange.json) for one in part)
+        strings = "\n".join(one for one in parts if isinstance(one, str))
     except ValueError:
         strings = ""
     seen = f"{raw}\n{heads}\n{strings}"
@@ -41,35 +42,24 @@ def secrets_found(exchange: Exchange, secrets: list[str]) -> list[str]:
     return found
 
 
-def _strings(answer: Any) -> Iterator[str]:  # noqa: ANN401 # reason: any JSON
-    if isinstance(answer, str):
-        yield answer
-    elif isinstance(answer, dict):
-        for name, one in answer.items():
-            yield name
-            yield from _strings(one)
-    elif isinstance(answer, list):
-        for one in answer:
-            yield from _strings(one)
-
-
-def _cvcs(answer: Any) -> Iterator[Any]:  # noqa: ANN401 # reason: any JSON
-    """Yield the value of each `cvc` field in an answer, at any depth."""
+def _parts(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 # reason: any JSON
+    """Yield each part of an answer, at any depth, after the name of its field."""
+    yield name, answer
     if isinstance(answer, dict):
-        for name, one in answer.items():
-            if name == "cvc":
-                yield one
-            yield from _cvcs(one)
+        for key, one in answer.items():
+            yield from _parts(one, key)
     elif isinstance(answer, list):
         for one in answer:
-            yield from _cvcs(one)
+            yield from _parts(one)
 
 
 def _shows_cvc(exchange: Exchange, cvc: str | None) -> bool:
+    """Whether a `cvc` field of an answer holds it."""
     try:
-        return cvc is not None and any(cvc in str(one) for one in _cvcs(exchange.json))
+        shown = [str(one) for name, one in _parts(exchange.json) if name == "cvc"]
     except ValueError:
         return False
+    return cvc is not None and any(cvc in one for one in shown)
 
 
 @check(

@@ -55,8 +55,8 @@ class Row:
     other row limits to fewer requests during the probe. twins: further operations of the same row.
     apart: operations of other rows, which must have separate counters. single: an operation that
     may or may not belong to the row (D-GET-TOKENS). any_of: operations that a row for any resource
-    must also refuse, where the deployment has them. other_role: the role of the other key, which
-    must be of the same class. more_keys, more_sources: further ones, if the target has spare ones.
+    must also refuse, where the deployment has them. more_keys, more_sources: further ones, if the
+    target has spare ones.
 
     The name of an operation may end in `/other` (another path), in `/method` (another method), or
     in the name of a method.
@@ -75,7 +75,13 @@ class Row:
     any_of: tuple[str, ...] = ()
     more_keys: int = 0
     more_sources: int = 0
-    other_role: str = "private_no_permission"
+
+    @property
+    def other_role(self) -> str:
+        """The role of the other key, which must be of the same class."""
+        if self.role is None or self.keys < 2:  # reason: it has no second key of its own
+            return "private_no_permission"
+        return self.role
 
     def asker(
         self, bench: Bench, operation: str, *, key: KeyLabel | None, sources: tuple[Source, ...]
@@ -229,7 +235,6 @@ ROWS: Final[Mapping[str, Row]] = {
             role="private_test",
             operation="tokenize",
             other="search",
-            other_role="private_test",
         ),
         Row(
             rule_id="LIM-SEARCH",
@@ -299,7 +304,6 @@ ROWS: Final[Mapping[str, Row]] = {
             role="public",
             operation="tokenize",
             other="search",
-            other_role="public",
         ),
         Row(
             rule_id="LIM-MANAGEMENT",
@@ -309,7 +313,6 @@ ROWS: Final[Mapping[str, Row]] = {
             role="management",
             operation="get_tenant",
             other="list_applications",
-            other_role="management",
         ),
         Row(
             rule_id="LIM-PROXY-KEY",
@@ -319,7 +322,6 @@ ROWS: Final[Mapping[str, Row]] = {
             operation="invoke_proxy",
             other="invoke_proxy/other",
             twins=_PROXY_METHODS,
-            other_role="proxy_key",
         ),
         Row(
             rule_id="LIM-PROXY-HOST",
@@ -329,7 +331,6 @@ ROWS: Final[Mapping[str, Row]] = {
             operation="invoke_proxy",
             other="invoke_proxy/other",
             twins=_PROXY_METHODS,
-            other_role="custom_hostname",
         ),
         Row(
             rule_id="LIM-IP",
@@ -347,7 +348,6 @@ ROWS: Final[Mapping[str, Row]] = {
             role="legacy",
             operation="tokenize",
             other="search",
-            other_role="legacy",
         ),
     )
 }

@@ -273,8 +273,6 @@ class Report:
     @property
     def clauses(self) -> pd.DataFrame:
         """One row per clause: `verdict`, `says`, `status`, `findings`."""
-        import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
-
         rows = [
             {
                 "clause": one.clause.id,
@@ -285,13 +283,11 @@ class Report:
             }
             for one in self.results
         ]
-        return pd.DataFrame(rows).set_index("clause")
+        return _frame(rows).set_index("clause")
 
     @property
     def findings(self) -> pd.DataFrame:
         """One row per finding: `clause`, `check`, `verdict`, `says`, `evidence`."""
-        import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
-
         rows = [
             {
                 "clause": one.clause,
@@ -303,13 +299,11 @@ class Report:
             for result in self.results
             for one in result.findings
         ]
-        return pd.DataFrame(rows, columns=["clause", "check", "verdict", "says", "evidence"])
+        return _frame(rows, ["clause", "check", "verdict", "says", "evidence"])
 
     @property
     def requests_made(self) -> pd.DataFrame:
         """One row per exchange: sender, request, times and status; no bodies."""
-        import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
-
         own = ["number", "check", "lane"]
         asked = ["method", "path", "key", "source"]
         answered = ["sent_ns", "received_ns", "status"]
@@ -319,7 +313,7 @@ class Report:
             + [getattr(one, name) for name in answered]
             for one in self.exchanges.values()
         ]
-        frame = pd.DataFrame(rows, columns=[*own, *asked, *answered]).set_index("number")
+        frame = _frame(rows, [*own, *asked, *answered]).set_index("number")
         return frame.astype({"status": "Int16"})
 
     def _repr_html_(self) -> str:
@@ -334,6 +328,12 @@ class Report:
             f"<table><thead><tr><th>clause</th><th>verdict</th><th>what was seen</th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"
         )
+
+
+def _frame(rows: list[Any], columns: list[str] | None = None) -> pd.DataFrame:
+    import pandas as pd  # noqa: PLC0415 # reason: only notebooks need frames
+
+    return pd.DataFrame(rows, columns=columns)
 
 
 def chosen_formats(asked: Iterable[str], name: str = "formats") -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from conformance.probes.procedures import sizes_of
-from conformance.probes.rows import ROWS
+from conformance.probes.rows import ROWS, Row
 from conformance.runner.registry import CLEANING, PREFLIGHT, Check, Load
 from conformance.runner.session import Rest
 from conformance.runner.verdicts import Finding, Verdict
@@ -31,6 +31,7 @@ from conformance.wire.exchange import KeyLabel
 from engine import LimitTable
 from engine.clauses import Clause
 from engine.files import Rate, format_duration
+from engine.limits import Rule
 
 _SECOND_NS: Final = 1_000_000_000
 CROWD_REQUESTS: Final = 1_000
@@ -230,12 +231,18 @@ def make_plan(
     return plan
 
 
+def _row_of(check: Check, limits: LimitTable) -> tuple[Row, Rule] | None:
+    """Return the row that a check measures and its rule in the target's table, if any."""
+    row = ROWS.get(check.id.removeprefix("limits."))
+    return next(((row, rule) for rule in limits if row and rule.id == row.rule_id), None)
+
+
 def _sized(check: Check, limits: LimitTable) -> Check:
     """Return the check of a row with the sizes that the target's own table gives it."""
-    row = ROWS.get(check.id.removeprefix("limits."))
-    rule = next((one for one in limits if row is not None and one.id == row.rule_id), None)
-    if row is None or rule is None:
+    found = _row_of(check, limits)
+    if found is None:
         return check
+    row, rule = found
     return dataclasses.replace(check, **sizes_of(rule, row, limits)._asdict())
 
 
@@ -281,10 +288,10 @@ def _lack(check: Check, target: Target) -> str | None:
 
 def _own_limit(check: Check, target: Target, limits: LimitTable) -> str | None:
     """Return why a row cannot be seen with an operation that has a tighter limit of its own."""
-    row = ROWS.get(check.id.removeprefix("limits."))
-    rule = next((one for one in limits if row is not None and one.id == row.rule_id), None)
-    if row is None or rule is None:
+    found = _row_of(check, limits)
+    if found is None:
         return None
+    row, rule = found
     for name in (row.operation, *row.twins[:1]):
         own = target.shape(name.partition("/")[0]).limit
         if own is not None and _hides(own, rule.rate):

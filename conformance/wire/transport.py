@@ -58,28 +58,22 @@ class Transport(Protocol):
     @property
     def now_ns(self) -> int:
         """The suite's clock, nanoseconds since the run began."""
-        ...
 
     @property
     def wall_start_ns(self) -> int:
         """What this machine's wall clock showed when the suite's clock showed 0."""
-        ...
 
     async def send(self, ask: Ask, place: Place) -> Answer:
         """Send one request and wait for its answer; never raises for what the other side does."""
-        ...
 
     async def sleep_until_ns(self, at_ns: int) -> None:
         """Return at `at_ns`, at once when that has passed."""
-        ...
 
     async def gather(self, coroutines: Sequence[Work]) -> list[Any]:
         """Run coroutines in parallel, from within one; raises the first exception at the end."""
-        ...
 
     async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
         """Return what a function computes, without delaying others where time is real."""
-        ...
 
     def start(self, coroutines: Sequence[Work]) -> Callable[[], list[Any]]:
         """Start coroutines in parallel; the returned function waits and returns their results.
@@ -87,19 +81,15 @@ class Transport(Protocol):
         On virtual time, nothing runs before the wait. The wait raises the first exception, after
         all have ended.
         """
-        ...
 
     def run(self, coroutines: Sequence[Work]) -> list[Any]:
         """Run coroutines in parallel to their ends; returns their results in order."""
-        ...
 
     def learn_key(self, label: KeyLabel, text: str) -> None:
         """Register a key that a check has created; requests can then name its `label`."""
-        ...
 
     def close(self) -> None:
         """Close the connections; nothing is sent afterwards."""
-        ...
 
 
 def with_keys(headers: Mapping[str, str], keys: Mapping[KeyLabel, str]) -> dict[str, str]:

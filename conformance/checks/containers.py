@@ -77,7 +77,10 @@ def named(bench: Bench) -> Iterator[Finding]:
         says = f"`{field}` was not accepted with a container ({shown.status}); {_way_out(bench)}"
         yield bench.unsettled("TOK-CONTAINER", says, shown)
         return
-    is_understood = bench.knows("tokens.container_field") or _refuses_nonsense(bench, key)
+    nonsense: dict[str, Json] = {bench.profile.tokens.container_field: 5}
+    is_understood = bench.knows("tokens.container_field") or is_refused(
+        bench.tokenize(bench.token("nonsense", **nonsense), key)
+    )
     if is_understood:
         yield bench.reads("TOK-CONTAINER", "tokens.container_form", form, shown)
     for path in paths[:2]:
@@ -95,12 +98,6 @@ def named(bench: Bench) -> Iterator[Finding]:
         else:
             says = f"the token must be in {path}, not in {found}"
             yield bench.fails("TOK-CONTAINER", says, exchange, where)
-
-
-def _refuses_nonsense(bench: Bench, key: KeyLabel) -> bool:
-    """Whether the deployment knows the field: it refuses a number there."""
-    nonsense: dict[str, Json] = {bench.profile.tokens.container_field: 5}
-    return is_refused(bench.tokenize(bench.token("nonsense", **nonsense), key))
 
 
 def _form(bench: Bench, key: KeyLabel, path: str) -> tuple[str | None, Exchange]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from conformance.runner.bench import Bench
-from conformance.runner.registry import Check, Inconclusive, Skip
+from conformance.runner.registry import Check, Inconclusive, Skip, about_all
 from conformance.runner.session import Session
 from conformance.runner.verdicts import Finding, Verdict
 
@@ -127,19 +127,7 @@ def _unsaid(bench: Bench, said: list[Finding]) -> list[Finding]:
 
 
 def _about_all(check: Check, session: Session, verdict: Verdict, says: str) -> list[Finding]:
-    recent = session.last_of(check.id)
-    beside = () if verdict is Verdict.ERROR else check.beside
-    return [
-        Finding(
-            clause,
-            check.id,
-            Verdict.INFORMATIONAL if clause in beside else verdict,
-            says,
-            recent,
-            check.accepts,
-        )
-        for clause in check.clauses
-    ]
+    return about_all(check, verdict, says, session.last_of(check.id))
 
 
 _SHAPES: Final = ("TOK-LEAF", "TOK-PLAIN", "TOK-ARRAY", "TOK-OBJECT", "TOK-COMPOSITE")

@@ -23,7 +23,7 @@ from typing import Final
 
 from conformance.probes.procedures import sizes_of
 from conformance.probes.rows import ROWS, Row
-from conformance.runner.registry import CLEANING, PREFLIGHT, Check, Load
+from conformance.runner.registry import CLEANING, PREFLIGHT, Check, Load, about_all
 from conformance.runner.session import Rest
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import ROLES, Source, Target
@@ -249,17 +249,7 @@ def _sized(check: Check, limits: LimitTable) -> Check:
 def leave_out(plan: Plan, check: Check, verdict: Verdict, why: str) -> None:
     """Add a finding for each clause of a check that does not run."""
     wanted = {clause.id for clause in plan.clauses}
-    plan.left_out += [
-        Finding(
-            clause_id,
-            check.id,
-            Verdict.INFORMATIONAL if clause_id in check.beside else verdict,
-            why,
-            accepts=check.accepts,
-        )
-        for clause_id in check.clauses
-        if clause_id in wanted
-    ]
+    plan.left_out += [one for one in about_all(check, verdict, why) if one.clause in wanted]
 
 
 def _lack(check: Check, target: Target) -> str | None:

@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from conformance.runner.verdicts import Finding
+from conformance.runner.verdicts import Finding, Verdict
 from engine.clauses import clause
 
 Judge: TypeAlias = Callable[..., Iterable[Finding] | Awaitable[list[Finding]]]
@@ -106,6 +106,27 @@ class Check:
     def is_generated(self) -> bool:
         """Whether it is one of the schema layer, which runs over HTTP alone."""
         return self.id.startswith("schema.")
+
+
+def about_all(
+    check: Check, verdict: Verdict, says: str, evidence: tuple[int, ...] = ()
+) -> list[Finding]:
+    """Return a finding on each clause of a check; on those that others judge, it is a remark.
+
+    A fault of the harness is one for every clause.
+    """
+    beside = () if verdict is Verdict.ERROR else check.beside
+    return [
+        Finding(
+            clause_id,
+            check.id,
+            Verdict.INFORMATIONAL if clause_id in beside else verdict,
+            says,
+            evidence,
+            check.accepts,
+        )
+        for clause_id in check.clauses
+    ]
 
 
 def _no_judge(_: object) -> Iterable[Finding]:

@@ -29,7 +29,7 @@ from conformance.runner.outcome import (
 )
 from conformance.runner.plan import Dealt, Plan, leave_out, loads_after_ns, make_plan, starts_ns
 from conformance.runner.preflight import Preflight, Unreachable, fly
-from conformance.runner.registry import Check, all_checks
+from conformance.runner.registry import Check, about_all, all_checks
 from conformance.runner.session import Rest, Session
 from conformance.runner.verdicts import Finding, Verdict, assemble, unrun_notes
 from conformance.target import Target
@@ -214,7 +214,7 @@ class Run:
         self._say(self.preflight.findings)
         if self.preflight.fatal is not None:
             for dealt in plan.dealt:
-                self._say(self._all_of(dealt.check, Verdict.INCONCLUSIVE, self.preflight.fatal))
+                self._say(about_all(dealt.check, Verdict.INCONCLUSIVE, self.preflight.fatal))
 
     def _hindered(self, dealt: Dealt) -> str | None:
         """Return why a check's verdict could not be trusted here, None when it can."""
@@ -307,7 +307,7 @@ class Run:
         check = dealt.check
         why = self._hindered(dealt)
         if why is not None:
-            self._say(self._all_of(check, Verdict.INCONCLUSIVE, why))
+            self._say(about_all(check, Verdict.INCONCLUSIVE, why))
             return None
         keys = {role: list(labels) for role, labels in dealt.keys.items()}
         self.history.write(
@@ -335,12 +335,6 @@ class Run:
         if not bench.check.is_side_by_side:
             self.session.ended.append(bench.check.id)
         self.progress.ended(bench.check, findings)
-
-    def _all_of(self, check: Check, verdict: Verdict, why: str) -> list[Finding]:
-        return [
-            Finding(clause, check.id, verdict, why, accepts=check.accepts)
-            for clause in check.clauses
-        ]
 
     def _say(self, findings: Iterable[Finding]) -> None:
         for finding in findings:

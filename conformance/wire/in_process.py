@@ -64,7 +64,8 @@ def deploy(
         ),
     )
     lines = list(demo_lines(made, b"in process" * 4, keys_a_role, _DESTINATION))
-    tenants = {made_id: name for name, made_id in _tenant_ids(made).items()}
+    with made.services.store.transaction(write=False):
+        tenants = {tenant.id: tenant.name for tenant in made.services.store.tenants()}
     http = made.profile.http
     keys = tuple(
         TargetKey(
@@ -101,12 +102,6 @@ def secrets_of(target: Target) -> tuple[Mapping[KeyLabel, str], Mapping[KeyLabel
     texts = {label: key.value for label, key in labels.items() if key.value}
     hosts = {label: key.host for label, key in labels.items() if key.host is not None}
     return texts, hosts
-
-
-def _tenant_ids(engine: Engine) -> Mapping[str, str]:
-    store = engine.services.store
-    with store.transaction(write=False):
-        return {tenant.name: tenant.id for tenant in store.tenants()}
 
 
 def _tenant(name: str) -> TargetTenant:

@@ -361,7 +361,8 @@ class HttpTransport:
         if ask.key is not None:
             header = self._headers.get(ask.key, self._target.key_header)
             found.append((header, self._formatted(self._keys.get(ask.key, ask.key))))
-        if ask.proxy_key is not None and not self._names_proxy(ask):
+        is_named = self._target.proxy_host is not None or _PROXY_KEY in ask.path
+        if ask.proxy_key is not None and not is_named:
             header = self._headers.get(ask.proxy_key, self._target.proxy_key_header)
             found.append((header, self._keys.get(ask.proxy_key, ask.proxy_key)))
         if ask.source is not None and self._target.forwarded is not None:
@@ -375,10 +376,6 @@ class HttpTransport:
         before, after = self._target.key_format.split("{key}")
         is_whole = bool(before or after) and key.startswith(before) and key.endswith(after)
         return key if is_whole else before + key + after
-
-    def _names_proxy(self, ask: Ask) -> bool:
-        """Whether the path or the host names the proxy, so that no header is needed."""
-        return self._target.proxy_host is not None or _PROXY_KEY in ask.path
 
     def _host_of(self, ask: Ask) -> str:
         if ask.host is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections.abc import Iterable
@@ -23,7 +24,8 @@ from conformance.runner.replay import again, failed, replay
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Budget, RequestShape
-from conformance.wire.in_process import Deployment, deploy
+from conformance.wire.in_process import Deployment, deploy, secrets_of
+from conformance.wire.transport import EngineTransport
 from engine.clauses import select
 from engine.errors import InputError
 from engine.limits import LimitTable
@@ -96,6 +98,25 @@ def test_a_crash_is_an_error_without_a_secret_and_never_a_pass(play: Any) -> Non
     assert "ValueError: <private_test.1>" in report.result("TOK-LEAF").says
     assert secret not in json.dumps(report.plain())
     assert report.exit_code == 4
+
+
+def test_a_key_that_cannot_be_used_leaves_clauses_that_others_judge(play: Any) -> None:
+    """Where a check lacks a key, it has only a remark on the clauses beside its own."""
+    deployment = deploy()
+    keys = [
+        dataclasses.replace(one, value="unknown") if one.role == "legacy" else one
+        for one in deployment.target.keys
+    ]
+    target = dataclasses.replace(deployment.target, keys=tuple(keys))
+    texts, hosts = secrets_of(target)
+    transport = EngineTransport(deployment.engine, texts, hosts=hosts)
+    report = play(
+        _check("a", _passes, "TOK-LEAF"),
+        _check("b", _passes, "TOK-PLAIN", "TOK-LEAF", roles=("legacy",), beside=("TOK-LEAF",)),
+        deployment=Deployment(deployment.engine, target, transport),
+    )
+    assert report.result("TOK-PLAIN").verdict is Verdict.INCONCLUSIVE
+    assert report.result("TOK-LEAF").verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(

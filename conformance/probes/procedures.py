@@ -145,11 +145,10 @@ async def play_throttle_row(
     left_ns = first.last_received_ns + window_ns + _MARGIN_NS
     until_ns = min(one.sent_ns for one in first.exchanges) + window_ns
     second = counter.new_burst("second", limit - half + _EXTRA)
-    first_end_ns = first.last_received_ns
 
     async def beyond() -> None:
         gap_ns = SECOND_NS if window_ns >= LONG_NS else window_ns // 2
-        at_ns = max(start_ns + gap_ns, first_end_ns + 2 * _MARGIN_NS)
+        at_ns = max(start_ns + gap_ns, first.last_received_ns + 2 * _MARGIN_NS)
         await counter.fill(second, at_ns=at_ns)
 
     async def probe_then_last() -> None:

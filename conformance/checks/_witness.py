@@ -91,3 +91,13 @@ class Witness:
             raise Inconclusive("a listing does not show values")
         asked = {"type": "token", "data": text}
         return self._bench.deduplicated(asked, self.key, flag=self.way == "flag")
+
+
+def seen_witness(bench: Bench) -> tuple[Witness | None, KeyLabel, str]:
+    """Return a witness of what is created, the key to use, and why there is no witness."""
+    try:
+        witness = Witness.of(bench)
+    except NoWitness as why:
+        key = bench.ready_key("private_prod")
+        return None, key, f"whether tokens are created cannot be seen: {why}"
+    return witness, witness.key, ""

@@ -66,8 +66,7 @@ def header(bench: Bench) -> Iterator[Finding]:
 )
 def create(bench: Bench) -> Iterator[Finding]:
     """Tokenize needs token:create, for every kind of application."""
-    asker = bench.spread_key("private_prod")
-    bench.ready(asker)
+    asker = bench.ready_key("private_prod")
     for role in ("private_prod", "public", "legacy", "private_reader"):
         if not bench.keys(role):
             continue

@@ -219,9 +219,7 @@ def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
 )
 def redaction(bench: Bench) -> Iterator[Finding]:
     """A deduplicated record leaves out data and metadata unless the key may read (E9)."""
-    blind, reader = bench.spread_key("dedup"), bench.spread_key("dedup_reader")
-    bench.ready(blind)
-    bench.ready(reader)
+    blind, reader = bench.ready_key("dedup"), bench.ready_key("dedup_reader")
     for what, made in (
         ("a card", bench.card("redacted", metadata={"o": "1"})),
         ("a token", bench.token("redacted", metadata={"o": "1"})),

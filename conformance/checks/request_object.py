@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from conformance.checks._witness import NoWitness, Witness
+from conformance.checks._witness import Witness, seen_witness
 from conformance.runner.answers import accepted, is_refused, record_of, records_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
@@ -133,7 +133,7 @@ _INVALID: Final[tuple[tuple[str, str, Any], ...]] = (
 )
 def atomic(bench: Bench) -> Iterator[Finding]:
     """One invalid token, at any place, fails the whole request, and no token is created."""
-    witness, key, why = _witness(bench)
+    witness, key, why = seen_witness(bench)
     for place, (clause, what, invalid) in enumerate(_INVALID):
         name, is_card = f"atomic {place}", place % 3 == 0
         good = Witness(bench, key, "flag").request(name, is_card=is_card)
@@ -155,16 +155,6 @@ def atomic(bench: Bench) -> Iterator[Finding]:
         yield bench.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
 
 
-def _witness(bench: Bench) -> tuple[Witness | None, KeyLabel, str]:
-    """Return a witness of what is created, the key to use, and why there is no witness."""
-    try:
-        witness = Witness.of(bench)
-    except NoWitness as why:
-        key = bench.ready_key("private_prod")
-        return None, key, f"whether tokens are created cannot be seen: {why}"
-    return witness, witness.key, ""
-
-
 @check(
     "request.atomic-leaf",
     "TOK-ATOMIC",
@@ -174,7 +164,7 @@ def _witness(bench: Bench) -> tuple[Witness | None, KeyLabel, str]:
 )
 def atomic_leaf(bench: Bench) -> Iterator[Finding]:
     """Plain strings before and after an invalid token are not tokenized either."""
-    witness, key, why = _witness(bench)
+    witness, key, why = seen_witness(bench)
     before, after = bench.value("before"), bench.value("after")
     body: Json = {"a": before, "b": {"type": "card", "data": {"number": "12ab"}}, "c": [after]}
     exchange = bench.tokenize(body, key)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from conformance.checks._witness import NoWitness, Witness
+from conformance.checks._witness import Witness, seen_witness
 from conformance.runner.answers import (
     accepted,
     identifiers,
@@ -316,9 +316,8 @@ _SHAPES: Final[tuple[tuple[str, _Shape], ...]] = (
 )
 def tokenize_limit(bench: Bench) -> Iterator[Finding]:
     """The Tokenize Limit applies exactly, to the whole request, however its tokens are nested."""
-    key = bench.spread_key("private_prod")
+    key = bench.ready_key("private_prod")
     most = bench.quota("Tokenize Limit", key)
-    bench.ready(key)
     refused: list[Exchange] = []
     for what, shape in _SHAPES:
         for count in (most - 1, most) if most > 1 else (most,):
@@ -385,15 +384,9 @@ def _status(bench: Bench, clause: str, refused: list[Exchange]) -> Iterator[Find
 )
 def tokenize_whole(bench: Bench) -> Iterator[Finding]:
     """A request over the Tokenize Limit fails as a whole: not even its first token is created."""
-    try:
-        witness: Witness | None = Witness.of(bench)
-    except NoWitness as why:
-        witness, unseen = None, f"whether tokens are created cannot be seen: {why}"
-    key = bench.spread_key("private_prod") if witness is None else witness.key
-    if witness is None:
-        bench.ready(key)
+    witness, key, unseen = seen_witness(bench)
     most = bench.quota("Tokenize Limit", key)
-    made = Witness(bench, key, "flag") if witness is None else witness
+    made = witness or Witness(bench, key, "flag")
     body: list[Json] = [made.request(f"whole {place}") for place in range(most + 1)]
     exchange = bench.over_limit("tokenize", body, key)
     yield from _over(bench, ("TOK-LIMIT",), f"{most + 1} token request objects", exchange)
@@ -417,9 +410,8 @@ def tokenize_whole(bench: Bench) -> Iterator[Finding]:
 )
 def tokenize_counts(bench: Bench) -> Iterator[Finding]:
     """Find whether deduplicated elements count towards the Tokenize Limit (D-LIMIT-COUNT)."""
-    key = bench.spread_key("dedup")
+    key = bench.ready_key("dedup")
     most = bench.quota("Tokenize Limit", key)
-    bench.ready(key)
     one: Json = {"type": "token", "data": bench.value("counted")}
     first = bench.tokenize(one, key)
     second = bench.tokenize([one, one], key) if first.ok else first

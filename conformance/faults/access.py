@@ -5,22 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from copy import copy
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeVar
 
 from conformance.faults.bodies import elements_in, is_creating, read_answered
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
     fault,
-    fault_of_engines,
     fault_of_records,
     fault_of_responses,
     json_of,
+    register,
 )
 from engine import Request, Response
 from engine.limits import Headroom, Subject
 from engine.messages import Decision
 
+_Fields = TypeVar("_Fields", bound=Callable[[Subject], dict[str, Any]])
 _COMPARED: Final = 36
 _DEFAULTS: Final = {"token": "/general/high/", "card": "/pci/high/"}
 
@@ -179,21 +180,13 @@ def change_subjects(engine: FaultyEngine, fields: Callable[[Subject], dict[str, 
     engine.limiter = _Changed(engine, fields)  # type: ignore[assignment] # reason: the fault
 
 
-_Fields: TypeAlias = Callable[[Subject], dict[str, Any]]
-
-
 def fault_of_subjects(fault_id: str, clause_id: str) -> Callable[[_Fields], _Fields]:
     """Register `(subject) -> fields`: those that the limiter sees changed."""
 
-    def register(fields: _Fields) -> _Fields:
-        def change(engine: FaultyEngine) -> None:
-            change_subjects(engine, fields)
+    def parts(fields: Callable[[Subject], dict[str, Any]]) -> dict[str, Any]:
+        return {"prepare": lambda engine: change_subjects(engine, fields)}
 
-        change.__doc__ = fields.__doc__
-        fault_of_engines(fault_id, clause_id)(change)
-        return fields
-
-    return register
+    return register(fault_id, clause_id, parts)
 
 
 @fault_of_subjects("public-as-private", "AUTH-KINDS")

@@ -158,12 +158,12 @@ def fault_of(fault_id: str) -> Fault:
 _Change: TypeAlias = Callable[..., Any]
 
 
-def _register(
+def register(
     fault_id: str, clause_id: str, parts: Callable[[_Change], dict[str, Any]]
 ) -> Callable[[_Changed], _Changed]:
     """Return the decorator that registers a fault; parts: its fields, by the change."""
 
-    def register(change: _Changed) -> _Changed:
+    def registered(change: _Changed) -> _Changed:
         clause(clause_id)
         says = " ".join((change.__doc__ or "").split())
         assert says, f"{fault_id} must say what is wrong"
@@ -171,17 +171,17 @@ def _register(
         FAULTS[fault_id] = Fault(fault_id, clause_id, says, **parts(change))
         return change
 
-    return register
+    return registered
 
 
 def fault(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `async (engine, request, submit) -> Response`: a wrapper around every request."""
-    return _register(fault_id, clause_id, lambda change: {"around": change})
+    return register(fault_id, clause_id, lambda change: {"around": change})
 
 
 def fault_of_responses(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(engine, request, response) -> Response | None`: changes or replaces any answer."""
-    return _register(fault_id, clause_id, _of_responses)
+    return register(fault_id, clause_id, _of_responses)
 
 
 def _of_responses(change: _Change) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _of_responses(change: _Change) -> dict[str, Any]:
 
 def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(body) -> body`: changes the body of POST /tokenize that the engine reads."""
-    return _register(fault_id, clause_id, _of_bodies)
+    return register(fault_id, clause_id, _of_bodies)
 
 
 def _of_bodies(change: _Change) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def fault_of_requests(fault_id: str, clause_id: str) -> Callable[[_Changed], _Ch
     def parts(change: _Change) -> dict[str, Any]:
         return _of_bodies(lambda body: requests_changed(body, change))
 
-    return _register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, parts)
 
 
 def fault_of_cards(fault_id: str, clause_id: str, field: str) -> Callable[[_Changed], _Changed]:
@@ -229,7 +229,7 @@ def fault_of_cards(fault_id: str, clause_id: str, field: str) -> Callable[[_Chan
 
         return _of_bodies(lambda body: requests_changed(body, changed))
 
-    return _register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, parts)
 
 
 def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
@@ -242,7 +242,7 @@ def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
 
         return _of_responses(changed)
 
-    return _register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, parts)
 
 
 def fault_of_refusals(
@@ -258,7 +258,7 @@ def fault_of_refusals(
 
         return {"around": around}
 
-    return _register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, parts)
 
 
 def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
@@ -271,17 +271,17 @@ def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Cha
 
         return _of_responses(changed)
 
-    return _register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, parts)
 
 
 def fault_of_engines(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(engine) -> None`: changes one part of an engine once it exists."""
-    return _register(fault_id, clause_id, lambda change: {"prepare": change})
+    return register(fault_id, clause_id, lambda change: {"prepare": change})
 
 
 def fault_of_limits(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(table) -> table`: changes the limit table."""
-    return _register(fault_id, clause_id, lambda change: {"limits": change})
+    return register(fault_id, clause_id, lambda change: {"limits": change})
 
 
 def fault_of_profile(
@@ -291,12 +291,12 @@ def fault_of_profile(
 
     told: the text of a profile file, where the choice is wrong because the operator names another.
     """
-    return _register(fault_id, clause_id, lambda change: {"profile": change, "told": told})
+    return register(fault_id, clause_id, lambda change: {"profile": change, "told": told})
 
 
 def fault_of_quotas(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
     """Register `(quotas) -> quotas`: returns quotas that replace those of a tenant."""
-    return _register(fault_id, clause_id, lambda change: {"quotas": change})
+    return register(fault_id, clause_id, lambda change: {"quotas": change})
 
 
 # --- looking into requests and answers ----------------------------------------------------------

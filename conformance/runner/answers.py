@@ -86,11 +86,10 @@ def records_of(exchange: Exchange, count: int) -> list[dict[str, Any]]:
 def identifiers(exchange: Exchange, count: int) -> list[str]:
     """Return the identifiers in an answer; raises `Inconclusive` unless there are `count`."""
     found = accepted(exchange)
-    if not isinstance(found, list) or len(found) != count:
+    texts = [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+    if found != texts or len(texts) != count:
         raise Inconclusive(f"the answer to {count} strings is not an array of {count} identifiers")
-    if not all(isinstance(one, str) for one in found):
-        raise Inconclusive(f"the answer to {count} strings is not an array of {count} identifiers")
-    return [str(one) for one in found]
+    return texts
 
 
 def member_of(exchange: Exchange, name: str) -> Any:  # noqa: ANN401 # reason: any JSON

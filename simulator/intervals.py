@@ -172,11 +172,9 @@ def runs_for_precision(
     difference: bool = False,
 ) -> int | None:
     """Return about how many runs like these make an interval this narrow; None if too many."""
-
-    def is_narrow(interval: Interval) -> bool:
-        return interval.half_width <= half_width
-
-    return _runs_for(values, metric, is_narrow, difference=difference)
+    return _runs_for(
+        values, metric, lambda found: found.half_width <= half_width, difference=difference
+    )
 
 
 def runs_for_verdict(
@@ -186,11 +184,9 @@ def runs_for_verdict(
     error: float = 1 - CONFIDENCE,
 ) -> int | None:
     """Return about how many runs like these decide a condition; None if too many or never."""
-
-    def decides(interval: Interval) -> bool:
-        return judged(condition, interval) != "not decided"
-
-    return _runs_for(values, condition.metric, decides, error=error)
+    return _runs_for(
+        values, condition.metric, lambda f: judged(condition, f) != "not decided", error=error
+    )
 
 
 def _runs_for(

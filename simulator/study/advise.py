@@ -55,7 +55,7 @@ from simulator.scenario import (
     with_values,
 )
 from simulator.scenario.model import draws_at_random
-from simulator.study.capacity import Capacity, Scale, ScenarioPlayer, Trial, Values, search
+from simulator.study.capacity import Capacity, Scale, ScenarioPlayer, Search, Trial, Values
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
 from simulator.study.replications import Replicator, replicator
 from simulator.study.run_size import shorter, with_rates
@@ -715,7 +715,7 @@ class _Work:
     ) -> Capacity:
         """Search among values, each of which stands for some changes of the scenario."""
         condition = self._condition(group)
-        return search(
+        return Search(
             ScenarioPlayer(
                 lambda value: with_values(self.scenario, edits(value)), condition, self.runner
             ),
@@ -726,7 +726,7 @@ class _Work:
             seed=self.seeds[0],
             tolerance=0.002 if self._is_exact else _TOLERANCE,
             exact=lambda _: self._is_exact,
-        )
+        ).run()
 
     def verify(self) -> None:
         """Play each suggestion under fresh seeds, and say what became of it."""

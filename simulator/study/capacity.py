@@ -204,7 +204,7 @@ def capacity(options: CapacityOptions) -> Capacity:
     for end in (scale.low, scale.high):
         changed(scale.text(end))
     with replicator() as runner:
-        return search(
+        return Search(
             ScenarioPlayer(changed, condition, runner, options.fidelity, options.progress),
             scale,
             condition,
@@ -215,34 +215,7 @@ def capacity(options: CapacityOptions) -> Capacity:
             tolerance=options.tolerance,
             exact=lambda value: not draws_at_random(changed(value)),
             told=options.told,
-        )
-
-
-def search(  # noqa: PLR0913 # reason: what a search is told
-    player: Player,
-    scale: Scale,
-    condition: Condition,
-    *,
-    path: str = "",
-    first: int = 5,
-    budget: Budget | None = None,
-    seed: int = 0,
-    tolerance: float = 0.01,
-    exact: Callable[[str], bool] = lambda _: False,
-    told: Callable[[Trial], None] | None = None,
-) -> Capacity:
-    """Search among the values of a scale with any player; other arguments as in `capacity`."""
-    found = Capacity(path, str(condition))
-    budget = budget or Budget()
-    work = _Search(player, scale, condition, first, budget, seed, exact, found, told)
-    try:
-        work.find(tolerance)
-    except KeyboardInterrupt:
-        found.unfinished = "it was interrupted"
-        raise Interrupted(found) from None
-    except _OutOfTimeError:
-        found.unfinished = f"{budget.most_time_s:g} s were over"
-    return found
+        ).run()
 
 
 class _OutOfTimeError(Exception):
@@ -351,27 +324,43 @@ class ScenarioPlayer:
 
 
 @dataclass(slots=True)
-class _Search:
-    """A search under way; the fields are what `search` is told."""
+class Search:
+    """A search among the values of a scale with any player; the fields are as in `capacity`.
+
+    first: runs of a pilot. exact: whether nothing is drawn at random under a value.
+    """
 
     player: Player
     scale: Scale
     condition: Condition
-    first: int
-    budget: Budget
-    seed: int
-    exact: Callable[[str], bool]
-    found: Capacity
-    told: Callable[[Trial], None] | None
-    _ends_s: float = math.inf
-    _trials: int = 0
-    _pilots: dict[Fraction, _Pilot] = field(default_factory=dict)
+    _: KW_ONLY
+    path: str = ""
+    first: int = 5
+    budget: Budget = field(default_factory=Budget)
+    seed: int = 0
+    tolerance: float = 0.01
+    exact: Callable[[str], bool] = lambda _: False
+    told: Callable[[Trial], None] | None = None
+    found: Capacity = field(init=False)
+    _ends_s: float = field(default=math.inf, init=False)
+    _trials: int = field(default=0, init=False)
+    _pilots: dict[Fraction, _Pilot] = field(default_factory=dict, init=False)
 
-    def __post_init__(self) -> None:
+    def run(self) -> Capacity:
+        """Return what is found. Raises `Interrupted` with what is known where Ctrl-C stops it."""
+        self.found = Capacity(self.path, str(self.condition))
         if self.budget.most_time_s is not None:
             self._ends_s = time.monotonic() + self.budget.most_time_s
+        try:
+            self._find()
+        except KeyboardInterrupt:
+            self.found.unfinished = "it was interrupted"
+            raise Interrupted(self.found) from None
+        except _OutOfTimeError:
+            self.found.unfinished = f"{self.budget.most_time_s:g} s were over"
+        return self.found
 
-    def find(self, tolerance: float) -> None:
+    def _find(self) -> None:
         """Look for the border, then decide on both sides of it."""
         scale, found = self.scale, self.found
         at_low = self._pilot(scale.low).holds
@@ -383,15 +372,15 @@ class _Search:
             border = None, scale.low
         else:
             low, high = scale.low, scale.high
-            while (middle := scale.middle(low, high, tolerance)) is not None:
+            while (middle := scale.middle(low, high, self.tolerance)) is not None:
                 low, high = (middle, high) if self._pilot(middle).holds else (low, middle)
             border = low, high
             found.estimate = scale.text(low)
         if border[1] is not None:  # it is decided in fewer runs
-            found.breaks = self._decide("breaks", border[1], scale.high, tolerance)
+            found.breaks = self._decide("breaks", border[1], scale.high)
             found.undecided += () if found.breaks else ("breaks",)
         if border[0] is not None:
-            found.keeps = self._decide("keeps", border[0], scale.low, tolerance)
+            found.keeps = self._decide("keeps", border[0], scale.low)
             found.undecided += () if found.keeps else ("keeps",)
 
     # --- pilots ----------------------------------------------------------------------------------
@@ -436,30 +425,28 @@ class _Search:
 
     # --- trials ----------------------------------------------------------------------------------
 
-    def _decide(self, side: Side, near: Fraction, far: Fraction, tolerance: float) -> str | None:
+    def _decide(self, side: Side, near: Fraction, far: Fraction) -> str | None:
         """Return the value nearest to the border that is shown to lie on a side of it."""
         most = self.budget.most_replications
         start = near
         for place, room in enumerate(_ROOMS):
-            chosen = self._nearest(side, near, far, tolerance, room * most)
+            chosen = self._nearest(side, near, far, room * most)
             if chosen is None:
                 return None
             trial = self._trial(chosen, place)
             if trial.verdict == _WANTED[side]:
                 return trial.value
-            following = self._further(start, chosen, far, tolerance)
+            following = self._further(start, chosen, far)
             if following is None:
                 return None
             near = following
         return None
 
-    def _further(
-        self, start: Fraction, chosen: Fraction, far: Fraction, tolerance: float
-    ) -> Fraction | None:
+    def _further(self, start: Fraction, chosen: Fraction, far: Fraction) -> Fraction | None:
         """Return a value about twice as far from the border, None where there is none."""
         if chosen == far:
             return None
-        least = Fraction(2 * tolerance) * chosen
+        least = Fraction(2 * self.tolerance) * chosen
         step = max(abs(chosen - start), least, Fraction(1 if self.scale.is_whole else 0))
         if step >= abs(far - chosen):
             return far
@@ -467,9 +454,7 @@ class _Search:
         ends = sorted((chosen + sign * step / 2, chosen + sign * 3 * step / 2))
         return self.scale.middle(ends[0], ends[1], 0) or far
 
-    def _nearest(
-        self, side: Side, near: Fraction, far: Fraction, tolerance: float, most: float
-    ) -> Fraction | None:
+    def _nearest(self, side: Side, near: Fraction, far: Fraction, most: float) -> Fraction | None:
         """Return the value nearest to the border that the budget can decide, by its pilot."""
         if self._can(side, near, most):
             return near
@@ -482,18 +467,16 @@ class _Search:
                 outer = known
                 break
             inner = known
-        while (middle := self._between(side, inner, outer, tolerance)) is not None:
+        while (middle := self._between(side, inner, outer)) is not None:
             if self._can(side, middle, most):
                 outer = middle
             else:
                 inner = middle
         return outer
 
-    def _between(
-        self, side: Side, inner: Fraction, outer: Fraction, tolerance: float
-    ) -> Fraction | None:
+    def _between(self, side: Side, inner: Fraction, outer: Fraction) -> Fraction | None:
         ends = (outer, inner) if side == "keeps" else (inner, outer)
-        return self.scale.middle(*ends, tolerance)
+        return self.scale.middle(*ends, self.tolerance)
 
     def _can(self, side: Side, number: Fraction, most: float) -> bool:
         pilot = self._pilot(number)

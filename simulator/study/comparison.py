@@ -28,7 +28,6 @@ from simulator.intervals import (
     spent,
 )
 from simulator.options import Budget, PrecisionOptions, option, options, takes_options
-from simulator.play import Fidelity
 from simulator.rows import Result
 from simulator.rows.parquet import refuse_missing
 from simulator.scenario import METRICS, Scenario, loads
@@ -167,27 +166,29 @@ def _to_precision(  # reason: all that a comparison under way is made of
     told: Callable[[int, Precision], None] | None,
 ) -> Comparison:
     """Replicate both scenarios, seed by seed, until every share's difference is narrow enough."""
-    scenarios = [_scenario_of(result) for result in results]
-    for name, scenario in zip(names, scenarios, strict=True):
-        if scenario is None:
+    scenarios = []
+    for name, result in zip(names, results, strict=True):
+        if (scenario := _scenario_of(result)) is None:
             raise InputError(f"{name} must be a scenario's run for a precision; it is a replay")
+        scenarios.append(scenario)
     exact = all(_is_exact(result) for result in results)
     begin = max(seeds, default=min(result.summary["seed"] for result in results) - 1) + 1
     known = len(pairs)
 
     def steps(count: int, _: int) -> dict[str, list[float]]:
         more = range(begin + len(pairs) - known, begin + count - known)
-        lines: list[list[Observed]] = [[], []]
-        for place, (scenario, result) in enumerate(zip(scenarios, results, strict=True)):
-            assert scenario is not None, "both are scenarios' runs"
-            fidelity: Fidelity = result.summary["fidelity"]
-            warm_up_ns = result.summary["warm_up_ns"]
-            if more:
-                found = player.play(
-                    scenario, more, fidelity=fidelity, warm_up_ns=warm_up_ns, check=False
+        if more:
+            lines = [
+                player.play(
+                    scenario,
+                    more,
+                    fidelity=result.summary["fidelity"],
+                    warm_up_ns=result.summary["warm_up_ns"],
+                    check=False,
                 )
-                lines[place] = [run.line for run in found]
-        pairs.extend(zip(*lines, strict=True))
+                for scenario, result in zip(scenarios, results, strict=True)
+            ]
+            pairs.extend((one.line, other.line) for one, other in zip(*lines, strict=True))
         return _steps(pairs)
 
     def tell(found: Precision) -> None:

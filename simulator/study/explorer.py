@@ -14,7 +14,7 @@ from typing import Any, Final, get_args
 from markupsafe import Markup
 
 from engine.errors import InputError
-from engine.files import format_duration
+from engine.files import Rate, format_duration
 from engine.profile import Algorithm
 from simulator.arguments import TEXT, Rule, optional, takes
 from simulator.options import SCENARIO, ScenarioLike, resolve
@@ -117,21 +117,16 @@ def _knobs(scenario: Scenario, base: Result) -> list[Knob]:
         most = max(10, _WIDER * group.count)
         knobs.append(Knob(f"{group.name}: clients", f"{path}.count", group.count, most))
         if isinstance(group.arrivals, ConstantArrivals | PoissonArrivals):
-            limit, window_ns = group.arrivals.rate
-            window = format_duration(window_ns)
-            label = f"{group.name}: requests / {window}"
-            knobs.append(Knob(label, f"{path}.arrivals.rate", limit, _WIDER * limit, window))
+            name = f"{group.name}: requests"
+            knobs.append(_of_rate(name, f"{path}.arrivals.rate", group.arrivals.rate))
     met = {line["clause"] for line in base.summary["clauses"] if line["offered"]}
-    for rule in limits_of(scenario):
-        if rule.id in met:
-            window = format_duration(rule.window_ns)
-            limit = rule.limit_requests
-            knobs.append(
-                Knob(
-                    f"{rule.id} / {window}", f"rules.{rule.id}.rate", limit, _WIDER * limit, window
-                )
-            )
-    return knobs
+    rules = [rule for rule in limits_of(scenario) if rule.id in met]
+    return knobs + [_of_rate(rule.id, f"rules.{rule.id}.rate", rule.rate) for rule in rules]
+
+
+def _of_rate(name: str, path: str, rate: Rate) -> Knob:
+    limit, window = rate.limit_requests, format_duration(rate.window_ns)
+    return Knob(f"{name} / {window}", path, limit, _WIDER * limit, window)
 
 
 def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has no types

@@ -22,6 +22,11 @@ from simulator.views.findings import gather
 
 _SECOND_NS: Final = 1_000_000_000
 
+_OF_GROUP: Final = (
+    *("offered", "refused", "refused_share", "goodput_per_s"),
+    "attempts_per_success",
+)
+
 Observed: TypeAlias = Mapping[str, float]
 """Metric → its value in one run."""
 
@@ -86,9 +91,8 @@ def _observe(result: Result, scenario: Scenario) -> dict[str, float]:
     whole = result.metrics("group")
     for group, line in whole.iterrows():
         label = f"{{client='{group}'}}"
-        for metric in ("offered", "refused", "refused_share", "goodput_per_s"):
+        for metric in _OF_GROUP:
             found[metric + label] = float(line[metric])
-        found["attempts_per_success" + label] = float(line["attempts_per_success"])
     if found and any(found[name] for name in found if name.startswith("refused{")):
         refused = result.metrics(("group", "clause"))["refused"].reset_index()
         for group, clause, count in refused.itertuples(index=False):

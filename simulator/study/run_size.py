@@ -43,17 +43,20 @@ def expected_requests(scenario: Scenario) -> int:
     >>> expected_requests(load("management-loop"))
     8400
     """
+    return round(sum(_of_groups(scenario).values()))
+
+
+def _of_groups(scenario: Scenario) -> dict[str, float]:
     replayed = ReplayedInstants()
-    return round(sum(_of_group(scenario, group, replayed) for group in scenario.clients))
+    return {group.name: _of_group(scenario, group, replayed) for group in scenario.clients}
 
 
 def size_warning(scenario: Scenario) -> str | None:
     """Return one line about a run that is larger than usual; None for other runs."""
-    asked = expected_requests(scenario)
+    groups = _of_groups(scenario)
+    asked = round(sum(groups.values()))
     if asked <= LARGE_RUN:
         return None
-    replayed = ReplayedInstants()
-    groups = {group.name: _of_group(scenario, group, replayed) for group in scenario.clients}
     name = max(groups, key=lambda each: groups[each])
     count = next(group.count for group in scenario.clients if group.name == name)
     return (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
+import secrets
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, astuple, replace
 from functools import partial
 from pathlib import Path
@@ -287,21 +286,16 @@ class Fit:
         """
         target = Path(path)
         check_free(target, force=force)
+        written = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
         try:
-            number, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            try:
-                with os.fdopen(number, "w", encoding="utf-8") as file:
-                    file.write(self.text)
-                Path(name).chmod(0o644)
-                Path(name).replace(target)
-            except BaseException:
-                with suppress(OSError):
-                    Path(name).unlink()
-                raise
+            written.write_text(self.text, "utf-8")
+            written.replace(target)
         except OSError as fault:
             raise InputError(
                 f"out = {target} must be a file that can be written; {fault.strerror}"
             ) from None
+        finally:
+            written.unlink(missing_ok=True)
         return target
 
     @property

@@ -36,6 +36,7 @@ from simulator.study.fit.observed import Observed, Window
 from simulator.study.fit.series import Series
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
 from simulator.study.run_size import shorter, with_rates
+from simulator.views.text import counted_text
 
 Numbers = npt.NDArray[np.int64]
 
@@ -335,10 +336,10 @@ class _Shared:
             return None
         if not self._told:
             each = max(2, round(seen / number))
-            words = f"{_many(seen, 'key')} at {_many(number, 'address', 'es')}"
+            words = f"{counted_text(seen, 'key')} at {counted_text(number, 'address', 'addresses')}"
             return Pool(name, -(-seen // each), clients_each=each, evidence=words)
         zipf, count = _zipf(counts)
-        words = f"{_many(seen, 'client')} at {_many(number, 'address', 'es')}"
+        words = f"{counted_text(seen, 'client')} at {counted_text(number, 'address', 'addresses')}"
         words += f", {counts[0]:,} at the busiest"
         if zipf is not None and count > number:
             words += f"; {count - number:,} more that none of them used"
@@ -453,7 +454,7 @@ class _Writing:
     def _head(self) -> str:
         observed, window = self.observed, self.window
         rows = int(self.model.series.rows.sum())
-        clients = _many(sum(group.seen for group in self.model.groups), "client")
+        clients = counted_text(sum(group.seen for group in self.model.groups), "client")
         question = (
             f"What {observed.log.name} shows: {rows:,} requests of {clients} in "
             f"{format_duration(_round_ns(window.span_ns))}. The comments give the evidence for "
@@ -537,15 +538,11 @@ class _Writing:
             lines.append(f'addresses = "{group.pool.name}"')
         if pace.loop == "open":
             lines.append('loop = "open"')
-            assert pace.arrivals is not None, "an open loop has arrivals"
-            lines += _evidence(pace)
-            lines.append(_line("arrivals", pace.arrivals))
-        else:
-            assert pace.think is not None, "a closed loop thinks"
-            lines += _evidence(pace)
-            lines.append(_line("think", pace.think))
-            if pace.concurrency > 1:
-                lines.append(f"concurrency = {pace.concurrency}")
+        lines += _evidence(pace)
+        parts = ("arrivals", pace.arrivals), ("think", pace.think)
+        lines += [_line(name, part) for name, part in parts if part is not None]
+        if pace.concurrency > 1:
+            lines.append(f"concurrency = {pace.concurrency}")
         lines += self._mix(group)
         lines += self._times(pace)
         if not isinstance(group.retry.retry, NoRetry):
@@ -638,10 +635,6 @@ def _between(estimate: Estimate, unit: str) -> str:
 
 def _weight(share: float) -> str:
     return f"{100 * share:.3g}"
-
-
-def _many(count: int, what: str, ending: str = "s") -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}{ending}"
 
 
 def _word(text: str) -> str:

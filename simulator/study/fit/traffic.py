@@ -188,12 +188,10 @@ def _even(series: Series, group: int, rate: Estimate, sd: float, clients: float)
     if (clock := _clock(series, group, clients)) is not None:
         return clock
     gaps = series.gaps if not series.refusals[group] else series.all_gaps
-    if gaps.number(group) < 2 * _PARTS:
-        return None
-    low, middle, high = (gaps.quantile_ns(group, share) for share in (0.1, 0.5, 0.9))
-    if middle <= 2 * series.tick_ns or (high - low) / middle > _EVEN:
-        return None
+    low, middle, high = _tenths(series, gaps, group)
     spread = (high - low) / middle
+    if spread > _EVEN:
+        return None
     words = f"gaps from {_ms(low)} (p10) to {_ms(high)} (p90), median {_ms(middle)}"
     half = spread / 2 + 0.01
     think = Estimate(middle / 1e9, middle / 1e9 * (1 - half), middle / 1e9 * (1 + half))
@@ -205,15 +203,20 @@ def _even(series: Series, group: int, rate: Estimate, sd: float, clients: float)
     )
 
 
+def _tenths(series: Series, gaps: GapCounts, group: int) -> tuple[float, float, float]:
+    """Return the 10th, 50th and 90th percentile of gaps; infinitely apart if they tell nothing."""
+    low, middle, high = (gaps.quantile_ns(group, share) for share in (0.1, 0.5, 0.9))
+    if gaps.number(group) < 2 * _PARTS or middle <= 2 * series.tick_ns:
+        return 0.0, 1.0, math.inf
+    return low, middle, high
+
+
 def _clock(series: Series, group: int, clients: float) -> Pace | None:
     """Return a constant pace where all gaps are equal; with start and stop if it is short."""
-    gaps = series.gaps
-    if gaps.number(group) < 2 * _PARTS:
+    low, middle, high = _tenths(series, series.gaps, group)
+    if high - low > 2e-3 * middle + 2 * series.tick_ns:
         return None
-    low, middle, high = (gaps.quantile_ns(group, share) for share in (0.1, 0.5, 0.9))
-    if middle <= 2 * series.tick_ns or high - low > 2e-3 * middle + 2 * series.tick_ns:
-        return None
-    exact = 1e9 / gaps.mean_ns(group)
+    exact = 1e9 / series.gaps.mean_ns(group)
     found = Estimate(exact, exact * (1 - 1e-3), exact * (1 + 1e-3))
     pace = Pace(
         *("open", "constant", found, 0.0, ConstantArrivals(rate=nice_rate(exact))),

@@ -20,7 +20,7 @@ from scipy import stats
 from simulator.intervals import CONFIDENCE, interval_of, spent
 from simulator.options import Budget
 from simulator.scenario import loads, parse_condition
-from simulator.study.capacity import search
+from simulator.study.capacity import Search
 from simulator.study.replications import replicator
 
 MACROS: Final = 1_000
@@ -221,7 +221,7 @@ def test_a_trial_ends_once_its_budget_is_seen_not_to_decide() -> None:
     """Some 2 000 runs would decide a mean of 0.104: a hundred of a thousand show that."""
     player = _Misleading()
     condition = parse_condition("refused_share <= 0.1")
-    found = search(player, _Line(), condition, first=5, budget=Budget(1_000), seed=0)
+    found = Search(player, _Line(), condition, budget=Budget(1_000)).run()
     assert found.breaks is None
     tried = [runs for value, runs in player.runs.items() if int(value) > 20 and runs > 5]
     assert tried
@@ -233,14 +233,14 @@ def wrong_and_decided(searches: int, *, is_sparse: bool) -> tuple[float, float]:
     condition = parse_condition("refused_share <= 0.1")
     wrong = decided = 0
     for macro in range(searches):
-        found = search(
+        found = Search(
             _Drawn(macro, is_sparse=is_sparse),
             _Line(),
             condition,
             first=5,
             budget=Budget(200),
             seed=0,
-        )
+        ).run()
         keeps, breaks = (None if end is None else int(end) for end in (found.keeps, found.breaks))
         wrong += (keeps is not None and keeps > 20) or (breaks is not None and breaks <= 20)
         decided += keeps is not None and breaks is not None

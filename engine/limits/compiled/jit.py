@@ -29,7 +29,11 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils, event
-from numba.core.caching import FunctionCache
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    UserProvidedCacheLocator,
+)
 from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic, is_jitted, register_jitable
 
@@ -75,6 +79,23 @@ def cache_root() -> Path:
     return base / "tollgate"
 
 
+class _Place(UserProvidedCacheLocator):  # type: ignore[misc] # reason: numba has no types
+    """Where a function's code is kept: the same place for every checkout of the same sources."""
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """Return the folder of the source, without the path that leads to it."""
+        return Path(py_file).parent.name
+
+    def get_source_stamp(self) -> int:
+        """Return what is equal for equal sources: the set's folder is named by their digest."""
+        return 0
+
+
+class _Machine(CompileResultCacheImpl):  # type: ignore[misc] # reason: numba has no types
+    _locator_classes = [_Place]  # noqa: RUF012 # reason: numba's
+
+
 class _KeptCode(FunctionCache):  # type: ignore[misc] # reason: numba has no types
     """A function's machine code on disk, loaded without the compiler.
 
@@ -82,6 +103,8 @@ class _KeptCode(FunctionCache):  # type: ignore[misc] # reason: numba has no typ
     longer than everything else before the first decision. Compiled code needs only the runtime;
     when something must be compiled after all, the compiler loads the rest.
     """
+
+    _impl_class = _Machine
 
     def load_overload(self, sig: object, target_context: object) -> object:
         """Return the code for a signature, None where there is none yet."""

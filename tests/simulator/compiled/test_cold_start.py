@@ -6,6 +6,7 @@ What takes the time of a cold start is loading, so the test looks at what is loa
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,29 @@ def test_compiling_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
     assert told[3].startswith("compiled in ")
     compiled.warm_up(lambda: None, told.append)
     assert len(told) == 4
+
+
+_SAME: Final = """
+import sys
+from pathlib import Path
+import same
+from engine.limits.compiled import jit
+
+double = jit.Jit("tests of places", [Path(same.__file__)]).compiled(same.double)
+assert double(3) == 6
+print(sum(double.stats.cache_hits.values()), sum(double.stats.cache_misses.values()))
+"""
+
+
+def test_a_second_checkout_of_the_same_sources_compiles_nothing(tmp_path: Path) -> None:
+    counts = []
+    for place in ("first", "second"):
+        folder = tmp_path / place / "package"
+        folder.mkdir(parents=True)
+        (folder / "same.py").write_text("def double(number):\n    return 2 * number\n")
+        paths = os.pathsep.join((str(folder), str(Path(jit.__file__).parents[3])))
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept"), "PYTHONPATH": paths}
+        command = [sys.executable, "-c", _SAME]
+        made = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+        counts.append(made.stdout.split())
+    assert counts == [["0", "1"], ["1", "0"]]

@@ -4,7 +4,7 @@ Only one process serves, because the limit counters live in it (D-COUNTERS-LIFE)
 would double every rate. SQLite allows only one writer at a time anyway.
 
 On SIGTERM, SIGHUP and SIGINT the server accepts no more connections, closes idle ones, answers the
-requests that have begun (for at most 45 s), and then closes the store.
+requests that have begun (for at most 90 s), and then closes the store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TICK_S: Final = 0.5
 ERASED_WITHIN_S: Final = 5
 """What has expired is overwritten in the store's file within this time; it is printed at start."""
 
-_STOP_S: Final = 45  # 1.5 times the 30 s that one transform may take
+_STOP_S: Final = 90  # a transform may take 30 s, the destination 25 s, the second transform 30 s
 _IDLE_S: Final = 75
 _SPARE_FILES: Final = 128
 _MOST_CONNECTIONS: Final = 20_000

@@ -23,8 +23,6 @@ _UNKNOWN_KEY: Final = "key_prod_us_pvt_1111111111111111111111"
     "authentication.header",
     "AUTH-HEADER",
     accepts="2xx with the key in its header, in any letter case; 4xx for no or an unknown key",
-    roles=("private_prod",),
-    requests=10,
 )
 def header(bench: Bench) -> Iterator[Finding]:
     """The API key is read from its request header, and requests without a key are refused."""

@@ -16,7 +16,6 @@ from engine.messages import Json
     "record.expression",
     "REC-FPEXPR",
     accepts="the expression supplied; `{{ data.number }}` for a card without one",
-    roles=("private_prod",),
     requests=6,
 )
 def expression(bench: Bench) -> Iterator[Finding]:
@@ -64,7 +63,6 @@ def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     "record.fingerprint",
     "REC-FINGERPRINT",
     accepts="equal for equal selected values, different for different ones",
-    roles=("private_prod",),
     requests=6,
 )
 def fingerprint(bench: Bench) -> Iterator[Finding]:
@@ -99,7 +97,6 @@ def _prints(bench: Bench, what: str, exchange: Exchange) -> Iterator[Finding]:
     "record.value",
     "REC-FINGERPRINT",
     accepts="a fingerprint that does not contain the value",
-    roles=("private_prod",),
     requests=3,
 )
 def not_the_value(bench: Bench) -> Iterator[Finding]:

@@ -280,7 +280,6 @@ def _proxy(bench: Bench, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
     "RCT-PAYLOAD",
     accepts="2xx for a payload of 10^6 bytes, any 4xx for one of more than 2^20",
     roles=("management",),
-    requests=10,
 )
 def payload(bench: Bench) -> Iterator[Finding]:
     """The payload for a reactor, or for a proxy with a transform, has at most 1 MB."""

@@ -34,8 +34,6 @@ _VISA: Final = "4242424242424242"
     "TOK-INDEXES",
     "TOK-FPEXPR",
     accepts="2xx and records of the types that were asked for",
-    roles=("private_prod",),
-    requests=10,
 )
 def valid(bench: Bench) -> Iterator[Finding]:
     """A token request object with each field that the specification names is accepted."""
@@ -128,7 +126,6 @@ _INVALID: Final[tuple[tuple[str, str, Any], ...]] = (
     "TOK-FPEXPR",
     "TOK-ENCRYPTED",
     accepts="any 4xx, and no valid token of the request exists afterwards",
-    roles=("private_prod",),
     requests=2 * len(_INVALID) + 6,
 )
 def atomic(bench: Bench) -> Iterator[Finding]:
@@ -159,8 +156,6 @@ def atomic(bench: Bench) -> Iterator[Finding]:
     "request.atomic-leaf",
     "TOK-ATOMIC",
     accepts="any 4xx, and no string of the request is stored afterwards",
-    roles=("private_prod",),
-    requests=10,
 )
 def atomic_leaf(bench: Bench) -> Iterator[Finding]:
     """Plain strings before and after an invalid token are not tokenized either."""
@@ -187,7 +182,6 @@ def atomic_leaf(bench: Bench) -> Iterator[Finding]:
     "request.json",
     "TOK-JSON",
     accepts="2xx for JSON with its media type, any 4xx for a body that is not JSON",
-    roles=("private_prod",),
     requests=8,
 )
 def json_body(bench: Bench) -> Iterator[Finding]:
@@ -220,9 +214,7 @@ def json_body(bench: Bench) -> Iterator[Finding]:
     "request.encrypted",
     "TOK-ENCRYPTED",
     accepts="2xx for `encrypted` in place of `data`, alone and in arrays; 4xx for a broken one",
-    roles=("private_prod",),
     needs=("encryption_jwk",),
-    requests=10,
 )
 def encrypted(bench: Bench) -> Iterator[Finding]:
     """`encrypted` can replace `data`; the decrypted value becomes the token's."""
@@ -347,8 +339,6 @@ _CASES: Final[tuple[_Case, ...]] = (
     "TOK-CARD-DATA",
     "TOK-FPEXPR",
     accepts="2xx or any 4xx: both are readings",
-    roles=("private_prod",),
-    requests=10,
 )
 def readings(bench: Bench) -> Iterator[Finding]:
     """Find which fields and values beyond those specified a token request object may have."""
@@ -397,7 +387,6 @@ def _required(bench: Bench, key: KeyLabel) -> Finding:
     "request.both",
     "TOK-ONE-OF",
     accepts="`data` and `encrypted` together are refused, or one of them is used",
-    roles=("private_prod",),
     needs=("encryption_jwk",),
     requests=4,
     is_extra=True,
@@ -468,7 +457,6 @@ _MOST: Final = 2_000
     "TOK-METADATA",
     "TOK-INDEXES",
     accepts="any bound: a reading",
-    roles=("private_prod",),
     requests=16,
 )
 def bounds(bench: Bench) -> Iterator[Finding]:

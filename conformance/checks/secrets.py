@@ -66,7 +66,6 @@ def _shows_cvc(exchange: Exchange, cvc: str | None) -> bool:
     "secrets.answers",
     "REC-SECRET",
     accepts="no sensitive value in any byte of an answer, headers included",
-    roles=("private_prod",),
     requests=_EXAMPLES + 12,
 )
 def answers(bench: Bench) -> Iterator[Finding]:

@@ -181,7 +181,6 @@ def _faults(bench: Bench, exchange: Exchange) -> Iterator[tuple[str, str]]:
     *_SHAPES,
     *_RECORDS,
     accepts="every answer of the run mirrors its body and has sound records",
-    roles=("private_prod",),
     requests=4 * _AGAIN,
     load="closing",
 )

@@ -42,7 +42,6 @@ _ROLES: Final = ("private_prod", "private_test", "dedup", "short")
     "quotas.tenants",
     "QUO-TENANT",
     accepts="each tenant is limited by its own quota: the default, or what the target states",
-    roles=("private_prod",),
     requests=14,
 )
 def tenants(bench: Bench) -> Iterator[Finding]:
@@ -311,7 +310,6 @@ _SHAPES: Final[tuple[tuple[str, _Shape], ...]] = (
     "TOK-LIMIT",
     "QUO-TOKENIZE",
     accepts="2xx at the Tokenize Limit and below, any 4xx above it",
-    roles=("private_prod",),
     requests=5 * len(_SHAPES),
 )
 def tokenize_limit(bench: Bench) -> Iterator[Finding]:
@@ -322,18 +320,13 @@ def tokenize_limit(bench: Bench) -> Iterator[Finding]:
     for what, shape in _SHAPES:
         for count in (most - 1, most) if most > 1 else (most,):
             exchange = bench.tokenize(shape(bench, f"{what} {count}", count), key)
-            for clause in ("TOK-LIMIT", "QUO-TOKENIZE"):
-                yield bench.ok_or_unsettled(
-                    clause, f"{count} tokens of {most} allowed ({what})", exchange
-                )
+            told = f"{count} tokens of {most} allowed ({what})"
+            for clause in bench.check.clauses:
+                yield bench.ok_or_unsettled(clause, told, exchange)
         for count in (most + 1, 2 * most + 1):
             exchange = bench.over_limit("tokenize", shape(bench, f"{what} {count}", count), key)
-            yield from _over(
-                bench,
-                ("TOK-LIMIT", "QUO-TOKENIZE"),
-                f"{count} tokens of {most} allowed ({what})",
-                exchange,
-            )
+            told = f"{count} tokens of {most} allowed ({what})"
+            yield from _over(bench, bench.check.clauses, told, exchange)
             if _is_over(exchange):
                 refused.append(exchange)
     yield from _status(bench, "TOK-LIMIT", refused)
@@ -368,18 +361,14 @@ def _status(bench: Bench, clause: str, refused: list[Exchange]) -> Iterator[Find
     if len(statuses) == 1 and statuses <= set(_STATUSES):
         yield bench.reads(clause, "tokens.limit_status", statuses.pop(), refused[0])
     elif statuses:
-        yield bench.informs(
-            clause,
-            f"over the limit the statuses are {sorted(map(str, statuses))}",
-            *refused[:2],
-        )
+        says = f"over the limit the statuses are {sorted(map(str, statuses))}"
+        yield bench.informs(clause, says, *refused[:2])
 
 
 @check(
     "quotas.tokenize-whole",
     "TOK-LIMIT",
     accepts="a request over the Tokenize Limit creates none of its tokens",
-    roles=("private_prod",),
     requests=12,
 )
 def tokenize_whole(bench: Bench) -> Iterator[Finding]:
@@ -437,7 +426,6 @@ def tokenize_counts(bench: Bench) -> Iterator[Finding]:
     "QUO-DETOKENIZE",
     accepts="2xx with the values at the Detokenize Limit and below, any 4xx above it",
     roles=("private_reader",),
-    requests=10,
 )
 def detokenize_limit(bench: Bench) -> Iterator[Finding]:
     """The Detokenize Limit applies exactly, to the whole request (D-DETOKENIZE)."""

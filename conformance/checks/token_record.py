@@ -28,7 +28,6 @@ _FORMER: Final = ("REC-ID", "REC-TENANT", "REC-TYPE", "REC-CREATED", "REC-EXTRAS
     *_FORMER,
     "REC-TOKEN-DATA",
     accepts="each field in its specified form; further fields are fine",
-    roles=("private_prod",),
     requests=8,
 )
 def fields(bench: Bench) -> Iterator[Finding]:
@@ -193,8 +192,6 @@ _MASK_KEYS: Final = frozenset({"number", "expiration_month", "expiration_year"})
     "record.mask",
     "REC-CARD-MASK",
     accepts="`mask`, `data` or both contain the masked card and nothing else",
-    roles=("private_prod",),
-    requests=10,
 )
 def mask(bench: Bench) -> Iterator[Finding]:
     """A card's record shows the number with all but the last four digits as `X`, and the expiry."""
@@ -265,7 +262,6 @@ _INDEXES: Final[tuple[tuple[str, list[str]], ...]] = (
     "REC-METADATA",
     "REC-INDEXES",
     accepts="exactly what was supplied, with indexes in order; absent if nothing was supplied",
-    roles=("private_prod",),
     requests=13,
 )
 def echo(bench: Bench) -> Iterator[Finding]:

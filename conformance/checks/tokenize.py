@@ -169,7 +169,6 @@ def _plain_cases(bench: Bench, limit: int) -> list[Json]:
     "tokenize.mirror",
     *_SHAPES,
     accepts="2xx with the body's structure: identifier strings for leaves, records for objects",
-    roles=("private_prod",),
     requests=_EXAMPLES + 12,
 )
 def mirror(bench: Bench) -> Iterator[Finding]:
@@ -231,7 +230,6 @@ _DRAWS: Final = ("abc", "def", "ghi", "jkl", "mno", "pqr")
     "TOK-PLAIN",
     "TOK-COMPOSITE",
     accepts="each value has its own identifier, at the value's place",
-    roles=("private_prod",),
     requests=12 + _MIXED,
 )
 def order(bench: Bench) -> Iterator[Finding]:
@@ -345,7 +343,6 @@ _MOST_DEPTH: Final = 128
     "tokenize.depth",
     "TOK-COMPOSITE",
     accepts="2xx for eight levels of nesting; any bound above that is a reading",
-    roles=("private_prod",),
     requests=12,
 )
 def depth(bench: Bench) -> Iterator[Finding]:
@@ -378,7 +375,6 @@ def _nested(bench: Bench, key: KeyLabel, levels: int) -> Exchange:
     "tokenize.empty",
     "TOK-COMPOSITE",
     accepts="an empty body is echoed or refused with a 4xx; a lone string likewise",
-    roles=("private_prod",),
     requests=7,
 )
 def empty(bench: Bench) -> Iterator[Finding]:
@@ -417,7 +413,6 @@ def empty(bench: Bench) -> Iterator[Finding]:
     "tokenize.no-string",
     "TOK-COMPOSITE",
     accepts="a leaf that is not a string is refused with a 4xx, tokenized, or returned unchanged",
-    roles=("private_prod",),
     requests=5,
 )
 def no_string(bench: Bench) -> Iterator[Finding]:
@@ -456,7 +451,6 @@ def no_string(bench: Bench) -> Iterator[Finding]:
     "TOK-OBJECT",
     "TOK-PLAIN",
     accepts="an object with `type` is a token request object; `Type` is an ordinary key",
-    roles=("private_prod",),
     requests=8,
 )
 def type_field(bench: Bench) -> Iterator[Finding]:

@@ -584,19 +584,13 @@ def _untold(bench: Bench, clause_id: str, row: Row, signature: Signature) -> Ite
     """Say what the target's keys and addresses cannot show about the counter."""
     if not signature.tells:
         return
-    if "other address" not in signature.bursts:
-        yield bench.finding(
-            clause_id,
-            Verdict.SKIPPED,
-            "whether the address counts is not shown: needs a second address; add sources",
-        )
-    if "other key" not in signature.bursts:
-        yield bench.finding(
-            clause_id,
-            Verdict.SKIPPED,
-            "whether the key counts is not shown: needs a second key; "
-            f'add [[keys]] role = "{row.other_role}"',
-        )
+    for what, probe, missing in (
+        ("address", "other address", "a second address; add sources"),
+        ("key", "other key", f'a second key; add [[keys]] role = "{row.other_role}"'),
+    ):
+        if probe not in signature.bursts:
+            says = f"whether the {what} counts is not shown: needs {missing}"
+            yield bench.finding(clause_id, Verdict.SKIPPED, says)
 
 
 def readings_of(

@@ -148,9 +148,13 @@ CHECKS: Final[dict[str, Check]] = {}
 def check(
     check_id: str,
     *clauses: str,
+    roles: tuple[str, ...] = ("private_prod",),
     **fields: Any,  # noqa: ANN401 # reason: fields of Check, `accepts` among them
 ) -> Callable[[_Judge], _Judge]:
-    """Register a check; its docstring's first line says what it shows."""
+    """Register a check; its docstring's first line says what it shows.
+
+    roles: of the keys that it needs; most checks need the one that every target has.
+    """
     for clause_id in clauses:
         clause(clause_id)
     assert check_id not in CHECKS, f"two checks are called {check_id}"
@@ -162,6 +166,7 @@ def check(
             check_id,
             clauses,
             says,
+            roles=roles,
             judge=judge,  # type: ignore[arg-type] # reason: a decorator keeps the function's own type
             **fields,
         )

@@ -427,7 +427,6 @@ def _unbroken(
     "schema.floor",
     *FLOOR_CLAUSES,
     accepts="2xx and a mirrored answer for every valid body, whatever its shape",
-    roles=("private_prod",),
     requests=2 * _FLOOR_EXAMPLES,
     load="computing",
 )
@@ -465,7 +464,6 @@ def floor(bench: Bench) -> Iterator[Finding]:
     "schema.ceiling",
     *CEILING_CLAUSES,
     accepts="any 4xx for every body that no service may accept",
-    roles=("private_prod",),
     requests=6 * _CEILING_EXAMPLES,
     load="computing",
 )

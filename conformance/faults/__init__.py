@@ -1,8 +1,7 @@
 """Known-bad deployments, and the self-test that shows that the suite catches each of them.
 
 `registry` defines a fault. `bodies`, `records`, `access` and `limits` hold faults by the part of
-the specification that they break; `further` holds faults seen in incorrect services. `trial` runs
-the checks on one fault, `selftest` on all.
+the specification that they break. `trial` runs the checks on one fault, `selftest` on all.
 """
 
 from conformance.faults.registry import Fault, all_faults, fault_of

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final, TypeVar
 
-from conformance.faults.bodies import elements_in, is_creating, read_answered
+from conformance.faults.bodies import (
+    containers_named,
+    elements_in,
+    is_creating,
+    is_fiftieth,
+    read_answered,
+)
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
@@ -146,6 +152,35 @@ def _redacted_for_readers(record: dict[str, Any]) -> None:
         record.pop("metadata", None)
 
 
+@fault("forbidden-and-created", "AUTH-CREATE")
+async def _forbidden_and_created(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """A request without token:create gets 403, but its tokens are created."""
+    response = await submit(request)
+    caller = engine.identify(request)
+    if response.status == 403 and is_creating(request) and caller is not None:
+        paths = ("/general/high/", "/pci/high/")
+        with engine.answering(caller, "token:create", paths, lambda _: True):
+            await submit(request)
+    return response
+
+
+@fault("container-by-beginning", "AUTH-CREATE")
+async def _container_by_beginning(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """token:create on /pci/ also holds for every container whose path begins with /pci."""
+    caller = engine.identify(request)
+    if caller is None or not is_creating(request):
+        return await submit(request)
+    may = caller.may("token:create", "/pci/")
+    named = [one for one in containers_named(request) if isinstance(one, str)]
+    passing = [path for path in named if may and path.startswith("/pci")]
+    with engine.answering(caller, "token:create", passing, lambda _: True):
+        return await submit(request)
+
+
 # --- classes of the limits ----------------------------------------------------------------------
 
 
@@ -244,3 +279,10 @@ def _forbidden_after(engine: FaultyEngine, request: Request, response: Response)
 def _gateway_timeout(_: FaultyEngine, __: Request, response: Response) -> Response | None:
     """A proxy whose destination takes too long answers 504."""
     return dataclasses.replace(response, status=504) if response.status == 408 else None
+
+
+@fault_of_responses("sporadic-status", "ERR-429")
+def _sporadic_status(engine: FaultyEngine, _: Request, response: Response) -> Response | None:
+    """Every fiftieth refusal is 403 and not 429."""
+    is_rare = response.status == 429 and is_fiftieth(engine, "refusal")
+    return dataclasses.replace(response, status=403) if is_rare else None

@@ -1,7 +1,11 @@
-"""Faults of POST /tokenize: bodies, request objects, atomicity, quota, deduplication."""
+"""Faults of POST /tokenize: bodies, request objects, atomicity, quota, deduplication.
+
+Some show in a few answers of a hundred only.
+"""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -11,6 +15,7 @@ from conformance.faults.registry import (
     Submit,
     fault,
     fault_of_answers,
+    fault_of_bodies,
     fault_of_cards,
     fault_of_engines,
     fault_of_profile,
@@ -24,9 +29,14 @@ from conformance.faults.registry import (
     with_body,
 )
 from engine import Profile, Request, Response
-from engine.messages import Json
+from engine.messages import Json, Problem
 from engine.model import Token
+from engine.world import Sleep
 
+_SPORADIC: Final = 50
+"""A sporadic fault appears in one answer out of this many."""
+_TURN: Final = 7
+_MILLISECOND_NS: Final = 1_000_000
 DEFAULT_CONTAINERS: Final = ("/general/high/", "/pci/high/")
 
 
@@ -578,3 +588,375 @@ def _dedup_not_in_one(engine: FaultyEngine, request: Request, response: Response
                 response.body[place] = fresh
         elif isinstance(found, str):
             seen.add(found)
+
+
+def _keys_changed(answer: Json, change: Callable[[str], str]) -> Json:
+    """Return an answer with the keys of its plain objects changed."""
+    if isinstance(answer, dict) and not is_record(answer):
+        return {change(key): _keys_changed(one, change) for key, one in answer.items()}
+    return [_keys_changed(one, change) for one in answer] if isinstance(answer, list) else answer
+
+
+def _leaves_changed(body: Json, change: Callable[[str], str]) -> Json:
+    """Return a body with its plain strings and the data of its tokens changed."""
+    if isinstance(body, str):
+        return change(body)
+    if isinstance(body, list):
+        return [_leaves_changed(one, change) for one in body]
+    if isinstance(body, dict) and is_request(body):
+        data = body.get("data")
+        return {**body, "data": change(data)} if isinstance(data, str) else body
+    if isinstance(body, dict):
+        return {key: _leaves_changed(one, change) for key, one in body.items()}
+    return body
+
+
+# --- keys of objects ----------------------------------------------------------------------------
+
+
+@fault_of_answers("keys-composed", "TOK-PLAIN")
+def _keys_composed(_: Json, answer: Json) -> Json:
+    """The keys of a plain object come back in Unicode's composed form (NFC)."""
+    return _keys_changed(answer, lambda key: unicodedata.normalize("NFC", key))
+
+
+@fault_of_answers("keys-decomposed", "TOK-PLAIN")
+def _keys_decomposed(_: Json, answer: Json) -> Json:
+    """The keys of a plain object come back in Unicode's decomposed form (NFD)."""
+    return _keys_changed(answer, lambda key: unicodedata.normalize("NFD", key))
+
+
+@fault_of_answers("keys-compatible", "TOK-PLAIN")
+def _keys_compatible(_: Json, answer: Json) -> Json:
+    """The keys of a plain object come back in Unicode's compatibility form (NFKC)."""
+    return _keys_changed(answer, lambda key: unicodedata.normalize("NFKC", key))
+
+
+@fault_of_answers("keys-trimmed", "TOK-PLAIN")
+def _keys_trimmed(_: Json, answer: Json) -> Json:
+    """The keys of a plain object come back without leading and trailing whitespace."""
+    return _keys_changed(answer, str.strip)
+
+
+@fault_of_answers("keys-cut-short", "TOK-PLAIN")
+def _keys_cut_short(_: Json, answer: Json) -> Json:
+    """The keys of a plain object come back with 64 characters at most."""
+    return _keys_changed(answer, lambda key: key[:64])
+
+
+@fault_of_answers("keys-without-joiners", "TOK-PLAIN")
+def _keys_without_joiners(_: Json, answer: Json) -> Json:
+    """Characters without width are dropped from the keys of a plain object."""
+    return _keys_changed(answer, lambda key: key.replace("\u200b", "").replace("\ufeff", ""))
+
+
+@fault_of_answers("prototype-dropped", "TOK-PLAIN")
+def _prototype_dropped(body: Json, answer: Json) -> Json:
+    """The key `__proto__` of a plain object is missing."""
+    if isinstance(answer, dict) and not is_request(body):
+        answer.pop("__proto__", None)
+    return answer
+
+
+@fault_of_answers("dotted-key-nested", "TOK-PLAIN")
+def _dotted_key_nested(body: Json, answer: Json) -> Json:
+    """A key with a dot comes back as a nested object."""
+    if not isinstance(answer, dict) or is_request(body):
+        return answer
+    found: dict[str, Any] = {}
+    for key, one in answer.items():
+        front, dot, rest = key.partition(".")
+        found[front if dot else key] = {rest: one} if dot else one
+    return found
+
+
+# --- structure ----------------------------------------------------------------------------------
+
+
+@fault_of_answers("array-of-one-unwrapped", "TOK-ARRAY")
+def _array_of_one(_: Json, answer: Json) -> Json:
+    """An array of one element comes back as that element."""
+    return answer[0] if isinstance(answer, list) and len(answer) == 1 else answer
+
+
+@fault_of_answers("array-as-object", "TOK-ARRAY")
+def _array_as_object(_: Json, answer: Json) -> Json:
+    """An array comes back as an object whose keys are the indexes."""
+    if isinstance(answer, list):
+        return {str(place): one for place, one in enumerate(answer)}
+    return answer
+
+
+@fault_of_answers("equal-strings-once", "TOK-ARRAY")
+def _equal_strings_once(body: Json, answer: Json) -> Json:
+    """Equal strings in an array come back as one element."""
+    if not isinstance(body, list) or not isinstance(answer, list):
+        return answer
+    return [
+        given
+        for place, (one, given) in enumerate(zip(body, answer, strict=True))
+        if not isinstance(one, str) or one not in body[:place]
+    ]
+
+
+@fault_of_answers("inner-record-as-identifier", "TOK-OBJECT")
+def _inner_record(body: Json, answer: Json) -> Json:
+    """A token request object within an object comes back as its identifier."""
+    if not isinstance(answer, dict) or is_request(body):
+        return answer
+    return {key: one["id"] if is_record(one) else one for key, one in answer.items()}
+
+
+@fault_of_answers("strings-as-records", "TOK-LEAF")
+def _strings_as_records(body: Json, answer: Json) -> Json:
+    """Every plain string comes back as a record."""
+    if isinstance(body, str) and isinstance(answer, str):
+        return {"id": answer, "type": "token"}
+    if isinstance(body, list) and isinstance(answer, list):
+        pairs = zip(body, answer, strict=True)
+        return [_strings_as_records(one, given) for one, given in pairs]
+    if isinstance(body, dict) and isinstance(answer, dict) and not is_request(body):
+        return {key: _strings_as_records(one, answer[key]) for key, one in body.items()}
+    return answer
+
+
+@fault_of_answers("answer-wrapped", "TOK-PLAIN")
+def _answer_wrapped(body: Json, answer: Json) -> Json:
+    """A plain object comes back within another object."""
+    return {"result": answer} if isinstance(body, dict) and not is_request(body) else answer
+
+
+@fault_of_refusals("odd-text-refused", "TOK-LEAF")
+def _odd_text_refused(body: Json) -> bool:
+    """A plain string with a quotation mark or a backslash is refused."""
+    return any(isinstance(one, str) and set(one) & set('"\\') for one in elements_in(body))
+
+
+@fault_of_refusals("emoji-refused", "TOK-LEAF")
+def _emoji_refused(body: Json) -> bool:
+    """A plain string with a character above U+FFFF is refused."""
+    leaves = (one for one in elements_in(body) if isinstance(one, str))
+    return any(ord(letter) > 0xFFFF for leaf in leaves for letter in leaf)
+
+
+@fault_of_requests("type-without-case", "TOK-OBJECT")
+def _type_without_case(asked: dict[str, Any]) -> Json:
+    """`type` is case-insensitive: TOKEN is read as `token`."""
+    return {**asked, "type": asked["type"].lower()}
+
+
+@fault_of_refusals("capital-type-is-type", "TOK-PLAIN")
+def _capital_type(body: Json) -> bool:
+    """A plain object with the key `Type` is refused, as if its type were unknown."""
+    return isinstance(body, dict) and "Type" in body
+
+
+# --- types taken too loosely --------------------------------------------------------------------
+
+
+@fault_of_cards("year-as-text", "TOK-CARD-DATA", "expiration_year")
+def _year_as_text(year: Json) -> Json:
+    """A card's year may be a string of digits."""
+    return int(year) if isinstance(year, str) and year.isdigit() else year
+
+
+@fault_of_cards("cvc-as-number", "TOK-CARD-DATA", "cvc")
+def _cvc_as_number(cvc: Json) -> Json:
+    """A card's cvc may be a number."""
+    return str(cvc) if isinstance(cvc, int) else cvc
+
+
+@fault_of_cards("month-rounded", "TOK-CARD-DATA", "expiration_month")
+def _month_rounded(month: Json) -> Json:
+    """A month of 12.5 is read as 12."""
+    return int(month) if isinstance(month, float) else month
+
+
+@fault_of_requests("card-of-text", "TOK-CARD-DATA")
+def _card_of_text(asked: dict[str, Any]) -> Json:
+    """A card's data may be its number alone, as a string."""
+    if asked["type"] == "card" and isinstance(asked.get("data"), str):
+        asked["data"] = {"number": asked["data"]}
+    return asked
+
+
+@fault_of_requests("wrong-indexes-ignored", "TOK-INDEXES")
+def _wrong_indexes(asked: dict[str, Any]) -> Json:
+    """Search indexes that hold a value other than a string are ignored."""
+    indexes = asked.get("search_indexes")
+    if isinstance(indexes, list) and not all(isinstance(one, str) for one in indexes):
+        del asked["search_indexes"]
+    return asked
+
+
+@fault_of_requests("empty-type-is-token", "TOK-TYPES")
+def _empty_type(asked: dict[str, Any]) -> Json:
+    """An empty `type` is read as `token`."""
+    return {**asked, "type": "token"} if asked["type"] == "" else asked
+
+
+@fault("charset-refused", "TOK-JSON")
+async def _charset_refused(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """`Content-Type: application/json` with a charset is refused."""
+    heads = request.headers or {}
+    kinds = [text for name, text in heads.items() if name.lower() == "content-type"]
+    if is_creating(request) and any("charset" in kind for kind in kinds):
+        return Problem(415, "The body must be JSON.").response()
+    return await submit(request)
+
+
+@fault("first-value-only", "TOK-JSON")
+async def _first_value_only(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Anything after the first JSON value of a body is ignored."""
+    if is_creating(request) and isinstance(request.body, bytes) and b"} {" in request.body:
+        cut = request.body.partition(b"} {")[0] + b"}"
+        request = with_body(request, {})
+        request.body = cut
+    return await submit(request)
+
+
+# --- deduplication ------------------------------------------------------------------------------
+
+
+@fault_of_responses("dedup-between-tenants", "TOK-DEDUP")
+def _dedup_between_tenants(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """A value stored by another tenant counts as a duplicate and returns that tenant's token."""
+    body, caller, record = json_of(request), engine.identify(request), response.body
+    if not response.ok or not is_creating(request) or caller is None:
+        return
+    if not isinstance(body, dict) or not is_request(body) or not isinstance(record, dict):
+        return
+    known = engine.notes.setdefault(
+        f"value {body.get('data')}", f"{caller.tenant.id} {record['id']}"
+    )
+    owner, _, token_id = known.partition(" ")
+    if owner != caller.tenant.id and caller.tenant.settings.get("deduplicate_tokens"):
+        record["id"] = token_id
+        record["_extras"]["deduplicated"] = True
+
+
+@fault_of_responses("dedup-between-tenants-with-it", "TOK-DEDUP")
+def _dedup_where_both_ask(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """With deduplication in two tenants, an equal value returns the other tenant's token."""
+    caller = engine.identify(request)
+    if not is_creating(request) or caller is None:
+        return
+    is_set = bool(caller.tenant.settings.get("deduplicate_tokens"))
+    for asked, record in zip(elements_in(json_of(request)), records_of(response), strict=False):
+        if isinstance(asked, dict) and (is_set or asked.get("deduplicate_token")):
+            place = f"across {asked['type']} {asked.get('data')}"
+            record["id"] = engine.notes.setdefault(place, record["id"])
+
+
+@fault("dedup-races", "TOK-DEDUP")
+async def _dedup_races(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Equal values sent at the same time get a token each."""
+    body = json_of(request)
+    if not is_creating(request) or not isinstance(body, dict | list):
+        return await submit(request)
+    place = f"under way {body}"
+    is_first = place not in engine.notes
+    engine.notes[place] = "1"
+    response = await submit(request)
+    await Sleep(20 * _MILLISECOND_NS)
+    if is_first:
+        del engine.notes[place]
+    else:
+        for record in records_of(response):
+            record["id"] = engine.services.new_id()
+            record["_extras"]["deduplicated"] = False
+    return response
+
+
+@fault_of_bodies("dedup-trims", "TOK-DEDUP")
+def _dedup_trims(body: Json) -> Json:
+    """Values that differ only in leading or trailing whitespace count as equal."""
+    return _leaves_changed(body, str.strip)
+
+
+@fault_of_bodies("dedup-without-case", "TOK-DEDUP")
+def _dedup_without_case(body: Json) -> Json:
+    """Values that differ only in case count as equal."""
+    return _leaves_changed(body, str.lower)
+
+
+@fault_of_bodies("dedup-composes", "TOK-DEDUP")
+def _dedup_composes(body: Json) -> Json:
+    """Values that differ only in Unicode normalization count as equal."""
+    return _leaves_changed(body, lambda text: unicodedata.normalize("NFC", text))
+
+
+# --- quotas -------------------------------------------------------------------------------------
+
+
+@fault("limit-of-distinct-strings", "TOK-LIMIT")
+async def _limit_of_distinct(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Equal strings are counted once against the limit, and each creates a token."""
+    leaves = list(elements_in(json_of(request)))
+    if not all(isinstance(one, str) for one in leaves):
+        return await submit(request)
+    return await counting(engine, request, submit, len(set(leaves)))
+
+
+@fault("limit-of-arrays", "TOK-LIMIT")
+async def _limit_of_arrays(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """The limit holds for arrays only: an object may hold up to 1 000 strings."""
+    body = json_of(request)
+    if request.path != "/tokenize" or not isinstance(body, dict) or is_request(body):
+        return await submit(request)
+    with quota_during(engine, request, "Tokenize Limit", 1_000):
+        return await submit(request)
+
+
+# --- in a few answers of a hundred --------------------------------------------------------------
+
+
+def has_turn(engine: FaultyEngine, request: Request) -> bool:
+    """Whether it is this answer's turn to be wrong."""
+    if request.method != "POST" or request.path != "/tokenize":
+        return False
+    turn = int(engine.notes.get("turn", "0")) + 1
+    engine.notes["turn"] = str(turn)
+    return turn % _SPORADIC == _TURN
+
+
+@fault("sporadic-error", "TOK-PLAIN")
+async def _sporadic_error(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """One in fifty plain objects is answered 500."""
+    body = json_of(request)
+    is_plain = isinstance(body, dict) and not is_request(body)
+    if is_plain and has_turn(engine, request):
+        return Problem(500, "Something went wrong.").response()
+    return await submit(request)
+
+
+@fault_of_responses("sporadic-key-lost", "TOK-PLAIN")
+def _sporadic_key_lost(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """One in fifty plain objects comes back without its last key."""
+    body = json_of(request)
+    is_turn = isinstance(body, dict) and not is_request(body) and has_turn(engine, request)
+    if is_turn and response.ok and isinstance(response.body, dict) and response.body:
+        response.body.popitem()
+
+
+@fault_of_responses("sporadic-order", "TOK-ARRAY")
+def _sporadic_order(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """One in fifty arrays lacks its last element."""
+    is_turn = isinstance(json_of(request), list) and has_turn(engine, request)
+    if is_turn and response.ok and isinstance(response.body, list) and response.body:
+        response.body.pop()
+
+
+def is_fiftieth(engine: FaultyEngine, what: str) -> bool:
+    """Whether this is a fiftieth occurrence of `what`."""
+    turn = int(engine.notes.get(f"rare {what}", "0")) + 1
+    engine.notes[f"rare {what}"] = str(turn)
+    return turn % _SPORADIC == 0
+
+
+@fault_of_responses("sporadic-reversed", "TOK-ARRAY")
+def _sporadic_reversed(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """Every fiftieth array comes back in the opposite order."""
+    body = response.body
+    if response.ok and is_creating(request) and isinstance(body, list) and len(body) > 1:
+        response.body = body[::-1] if is_fiftieth(engine, "array") else body

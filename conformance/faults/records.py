@@ -9,8 +9,11 @@ from typing import Any
 
 from conformance.faults.bodies import (
     elements_in,
+    has_turn,
     is_creating,
+    is_fiftieth,
     is_record,
+    is_request,
     read_answered,
     requests_in,
 )
@@ -18,6 +21,7 @@ from conformance.faults.registry import (
     FaultyEngine,
     Submit,
     fault,
+    fault_of_answers,
     fault_of_records,
     fault_of_responses,
     json_of,
@@ -25,6 +29,7 @@ from conformance.faults.registry import (
     records_of,
 )
 from engine import Request, Response
+from engine.messages import Json
 
 
 def masks_in(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -341,3 +346,169 @@ def _cvc_shown(_: FaultyEngine, request: Request, response: Response) -> None:
     for one, record in asked_and_given(request, response):
         if isinstance(one.get("data"), dict) and "cvc" in one["data"]:
             record["_extras"]["cvc"] = one["data"]["cvc"]
+
+
+@fault_of_responses("tenant-of-the-first", "REC-TENANT")
+def _tenant_of_the_first(engine: FaultyEngine, _: Request, response: Response) -> None:
+    """`tenant_id` is always that of the first tenant that sent a request."""
+    for record in records_of(response):
+        record["tenant_id"] = engine.notes.setdefault("tenant", record["tenant_id"])
+
+
+@fault_of_records("created-by-the-tenant", "REC-CREATED")
+def _created_by_the_tenant(record: dict[str, Any]) -> None:
+    """`created_by` is the id of the tenant instead of the application."""
+    record["created_by"] = record["tenant_id"]
+
+
+@fault_of_records("created-in-local-time", "REC-CREATED")
+def _created_in_local_time(record: dict[str, Any]) -> None:
+    """`created_at` is the local time of a place two hours ahead, labelled as UTC."""
+    change_time(record, lambda moment: moment + dt.timedelta(hours=2))
+
+
+@fault_of_records("created-at-noon", "REC-CREATED")
+def _created_at_noon(record: dict[str, Any]) -> None:
+    """`created_at` is the noon of the day of creation."""
+    change_time(record, lambda made: made.replace(hour=12, minute=0, second=0, microsecond=0))
+
+
+@fault_of_records("type-always-token", "REC-TYPE")
+def _type_always_token(record: dict[str, Any]) -> None:
+    """A card's record says `token`."""
+    record["type"] = "token"
+
+
+@fault_of_records("id-in-braces", "REC-ID")
+def _id_in_braces(record: dict[str, Any]) -> None:
+    """A record's `id` is enclosed in braces."""
+    record["id"] = f"{{{record['id']}}}"
+
+
+@fault_of_answers("one-id-a-request", "REC-ID")
+def _one_id_a_request(_: Json, answer: Json) -> Json:
+    """All records of a request have one identifier."""
+    records = list(records_in(answer))
+    for record in records[1:]:
+        record["id"] = records[0]["id"]
+    return answer
+
+
+@fault_of_answers("extras-missing-in-arrays", "REC-EXTRAS")
+def _extras_missing(body: Json, answer: Json) -> Json:
+    """Records in an array have no `_extras`."""
+    for record in list(records_in(answer)) if isinstance(body, list) else ():
+        del record["_extras"]
+    return answer
+
+
+@fault_of_records("mask-lower-case", "REC-CARD-MASK")
+def _mask_lower_case(record: dict[str, Any]) -> None:
+    """The mask is in lower case."""
+    for mask in masks_in(record):
+        mask["number"] = mask["number"].lower()
+
+
+@fault_of_records("mask-without-year", "REC-CARD-MASK")
+def _mask_without_year(record: dict[str, Any]) -> None:
+    """The masked object lacks the year."""
+    for mask in masks_in(record):
+        mask.pop("expiration_year", None)
+
+
+@fault_of_records("mask-year-of-two-digits", "REC-CARD-MASK")
+def _mask_year_short(record: dict[str, Any]) -> None:
+    """The masked object holds the last two digits of the year."""
+    for mask in masks_in(record):
+        if "expiration_year" in mask:
+            mask["expiration_year"] %= 100
+
+
+@fault_of_records("mask-shows-cvc-length", "REC-CARD-MASK")
+def _mask_shows_cvc(record: dict[str, Any]) -> None:
+    """The masked object holds a masked cvc too."""
+    for mask in masks_in(record):
+        mask["cvc"] = "X" * 3
+
+
+@fault_of_responses("mask-shows-six", "REC-CARD-MASK")
+def _mask_shows_six(_: FaultyEngine, request: Request, response: Response) -> None:
+    """The mask of a card shows its first six digits too."""
+    for asked, record in asked_and_given(request, response):
+        for mask in masks_in(record):
+            mask["number"] = asked["data"]["number"][:6] + mask["number"][6:]
+
+
+@fault_of_records("card-metadata-lost", "REC-METADATA")
+def _card_metadata_lost(record: dict[str, Any]) -> None:
+    """A card's metadata never comes back."""
+    if record["type"] == "card":
+        record.pop("metadata", None)
+
+
+@fault_of_records("metadata-values-cut", "REC-METADATA")
+def _metadata_values_cut(record: dict[str, Any]) -> None:
+    """Metadata values come back with 100 characters at most."""
+    change_metadata(record, lambda text: text[:100])
+
+
+@fault_of_records("metadata-entities", "REC-METADATA")
+def _metadata_entities(record: dict[str, Any]) -> None:
+    """Quotation marks in metadata values come back as HTML entities."""
+    change_metadata(record, lambda text: text.replace('"', "&quot;"))
+
+
+@fault_of_records("first-index-only", "REC-INDEXES")
+def _first_index_only(record: dict[str, Any]) -> None:
+    """Only the first of several search indexes comes back."""
+    if isinstance(record.get("search_indexes"), list):
+        record["search_indexes"] = record["search_indexes"][:1]
+
+
+@fault_of_records("fingerprint-of-all-fields", "REC-FINGERPRINT")
+def _fingerprint_of_all(record: dict[str, Any]) -> None:
+    """A card's fingerprint changes with its expiry."""
+    mask = record.get("mask") or record.get("data")
+    if isinstance(mask, dict) and "fingerprint" in record:
+        record["fingerprint"] += f"-{mask.get('expiration_year')}"
+
+
+@fault_of_records("fingerprint-of-the-type", "REC-FINGERPRINT")
+def _fingerprint_of_type(record: dict[str, Any]) -> None:
+    """All tokens of a type have one fingerprint."""
+    if "fingerprint" in record:
+        record["fingerprint"] = f"fp-{record['type']}"
+
+
+@fault_of_responses("redacts-cards-only", "REC-DEDUP-REDACT")
+def _redacts_cards_only(_: FaultyEngine, request: Request, response: Response) -> None:
+    """A redacted record of a `token` still shows the metadata that was sent."""
+    for asked, record in asked_and_given(request, response):
+        is_found = record["_extras"]["deduplicated"] and record["type"] == "token"
+        if is_found and isinstance(asked.get("metadata"), dict):
+            record.setdefault("metadata", asked["metadata"])
+
+
+@fault_of_responses("sporadic-identifier", "REC-ID")
+def _sporadic_identifier(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """One in fifty records has an `id` that is no UUID."""
+    is_turn = is_request(json_of(request)) and has_turn(engine, request)
+    for record in records_of(response) if is_turn else ():
+        record["id"] = "pending"
+
+
+@fault_of_responses("sporadic-without-extras", "REC-EXTRAS")
+def _sporadic_no_extras(engine: FaultyEngine, _: Request, response: Response) -> None:
+    """Every fiftieth record has no `_extras`."""
+    for record in records_of(response):
+        if is_fiftieth(engine, "record"):
+            del record["_extras"]
+
+
+@fault_of_responses("sporadic-mask", "REC-CARD-MASK")
+def _sporadic_mask(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """Every fiftieth card's mask shows five digits."""
+    for asked, record in asked_and_given(request, response):
+        if record["type"] == "card" and is_fiftieth(engine, "card"):
+            for mask in masks_in(record):
+                mask["number"] = mask["number"][:-5] + asked["data"]["number"][-5:]

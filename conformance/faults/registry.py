@@ -2,7 +2,7 @@
 
 A fault changes as little as possible, so that only a check that looks at its clause can notice it:
 the suite is trusted because it is seen to fail. Each fault is one decorated function in `bodies`,
-`records`, `access`, `limits` or `further`; its docstring says what is wrong.
+`records`, `access` or `limits`; its docstring says what is wrong.
 
 Every fault is one of five changes of an engine: another profile, another limit table, other quotas
 for its tenants, a change to the engine once it exists, or a wrapper around `submit`.
@@ -35,7 +35,6 @@ _MODULES: Final = (
     "records",
     "access",
     "limits",
-    "further",
 )
 
 

@@ -159,9 +159,7 @@ class Session:
             number = answer.number or len(self.exchanges) + 1
             found = Exchange(
                 number,
-                place.check,
-                place.lane,
-                place.turn,
+                *place,
                 ask,
                 answer.sent_ns,
                 answer.received_ns,

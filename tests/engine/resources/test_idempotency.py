@@ -189,11 +189,13 @@ def test_a_kill_at_any_instant_leaves_the_answer_with_what_it_created(tmp_path: 
     for attempt in range(6):
         with served(tmp_path, *store) as live:
             killer = threading.Timer(
-                draw.uniform(0.02, 0.3), os.kill, (live.process.pid, signal.SIGKILL)
+                draw.uniform(0.0, 0.1), os.kill, (live.process.pid, signal.SIGKILL)
             )
-            killer.start()
+            begun = draw.randrange(4, 40)
             for number in range(10_000):
                 name = f"{attempt}-{number}"
+                if number == begun:
+                    killer.start()
                 try:
                     answer = live.ask(
                         "POST", "/tokenize", json=[name], headers={"Idempotency-Key": name}

@@ -1,7 +1,8 @@
 """Rounds of kill -9 over one store: what was answered is there, and a request is whole or nothing.
 
 Each round forks a process that opens the store and tokenizes until it is killed, at any instant:
-while it opens, recovers, writes, erases or scrubs. `BIG=1` makes 200 rounds.
+while it opens, recovers, writes, erases or scrubs; in every second round, after its first answer.
+`BIG=1` makes 200 rounds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 
 ROUNDS = 200 if os.environ.get("BIG", "0") not in {"", "0"} else 25
 SCRIPT = """
-import os, random, signal, sys, time
+import os, random, select, signal, sys, time
 from engine import Engine, LimitTable, Request, SqliteStore
 from engine.http.system import SystemWorld
 
@@ -58,6 +59,8 @@ for turn in range(rounds):
                     os.write(writer, f"-{made[0]}\\n".encode())
                 number += 1
     os.close(writer)
+    if turn % 2 == 0:
+        select.select([reader], [], [])
     time.sleep(chance.uniform(0.0, 0.25))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

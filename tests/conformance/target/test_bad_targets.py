@@ -196,7 +196,9 @@ def test_init_asks_a_deployment_and_leaves_the_rest_as_questions(
     with serving(foreign) as port:
         assert main(["init", str(file), "--url", f"http://127.0.0.1:{port}/"]) == 0
     text = file.read_text("utf-8")
-    assert "canary" not in text + capsys.readouterr().out
+    found = capsys.readouterr().out
+    assert "canary" not in text + found
+    assert "POST /tokenize with KEY_PRIVATE_PROD_1: 201" in found
     for line in (
         f'base_url = "http://127.0.0.1:{port}"',
         'key_header = "Authorization"  # the answer without a key names it',

@@ -157,13 +157,14 @@ def base58(raw: bytes) -> str:
     '112'
     """
     rest = int.from_bytes(raw, "big")
-    digits = ""
+    pairs: list[str] = []  # last first
     while rest:
-        four = rest % _FOUR
-        rest //= _FOUR
-        digits = f"{_PAIRS[four // _TWO]}{_PAIRS[four % _TWO]}{digits}"
+        rest, four = divmod(rest, _FOUR)
+        pairs.append(_PAIRS[four % _TWO])
+        pairs.append(_PAIRS[four // _TWO])
+    pairs.reverse()
     zeros = len(raw) - len(raw.lstrip(b"\0"))
-    return "1" * zeros + digits.lstrip("1")
+    return "1" * zeros + "".join(pairs).lstrip("1")
 
 
 class _Stored:

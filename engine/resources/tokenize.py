@@ -209,7 +209,8 @@ def answer_of(plan: Plan, made: list[tuple[Draft, Token, bool]], context: Contex
 def _prepare(context: Context) -> Plan:
     services = context.services
     limit = context.caller.tenant.quotas["Tokenize Limit"]
-    plan = walk(context.json, services.rules, limit)
+    body: Any = context.body  # JSON, as the operation says
+    plan = walk(body, services.rules, limit)
     if not plan.elements:
         context.require("token:create")  # D-EMPTY: on some container
     return validated(plan, context)

@@ -17,7 +17,8 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any, Final, cast
@@ -52,14 +53,22 @@ from engine.store.protocol import (
 from engine.store.selection import (
     TYPE_TERMS,
     Union,
+    terms_of,
     token_matches,
-    token_terms,
     token_unions,
     type_of,
     wants_types,
 )
 from engine.store.sqlite_file import Session
-from engine.store.sqlite_schema import DOCUMENTS, LOGS, TOKENS, Rows, make_cell, open_cell
+from engine.store.sqlite_schema import (
+    DOCUMENTS,
+    LOGS,
+    TOKENS,
+    Rows,
+    make_cell,
+    make_cells,
+    open_cell,
+)
 
 # ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound
 
@@ -166,6 +175,8 @@ _DROP_TERM: Final = (
 _COUNT: Final = (
     "INSERT INTO counters VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = value + ?2"
 )
+_FREE_SLOTS: Final = "SELECT slot FROM free_slots WHERE size_bytes = ? ORDER BY slot LIMIT ?"
+_TAKE_SLOT: Final = "DELETE FROM free_slots WHERE size_bytes = length(?1) AND slot = ?2"
 _DERIVED: Final = (
     "instr(coalesce(search_indexes, '') || coalesce(fingerprint_expression, ''), 'data.cvc')"
 )
@@ -185,8 +196,10 @@ _OPEN_WORK: Final = f"INSERT INTO work ({_WORK}) VALUES (?, ?, ?, ?, ?, ?, ?, ?,
 _OPENED_WORK: Final = f"SELECT {_WORK} FROM work ORDER BY at_ns, id"
 
 
-def _term_rows(token: Token) -> list[tuple[object, ...]]:
-    return [(token.tenant_id, term, token.created_at_ns, token.id) for term in token_terms(token)]
+def _term_rows(tokens: Sequence[Token]) -> list[tuple[object, ...]]:
+    return [
+        (token.tenant_id, term, token.created_at_ns, token.id) for token, term in terms_of(tokens)
+    ]
 
 
 def _tokens_of(tenant_id: str) -> str:
@@ -337,7 +350,7 @@ class SqliteStore(Transactional):
         row = rows.pack(record)
         row.append(None if self._mac is None else self._mac(*rows.message(row), make=True))
         if not self._replace(rows, row, "id = ?", (record.id,)):
-            self._session.run(rows.insert, self._placed(rows, row))
+            self._insert(rows, [row])
 
     def get(self, kind: type[D], record_id: str) -> D | None:
         """Return the record of that class and id."""
@@ -445,27 +458,36 @@ class SqliteStore(Transactional):
                 self._changes_known += 1
 
     # rows and their sealed cells
-    def _put_cell(self, sealed: bytes) -> int:
-        """Write a ciphertext into a slot and return its number."""
-        cell = make_cell(sealed)
-        free = self._session.one(
-            "SELECT min(slot) FROM free_slots WHERE size_bytes = ?", (len(cell),)
-        )
-        slot: int | None = free[0]
-        if slot is None:
-            fresh = self._session.run("INSERT INTO sealed (cell) VALUES (?)", (cell,)).lastrowid
-            assert fresh is not None, "an insert gives a row id"
-            return fresh
-        self._session.run(
-            "DELETE FROM free_slots WHERE size_bytes = ? AND slot = ?", (len(cell), slot)
-        )
-        self._session.run("UPDATE sealed SET cell = ? WHERE slot = ?", (cell, slot))
-        return slot
+    def _put_cells(self, sealed: Sequence[bytes]) -> Sequence[int]:
+        """Write ciphertexts into slots, free ones of their size first, and return the numbers."""
+        if not sealed:
+            return []
+        session, cells = self._session, make_cells(sealed)
+        free: dict[int, list[int]] = {}
+        for size_bytes, wanted in Counter(map(len, cells)).items():
+            found = session.all(_FREE_SLOTS, (size_bytes, wanted))
+            free[size_bytes] = [slot for (slot,) in reversed(found)]
+        last: int = session.one("SELECT coalesce(max(slot), 0) FROM sealed")[0]
+        slots, reused, fresh = [], [], []
+        for cell in cells:
+            if free[len(cell)]:
+                slot = free[len(cell)].pop()
+                reused.append((cell, slot))
+            else:
+                slot = last = last + 1
+                fresh.append((cell, slot))
+            slots.append(slot)
+        if fresh:
+            session.many("INSERT INTO sealed (cell, slot) VALUES (?, ?)", fresh)
+        if reused:
+            session.many(_TAKE_SLOT, reused)
+            session.many("UPDATE sealed SET cell = ? WHERE slot = ?", reused)
+        return slots
 
     def _change_cell(self, slot: int | None, sealed: bytes | None) -> int | None:
         """Let a slot hold another ciphertext, or none; return the slot that holds it now."""
         if slot is None:
-            return None if sealed is None else self._put_cell(sealed)
+            return None if sealed is None else self._put_cells([sealed])[0]
         if sealed is not None:
             held = self._session.one("SELECT cell FROM sealed WHERE slot = ?", (slot,))[0]
             cell = make_cell(sealed)
@@ -476,7 +498,7 @@ class SqliteStore(Transactional):
                 self._session.run("UPDATE sealed SET cell = ? WHERE slot = ?", (cell, slot))
                 return slot
         self._erase_cells([slot])
-        return None if sealed is None else self._put_cell(sealed)
+        return None if sealed is None else self._put_cells([sealed])[0]
 
     def _erase_cells(self, slots: Sequence[int]) -> None:
         """Overwrite slots with zeros, to be used again."""
@@ -491,13 +513,13 @@ class SqliteStore(Transactional):
             "INSERT INTO free_slots SELECT length(cell), slot FROM sealed WHERE slot = ?", numbers
         )
 
-    def _placed(self, rows: Rows[Any], row: Sequence[Any]) -> Sequence[Any]:
-        """Return a packed row with its sealed bytes in new slots."""
-        placed = [*row]
-        for at in rows.sealed:
-            if placed[at] is not None:
-                placed[at] = self._put_cell(placed[at])
-        return placed
+    def _insert(self, rows: Rows[Any], packed: Sequence[MutableSequence[Any]]) -> None:
+        """Insert packed rows, with their sealed bytes in new slots."""
+        places = [(row, at) for row in packed for at in rows.sealed if row[at] is not None]
+        slots = self._put_cells([row[at] for row, at in places])
+        for (row, at), slot in zip(places, slots, strict=True):
+            row[at] = slot
+        self._session.many(rows.insert, packed)
 
     def _replace(
         self, rows: Rows[Any], row: Sequence[Any], which: str, values: Sequence[str]
@@ -548,19 +570,12 @@ class SqliteStore(Transactional):
     # tokens
     def add_tokens(self, tokens: Sequence[Token]) -> None:
         """Insert new tokens."""
-        added: dict[str, int] = {}
-        rows = []
-        terms: list[tuple[object, ...]] = []
-        for token in tokens:
-            rows.append(self._placed(TOKENS, TOKENS.pack(token)))
-            terms += _term_rows(token)
-            added[token.tenant_id] = added.get(token.tenant_id, 0) + 1
-            if token.cvc_until_ns is not None:
-                self._knows_deadline = False
-        self._session.many(TOKENS.insert, rows)
-        self._session.many(_ADD_TERM, terms)
-        for tenant_id, number in added.items():
+        self._insert(TOKENS, TOKENS.pack_all(tokens))
+        self._session.many(_ADD_TERM, _term_rows(tokens))
+        for tenant_id, number in Counter(token.tenant_id for token in tokens).items():
             self._session.run(_COUNT, (_tokens_of(tenant_id), number))
+        if any(token.cvc_until_ns is not None for token in tokens):
+            self._knows_deadline = False
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
         """Return a tenant's token."""
@@ -584,7 +599,7 @@ class SqliteStore(Transactional):
         assert old.created_at_ns == token.created_at_ns, "a token's creation never changes"
         self._knows_deadline = False
         self._replace(TOKENS, TOKENS.pack(token), _BY_ID, (token.tenant_id, token.id))
-        before, after = set(_term_rows(old)), set(_term_rows(token))
+        before, after = set(_term_rows([old])), set(_term_rows([token]))
         self._session.many(_DROP_TERM, list(before - after))
         self._session.many(_ADD_TERM, list(after - before))
 
@@ -596,7 +611,7 @@ class SqliteStore(Transactional):
             return False
         self._knows_deadline = False
         self._erase(TOKENS, _BY_ID, (tenant_id, token_id))
-        self._session.many(_DROP_TERM, _term_rows(token))
+        self._session.many(_DROP_TERM, _term_rows([token]))
         self._session.run(_COUNT, (_tokens_of(tenant_id), -1))
         return True
 

@@ -16,7 +16,7 @@ which the caller puts into slots; selected ones have the cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -258,6 +258,11 @@ def make_cell(sealed: bytes) -> bytes:
     return framed.ljust(size_class(len(sealed)), b"\0")
 
 
+def make_cells(sealed: Iterable[bytes]) -> list[bytes]:
+    """Return the cells that hold these ciphertexts."""
+    return [make_cell(each) for each in sealed]
+
+
 def open_cell(cell: bytes | None) -> bytes | None:
     """Return the ciphertext of a cell."""
     if cell is None:
@@ -356,10 +361,15 @@ class Rows(Generic[R]):
 
     def pack(self, record: R) -> list[Any]:
         """Return the record as a row, the bytes of its sealed fields in place."""
-        row = list(self._values(record))
-        for at, pack in self._packed:
-            row[at] = pack(row[at])
-        return row
+        return self.pack_all([record])[0]
+
+    def pack_all(self, records: Iterable[R]) -> list[list[Any]]:
+        """Return the records as rows, the bytes of their sealed fields in place."""
+        rows = [list(self._values(record)) for record in records]
+        for row in rows:
+            for at, pack in self._packed:
+                row[at] = pack(row[at])
+        return rows
 
     def message(self, row: Sequence[Any]) -> tuple[str, bytes]:
         """Return the tenant of a row, packed or selected, and the message for its keyed hash.

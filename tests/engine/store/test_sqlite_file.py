@@ -85,6 +85,25 @@ def test_erased_slots_are_used_again(path: Path) -> None:
     assert rows(path, "sealed") == 2
 
 
+def test_tokens_added_together_take_the_free_slots_of_their_size_and_then_new_ones(
+    path: Path,
+) -> None:
+    """Each cell holds its own token's ciphertext, whichever slot it got."""
+    small, large = [token(number) for number in range(4)], token(9, sealed_data=b"x" * 500)
+    with closing(SqliteStore(path)) as store:
+        with store.transaction():
+            store.add_tokens([token(20), token(21), token(22, sealed_data=b"y" * 499)])
+        with store.transaction():
+            for number in (20, 21, 22):
+                store.delete_token(TENANT, uuid(number))
+        assert rows(path, "free_slots") == 3
+        with store.transaction():
+            store.add_tokens([*small, large])
+        assert (rows(path, "free_slots"), rows(path, "sealed")) == (0, 5)
+        with store.transaction(write=False):
+            assert store.find_tokens(TENANT, TokenFilter(), size=9) == [*small, large]
+
+
 def foreign(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE theirs (a)")

@@ -56,7 +56,7 @@ NARROW = {
     "WHERE host = ": "(host=?)",
     "AND entity_id = ": "logs_by_entity (tenant_id=? AND entity_id=?",
     "DELETE FROM logs WHERE": "logs_listed (tenant_id=? AND at_ns<?)",
-    "SELECT min(slot)": "(size_bytes=?)",
+    "SELECT slot FROM free_slots": "(size_bytes=?)",
 }
 """Words of statements, and the index and columns that must find their rows."""
 

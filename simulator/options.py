@@ -13,11 +13,10 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
-import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
@@ -193,33 +192,26 @@ def _flag(name: str, told: _Option) -> str:
     return "--" + (told.name or name).replace("_", "-")
 
 
-def seed_of(text: str) -> int:
-    """Return a seed of a command line."""
-    if not (text.isascii() and text.isdigit() and int(text) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to 2^63 - 1")
+def typed(rule: Rule, read: Callable[[str], Any] = float) -> Callable[[str], Any]:
+    """Return what reads a value of a command line that a rule holds for."""
+
+    def value_of(text: str) -> Any:  # noqa: ANN401 # reason: what `read` returns
+        with suppress(ValueError):
+            if rule.holds(value := read(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} must be {rule.words}")
+
+    return value_of
+
+
+def _digits(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(text)
     return int(text)
 
 
-def count_of(text: str) -> int:
-    """Return a count of a command line."""
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100_000):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 100000")
-    return int(text)
-
-
-def number_of(rule: Rule) -> Callable[[str], float]:
-    """Return what reads a number of a command line that a rule holds for."""
-
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not rule.holds(value):
-            raise argparse.ArgumentTypeError(f"{text!r} must be {rule.words}")
-        return value
-
-    return read
+seed_of: Final = typed(whole(0, "a whole number from 0 to 2^63 - 1", below=1 << 63), _digits)
+count_of: Final = typed(whole(1, "a whole number from 1 to 100000", below=100_001), _digits)
 
 
 # --- what stands in several commands -------------------------------------------------------------
@@ -303,7 +295,7 @@ class PrecisionOptions(BudgetOptions):
         "replicate until every share is known to ± this, such as 0.005; checked after replications"
         " (5) and from then on",
         default=None,
-        type=number_of(_PRECISION),
+        type=typed(_PRECISION),
         metavar="X",
     )
 

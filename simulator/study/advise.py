@@ -7,7 +7,6 @@ and the smallest limit that meets a target, are searches as `capacity` makes the
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import difflib
 import html
@@ -37,6 +36,7 @@ from simulator.options import (
     option,
     options,
     takes_options,
+    typed,
 )
 from simulator.play import seed_in_force, simulate
 from simulator.play.compiled import cannot_play, warm_up
@@ -98,18 +98,9 @@ _FRESH: Final = 1_000_000
 _SHARE: Final = Rule("above 0 and below 1, such as 0.01", lambda v: is_number(v) and 0 < v < 1)
 
 
-def share_of(text: str) -> float:
+def _share(text: str) -> float:
     """Return a share of a command line, `1%` or `0.01`."""
-    is_percent = text.endswith("%")
-    try:
-        share = float(text.removesuffix("%")) / (100 if is_percent else 1)
-    except ValueError:
-        share = 0.0
-    if not _SHARE.holds(share):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be a share above 0 and below 1, such as 1% or 0.01"
-        )
-    return share
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +255,7 @@ class AdviseOptions(ScenarioOptions):
         _SHARE,
         "the share of a group's attempts that may be refused, as 1% or 0.01 (1%)",
         default=0.01,
-        type=share_of,
+        type=typed(Rule("a share above 0 and below 1, such as 1% or 0.01", _SHARE.holds), _share),
         metavar="SHARE",
     )
     groups: Sequence[str] | None = option(

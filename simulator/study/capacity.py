@@ -47,10 +47,10 @@ from simulator.options import (
     BudgetOptions,
     CompiledOptions,
     count_option,
-    number_of,
     option,
     options,
     takes_options,
+    typed,
 )
 from simulator.play import Fidelity, seed_in_force
 from simulator.progress import Interrupted
@@ -160,7 +160,7 @@ class CapacityOptions(BudgetOptions, CompiledOptions):
         _TOLERANCE,
         "how near to the border to go, as a share of the value (0.01)",
         default=0.01,
-        type=number_of(_TOLERANCE),
+        type=typed(_TOLERANCE),
         metavar="SHARE",
     )
     told: Callable[[Trial], None] | None = option(

@@ -113,48 +113,29 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
     ips, keys = {p.ip for p in findings.parties}, {p.key for p in findings.parties}
     span = span_text(axis.end_ns - findings.start_ns)
     shut_ns = together_ns(findings.shut_out.values())
+    share = f"{share_text(totals['refused'], offered)}, {count_text(totals['blocked'])} by blocks"
+    admitted = share_text(totals["admitted"], offered) + _over_runs(summary, "admitted")
     found = [
-        _tile("Offered", count_text(offered), f"over {span}{_over_runs(summary, 'offered')}"),
-        _tile(
-            "Let in",
-            count_text(totals["admitted"]),
-            share_text(totals["admitted"], offered) + _over_runs(summary, "admitted"),
-        ),
-        _tile(
-            "Refused",
-            count_text(totals["refused"]),
-            f"{share_text(totals['refused'], offered)}, {count_text(totals['blocked'])} by blocks"
-            f"{_over_runs(summary, 'refused')}",
-        ),
+        ("Offered", count_text(offered), f"over {span}{_over_runs(summary, 'offered')}"),
+        ("Let in", count_text(totals["admitted"]), admitted),
+        ("Refused", count_text(totals["refused"]), share + _over_runs(summary, "refused")),
     ]
     if totals["delayed"]:
-        found.append(
-            _tile("Delayed", count_text(totals["delayed"]), share_text(totals["delayed"], offered))
-        )
-    if "parties" not in findings.parts:
-        return found
-    found.append(
-        _tile(
-            "Shut out",
-            span_text(shut_ns),
-            "with at least one caller shut out" if shut_ns else "no caller",
-        )
-    )
-    groups = [group for group in summary.get("groups", []) if "binds" in group]
-    if groups:
-        hit, met = (sum(g[name] for g in groups) for name in ("clients_refused", "clients_met"))
-        found.append(_tile("Clients affected", count_text(hit), f"of {count_text(met)}"))
-    found += [
-        _tile(
-            "Addresses refused",
-            count_text(len(ips)),
-            f"of {count_text(len(findings.offered_of_ip))}",
-        ),
-        _tile(
-            "Keys refused", count_text(len(keys)), f"of {count_text(len(findings.offered_of_key))}"
-        ),
-    ]
-    return found
+        delayed = share_text(totals["delayed"], offered)
+        found.append(("Delayed", count_text(totals["delayed"]), delayed))
+    if "parties" in findings.parts:
+        note = "with at least one caller shut out" if shut_ns else "no caller"
+        found.append(("Shut out", span_text(shut_ns), note))
+        groups = [group for group in summary.get("groups", []) if "binds" in group]
+        if groups:
+            hit, met = (sum(g[name] for g in groups) for name in ("clients_refused", "clients_met"))
+            found.append(("Clients affected", count_text(hit), f"of {count_text(met)}"))
+        for name, refused, asked in (
+            ("Addresses refused", ips, findings.offered_of_ip),
+            ("Keys refused", keys, findings.offered_of_key),
+        ):
+            found.append((name, count_text(len(refused)), f"of {count_text(len(asked))}"))
+    return [dict(zip(("name", "value", "note"), each, strict=True)) for each in found]
 
 
 def _over_runs(summary: Mapping[str, Any], metric: str) -> str:
@@ -164,10 +145,6 @@ def _over_runs(summary: Mapping[str, Any], metric: str) -> str:
         return ""
     mean, low, high = (value_text(metric, found[end]) for end in ("mean", "low", "high"))
     return f"; over all runs {mean} ({low} to {high})"
-
-
-def _tile(name: str, value: str, note: str) -> dict[str, str]:
-    return {"name": name, "value": value, "note": note}
 
 
 def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:

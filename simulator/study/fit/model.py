@@ -143,7 +143,7 @@ def model_of(
         series,
     )
     model.lost = _lost(observed, model)
-    model.text = _Writing(observed, window, model, name, limits, profile).text()
+    model.text = _text(observed, window, model, name=name, limits=limits, profile=profile)
     model.scenario = loads(model.text, f"{name}.toml")
     return model
 
@@ -436,166 +436,168 @@ def _lost(observed: Observed, model: Model) -> list[str]:
 # --- the file ------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Writing:
-    observed: Observed
-    window: Window
-    model: Model
-    name: str
-    limits: str | None
-    profile: str | None
+def _text(  # reason: what the file's head says
+    observed: Observed,
+    window: Window,
+    model: Model,
+    *,
+    name: str,
+    limits: str | None,
+    profile: str | None,
+) -> str:
+    """Return the scenario file."""
+    files = {"limits": limits, "profile": profile}
+    said = [f"{field} = {_quoted(path)}" for field, path in files.items() if path is not None]
+    parts = ["\n".join([*_head(observed, window, model, name), *said, ""])]
+    parts += [*_tenants(model), *_applications(model), *_pools(model)]
+    parts += [_client(group, window) for group in model.groups]
+    return "\n".join(parts)
 
-    def text(self) -> str:
-        """Return the scenario file."""
-        parts = [self._head(), *self._tenants(), *self._applications(), *self._pools()]
-        parts += [self._client(group) for group in self.model.groups]
-        return "\n".join(parts)
 
-    def _head(self) -> str:
-        observed, window = self.observed, self.window
-        rows = int(self.model.series.rows.sum())
-        clients = counted_text(sum(group.seen for group in self.model.groups), "client")
-        question = (
-            f"What {observed.log.name} shows: {rows:,} requests of {clients} in "
-            f"{format_duration(_round_ns(window.span_ns))}. The comments give the evidence for "
-            "each number, with its 95 % interval."
+def _head(observed: Observed, window: Window, model: Model, name: str) -> list[str]:
+    rows = int(model.series.rows.sum())
+    clients = counted_text(sum(group.seen for group in model.groups), "client")
+    question = (
+        f"What {observed.log.name} shows: {rows:,} requests of {clients} in "
+        f"{format_duration(_round_ns(window.span_ns))}. The comments give the evidence for "
+        "each number, with its 95 % interval."
+    )
+    lines = textwrap.wrap(question, _WIDTH - 2)
+    start = _instant(observed.start_ns + window.from_ns)
+    return [
+        *(f"# {line}" for line in lines),
+        f'name = "{name}"',
+        f'duration = "{format_duration(_round_ns(window.span_ns))}"',
+        f"seed = {_SEED}",
+        f"start_time = {start}",
+    ]
+
+
+def _tenants(model: Model) -> list[str]:
+    found: dict[str, str] = {}
+    for number in model.owner_of:
+        owner = model.owners[number]
+        if owner.tenant is not None:
+            found[_word(owner.tenant)] = str(owner.tenant_kind)
+    found = found or {"tenant": "production"}
+    return [f'[[tenants]]\nname = "{name}"\nkind = "{kind}"\n' for name, kind in found.items()]
+
+
+def _applications(model: Model) -> list[str]:
+    parts = []
+    for number in dict.fromkeys(model.owner_of):
+        owner = model.owners[number]
+        name = _application(owner, number)
+        if name is None:
+            continue
+        keys = max(1, model.keys.get(number, 1))
+        field_name = "legacy_keys" if owner.legacy else "keys"
+        parts.append(
+            f'[[applications]]\nname = "{name}"\ntenant = "{_word(owner.tenant or "")}"\n'
+            f'kind = "{owner.application_kind}"\n{field_name} = {keys}\n'
         )
-        lines = textwrap.wrap(question, _WIDTH - 2)
-        start = _instant(observed.start_ns + window.from_ns)
-        head = [f"# {line}" for line in lines]
-        head += [
-            f'name = "{self.name}"',
-            f'duration = "{format_duration(_round_ns(window.span_ns))}"',
-            f"seed = {_SEED}",
-            f"start_time = {start}",
-        ]
-        if self.limits is not None:
-            head.append(f"limits = {_quoted(self.limits)}")
-        if self.profile is not None:
-            head.append(f"profile = {_quoted(self.profile)}")
-        return "\n".join([*head, ""])
+    return parts
 
-    def _tenants(self) -> list[str]:
-        found: dict[str, str] = {}
-        for number in self.model.owner_of:
-            owner = self.model.owners[number]
-            if owner.tenant is not None:
-                found[_word(owner.tenant)] = str(owner.tenant_kind)
-        found = found or {"tenant": "production"}
-        return [f'[[tenants]]\nname = "{name}"\nkind = "{kind}"\n' for name, kind in found.items()]
 
-    def _applications(self) -> list[str]:
-        parts = []
-        for number in dict.fromkeys(self.model.owner_of):
-            owner = self.model.owners[number]
-            name = _application(owner, number)
-            if name is None:
-                continue
-            keys = max(1, self.model.keys.get(number, 1))
-            field_name = "legacy_keys" if owner.legacy else "keys"
-            parts.append(
-                f'[[applications]]\nname = "{name}"\ntenant = "{_word(owner.tenant or "")}"\n'
-                f'kind = "{owner.application_kind}"\n{field_name} = {keys}\n'
-            )
-        return parts
-
-    def _pools(self) -> list[str]:
-        pools: dict[str, Pool] = {}
-        for group in self.model.groups:
-            if group.pool is not None:
-                pools.setdefault(group.pool.name, group.pool)
-        parts = []
-        for pool in pools.values():
-            lines = ["[[addresses]]", f'name = "{pool.name}"']
-            lines.append(_commented(f"count = {pool.count}", pool.evidence))
-            inner = []
-            if pool.clients_each is not None:
-                lines.append(f"clients_each = {pool.clients_each}")
-            if pool.zipf is not None:
-                inner.append(f"zipf = {pool.zipf.value:g}")
-            if pool.per == "request":
-                inner.append('per = "request"')
-            if inner:
-                evidence = "" if pool.zipf is None else f"zipf {_between(pool.zipf, '')}"
-                lines.append(_commented(f"deal = {{ {', '.join(inner)} }}", evidence))
-            parts.append("\n".join([*lines, ""]))
-        return parts
-
-    def _client(self, group: FittedGroup) -> str:
-        pace = group.pace
-        lines = ["[[clients]]", f'name = "{group.name}"']
-        seen = f"{group.seen:,} seen"
-        if group.count.high > group.count.low:
-            low, high = group.count.low, group.count.high
-            seen += f", {low:,.0f} to {high:,.0f} with those that sent nothing"
-        if group.sure < 0.95:
-            seen += f"; each belongs here with probability {group.sure:.2f}"
-        lines.append(_commented(f"count = {group.count.value:.0f}", seen))
-        if group.application is not None:
-            lines.append(f'application = "{group.application}"')
-        lines += self._keys(group)
+def _pools(model: Model) -> list[str]:
+    pools: dict[str, Pool] = {}
+    for group in model.groups:
         if group.pool is not None:
-            lines.append(f'addresses = "{group.pool.name}"')
-        if pace.loop == "open":
-            lines.append('loop = "open"')
-        lines += _evidence(pace)
-        parts = ("arrivals", pace.arrivals), ("think", pace.think)
-        lines += [_line(name, part) for name, part in parts if part is not None]
-        if pace.concurrency > 1:
-            lines.append(f"concurrency = {pace.concurrency}")
-        lines += self._mix(group)
-        lines += self._times(pace)
-        if not isinstance(group.retry.retry, NoRetry):
-            words = "; ".join(
-                [group.retry.evidence]
-                + [
-                    f"{name} {_between(each, 's' if name != 'attempts' else '')}"
-                    for name, each in group.retry.parameters.items()
-                    if each.high > each.low
-                ]
-            )
-            lines += _wrapped(words)
-            lines.append(_line("retry", group.retry.retry))
-        elif group.retry.evidence:
-            lines += _wrapped(f"no retry: {group.retry.evidence}")
-        return "\n".join([*lines, ""])
+            pools.setdefault(group.pool.name, group.pool)
+    parts = []
+    for pool in pools.values():
+        lines = ["[[addresses]]", f'name = "{pool.name}"']
+        lines.append(_commented(f"count = {pool.count}", pool.evidence))
+        inner = []
+        if pool.clients_each is not None:
+            lines.append(f"clients_each = {pool.clients_each}")
+        if pool.zipf is not None:
+            inner.append(f"zipf = {pool.zipf.value:g}")
+        if pool.per == "request":
+            inner.append('per = "request"')
+        if inner:
+            evidence = "" if pool.zipf is None else f"zipf {_between(pool.zipf, '')}"
+            lines.append(_commented(f"deal = {{ {', '.join(inner)} }}", evidence))
+        parts.append("\n".join([*lines, ""]))
+    return parts
 
-    def _times(self, pace: Pace) -> list[str]:
-        lines = []
-        if pace.start_ns:
-            lines.append(f'start = "{format_duration(pace.start_ns)}"')
-        if pace.stop_ns is not None and pace.stop_ns < self.window.span_ns:
-            lines.append(f'stop = "{format_duration(pace.stop_ns)}"')
-        return lines
 
-    @staticmethod
-    def _keys(group: FittedGroup) -> list[str]:
-        if group.keys_per == "request":
-            return ['keys = { per = "request" }']
-        if group.keys_zipf is not None:
-            return [
-                _commented(
-                    f"keys = {{ zipf = {group.keys_zipf.value:g} }}",
-                    f"{group.keys_used} keys, zipf {_between(group.keys_zipf, '')}",
-                )
+def _client(group: FittedGroup, window: Window) -> str:
+    pace = group.pace
+    lines = ["[[clients]]", f'name = "{group.name}"']
+    seen = f"{group.seen:,} seen"
+    if group.count.high > group.count.low:
+        low, high = group.count.low, group.count.high
+        seen += f", {low:,.0f} to {high:,.0f} with those that sent nothing"
+    if group.sure < 0.95:
+        seen += f"; each belongs here with probability {group.sure:.2f}"
+    lines.append(_commented(f"count = {group.count.value:.0f}", seen))
+    if group.application is not None:
+        lines.append(f'application = "{group.application}"')
+    lines += _keys(group)
+    if group.pool is not None:
+        lines.append(f'addresses = "{group.pool.name}"')
+    if pace.loop == "open":
+        lines.append('loop = "open"')
+    lines += _evidence(pace)
+    parts = ("arrivals", pace.arrivals), ("think", pace.think)
+    lines += [_line(name, part) for name, part in parts if part is not None]
+    if pace.concurrency > 1:
+        lines.append(f"concurrency = {pace.concurrency}")
+    lines += _weights(group)
+    lines += _times(pace, window)
+    if not isinstance(group.retry.retry, NoRetry):
+        words = "; ".join(
+            [group.retry.evidence]
+            + [
+                f"{name} {_between(each, 's' if name != 'attempts' else '')}"
+                for name, each in group.retry.parameters.items()
+                if each.high > each.low
             ]
-        return []
+        )
+        lines += _wrapped(words)
+        lines.append(_line("retry", group.retry.retry))
+    elif group.retry.evidence:
+        lines += _wrapped(f"no retry: {group.retry.evidence}")
+    return "\n".join([*lines, ""])
 
-    @staticmethod
-    def _mix(group: FittedGroup) -> list[str]:
-        lines = []
-        if group.rest:
-            lines += _wrapped(
-                f"{group.rest} rarer kinds of requests count as the most common kind that the "
-                "limits treat alike"
+
+def _times(pace: Pace, window: Window) -> list[str]:
+    lines = []
+    if pace.start_ns:
+        lines.append(f'start = "{format_duration(pace.start_ns)}"')
+    if pace.stop_ns is not None and pace.stop_ns < window.span_ns:
+        lines.append(f'stop = "{format_duration(pace.stop_ns)}"')
+    return lines
+
+
+def _keys(group: FittedGroup) -> list[str]:
+    if group.keys_per == "request":
+        return ['keys = { per = "request" }']
+    if group.keys_zipf is not None:
+        return [
+            _commented(
+                f"keys = {{ zipf = {group.keys_zipf.value:g} }}",
+                f"{group.keys_used} keys, zipf {_between(group.keys_zipf, '')}",
             )
-        entries = []
-        for text, share in group.mix.items():
-            weight = "" if len(group.mix) == 1 else f", weight = {_weight(share)}"
-            entries.append(f'{{ request = "{text}"{weight} }}')
-        if len(entries) == 1:
-            return [*lines, f"mix = [{entries[0]}]"]
-        return [*lines, "mix = [", *(f"    {entry}," for entry in entries), "]"]
+        ]
+    return []
+
+
+def _weights(group: FittedGroup) -> list[str]:
+    lines = []
+    if group.rest:
+        lines += _wrapped(
+            f"{group.rest} rarer kinds of requests count as the most common kind that the "
+            "limits treat alike"
+        )
+    entries = []
+    for text, share in group.mix.items():
+        weight = "" if len(group.mix) == 1 else f", weight = {_weight(share)}"
+        entries.append(f'{{ request = "{text}"{weight} }}')
+    if len(entries) == 1:
+        return [*lines, f"mix = [{entries[0]}]"]
+    return [*lines, "mix = [", *(f"    {entry}," for entry in entries), "]"]
 
 
 def _evidence(pace: Pace) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conformance.faults import fault_of as fault_of
     from conformance.report import Report as Report
     from conformance.runner.preflight import Unreachable as Unreachable
-    from conformance.runner.replay import replay as replay
+    from conformance.runner.runner import replay as replay
     from conformance.runner.runner import run as run
     from conformance.runner.verdicts import Finding as Finding
     from conformance.runner.verdicts import Verdict as Verdict

@@ -26,6 +26,7 @@ from engine.errors import InputError, TollgateError, did_you_mean
 
 if TYPE_CHECKING:
     from conformance.runner.registry import Check
+    from conformance.runner.runner import Options
     from conformance.target import Target
 
 _UNREACHABLE: Final = 3
@@ -227,6 +228,15 @@ def _selected(args: argparse.Namespace) -> tuple[str, ...]:
     return tuple(part for each in args.select for part in each.split(",") if part)
 
 
+def _options(args: argparse.Namespace, seed: int) -> Options:
+    """Return the options that select what is judged."""
+    from conformance.runner.runner import Options
+
+    return Options(
+        select=_selected(args), schema_only=args.schema_only, no_limits=args.no_limits, seed=seed
+    )
+
+
 def _formats(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the formats asked for; raises `InputError` for an unknown one."""
     from conformance.report.report import chosen_formats
@@ -240,20 +250,14 @@ def _run(args: argparse.Namespace) -> int:
     from conformance.report.report import chosen_baseline
     from conformance.report.terminal import Terminal, show_report
     from conformance.runner.preflight import Unreachable
-    from conformance.runner.runner import Options, Progress, Run
+    from conformance.runner.runner import Progress, Run
     from conformance.target import Target
 
     formats, names = _formats(args), ("--baseline", "--only-new")
     baseline = chosen_baseline(args.baseline, only_new=args.only_new, names=names)
     target = Target.from_toml(args.target)
     seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
-    options = Options(
-        select=_selected(args),
-        schema_only=args.schema_only,
-        no_limits=args.no_limits,
-        strict=args.strict,
-        seed=seed,
-    )
+    options = dataclasses.replace(_options(args, seed), strict=args.strict)
     terminal = Terminal()
     if args.plan:
         planned = Run(target, options)
@@ -350,7 +354,7 @@ def _replay(args: argparse.Namespace) -> int:
     """Repeat the failed checks with the same seed; print the earlier and the new verdicts."""
     from conformance.report.baseline import read_results
     from conformance.report.terminal import Terminal, show_report
-    from conformance.runner.replay import again, failed
+    from conformance.runner.runner import again, failed
 
     results = read_results(args.folder)
     before = failed(results, args.ids)
@@ -422,7 +426,7 @@ def _init(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     """Say what a target allows to be judged; sends nothing."""
     from conformance.runner.plan import outlook
-    from conformance.runner.runner import Options, Run
+    from conformance.runner.runner import Run
     from conformance.target import Target
     from conformance.target.form import stand_ins
     from engine.files import read_toml
@@ -430,10 +434,7 @@ def _check(args: argparse.Namespace) -> int:
     document = read_toml(args.target)
     unset = stand_ins(document)
     target = Target.from_document(document)
-    options = Options(
-        select=_selected(args), schema_only=args.schema_only, no_limits=args.no_limits, seed=0
-    )
-    one = Run(target, options)
+    one = Run(target, _options(args, 0))
     one.transport.close()
     for line in outlook(one.plan(), target, one.session.limits):
         print(line)

@@ -14,8 +14,9 @@ import random
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from conformance.report.baseline import read_results
 from conformance.report.report import Report, chosen_baseline, chosen_formats
 from conformance.runner.bench import Bench
 from conformance.runner.cleanup import clean
@@ -495,3 +496,59 @@ def run(  # noqa: PLR0913 # reason: the options of a run, all by name
     if folder is not None:
         report.save(folder, chosen)
     return report
+
+
+# --- replay -------------------------------------------------------------------------------------
+
+_BAD: Final = ("fail", "error")
+
+
+def failed(results: Mapping[str, Any], ids: Sequence[str]) -> dict[str, str]:
+    """Return those of the clauses that failed in a run's results, with their verdicts."""
+    wanted = {clause.id for clause in select(list(ids))}
+    return {
+        one["clause"]: one["verdict"]
+        for one in results["clauses"]
+        if one["clause"] in wanted and one["verdict"] in _BAD
+    }
+
+
+def again(
+    results: Mapping[str, Any],
+    before: Mapping[str, str],
+    target: Target,
+    *,
+    transport: Transport | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Run the checks that failed once more and return their report."""
+    checks = {
+        finding["check"]
+        for one in results["clauses"]
+        if one["clause"] in before
+        for finding in one["findings"]
+        if finding["verdict"] in _BAD
+    }
+    options = Options(select=tuple(before), checks=tuple(sorted(checks)), seed=results["seed"])
+    return Run(target, options, transport=transport, progress=progress).execute()
+
+
+def replay(
+    folder: str | Path,
+    target: Target | str | Path,
+    ids: Sequence[str],
+    *,
+    transport: Transport | None = None,
+) -> Report:
+    """Repeat the failed checks of the run in a folder, with the same seed; return the report.
+
+    ids: clauses, or the beginnings of their ids, such as `TOK-ATOMIC` or `LIM-`. Raises
+    `InputError` for a folder without a run, and where nothing of the clauses failed.
+    """
+    results = read_results(Path(folder))
+    before = failed(results, ids)
+    if not before:
+        raise InputError(f"ids = {', '.join(ids)}: nothing of it failed in {folder}")
+    if not isinstance(target, Target):
+        target = Target.from_toml(target)
+    return again(results, before, target, transport=transport)

@@ -20,8 +20,7 @@ from conformance.runner.bench import Bench
 from conformance.runner.offline import judge
 from conformance.runner.plan import make_plan
 from conformance.runner.registry import Check, Inconclusive, Skip, check_time
-from conformance.runner.replay import again, failed, replay
-from conformance.runner.runner import Options, Run
+from conformance.runner.runner import Options, Run, again, failed, replay
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Budget, RequestShape
 from conformance.wire.in_process import Deployment, deploy, secrets_of

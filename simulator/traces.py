@@ -198,7 +198,7 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
     import altair as alt  # noqa: PLC0415 # reason: slow to import, and a trace needs none
     import pandas as pd  # noqa: PLC0415 # reason: as above
 
-    from simulator.views.plots import rows_of_bars  # noqa: PLC0415 # reason: as above
+    from simulator.views.charts import rows_of_bars  # noqa: PLC0415 # reason: as above
 
     if by not in rows:
         raise InputError(

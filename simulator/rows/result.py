@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from simulator.views.plots import Plots
+    from simulator.views.charts import Plots
 
 
 def check_out(out: Path, *, force: bool) -> None:
@@ -365,7 +365,7 @@ class Result:
     @property
     def plots(self) -> Plots:
         """Altair charts: `plots.timeline()`, `shut_out`, `clauses`, `waits`, `latencies`."""
-        from simulator.views.plots import Plots  # noqa: PLC0415 # reason: charts load where drawn
+        from simulator.views.charts import Plots  # noqa: PLC0415 # reason: charts load where drawn
 
         return Plots(self)
 

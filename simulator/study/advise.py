@@ -177,9 +177,7 @@ class Advice:
 
     def chart(self) -> alt.LayerChart | alt.FacetChart:
         """Draw the trade-off: what is refused under each limit, against the limit's price."""
-        from simulator.views.plots import estimates  # noqa: PLC0415 # reason: Altair loads only where a chart is drawn
-
-        return estimates(self._estimates())
+        return charts.estimates(self._estimates())
 
     def _estimates(self) -> charts.Estimates:
         """Return the chart of the trade-off; pilots, a few runs each, have no interval."""

@@ -9,7 +9,7 @@ import pandas as pd
 
 from engine.files import format_duration
 from simulator.study.fit.model import unit_of
-from simulator.views.charts import Band, Estimate, Estimates
+from simulator.views.charts import Band, Estimate, Estimates, band, estimates
 from simulator.views.text import plain_table
 
 if TYPE_CHECKING:
@@ -128,8 +128,6 @@ class FitPlots:
 
     def rate(self, slots: int = 60) -> alt.LayerChart | alt.FacetChart:
         """First attempts over time: the log as a line, the scenario's 95 % of runs as a band."""
-        from simulator.views.plots import band  # noqa: PLC0415 # reason: Altair loads only where a chart is drawn
-
         found = self._fit.judged
         size = max(1, len(found.slots_log) // slots)
         log = found.slots_log.reshape(-1, size).sum(axis=1).tolist()
@@ -148,8 +146,6 @@ class FitPlots:
 
     def comparison(self) -> alt.LayerChart | alt.FacetChart:
         """Each measure: the log's value as a mark on the interval of the scenario's runs."""
-        from simulator.views.plots import estimates  # noqa: PLC0415 # reason: as above
-
         rows = []
         for line in self._fit.judged.lines:
             if line.high > 0 or line.log > 0:

@@ -17,7 +17,7 @@ from simulator.arguments import FLAG, Rule, takes, whole
 from simulator.rows import Result
 from simulator.study.capacity import Trial
 from simulator.study.explorer import Explorer
-from simulator.views.plots import Plots
+from simulator.views.charts import Plots
 
 SIM: Final[Any] = simulator
 """Types are what a cell does not check."""

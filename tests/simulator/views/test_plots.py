@@ -9,9 +9,8 @@ from markupsafe import escape
 
 import simulator
 from simulator.views import svg
-from simulator.views.charts import RATES, Estimate, Estimates
+from simulator.views.charts import RATES, Estimate, Estimates, Plots, estimates
 from simulator.views.findings import gather
-from simulator.views.plots import Plots, estimates
 from simulator.views.text import Axis
 
 SECOND_NS = 10**9

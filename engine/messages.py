@@ -30,7 +30,6 @@ class BodyStream(Protocol):
 
     async def read(self, limit_bytes: int) -> bytes | None:
         """Return the whole body, or None as soon as it is known to exceed `limit_bytes`."""
-        ...
 
 
 class Request:

@@ -49,17 +49,14 @@ class Clock(Protocol):
     @property
     def now_ns(self) -> int:
         """Monotonic nanoseconds since the engine's start."""
-        ...
 
     @property
     def wall_ns(self) -> int:
         """Nanoseconds since the Unix epoch; follows the wall clock wherever it is set."""
-        ...
 
     @property
     def lead_ns(self) -> int:
         """How far the steady time, by which records expire, is ahead of `wall_ns`."""
-        ...
 
 
 class ManualClock:
@@ -132,7 +129,6 @@ class Runtime(Protocol):
 
     def __call__(self, code: str, args: Json, configuration: Mapping[str, str]) -> Json:
         """Return the result of the code that goes by `code`, or raise to say that it failed."""
-        ...
 
 
 class World(Protocol):
@@ -144,28 +140,23 @@ class World(Protocol):
     @property
     def clock(self) -> Clock:
         """The clock."""
-        ...
 
     @property
     def random(self) -> random.Random:
         """The source of identifiers and simulation draws."""
-        ...
 
     @property
     def entropy(self) -> Entropy:
         """The source of keys and nonces."""
-        ...
 
     async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
         """Return `for_ns` later, or as soon as `bell` rings."""
-        ...
 
     async def apart(self, work: Callable[[], _Result], whose: object) -> _Result:
         """Run `work`, if possible while other requests go on.
 
         whose: the owner of the work; owners that wait get their turns one after another.
         """
-        ...
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Return the destination's answer, read to its last byte.
@@ -173,7 +164,6 @@ class World(Protocol):
         Raises `DestinationTimeout` after `timeout_ns`, `DestinationUnreachable` when it cannot be
         reached or may not be called.
         """
-        ...
 
     async def run_code(
         self, code: str, args: Json, configuration: Mapping[str, str], timeout_ns: int
@@ -182,7 +172,6 @@ class World(Protocol):
 
         Raises `DestinationTimeout` after `timeout_ns`; whatever else it raises is the code's fault.
         """
-        ...
 
 
 class Bell:

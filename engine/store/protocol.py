@@ -115,7 +115,6 @@ class RecordMac(Protocol):
 
     def __call__(self, tenant_id: str, message: bytes, *, make: bool) -> bytes | None:
         """Return it; None where the tenant has no key, unless `make` says to make one."""
-        ...
 
 
 WithoutCvc: TypeAlias = Callable[[Token], Token]
@@ -139,7 +138,6 @@ class Store(Protocol):
         With `write=False` the block only reads, which is cheaper; a write in it is an
         AssertionError.
         """
-        ...
 
     def begin(self, *, write: bool = True, wait: bool = True) -> None:
         """Open a transaction by hand, where a context manager costs too much.
@@ -147,37 +145,30 @@ class Store(Protocol):
         wait: where another program has it locked; else `StoreBusy` is raised at once.
         `commit` or `rollback` must follow from the same thread, whatever happens between.
         """
-        ...
 
     def commit(self) -> None:
         """Make what the transaction did last; when this raises, nothing of it has happened."""
-        ...
 
     def rollback(self) -> None:
         """Undo what the transaction did."""
-        ...
 
     def scrub(self) -> bool:
         """Overwrite what is left of deleted data, in any thread, outside of a transaction.
 
         False when another program prevents it; call it again then.
         """
-        ...
 
     def probe(self) -> None:
         """Write and read back, in no transaction; raises `StoreError` where that cannot be done."""
-        ...
 
     def close(self) -> None:
         """Give everything back; the store is not used afterwards."""
-        ...
 
     def guard(self, mac: RecordMac) -> None:
         """Authenticate documents from now on: a row changed by another program is `StoreError`.
 
         Called in a transaction. Does nothing where no other program reaches the records.
         """
-        ...
 
     # documents
     def put(self, record: Document) -> None:
@@ -186,37 +177,29 @@ class Store(Protocol):
         Raises:
             StoreError: another record has its key hash, proxy-key hash or hostname.
         """
-        ...
 
     def get(self, kind: type[D], record_id: str) -> D | None:
         """Return the record of that class and id."""
-        ...
 
     def delete(self, kind: type[D], record_id: str) -> bool:
         """Remove it, overwriting what it held; False when there is none."""
-        ...
 
     def list(
         self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
     ) -> Sequence[D]:
         """Return a tenant's records of that class in order of (created_at_ns, id)."""
-        ...
 
     def tenants(self) -> Sequence[Tenant]:
         """Return all tenants in order of (created_at_ns, id)."""
-        ...
 
     def key_by_hash(self, text_hash: bytes) -> Key | None:
         """Return the API key of that text hash."""
-        ...
 
     def proxy_by_hash(self, key_hash: bytes) -> Proxy | None:
         """Return the proxy of that proxy-key hash."""
-        ...
 
     def proxy_by_host(self, host: str) -> Proxy | None:
         """Return the proxy of that custom hostname (lower case, no port)."""
-        ...
 
     def documents_version(self) -> int | None:
         """Return a number that changes with every change of a document; None when unknown.
@@ -225,7 +208,6 @@ class Store(Protocol):
         and their results, kept answers). May be called outside of a transaction too: every
         request asks it.
         """
-        ...
 
     # tokens
     def add_tokens(self, tokens: Sequence[Token]) -> None:
@@ -234,15 +216,12 @@ class Store(Protocol):
         Raises:
             StoreError: an id is taken.
         """
-        ...
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
         """Return a tenant's token."""
-        ...
 
     def duplicate(self, tenant_id: str, dedup_hash: bytes) -> Token | None:
         """Return the oldest (created_at_ns, id) token of that hash (D-DEDUP-KEY)."""
-        ...
 
     def update_token(self, token: Token) -> None:
         """Replace the token of the same tenant, id and created_at_ns, overwriting what it held.
@@ -250,11 +229,9 @@ class Store(Protocol):
         Raises:
             StoreError: there is none.
         """
-        ...
 
     def delete_token(self, tenant_id: str, token_id: str) -> bool:
         """Remove a token, overwriting what it held; False when there is none."""
-        ...
 
     def find_tokens(
         self, tenant_id: str, chosen: TokenFilter, *, after: Cursor | None = None, size: int
@@ -264,26 +241,21 @@ class Store(Protocol):
         A cursor that names a deleted token by its id alone gives an empty page; one of
         `cursor` goes on where that token stood.
         """
-        ...
 
     def tokens_with_cvc(self, tenant_id: str) -> Sequence[Token]:
         """Return a tenant's tokens that hold a cvc."""
-        ...
 
     def count_tokens(self, tenant_id: str) -> int:
         """Return how many tokens the tenant holds."""
-        ...
 
     # logs
     def add_log(self, entry: LogEntry) -> None:
         """Append a log entry."""
-        ...
 
     def find_logs(
         self, tenant_id: str, chosen: LogFilter, *, after: Cursor | None = None, size: int
     ) -> Sequence[LogEntry]:
         """Return at most `size` entries in order of (at_ns, arrival), after a cursor."""
-        ...
 
     # retention
     def next_deadline_ns(self) -> int | None:
@@ -291,14 +263,12 @@ class Store(Protocol):
 
         May be called outside of a transaction too.
         """
-        ...
 
     def is_due(self, now_ns: int) -> bool:
         """Return whether `expire` may have something to erase at `now_ns`; never wrongly False.
 
         May be called outside of a transaction too: it is asked first in every request.
         """
-        ...
 
     def expire(
         self, now_ns: int, without_cvc: WithoutCvc = bare, *, size: int | None = None
@@ -309,35 +279,28 @@ class Store(Protocol):
         without_cvc: makes the token without its cvc; may be called only for tokens whose
         expressions use the cvc.
         """
-        ...
 
     def expire_logs(self, tenant_id: str, before_ns: int, *, size: int | None = None) -> int:
         """Erase a tenant's log entries older than `before_ns` (at_ns < before_ns), `size` at most.
 
         Returns how many.
         """
-        ...
 
     def latest_ns(self) -> int:
         """Return the latest instant that `put_latest_ns` was given; 0 before."""
-        ...
 
     def put_latest_ns(self, steady_ns: int) -> None:
         """Remember an instant, for a later process whose clock was set back."""
-        ...
 
     # the vault's own: wrapped data keys and other small secrets, by name
     def secret(self, name: str) -> bytes | None:
         """Return the wrapped secret of that name."""
-        ...
 
     def put_secret(self, name: str, wrapped: bytes) -> None:
         """Insert or replace a wrapped secret."""
-        ...
 
     def secrets(self) -> Mapping[str, bytes]:
         """Return all wrapped secrets by name (for key rotation)."""
-        ...
 
     # Work under way, of operations that await the world: begin, await, finish.
     def open_work(self, entry: LogEntry) -> None:
@@ -348,15 +311,12 @@ class Store(Protocol):
         Raises:
             StoreError: the id is taken.
         """
-        ...
 
     def close_work(self, work_id: str) -> None:
         """Forget it: it has finished."""
-        ...
 
     def unfinished_work(self) -> Sequence[LogEntry]:
         """Return what has begun and not finished, in order of (at_ns, id)."""
-        ...
 
     def abandoned_work(self) -> Sequence[LogEntry]:
         """Return those of `unfinished_work` whose store, in whichever process, is gone.
@@ -364,7 +324,6 @@ class Store(Protocol):
         Nobody will ever finish them. Asked by every engine at its start, in a transaction that
         writes.
         """
-        ...
 
 
 class Transactional(Store):

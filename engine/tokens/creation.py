@@ -44,12 +44,10 @@ class Keys(Protocol):
     @property
     def seal(self) -> Callable[[str, str, bytes, str], bytes]:
         """(container, token id, plaintext, purpose `data` or `cvc_purpose`) → ciphertext."""
-        ...
 
     @property
     def open(self) -> Callable[[str, str, bytes, str], bytes]:
         """(container, token id, ciphertext, purpose) → plaintext."""
-        ...
 
 
 def cvc_purpose(until_ns: int | None) -> str:

@@ -91,7 +91,6 @@ class Located(Protocol):
     @property
     def pointer(self) -> str:
         """The JSON Pointer of the token request object."""
-        ...
 
 
 class Faults(dict[str, list[str]]):

@@ -152,15 +152,12 @@ class SecretStore(Protocol):
 
     def secret(self, name: str) -> bytes | None:
         """Return the wrapped secret of that name."""
-        ...
 
     def put_secret(self, name: str, wrapped: bytes) -> None:
         """Insert or replace a wrapped secret."""
-        ...
 
     def secrets(self) -> Mapping[str, bytes]:
         """Return all wrapped secrets by name."""
-        ...
 
 
 class TenantKeys:

@@ -253,10 +253,14 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
         )
     except VaultError:
         store.close()
-        raise InputError(
-            f"master_key must be the one that {path} was made with; it does not open its keys"
-        ) from None
+        raise _wrong_master_key(path) from None
     return engine, master_key
+
+
+def _wrong_master_key(path: str | None) -> InputError:
+    return InputError(
+        f"master_key must be the one that {path} was made with; it does not open its keys"
+    )
 
 
 def master_key_of(config: ServeConfig, path: str | None) -> bytes:
@@ -275,17 +279,6 @@ def master_key_of(config: ServeConfig, path: str | None) -> bytes:
     if found is None:
         raise InputError(f"{KEY_VARIABLE} must be 32 bytes in base64 or hex")
     return found
-
-
-def kept_store(args: argparse.Namespace) -> tuple[str, ServeConfig]:
-    """Return the file that `--store` or the configuration names, and the configuration."""
-    from engine.http.configuration import ServeConfig, load
-
-    config = ServeConfig() if args.config is None else load(args.config)[0]
-    path = args.store or (None if config.store == "memory" else config.store)
-    if path is None:
-        raise InputError(f"{args.config}: store must be a file; memory keeps nothing")
-    return path, config
 
 
 def _open_store(path: str) -> SqliteStore:
@@ -436,10 +429,6 @@ def _count(text: str) -> int:
     return int(text)
 
 
-if TYPE_CHECKING:
-    from engine.http.configuration import ServeConfig
-
-
 _NEW_KEY_VARIABLE: Final = "TOLLGATE_NEW_MASTER_KEY"
 
 
@@ -502,16 +491,19 @@ def rotate_key(args: argparse.Namespace) -> int:
                 vault.rotate(new)
                 count = len(store.secrets())
         except VaultError:
-            raise InputError(
-                f"master_key must be the one that {path} was made with; it does not open its keys"
-            ) from None
+            raise _wrong_master_key(path) from None
     print(f"{path}: {count} keys are under the new master key; the old one opens none of them")
     return 0
 
 
 def _store_of(args: argparse.Namespace) -> tuple[str, ServeConfig]:
-    """Return the file of a store that exists, and the configuration beside it."""
-    path, config = kept_store(args)
+    """Return the file that `--store` or the configuration names, and the configuration."""
+    from engine.http.configuration import ServeConfig, load
+
+    config = ServeConfig() if args.config is None else load(args.config)[0]
+    path = args.store or (None if config.store == "memory" else config.store)
+    if path is None:
+        raise InputError(f"{args.config}: store must be a file; memory keeps nothing")
     if not os.path.isfile(path):  # noqa: PTH113 # reason: a path as it was given
         raise InputError(f"store = {path} must be a store that exists")
     return path, config

@@ -258,10 +258,7 @@ def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spo
             settings=table.settings,
             host_suffixes=table.host_suffixes,
         )
-    if stored.kind != table.kind:
-        spot.child("kind").fail(
-            f"must stay {stored.kind!r}, as it is in the store; take a new name"
-        )
+    _check_kind(stored, table.kind, spot)
     for name, value in table.quotas.values().items():
         stored = engine.set_quota(stored, name, value)
     for name, flag in table.settings.items():
@@ -277,11 +274,15 @@ def _application(
         return engine.create_application(
             tenant, row.name, row.kind, grants=_pairs(row), origins=row.origins
         )
-    if stored.kind != row.kind:
+    _check_kind(stored, row.kind, spot)
+    return engine.change_application(stored, grants=_pairs(row), origins=row.origins)
+
+
+def _check_kind(stored: Tenant | Application, kind: str, spot: Spot) -> None:
+    if stored.kind != kind:
         spot.child("kind").fail(
             f"must stay {stored.kind!r}, as it is in the store; take a new name"
         )
-    return engine.change_application(stored, grants=_pairs(row), origins=row.origins)
 
 
 def _keys(

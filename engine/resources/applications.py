@@ -120,6 +120,13 @@ def _not_accepted(error: InputError) -> Problem:
     )
 
 
+def _of_another_kind(error: InputError, clause: str) -> Problem:
+    """Return the 409 to a body that is valid, but not for this application."""
+    return Problem(
+        409, "The application is of another kind.", errors={"": [str(error)]}, clause=clause
+    )
+
+
 def _tenant(context: Context) -> Response:
     """Show the caller's tenant: QUO-TENANT, durations in whole seconds where they are whole."""
     context.require("tenant:read")
@@ -189,10 +196,8 @@ def _create(context: Context) -> Response:
 def _with_origins(application: Application, origins: list[str]) -> Application:
     try:
         return dataclasses.replace(application, origins=make_origins(origins, application.kind))
-    except InputError as error:  # the list is valid, but not for this application
-        raise Problem(
-            409, "The application is of another kind.", errors={"": [str(error)]}, clause="D-CORS"
-        ) from None
+    except InputError as error:
+        raise _of_another_kind(error, "D-CORS") from None
 
 
 def _patch(context: Context) -> Response:
@@ -210,13 +215,8 @@ def _patch(context: Context) -> Response:
             raise _not_accepted(error) from None
         try:
             changes["grants"] = make_grants(application.kind, _pairs(body), limit)
-        except InputError as error:  # the patch is valid, but not for this application
-            raise Problem(
-                409,
-                "The application is of another kind.",
-                errors={"": [str(error)]},
-                clause="D-PERMISSIONS",
-            ) from None
+        except InputError as error:
+            raise _of_another_kind(error, "D-PERMISSIONS") from None
         _check_change(context, application, changes["grants"])
     changed = dataclasses.replace(application, **changes)
     if "origins" in body:

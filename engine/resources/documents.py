@@ -99,14 +99,13 @@ class Collection(Generic[D]):
         body_optional: bool = False,
     ) -> Operation:
         """Return the operation that creates a document; `run` answers with `created`."""
-        return Operation(
-            name=f"create_{self._identifier}",
-            method="POST",
+        return self._operation(
+            "create",
+            "POST",
+            summary,
+            run,
             path=self.path,
-            summary=summary,
-            run=run,
             clauses=clauses or self.clauses,
-            permission=f"{self.right}:create",
             body=body,
             body_optional=body_optional,
             form=form,
@@ -117,55 +116,48 @@ class Collection(Generic[D]):
         self, summary: str, run: Run, form: Form, clauses: tuple[str, ...] = ()
     ) -> Operation:
         """Return the operation that changes one document; `run` answers with `changed`."""
-        return Operation(
+        return self._operation(
+            "update",
+            "PATCH",
+            summary,
+            run,
             name=f"patch_{self._identifier}",
-            method="PATCH",
-            path=f"{self.path}/{{id}}",
-            summary=summary,
-            run=run,
             clauses=clauses or self.clauses,
-            permission=f"{self.right}:update",
             body="merge-patch",
             form=form,
         )
 
     def listing(self, name: str, summary: str) -> Operation:
         """Return the operation that lists a tenant's documents, a page at a time."""
-        return Operation(
-            name=name,
-            method="GET",
-            path=self.path,
-            summary=summary,
-            run=self._list,
-            clauses=self.clauses,
-            permission=f"{self.right}:read",
-            paged=True,
+        return self._operation(
+            "read", "GET", summary, self._list, name=name, path=self.path, paged=True
         )
 
     def view(self, summary: str) -> Operation:
         """Return the operation that shows one document."""
-        return Operation(
-            name=f"get_{self._identifier}",
-            method="GET",
-            path=f"{self.path}/{{id}}",
-            summary=summary,
-            run=self._get,
-            clauses=self.clauses,
-            permission=f"{self.right}:read",
-        )
+        return self._operation("read", "GET", summary, self._get, name=f"get_{self._identifier}")
 
     def deletion(self, summary: str) -> Operation:
         """Return the operation that deletes one document."""
-        return Operation(
-            name=f"delete_{self._identifier}",
-            method="DELETE",
-            path=f"{self.path}/{{id}}",
-            summary=summary,
-            run=self._delete,
-            clauses=self.clauses,
-            permission=f"{self.right}:delete",
-            success_status=204,
-        )
+        return self._operation("delete", "DELETE", summary, self._delete, success_status=204)
+
+    def _operation(
+        self,
+        right: str,
+        method: str,
+        summary: str,
+        run: Run,
+        **more: Any,  # noqa: ANN401 # reason: fields of an operation
+    ) -> Operation:
+        """Return an operation by that right; on one document, unless `more` says otherwise."""
+        fields = {
+            "name": f"{right}_{self._identifier}",
+            "path": f"{self.path}/{{id}}",
+            "clauses": self.clauses,
+            **more,
+        }
+        permission = f"{self.right}:{right}"
+        return Operation(method=method, summary=summary, run=run, permission=permission, **fields)
 
     @property
     def _entity(self) -> str:

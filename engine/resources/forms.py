@@ -25,19 +25,18 @@ Schema: TypeAlias = Mapping[str, Any]
 
 
 def object_schema(
-    properties: Mapping[str, Schema], *, required: tuple[str, ...] = (), least: int = 0
-) -> Schema:
-    """Return the schema of a closed object."""
+    properties: Mapping[str, Any],
+    required: tuple[str, ...] = (),
+    **more: Any,  # noqa: ANN401 # reason: further keywords
+) -> dict[str, Any]:
+    """Return the schema of an object that holds nothing else; `more` are further keywords."""
     schema: dict[str, Any] = {
         "type": "object",
         "properties": dict(properties),
         "additionalProperties": False,
+        **more,
     }
-    if required:
-        schema["required"] = list(required)
-    if least:
-        schema["minProperties"] = least
-    return schema
+    return schema | ({"required": list(required)} if required else {})
 
 
 def pointer(*parts: str | int) -> str:

@@ -21,7 +21,6 @@ from engine.http.openapi.schemas import (
     Schema,
     Shape,
     back,
-    closed,
     container_schema,
     ref,
     request_schema,
@@ -32,6 +31,7 @@ from engine.model import DEFAULT_QUOTAS
 from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS, Operation
 from engine.resources.bodies import MEDIA_TYPES
+from engine.resources.forms import object_schema
 from engine.resources.idempotency import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY
 from engine.resources.pages import LIMIT_SIZE
 from engine.tokens.structures import STRUCTURES
@@ -77,7 +77,7 @@ def _passes(profile: Profile) -> bool:
 
 
 def _problem() -> Schema:
-    return closed(
+    return object_schema(
         {
             "type": {"const": "about:blank"},
             "title": {"type": "string"},
@@ -105,7 +105,7 @@ def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
     data = _mask()
     if profile.tokens.plaintext_reads or is_open:
         data = {}
-    record = closed(
+    record = object_schema(
         {
             "id": _UUID,
             "tenant_id": _UUID,
@@ -134,7 +134,7 @@ def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
 
 def _records() -> dict[str, Schema]:
     """Return the records that the operator's side and its log show."""
-    grant = closed({"container": _TEXT, "permissions": {"type": "array", "items": _TEXT}})
+    grant = object_schema({"container": _TEXT, "permissions": {"type": "array", "items": _TEXT}})
     application = {
         **_OWNED,
         "name": _TEXT,
@@ -164,26 +164,26 @@ def _records() -> dict[str, Schema]:
         "id": _UUID,
         "name": _TEXT,
         "kind": {"enum": ["test", "production"]},
-        "quotas": closed(quotas, tuple(quotas)),
+        "quotas": object_schema(quotas, tuple(quotas)),
         "settings": {"type": "object", "additionalProperties": {"type": "boolean"}},
         "created_at": _INSTANT,
     }
     return {
-        "Application": closed(application, tuple(application)),
-        "ApplicationKey": closed(key, tuple(key)),
-        "ApplicationKeyCreated": closed({**key, "key": _TEXT}, (*key, "key")),
-        "EncryptionKey": closed(encryption, tuple(encryption)),
-        "EncryptionKeyCreated": closed(
+        "Application": object_schema(application, tuple(application)),
+        "ApplicationKey": object_schema(key, tuple(key)),
+        "ApplicationKeyCreated": object_schema({**key, "key": _TEXT}, (*key, "key")),
+        "EncryptionKey": object_schema(encryption, tuple(encryption)),
+        "EncryptionKeyCreated": object_schema(
             {**encryption, "public_key": {"type": "object"}}, (*encryption, "public_key")
         ),
-        "LogEntry": closed(entry, tuple(entry)),
-        "Tenant": closed(tenant, tuple(tenant)),
+        "LogEntry": object_schema(entry, tuple(entry)),
+        "Tenant": object_schema(tenant, tuple(tenant)),
     }
 
 
 def _things() -> dict[str, Schema]:
     """Return the records of intents, reactors, proxies and jobs."""
-    transform = {"anyOf": [closed({"code": _TEXT}, ("code",)), {"type": "null"}]}
+    transform = {"anyOf": [object_schema({"code": _TEXT}, ("code",)), {"type": "null"}]}
     intent = {**_OWNED, "type": _TEXT, "mask": _mask(), **_MADE, "expires_at": _INSTANT}
     names = {"type": "array", "items": _TEXT}
     reactor = {**_OWNED, "name": _TEXT, "code": _TEXT, "configuration_names": names, **_MADE}
@@ -204,19 +204,19 @@ def _things() -> dict[str, Schema]:
         "upload_expires_at": _INSTANT,
     }
     return {
-        "TokenIntent": closed(intent, tuple(name for name in intent if name != "mask")),
-        "Reactor": closed(reactor, tuple(reactor)),
-        "ReactorAnswer": closed({"tokens": {}, "raw": {}}, ("tokens", "raw")),
-        "Proxy": closed(proxy, tuple(proxy)),
-        "ProxyCreated": closed({**proxy, "key": _TEXT}, (*proxy, "key")),
-        "Job": closed({**job, "download_url": _TEXT, "error": _TEXT}, tuple(job)),
-        "JobCreated": closed({**job, "upload_url": _TEXT}, (*job, "upload_url")),
+        "TokenIntent": object_schema(intent, tuple(name for name in intent if name != "mask")),
+        "Reactor": object_schema(reactor, tuple(reactor)),
+        "ReactorAnswer": object_schema({"tokens": {}, "raw": {}}, ("tokens", "raw")),
+        "Proxy": object_schema(proxy, tuple(proxy)),
+        "ProxyCreated": object_schema({**proxy, "key": _TEXT}, (*proxy, "key")),
+        "Job": object_schema({**job, "download_url": _TEXT, "error": _TEXT}, tuple(job)),
+        "JobCreated": object_schema({**job, "upload_url": _TEXT}, (*job, "upload_url")),
     }
 
 
 def _pages() -> dict[str, Schema]:
     """Return the pages of the lists (D-LIST)."""
-    pagination = closed(
+    pagination = object_schema(
         {"next": {"type": ["string", "null"]}, "page_size": {"type": "integer", "minimum": 1}},
         ("next", "page_size"),
     )
@@ -231,7 +231,7 @@ def _pages() -> dict[str, Schema]:
         "LogEntry",
     )
     return {
-        f"{name}Page": closed(
+        f"{name}Page": object_schema(
             {"pagination": pagination, "data": {"type": "array", "items": ref(name)}},
             ("pagination", "data"),
         )

@@ -17,7 +17,7 @@ Plain forms come from the registry (`Operation.form`). Rules that the code check
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, get_args
 
@@ -25,6 +25,7 @@ from engine.identity import ASKABLE
 from engine.model import DEFAULT_QUOTAS, ApplicationKind
 from engine.profile import Profile, TokensProfile
 from engine.resources import Operation
+from engine.resources.forms import object_schema
 from engine.resources.proxies import ADDRESS_PATTERN
 from engine.tokens.expressions import DATA
 from engine.tokens.rules import SchemaKind
@@ -50,21 +51,6 @@ def back(name: str) -> Schema:
     recursive arrays and unions, and read this as any value.
     """
     return {"if": True, "then": ref(name)}
-
-
-def closed(
-    properties: Mapping[str, Any],
-    required: tuple[str, ...] = (),
-    **more: Any,  # noqa: ANN401 # reason: further keywords
-) -> Schema:
-    """Return the schema of an object that holds nothing else; `more` are further keywords."""
-    found: Schema = {
-        "type": "object",
-        "properties": dict(properties),
-        "additionalProperties": False,
-        **more,
-    }
-    return found | ({"required": list(required)} if required else {})
 
 
 def requests(kind: Kind, profile: Profile) -> dict[str, Schema]:
@@ -121,15 +107,20 @@ def container_schema(tokens: TokensProfile) -> Schema:
     return {"type": "string", "pattern": _CONTAINER, "maxLength": tokens.container_limit}
 
 
+def _container_field(tokens: TokensProfile) -> Schema:
+    """Return the schema of the field that selects a container (D-CONTAINER)."""
+    container = container_schema(tokens)
+    if tokens.container_form == "array":
+        return {"type": "array", "items": container, "maxItems": 1}
+    return container
+
+
 def _token_requests(profile: Profile) -> dict[str, Schema]:
     """Return the token request object and its forms by name: one per type and source of data."""
     tokens = profile.tokens
-    container = container_schema(tokens)
-    if tokens.container_form == "array":
-        container = {"type": "array", "items": container, "maxItems": 1}
     common: dict[str, Schema] = {
         "metadata": ref("Metadata"),
-        tokens.container_field: container,
+        tokens.container_field: _container_field(tokens),
         profile.dedup.flag_name: {"type": "boolean"},
     }
 
@@ -191,7 +182,7 @@ def _token_requests(profile: Profile) -> dict[str, Schema]:
 
 
 def _form(properties: dict[str, Schema], source: str) -> Schema:
-    return closed(properties, ("type", source))
+    return object_schema(properties, ("type", source))
 
 
 def structured_request(name: str) -> dict[str, Schema]:
@@ -222,7 +213,7 @@ def _floor(profile: Profile) -> dict[str, Schema]:
         "propertyNames": {"pattern": "^[a-z]{1,10}$"},
         "additionalProperties": text,
     }
-    token = closed(
+    token = object_schema(
         {
             "type": {"const": "token"},
             "data": text,
@@ -233,7 +224,7 @@ def _floor(profile: Profile) -> dict[str, Schema]:
         ("type", "data"),
     )
     structured = [
-        closed({**structured_request(name), "metadata": metadata}, ("type", "data"))
+        object_schema({**structured_request(name), "metadata": metadata}, ("type", "data"))
         for name in STRUCTURES
     ]
     names = {"pattern": "^[a-su-z][a-z0-9_]{0,11}$"}
@@ -278,17 +269,8 @@ def _ceiling(profile: Profile) -> dict[str, Schema]:
         "search_indexes": {"type": "array", "items": {"type": "string", "minLength": 1}},
         "fingerprint_expression": {"type": "string", "minLength": 1},
     }
-    sources: Schema = {"anyOf": [{"required": [name]} for name in ("data", "encrypted")]}
-    intent: Schema = {"required": ["token_intent_id"]}
-    structured: list[Schema] = [
-        {
-            "type": "object",
-            "properties": {**known, **structured_request(name)},
-            "required": ["type"],
-            "anyOf": [*sources["anyOf"], intent],
-        }
-        for name in STRUCTURES
-    ]
+    others: Schema = {"type": "string", "minLength": 1, "not": _one_of(STRUCTURES)}
+    sources = [{"required": [name]} for name in ("data", "encrypted", "token_intent_id")]
     return {
         "TokenizeBody": ref("Node"),
         "Node": {
@@ -305,16 +287,13 @@ def _ceiling(profile: Profile) -> dict[str, Schema]:
         },
         "TokenRequest": {
             "anyOf": [
-                *structured,
                 {
                     "type": "object",
-                    "properties": {
-                        **known,
-                        "type": {"type": "string", "minLength": 1, "not": _one_of(STRUCTURES)},
-                    },
+                    "properties": {**known, **own},
                     "required": ["type"],
-                    "anyOf": [*sources["anyOf"], intent],
-                },
+                    "anyOf": sources,
+                }
+                for own in (*map(structured_request, STRUCTURES), {"type": others})
             ]
         },
         **_structured_data("ceiling", profile),
@@ -506,10 +485,10 @@ def request_schema(operation: Operation, kind: Kind, profile: Profile) -> Schema
     """Return the schema of an operation's JSON body."""
     if operation.name == "tokenize":
         return ref("TokenizeBody")
-    if kind == "ceiling":
-        return ref("TokenRequest") if operation.name == "create_token" else _open(operation)
     if operation.name == "create_token":
         return ref("TokenRequest")
+    if kind == "ceiling":  # any object where ours is an object
+        return {} if operation.name == "detokenize" else {"type": "object"}
     if operation.name == "create_token_intent":
         return _intent(kind, profile)
     if operation.name == "patch_token":
@@ -525,23 +504,18 @@ def request_schema(operation: Operation, kind: Kind, profile: Profile) -> Schema
     return schema
 
 
-def _open(operation: Operation) -> Schema:
-    """Return the open schema of an assumed body: any object where ours is an object."""
-    return {} if operation.name == "detokenize" else {"type": "object"}
-
-
 def _intent(kind: Kind, profile: Profile) -> Schema:
     token: Schema = {"type": "string"}
     if kind == "floor":
         token["minLength"] = 1
     forms = [
-        closed({"type": {"const": "token"}, "data": token}, ("type", "data")),
-        *(closed(structured_request(name), ("type", "data")) for name in STRUCTURES),
+        object_schema({"type": {"const": "token"}, "data": token}, ("type", "data")),
+        *(object_schema(structured_request(name), ("type", "data")) for name in STRUCTURES),
     ]
     if kind == "full":
         types = {"enum": ["token", *STRUCTURES, *profile.tokens.extra_types]}
         sealed = {"type": "string", "format": "jwe-compact"}
-        forms.append(closed({"type": types, "encrypted": sealed}, ("type", "encrypted")))
+        forms.append(object_schema({"type": types, "encrypted": sealed}, ("type", "encrypted")))
     return {"anyOf": forms}
 
 
@@ -565,22 +539,19 @@ def _patch_token(kind: Kind, profile: Profile) -> Schema:
             "propertyNames": names,
             "additionalProperties": value,
         }
-        return closed({"metadata": metadata})
-    container = container_schema(tokens)
-    if tokens.container_form == "array":
-        container = {"type": "array", "items": container, "maxItems": 1}
+        return object_schema({"metadata": metadata})
     expression = {"type": "string", "format": "data-expression"}
     indexes = {"type": "array", "items": expression, "maxItems": tokens.indexes_limit}
     fields: dict[str, Any] = {
         "metadata": metadata,
-        tokens.container_field: {"anyOf": [container, {"type": "null"}]},
+        tokens.container_field: {"anyOf": [_container_field(tokens), {"type": "null"}]},
         "search_indexes": {"anyOf": [indexes, {"type": "null"}]},
         "fingerprint_expression": {"anyOf": [expression, {"type": "null"}]},
         "data": {"description": "as the token's type has it; of a card some of its fields"},
         "encrypted": {"type": "string", "format": "jwe-compact"},
         "type": {"type": "string", "description": "the token's own; it never changes"},
     }
-    found = closed(fields)
+    found = object_schema(fields)
     if tokens.unknown_field == "ignore":
         found["additionalProperties"] = True
     return found

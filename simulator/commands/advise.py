@@ -101,7 +101,8 @@ def _print_advice(found: Advice, args: argparse.Namespace) -> None:
     if not args.quiet:
         for name, frame in found.frames.items():
             print(f"\n{name}")
-            print(frame.to_string(index=False, float_format=number_text, na_rep="–"))
+            known = frame.astype(object).where(frame.notna(), "–")
+            print(known.to_string(index=False, float_format=number_text))
     if found.unfinished:
         print(f"\nunfinished: {found.unfinished}")
     if args.out is not None:

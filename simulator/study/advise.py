@@ -60,7 +60,7 @@ from simulator.study.observations import Difference, Observed, mean_of, observe,
 from simulator.study.replications import Replicator, replicator
 from simulator.study.run_size import shorter, with_rates
 from simulator.views import charts, svg
-from simulator.views.report import study_page
+from simulator.views.report import study_page, table_html
 
 if TYPE_CHECKING:
     import altair as alt
@@ -240,7 +240,7 @@ class Advice:
         )
         parts.append(f"<ul>{lines}</ul>")
         for name, frame in self.frames.items():
-            parts.append(f"<h4>{name}</h4>{frame.to_html(index=False, border=0)}")
+            parts.append(f"<h4>{name}</h4>{table_html(frame)}")
         return "".join(parts)
 
 

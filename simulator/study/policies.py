@@ -32,8 +32,7 @@ from simulator.progress import Interrupted, tell_line
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random
 from simulator.study.observations import Observed, mean_of, observe, paired
-from simulator.views.report import study_page
-from simulator.views.text import number_text
+from simulator.views.report import study_page, table_html
 
 AS_IT_STANDS: Final = "as it stands"
 """The policy that changes nothing."""
@@ -102,13 +101,13 @@ class Policies:
         text = f"<p>{self.says}</p>"
         if self.unfinished:
             text += f"<p>Unfinished: {html.escape(self.unfinished)}.</p>"
-        return text + self.table.to_html(index=False, border=0, float_format=number_text)
+        return text + table_html(self.table)
 
     def write_to(self, folder: Path) -> None:
         """Write `policies.html` and the frames as CSV into a folder."""
         self.frame.to_csv(folder / "policies.csv", index=False)
         self.best.to_csv(folder / "non_dominated.csv", index=False)
-        differences = self.frame.to_html(index=False, border=0, float_format=number_text)
+        differences = table_html(self.frame)
         body = f"<h1>Policies</h1>{self._repr_html_()}<h2>Differences</h2>{differences}"
         (folder / "policies.html").write_text(study_page("Policies", body), "utf-8")
 

@@ -134,7 +134,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """Values in their intervals, over a logarithmic scale of numbers or in rows by name.
+    """Shares in their intervals, over a logarithmic scale of numbers or in rows by name.
 
     at, value, series, kind: the titles of an estimate's parts; `at` is empty where places are
     names, `kind` where the colour tells as much. colours: series → class.
@@ -491,13 +491,14 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
         color=_colour("series", chart.colours, chart.series), tooltip=["says:N"]
     )
     ends: dict[str, Any]
+    percent = alt.Axis(format="%")
     if chart.at:
         base = base.encode(x=alt.X("at:Q", title=chart.at, scale=alt.Scale(type="log")))
-        ends = {"y": alt.Y("low:Q", title=chart.value), "y2": "high:Q"}
-        value: dict[str, Any] = {"y": alt.Y("value:Q", title=chart.value)}
+        ends = {"y": alt.Y("low:Q", title=chart.value, axis=percent), "y2": "high:Q"}
+        value: dict[str, Any] = {"y": alt.Y("value:Q", title=chart.value, axis=percent)}
     else:
         base = base.encode(y=alt.Y("at:N", sort=list(frame["at"]), title=None))
-        ends = {"x": alt.X("low:Q", title=chart.value), "x2": "high:Q"}
+        ends = {"x": alt.X("low:Q", title=chart.value, axis=percent), "x2": "high:Q"}
         value = {"x": "value:Q"}
     intervals = base.mark_rule(strokeWidth=5, opacity=0.4).encode(**ends)
     legend = alt.Legend(title=chart.kind) if chart.kind else None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -34,6 +35,7 @@ from simulator.views.text import (
     counted_text,
     group_lines,
     nodes_text,
+    number_text,
     pace_text,
     plain_text,
     runs_share_text,
@@ -360,6 +362,13 @@ def study_page(title: str, body: str) -> str:
         f"<!doctype html>\n<html lang='en'><meta charset='utf-8'><title>{title}</title>\n"
         f"<style>{style}</style>\n<main>{body}</main></html>\n"
     )
+
+
+def table_html(frame: pd.DataFrame) -> str:
+    """Return a frame as a table, with – for what is not known."""
+    known = frame.astype(object).where(frame.notna(), "–")
+    table = known.to_html(index=False, border=0, float_format=number_text)
+    return f'<div class="scroll">{table}</div>'
 
 
 def _template(axis: Axis) -> Template:

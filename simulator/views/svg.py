@@ -486,13 +486,14 @@ def warm_up(found: WarmUp, axis: Axis) -> Drawing:
 
 
 def estimates(chart: Estimates) -> Drawing:
-    """Values in their intervals over a logarithmic scale; those without one are pale."""
+    """Shares in their intervals over a logarithmic scale; those without one are pale."""
     drawing = Drawing(_WIDTH, _TALL + 60, chart.title)
     places = [float(row.at) for row in chart.rows]
     least = math.floor(math.log10(min(places)))
     decades = max(1, math.ceil(math.log10(max(places))) - least)
-    most = max(row.value if math.isnan(row.high) else row.high for row in chart.rows) or 1.0
-    _axes(drawing, chart.value, (number_text(share * most, 3) for share in _HALVES))
+    highest = max(row.value if math.isnan(row.high) else row.high for row in chart.rows)
+    most = _round_up(math.ceil(100 * highest)) / 100
+    _axes(drawing, chart.value, (f"{100 * share * most:g} %" for share in _HALVES))
     for decade in range(decades + 1):
         x = _LEFT + _PLOT * decade / decades
         drawing.line(x, _HEAD, x, _HEAD + _TALL, "grid")

@@ -224,6 +224,8 @@ def test_the_page_names_every_suggestion(tmp_path: Path) -> None:
     assert all(each.says in page for each in found.suggestions)
     assert "most that one party can send in a window" in page, "the picture of the trade-off"
     assert found.tradeoff["group"].iloc[0] in page.partition("legend")[2]
+    assert ">None<" not in page
+    assert ">NaN<" not in page
     diffs = sorted(path.name for path in tmp_path.glob("*.diff"))
     assert len(diffs) == sum(bool(each.edits) for each in found.suggestions)
     assert "raise LIM-MANAGEMENT from 200/1m" in found.changes["says"].str.cat()

@@ -192,15 +192,16 @@ def try_good() -> Trial:
 
 
 _DESTINATION = "https://destination.example"
+_KEYS_A_ROLE = 8
 _MOST_CONNECTIONS = 500
 _START_S = 20
 
 
 @contextmanager
-def served(make: Callable[..., Engine] = Engine, *, keys_a_role: int = 8) -> Iterator[Target]:
+def served(make: Callable[..., Engine] = Engine) -> Iterator[Target]:
     """Serve an engine while the block runs; yields the target that describes it."""
     engine = make(world=SystemWorld())
-    lines = list(demo_lines(engine, b"over http" * 4, keys_a_role, _DESTINATION))
+    lines = list(demo_lines(engine, b"over http" * 4, _KEYS_A_ROLE, _DESTINATION))
     bound = bind("127.0.0.1", 0)
     protocol = type(
         "_Protocol", (HttpProtocol,), {"connections_of_server": Connections(_MOST_CONNECTIONS)}

@@ -157,7 +157,7 @@ def _result(report: Report, result: ClauseResult) -> dict[str, Any]:
     return found
 
 
-def place_of(report: Report, result: ClauseResult | None = None) -> tuple[str, int]:
+def place_of(report: Report, result: ClauseResult) -> tuple[str, int]:
     """Return the target file's path, relative where possible, and a line, counted from 1.
 
     It is the line that names the clause in `expected_failures`, else that of `base_url`.
@@ -169,7 +169,7 @@ def place_of(report: Report, result: ClauseResult | None = None) -> tuple[str, i
     except (OSError, ValueError):
         lines = []
     wanted = [r"\s*base_url\b"]
-    if result is not None and result.is_expected:
+    if result.is_expected:
         wanted.insert(0, rf'.*"{re.escape(result.clause.id)}"')
     for pattern in wanted:
         for number, line in enumerate(lines, 1):

@@ -154,6 +154,7 @@ _RECORDS: Final = (
     "REC-CREATED",
     "REC-EXTRAS",
 )
+_QUOTAS_OF_TOKENS: Final = ("QUO-TOKENIZE", "QUO-DETOKENIZE", "TOK-LIMIT")
 _REDACTION: Final = ("REC-DEDUP-REDACT", "AUTH-READ")
 _MIRRORS: Final = frozenset({"tokenize.mirror", "tokenize.steady", "preflight", "schema.floor"})
 _ANSWERED_5XX: Final = re.compile("answered (5[0-9]{2})[^0-9].*")
@@ -298,11 +299,7 @@ _ORDER: Final = _by("tokenize.order")
 _RULES: Final[tuple[_Rule, ...]] = (
     _Rule("REC-TYPE", ("TOK-OBJECT", "TOK-TYPES"), _in_order, _any),
     # Quotas: several failures blame QUO-TENANT, one its own quota, a single shape TOK-LIMIT.
-    *(
-        _Rule("QUO-TENANT", (name,), _several_quotas, _any)
-        for name in ("QUO-TOKENIZE", "QUO-DETOKENIZE", "TOK-LIMIT", *_SHAPES)
-        if name not in _SHAPES
-    ),
+    _Rule("QUO-TENANT", _QUOTAS_OF_TOKENS, _several_quotas, _any),
     _Rule("QUO-TENANT", _SHAPES, _several_quotas, _refused),
     _Rule("TOK-TYPES", ("QUO-TOKENIZE", "TOK-LIMIT", "TOK-ENCRYPTED", *_SHAPES), _always, _refused),
     _Rule("QUO-TOKENIZE", ("TOK-LIMIT", "QUO-TENANT"), _every_shape, _any),

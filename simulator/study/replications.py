@@ -132,6 +132,9 @@ def deaf() -> Iterator[None]:
 
     They inherit the blocked signal when they start; the parent receives it after the block.
     """
+    if sys.platform == "win32":  # it has no signals to block
+        yield
+        return
     resource_tracker.ensure_running()  # it would unblock the signal when it starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -165,6 +168,8 @@ class _Context(SpawnContext):
 
 
 def _begin() -> None:
+    # Only the parent handles Ctrl-C; otherwise each process would print an error.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
 

@@ -131,6 +131,7 @@ def run_check(args: argparse.Namespace) -> int:
     from engine.files import format_duration
     from simulator.scenario import limit_tables_of, load, profile_of
     from simulator.study.run_size import expected_requests, size_warning
+    from simulator.views.text import counted_text
 
     scenario = load(args.file)
     tables = limit_tables_of(scenario)
@@ -139,18 +140,14 @@ def run_check(args: argparse.Namespace) -> int:
     keys = sum(app.ordinary_keys + app.legacy_keys for app in scenario.applications)
     print(
         f"{args.file}: fine; scenario {scenario.name!r}, {format_duration(scenario.duration_ns)}, "
-        f"{_counted(len(scenario.tenants), 'tenant')}, {_counted(keys, 'key')}, "
-        f"{_counted(clients, 'client')} in {_counted(len(scenario.clients), 'group')}, "
-        f"{_counted(sum(len(table.rules) for table in tables.values()), 'limit rule')}, "
+        f"{counted_text(len(scenario.tenants), 'tenant')}, {counted_text(keys, 'key')}, "
+        f"{counted_text(clients, 'client')} in {counted_text(len(scenario.clients), 'group')}, "
+        f"{counted_text(sum(len(table.rules) for table in tables.values()), 'limit rule')}, "
         f"about {expected_requests(scenario):,} requests"
     )
     if (warning := size_warning(scenario)) is not None:
         print(f"simulator: warning: {args.file}: {warning}", file=sys.stderr)
     return 0
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def run_init(args: argparse.Namespace) -> int:

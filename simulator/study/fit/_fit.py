@@ -6,7 +6,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,6 +192,7 @@ def check_free(path: Path, *, force: bool) -> None:
         raise InputError(f"out = {path} must be in a folder that exists; make {path.parent}")
 
 
+@dataclass(eq=False, repr=False)
 class Fit:
     """A fitted scenario.
 
@@ -199,17 +200,10 @@ class Fit:
     share of time that was held out, None for none. judgement: log and scenario side by side.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        summary: dict[str, Any],
-        judgement: Judgement | None,
-        holdout: float | None,
-    ) -> None:
-        self.model = model
-        self.summary = summary
-        self.judgement = judgement
-        self.holdout = holdout
+    model: Model
+    summary: dict[str, Any]
+    judgement: Judgement | None
+    holdout: float | None
 
     @property
     def text(self) -> str:

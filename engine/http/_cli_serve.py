@@ -166,6 +166,7 @@ def _loop_factory() -> Any:  # noqa: ANN401 # reason: a factory of event loops, 
 
 async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     from engine.http.configuration import ServeConfig, load, provision
+    from engine.http.demo import line_of
     from engine.http.requests import parse_networks
     from engine.http.server import serve as serve_engine
     from engine.http.slow_destination import SlowDestination
@@ -184,7 +185,11 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     engine, secret = _engine(args, config, destination.url)
     url = _url(bound)
     if document is not None:
-        lines = [_made_line(engine, made) for made in provision(engine, config, document)]
+        header = engine.profile.http.key_header
+        lines = [
+            line_of(made.application.name, made.text, header, made.tenant, made.application)
+            for made in provision(engine, config, document)
+        ]
     elif args.demo:
         lines = _demo(args, engine, secret, url, destination.url)
     else:
@@ -376,18 +381,6 @@ def _last_line(engine: Engine) -> dict[str, Any]:
         "counters": counters_limit,
         "counters_bytes": counters_bytes,
         "erased_within_s": ERASED_WITHIN_S,
-    }
-
-
-def _made_line(engine: Engine, made: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: imported late
-    return {
-        "role": made.application.name,
-        "key": made.text,
-        "header": engine.profile.http.key_header,
-        "tenant_id": made.tenant.id,
-        "tenant_kind": made.tenant.kind,
-        "application_id": made.application.id,
-        "host": None,
     }
 
 

@@ -162,7 +162,7 @@ class _Demo:
         if not is_known:
             self._engine.create_key(application, text=text)
         header = self._engine.profile.http.key_header
-        return _line(role, text, header, tenant, application, None)
+        return line_of(role, text, header, tenant, application)
 
     def proxy_line(
         self, role: str, owner: Application, number: int, destination_url: str
@@ -194,7 +194,7 @@ class _Demo:
                 )
             store.put(dataclasses.replace(proxy, destination_url=destination_url))
         header = "Host" if is_host else self._engine.profile.http.proxy_key_header
-        return _line(role, None if is_host else text, header, tenant, owner, host)
+        return line_of(role, None if is_host else text, header, tenant, owner, host)
 
     def encryption_line(self) -> dict[str, Any]:
         """Return the line of the key for client-side encryption (D-ENCRYPTED)."""
@@ -235,14 +235,15 @@ class _Demo:
         return draw
 
 
-def _line(  # reason: the fields of a line
+def line_of(  # reason: the fields of a line
     role: str,
     key: str | None,
     header: str,
     tenant: Tenant,
     application: Application,
-    host: str | None,
+    host: str | None = None,
 ) -> dict[str, Any]:
+    """Return the line of output for a key, or for the hostname of a proxy."""
     return {
         "role": role,
         "key": key,

@@ -186,23 +186,15 @@ def make_pages(
     openapi = json.dumps(document("full", engine.profile)).encode()
     keys = json.dumps(list(_offered(engine, demo_keys))).encode()
 
-    health = _Health(engine.services.store)
-
     def numbers(_: Request) -> Response:
         return Response(metrics().text(), headers={"content-type": CONTENT_TYPE})
 
-    def openapi_document(_: Request) -> Response:
-        return _json(200, openapi)
-
-    def keys_of_the_demo(_: Request) -> Response:
-        return _json(200, keys)
-
     pages: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
         **_documentation(),
-        "/docs/keys.json": keys_of_the_demo,
-        "/healthz": health,
+        "/docs/keys.json": lambda _: _json(keys),
+        "/healthz": _Health(engine.services.store),
         "/metrics": numbers,
-        "/openapi.json": openapi_document,
+        "/openapi.json": lambda _: _json(openapi),
     }
     assert pages.keys() == PAGE_PATHS
     return Starlette(
@@ -235,7 +227,7 @@ class _Health:
                 self._asked_s = loop.time()
         if self._fault is not None:
             raise HTTPException(503, self._fault)
-        return _json(200, b'{"status":"ok"}')
+        return _json(b'{"status":"ok"}')
 
     def _probe(self) -> str | None:
         try:
@@ -311,5 +303,5 @@ def _problem(_: Request, error: HTTPException) -> Response:
     return Response(dumps(problem.body), problem.status, headers=problem.headers)
 
 
-def _json(status: int, body: bytes) -> Response:
-    return Response(body, status, headers={"content-type": "application/json"})
+def _json(body: bytes) -> Response:
+    return Response(body, headers={"content-type": "application/json"})

@@ -356,7 +356,7 @@ def _known(store: Store, principal: Caller | None, token_id: str) -> Token | Non
 
 
 def _result_line(row: Row, token: Token | None) -> str:
-    given = f"{row.token_id},{_text(row.year)},{_text(row.month)}"
+    given = f"{row.token_id},{_written(row.year)},{_written(row.month)}"
     if token is None:
         return f"{given},,,,unknown_token"
     if token.mask is None:
@@ -365,11 +365,7 @@ def _result_line(row: Row, token: Token | None) -> str:
     month = token.mask.get("expiration_month", row.month)
     if (year, month) == (row.year, row.month):
         return f"{given},,,,no_change"
-    return f"{given},{token.id},{_text(year)},{_text(month)},updated"
-
-
-def _text(number: int | None) -> str:
-    return "" if number is None else str(number)
+    return f"{given},{token.id},{_written(year)},{_written(month)},updated"
 
 
 OPERATIONS = (

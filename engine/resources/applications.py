@@ -21,14 +21,13 @@ from engine.messages import Problem, Response
 from engine.model import DEFAULT_QUOTAS, Application, Grant, Key
 from engine.resources.context import Context
 from engine.resources.documents import Collection
-from engine.resources.forms import Form, object_schema
+from engine.resources.forms import NAME, Form, object_schema
 from engine.resources.operation import Operation
 from engine.resources.operator import add_key, new_application, remove_application
 from engine.resources.pages import Page, page_of
 from engine.store import cursor
 from engine.tokens import timestamp
 
-_NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 _GRANTS = {
     "type": "array",
     "maxItems": 50,
@@ -53,7 +52,7 @@ _FIELD_CLAUSES = {"grants": "D-GRANT", "origins": "D-CORS"}
 _CREATE = Form(
     object_schema(
         {
-            "name": _NAME,
+            "name": NAME,
             "kind": {"type": "string", "enum": ["private", "public", "management"]},
             "grants": _GRANTS,
             "origins": _ORIGINS,
@@ -64,7 +63,7 @@ _CREATE = Form(
     _FIELD_CLAUSES,
 )
 _PATCH = Form(
-    object_schema({"name": _NAME, "grants": _GRANTS, "origins": _ORIGINS}),
+    object_schema({"name": NAME, "grants": _GRANTS, "origins": _ORIGINS}),
     "AUTH-KINDS",
     _FIELD_CLAUSES,
 )

@@ -23,6 +23,9 @@ from engine.tokens.rules import Faults
 
 Schema: TypeAlias = Mapping[str, Any]
 
+NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 200}
+"""The name of a document."""
+
 
 def object_schema(
     properties: Mapping[str, Any],

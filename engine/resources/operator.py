@@ -385,8 +385,6 @@ def add_key(
     application = stored_application(services, application)
     tenant = store.get(Tenant, application.tenant_id)
     assert tenant is not None, "an application has a tenant"
-    if text is not None:
-        check_key_text(text)
     if text is None:
         text = new_key_text(
             tenant.kind,
@@ -395,6 +393,8 @@ def add_key(
             legacy=legacy,
             entropy=services.world.entropy,
         )
+    else:
+        check_key_text(text)
     text_hash = hash_key_text(text)
     if store.key_by_hash(text_hash) is not None:
         raise InputError("a key of this text exists already; choose another text")

@@ -42,7 +42,7 @@ from engine.resources.bodies import parsed, read_raw
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
-from engine.resources.forms import Form, object_schema
+from engine.resources.forms import NAME, Form, object_schema
 from engine.resources.identification import principal_of, unauthenticated
 from engine.resources.invocation import check_code, drop_pool, seal_code
 from engine.resources.operation import Operation
@@ -191,30 +191,13 @@ def _bad_gateway(what: str) -> Problem:
     return Problem(502, f"The destination {what}.", clause="D-STATUSES")
 
 
-CALLS = (
-    Operation(
-        name="invoke_proxy",
-        method="ANY",
-        path="/proxy/{path...}",
-        summary="Pass the request on to the destination of a pre-configured proxy.",
-        run_async=_invoke,
-        clauses=("ERR-408", "PRX-TIMEOUT", "RCT-PAYLOAD", "RCT-HOT", "RCT-TIMEOUT"),
-        authentication="optional",
-        body="raw",
-        body_optional=True,
-        body_limit_bytes=attrgetter("http.proxy_body_limit_bytes"),
-        reads_body=True,
-    ),
-)
-
-
 _TRANSFORMS: Final = ("request_transform", "response_transform")
 _TRANSFORM = {
     **object_schema({"code": {"type": "string", "minLength": 1}}, required=("code",)),
     "type": ["object", "null"],
 }
 _FIELDS: Final[dict[str, Any]] = {
-    "name": {"type": "string", "minLength": 1, "maxLength": 200},
+    "name": NAME,
     "destination_url": {"type": "string", "minLength": 1, "maxLength": 2000},
     "request_transform": _TRANSFORM,
     "response_transform": _TRANSFORM,
@@ -370,5 +353,17 @@ OPERATIONS = (
     _PROXIES.view("Show a proxy, without its key."),
     _PROXIES.change("Change a proxy.", _patch, _PATCH, ("RCT-CODE",)),
     _PROXIES.deletion("Delete a proxy; its key and its hostname name nothing from then on."),
-    *CALLS,
+    Operation(
+        name="invoke_proxy",
+        method="ANY",
+        path="/proxy/{path...}",
+        summary="Pass the request on to the destination of a pre-configured proxy.",
+        run_async=_invoke,
+        clauses=("ERR-408", "PRX-TIMEOUT", "RCT-PAYLOAD", "RCT-HOT", "RCT-TIMEOUT"),
+        authentication="optional",
+        body="raw",
+        body_optional=True,
+        body_limit_bytes=attrgetter("http.proxy_body_limit_bytes"),
+        reads_body=True,
+    ),
 )

@@ -29,7 +29,7 @@ from engine.model import Reactor
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
-from engine.resources.forms import Form, object_schema
+from engine.resources.forms import NAME, Form, object_schema
 from engine.resources.invocation import check_code, drop_pool, invoke, open_code, seal_code
 from engine.resources.operation import Operation
 from engine.resources.tokenize import answer_of, create_all, validated
@@ -37,32 +37,18 @@ from engine.resources.work import Work, apart_if_large
 from engine.tokens import Plan, dumps, parse, timestamp, walk
 from engine.tokens.strict_json import too_large
 
-_NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 _CODE = {"type": "string", "minLength": 1}
-_CREATE = Form(
-    object_schema(
-        {
-            "name": _NAME,
-            "code": _CODE,
-            "configuration": {"type": "object", "additionalProperties": {"type": "string"}},
-        },
-        required=("name", "code"),
-    ),
-    "D-REACTOR",
-)
-_PATCH = Form(
-    object_schema(
-        {
-            "name": _NAME,
-            "code": _CODE,
-            "configuration": {
-                "type": "object",
-                "additionalProperties": {"type": ["string", "null"]},
-            },
-        }
-    ),
-    "D-REACTOR",
-)
+
+
+def _form(value_type: str | list[str], required: tuple[str, ...] = ()) -> Form:
+    """Return the form of a reactor whose configuration has values of that type."""
+    values = {"type": "object", "additionalProperties": {"type": value_type}}
+    fields = {"name": NAME, "code": _CODE, "configuration": values}
+    return Form(object_schema(fields, required), "D-REACTOR")
+
+
+_CREATE = _form("string", ("name", "code"))
+_PATCH = _form(["string", "null"])
 _REACT = Form(object_schema({"args": {}}), "D-REACTOR")
 _CONFIGURATION: Final = "configuration"
 _PARTS: Final = frozenset({"tokenize", "raw"})

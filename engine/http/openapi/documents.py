@@ -45,6 +45,7 @@ _OWNED: Final[dict[str, Schema]] = {"id": _UUID, "tenant_id": _UUID}
 
 def answers(profile: Profile) -> dict[str, Schema]:
     """Return the schemas of the answers of this engine."""
+    passes = profile.tokens.non_string_leaf == "pass"
     return {
         "Problem": _problem(),
         "TokenizeAnswer": {
@@ -53,7 +54,7 @@ def answers(profile: Profile) -> dict[str, Schema]:
                 ref("TokenRecord"),
                 ref("MirroredObject"),
                 {"type": "array", "items": back("TokenizeAnswer")},
-                *([{"type": ["number", "boolean", "null"]}] * _passes(profile)),
+                *([{"type": ["number", "boolean", "null"]}] if passes else []),
             ],
             "description": "The structure of the body: identifiers and records in their places.",
         },
@@ -70,10 +71,6 @@ def _mask() -> Schema:
     """Return the schema of the mask of any structured type."""
     masks = [ref(f"{name.title()}Mask") for name in STRUCTURES]
     return masks[0] if len(masks) == 1 else {"anyOf": masks}
-
-
-def _passes(profile: Profile) -> bool:
-    return profile.tokens.non_string_leaf == "pass"
 
 
 def _problem() -> Schema:
@@ -220,22 +217,16 @@ def _pages() -> dict[str, Schema]:
         {"next": {"type": ["string", "null"]}, "page_size": {"type": "integer", "minimum": 1}},
         ("next", "page_size"),
     )
-    shown = (
-        "TokenRecord",
-        "Application",
-        "ApplicationKey",
-        "EncryptionKey",
-        "Reactor",
-        "Proxy",
-        "Job",
-        "LogEntry",
-    )
+    shown = {shape.answer for shape in SHAPES.values() if shape.answer.endswith("Page")}
     return {
-        f"{name}Page": object_schema(
-            {"pagination": pagination, "data": {"type": "array", "items": ref(name)}},
+        page: object_schema(
+            {
+                "pagination": pagination,
+                "data": {"type": "array", "items": ref(page.removesuffix("Page"))},
+            },
             ("pagination", "data"),
         )
-        for name in shown
+        for page in sorted(shown)
     }
 
 

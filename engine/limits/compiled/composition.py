@@ -218,15 +218,20 @@ def _release_ns(raw: Raw, now_ns: Int, counter: Int, leg: Int) -> Int:
     begins = line[BLOCK] <= now_ns
     if begins and raw.flags[at.LATER] and ready_ns <= max(now_ns, line[LAST]):
         return max(now_ns, line[LAST])
-    extends = raw.flags[at.EXTENDS] != 0
-    if begins or extends:
-        ring = line[at.RING]
-        raw.blocked_ns[leg] += _begin_or_extend_block(
-            line, now_ns, block_ns, extends, raw.flags[at.CLEARS] != 0
-        )
-        if rule[at.ALGORITHM] == at.SLIDING_LOG:
-            line[at.RING] = ring  # a cleared counter keeps its ring
+    if begins or raw.flags[at.EXTENDS]:
+        raw.blocked_ns[leg] += begin_block(raw, line, rule, now_ns)
     return -1
+
+
+@inlined
+def begin_block(raw: Raw, line: Line, rule: Pointer, now_ns: Int) -> Int:
+    """Begin a counter's block, or extend it; return how much block time that adds."""
+    ring = line[at.RING]
+    extends, clears = raw.flags[at.EXTENDS] != 0, raw.flags[at.CLEARS] != 0
+    added_ns = _begin_or_extend_block(line, now_ns, rule[at.BLOCK_NS], extends, clears)
+    if rule[at.ALGORITHM] == at.SLIDING_LOG:
+        line[at.RING] = ring  # a cleared counter keeps its ring
+    return added_ns
 
 
 @inlined

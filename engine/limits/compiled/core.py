@@ -115,6 +115,7 @@ NOBODY: Final = 0  # the counter that counts nothing
 # A class's row in `class_sizes`.
 IN_FORCE: Final = 0
 ALL: Final = 1
+CLASS_SIZES: Final = 2
 
 # The history of a counter (`engine.limits.nodes`): of a node's own, before which instant it holds
 # the events of all; of a common one, its first and its last event, −1 = none.
@@ -186,7 +187,7 @@ def fresh_core(flags: Ints) -> Core:
     return Core(
         rules=leg_rows([]),
         class_legs=np.zeros((1, 1), dtype=np.int32),
-        class_sizes=np.zeros((1, 2), dtype=np.int32),
+        class_sizes=np.zeros((1, CLASS_SIZES), dtype=np.int32),
         flags=flags,
         used=used,
         blocked_ns=np.zeros(1, dtype=np.int64),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -128,17 +129,27 @@ def _raw_with(core: Core, flags: Any) -> Raw:  # noqa: ANN401 # reason: a pointe
     )
 
 
+def rows_of(array: Callable[[Any], Pointer], width: int) -> Callable[[Any, Int], Pointer]:
+    """Return the function that gives a row of an array of `Raw`, or the like, by its number."""
+    whole = inlined(array)
+
+    @inlined
+    def row(raw: Any, number: Int) -> Pointer:  # noqa: ANN401 # reason: whoever holds the array
+        return moved(whole(raw), np.int64(number) * width)
+
+    return row
+
+
+rule_of: Final = rows_of(lambda raw: raw.rules, at.RULE_WIDTH)
+sizes_of: Final = rows_of(lambda raw: raw.class_sizes, at.CLASS_SIZES)
+others_of: Final = rows_of(lambda raw: raw.lane_others, at.OTHERS)
+
+
 @inlined
 def line_of(raw: Raw, counter: Int) -> Line:
     """Return a counter's line."""
     place = np.int64(counter) * at.LINE_WIDTH
     return joined(moved(raw.lines, place), moved(raw.lines_apart, place))
-
-
-@inlined
-def rule_of(raw: Raw, leg: Int) -> Pointer:
-    """Return the row of a leg's rule."""
-    return moved(raw.rules, np.int64(leg) * at.RULE_WIDTH)
 
 
 @inlined
@@ -151,12 +162,6 @@ def lane_row(raw: Raw, lane: Int) -> Pointer:
 def legs_of(raw: Raw, kind: Int) -> Pointer:
     """Return the legs of a class, those in force before those in shadow."""
     return moved(raw.class_legs, np.int64(kind) * raw.class_width)
-
-
-@inlined
-def sizes_of(raw: Raw, kind: Int) -> Pointer:
-    """Return how many legs a class has."""
-    return moved(raw.class_sizes, np.int64(kind) * 2)
 
 
 @inlined
@@ -231,7 +236,7 @@ def _has_any(others: Pointer) -> Any:  # noqa: ANN401 # reason: a truth value of
 @inlined
 def _has(raw: Raw, lane: Int, others: Pointer) -> Any:  # noqa: ANN401 # reason: as above
     """Whether a lane has these other parts."""
-    own = moved(raw.lane_others, np.int64(lane) * at.OTHERS)
+    own = others_of(raw, lane)
     same = True
     for place in range(at.OTHERS):
         same &= own[place] == others[place]
@@ -244,7 +249,7 @@ def _new_lane(raw: Raw, slot: Pointer, kind: Int, key: Int, ip: Int, others: Poi
     number = raw.used[at.LANES]
     raw.used[at.LANES] = number + 1
     fill_slot(slot, number, -2 - kind if _has_any(others) else kind, key, ip)
-    own = moved(raw.lane_others, number * at.OTHERS)
+    own = others_of(raw, number)
     for place in range(at.OTHERS):
         own[place] = others[place]
     row = lane_row(raw, number)

@@ -9,26 +9,31 @@ A common counter has a list of events, each in a row that is free again once eve
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from engine.limits import algorithms, nodes
+from engine.limits import nodes
 from engine.limits.algorithms import BLOCK, FULL, LAST, LIMIT, PLACE, READY
 from engine.limits.compiled import core as at
-from engine.limits.compiled.composition import DELAYED, charge, decide, make_slots
-from engine.limits.compiled.jit import called, inlined, moved
+from engine.limits.compiled.composition import DELAYED, begin_block, charge, decide, make_slots
+from engine.limits.compiled.jit import called, inlined
 from engine.limits.compiled.lookup import (
     Int,
     Pointer,
     Raw,
     lane_row,
     line_of,
+    rows_of,
     rule_of,
     sizes_of,
 )
 from engine.limits.nodes import BLOCKS, CHARGED
 
-_begin_or_extend_block = inlined(algorithms.begin_or_extend_block)
 _known_before_ns = inlined(nodes.known_before_ns)
+_history: Final = rows_of(lambda raw: raw.histories, at.HISTORY_WIDTH)
+_event: Final = rows_of(lambda raw: raw.events, at.EVENT_WIDTH)
+_saved_row: Final = rows_of(lambda raw: raw.saved, at.SAVED_WIDTH)
 
 
 @called
@@ -78,16 +83,6 @@ def _decide_with_others(raw: Raw, now_ns: Int, lanes: Int, node: Int) -> tuple[I
 
 
 # --- the history of a counter --------------------------------------------------------------------
-
-
-@inlined
-def _history(raw: Raw, counter: Int) -> Pointer:
-    return moved(raw.histories, np.int64(counter) * at.HISTORY_WIDTH)
-
-
-@inlined
-def _event(raw: Raw, number: Int) -> Pointer:
-    return moved(raw.events, np.int64(number) * at.EVENT_WIDTH)
 
 
 @called
@@ -148,13 +143,9 @@ def _play(raw: Raw, counter: Int, t_ns: Int, what: Int) -> None:
     line = line_of(raw, counter)
     leg = line[at.LEG]
     rule = rule_of(raw, leg)
-    extends, clears = raw.flags[at.EXTENDS] != 0, raw.flags[at.CLEARS] != 0
     if what == BLOCKS:
-        ring = line[at.RING]
-        _begin_or_extend_block(line, t_ns, rule[at.BLOCK_NS], extends, clears)
-        if rule[at.ALGORITHM] == at.SLIDING_LOG:
-            line[at.RING] = ring  # a cleared counter keeps its ring
-    elif line[BLOCK] <= t_ns or not clears:
+        begin_block(raw, line, rule, t_ns)
+    elif line[BLOCK] <= t_ns or not raw.flags[at.CLEARS]:
         charge(raw, counter, leg, t_ns)
         line[READY] = max(line[READY], line[BLOCK])
 
@@ -194,11 +185,6 @@ def _copy_words(line: Pointer, own: Pointer) -> None:
 
 
 # --- what a decision may change ------------------------------------------------------------------
-
-
-@inlined
-def _saved_row(raw: Raw, place: Int) -> Pointer:
-    return moved(raw.saved, np.int64(place) * at.SAVED_WIDTH)
 
 
 @called

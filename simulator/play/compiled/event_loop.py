@@ -464,7 +464,7 @@ def _answer_call(sim: RawSim, call: Int, now_ns: Int, ended: Int) -> None:
     if clock[at.NODES]:
         end_flight(sim, row[at.V_NODE], now_ns + service_ns)
     forget_call(sim, call)
-    schedule_for(sim, now_ns + service_ns, asking, ANSWER, at.ANSWER_LATE)
+    schedule_for(sim, now_ns + service_ns, asking, ANSWER, at.ANSWER)
 
 
 @inlined
@@ -706,6 +706,7 @@ def put(sim: RawSim, asking: Int, now_ns: Int) -> None:
         row += sim.clock[at.ROWS_BEFORE]
         call_outside(sim, call, asking, row, now_ns, wait_ns, service_ns)
     elif latency_ns and (group[at.G_AWAITS] or combo[at.O_PARTS]):
+        request[at.R_NEXT] = at.WELL
         schedule_for(sim, now_ns + latency_ns, asking, ANSWER, at.ANSWER)
     else:
         # No other event can change when the answer comes, so the request is counted in advance.
@@ -727,16 +728,9 @@ def _decide_on_node(
     return node, verdict, wait_ns
 
 
-@inlined
-def answer(sim: RawSim, asking: Int, now_ns: Int) -> None:
-    """Take in the service's answer."""
-    answered(sim, request_row(sim, asking)[at.R_CLIENT], now_ns, 0)
-    _end_well(sim, asking, now_ns)
-
-
 @called
-def answer_late(sim: RawSim, asking: Int, now_ns: Int) -> None:
-    """Take in an answer from outside, which may be a failure."""
+def answer(sim: RawSim, asking: Int, now_ns: Int) -> None:
+    """Take in an answer; one from outside may be a failure."""
     request = request_row(sim, asking)
     how = request[at.R_NEXT]
     answered(sim, request[at.R_CLIENT], now_ns, 0)
@@ -956,8 +950,6 @@ def _happen(sim: RawSim, now_ns: Int, kind: Int, what: Int, made: Int) -> Int:
         return upload(sim, what, now_ns)
     if kind == at.ANSWER:
         answer(sim, what, now_ns)
-    elif kind == at.ANSWER_LATE:
-        answer_late(sim, what, now_ns)
     elif kind == at.DEADLINE:
         _end(sim, what, now_ns, 0)
     elif kind == at.LATE_TURN:

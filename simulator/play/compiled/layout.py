@@ -210,7 +210,7 @@ FLOAT_WIDTH: Final = 2
 STREAM_WIDTH: Final = 8  # of a stream (`simulator.play.compiled.sampling`)
 
 # A request's row. `R_LANE`: which of a closed client's loops, −1 = none, −2 = a further part of a
-# job that is split. `R_NEXT` has how the outside ended while its answer is on the way. From
+# job that is split. `R_NEXT` has how an attempt ended while its answer is on the way. From
 # `R_ATTEMPT` on stands what `simulator.traffic.client_rules` knows of its attempts.
 R_CLIENT, R_SERIAL, R_ATTEMPT, R_DELAY, R_BEGAN, R_COMBO, R_NEXT, R_LANE = range(8)
 REQUEST_WIDTH: Final = 8
@@ -239,7 +239,6 @@ OF_SERVICE: Final = -1
     ANSWER,
     TIMER,
     UPLOAD,
-    ANSWER_LATE,
     GO_ON,
     TIME_OVER,
     RUNG,
@@ -247,7 +246,7 @@ OF_SERVICE: Final = -1
     DEADLINE,
     LATE_TURN,
     LANDED,
-) = range(15)
+) = range(14)
 LAST_BEGINNING: Final = ARRIVE
 
 # An event that is near: its instant, its number, the request that is about to ask (`prefetch`).

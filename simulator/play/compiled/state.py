@@ -23,7 +23,7 @@ from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import intrinsic
 
 from engine.limits.compiled.jit import inlined, moved
-from engine.limits.compiled.lookup import Int, Pointer
+from engine.limits.compiled.lookup import Int, Pointer, rows_of
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.layout import Sim
 
@@ -117,17 +117,6 @@ def block_of(typing_context: Any, words: Any, limits: Any) -> Any:  # noqa: ANN4
 
 RawSim: TypeAlias = Any
 """What `simulator.play.compiled.state.block_of` makes of a `Sim`."""
-
-
-def rows_of(array: Callable[[RawSim], Pointer], width: int) -> Callable[[RawSim, Int], Pointer]:
-    """Return the function that gives a row of an array, by its number."""
-    whole = inlined(array)
-
-    @inlined
-    def row(sim: RawSim, number: Int) -> Pointer:
-        return moved(whole(sim), np.int64(number) * width)
-
-    return row
 
 
 behind_row: Final = rows_of(lambda sim: sim.behind, at.BEHIND_WIDTH)

@@ -60,11 +60,12 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     seed = seed_in_force(scenario, seed)
     warm_up_ns = _warm_up_ns(scenario, warm_up_ns)
     if template is None:
-        _refuse_unplayable(scenario, profile_of(scenario), fidelity)
-        setup = Setup.of(scenario, seed)
+        profile = profile_of(scenario)
+        _refuse_unplayable(scenario, profile, fidelity)
+        setup = Setup.of(scenario, seed, profile)
     else:
         setup = replace(template.setup, seed=seed)
-    profile = setup.profile
+        profile = setup.profile
     header = RunHeader(
         scenario.name,
         seed,

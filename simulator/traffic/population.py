@@ -87,10 +87,10 @@ class Setup:
     tables: dict[str, LimitTable]
 
     @classmethod
-    def of(cls, scenario: Scenario, seed: int) -> Setup:
-        """Return what a run of a scenario plays."""
-        profile, tables = profile_of(scenario), limit_tables_of(scenario)
-        return cls(scenario, seed, populate(scenario, seed), profile, tables)
+    def of(cls, scenario: Scenario, seed: int, profile: Profile | None = None) -> Setup:
+        """Return what a run of a scenario plays. profile: the scenario's, where it is known."""
+        population, tables = populate(scenario, seed), limit_tables_of(scenario)
+        return cls(scenario, seed, population, profile or profile_of(scenario), tables)
 
 
 def populate(scenario: Scenario, seed: int) -> Population:

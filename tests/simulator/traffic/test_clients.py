@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,11 +19,13 @@ from simulator.scenario.clients import (
     Retry,
     TokenBucketPacing,
 )
+from simulator.traffic.arrivals import NEVER_NS
 from simulator.traffic.client_rules import (
     CAP,
     DUE,
     KIND,
     begin_attempt,
+    goes_on_ns,
     own_delay_ns,
     pace_rows,
     retry_after_ns,
@@ -68,6 +71,31 @@ def test_retry_after_is_whole_seconds_rounded_up(wait_ns: int) -> None:
     told = retry_after_ns(wait_ns)
     assert told % S == 0
     assert 0 <= told - wait_ns < S
+
+
+@pytest.mark.parametrize(
+    ("wait_ns", "until_ns", "stop_ns", "goes_on", "attempt"),
+    [
+        (-1, NEVER_NS, 100 * S, 15 * S, 2),  # its own delay
+        (8 * S + 1, NEVER_NS, 100 * S, 19 * S, 2),  # Retry-After, rounded up to whole seconds
+        (1, NEVER_NS, 100 * S, 15 * S, 2),  # its own delay is longer than Retry-After
+        (-1, 15 * S, 100 * S, 15 * S, 1),  # no attempt at the deadline: it fails there
+        (8 * S + 1, 18 * S, 100 * S, 18 * S, 1),
+        (-1, 9 * S, 100 * S, 9 * S, 1),  # answered after its deadline: it fails at once
+        (-1, 9 * S, 8 * S, 9 * S, 1),  # after the stop too
+        (-1, NEVER_NS, 15 * S, NEVER_NS, 1),  # nothing begins at the stop: it stays pending
+        (-1, 14 * S, 14 * S, NEVER_NS, 1),
+    ],
+)
+def test_when_a_request_goes_on_after_an_answer_that_it_retries(
+    wait_ns: int, until_ns: int, stop_ns: int, goes_on: int, attempt: int
+) -> None:
+    tries = [1, 0]
+    rule = retry_row(FixedRetry(delay_ns=5 * S))
+    assert goes_on_ns(rule, tries, wait_ns, 10 * S, until_ns, stop_ns, 0.5) == goes_on
+    assert tries == [attempt, 5 * S]
+    untold = retry_row(FixedRetry(delay_ns=5 * S), told_to_wait=False)
+    assert goes_on_ns(untold, [1, 0], 60 * S, 10 * S, NEVER_NS, 100 * S, 0.5) == 15 * S
 
 
 class Pace:

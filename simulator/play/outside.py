@@ -4,8 +4,8 @@ A `Sleep` of the engine becomes an event; a bell ends it early. Each step sets t
 in the world, so that its models use that attempt's own draws (`OutsideWorld`).
 
 Requests without bodies meet the same outside: the engine's own code plays the waiting
-(`engine.resources.invocation`, the world's timeouts), so that fidelity `limits` answers a proxy and a
-reactor at the same instant as fidelity `engine`.
+(`engine.resources.invocation`, the world's timeouts), so that fidelity `limits` answers a proxy and
+a reactor at the same instant as fidelity `engine`.
 """
 
 from __future__ import annotations

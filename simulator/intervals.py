@@ -234,7 +234,7 @@ def _metric_of(name: str) -> Metric:
 
 _ANY: Final = Metric("", "", least=-math.inf)
 _KNOWN: Final = METRICS | dict.fromkeys(  # what nodes decide otherwise is in a summary, not in rows
-    ("admitted_beyond", "refused_below"), Metric("", "attempts", is_normal=True)
+    ("admitted_beyond", "refused_below"), Metric("", "attempts")
 )
 
 

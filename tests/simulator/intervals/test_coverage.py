@@ -55,6 +55,7 @@ CASES: Final = (
     Case("a usual share", "refused_share", lambda r, s: r.beta(2, 8, s), 0.2, 20),
     Case("counts", "offered", lambda r, s: r.poisson(60, s).astype(float), 60.0, 10),
     Case("small counts", "admitted", lambda r, s: r.poisson(4, s).astype(float), 4.0, 20),
+    Case("few runs of nodes", "admitted_beyond", lambda r, s: r.exponential(170, s), 170.0, 5),
     Case("skewed", "latency_p99", lambda r, s: r.exponential(1, s), 1.0, 10),
     Case("very skewed", "latency_p99", lambda r, s: r.lognormal(0, 1, s), math.exp(0.5), 20),
     Case(

@@ -171,7 +171,7 @@ def test_a_sweep_prints_what_nodes_let_in_and_whole_numbers(
 
 def test_replications_give_intervals() -> None:
     scenario = with_value(load("several-nodes"), "duration", "1m")
-    result = simulator.run(scenario, fidelity="compiled", replications=4, progress=False)
+    result = simulator.run(scenario, fidelity="compiled", replications=8, progress=False)
     line = result.replications.loc["admitted_beyond"]
     assert line["low"] <= line["mean"] <= line["high"]
     assert line["mean"] > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.faults.registry import fault_of
-from conformance.runner.outcome import blamed
+from conformance.runner.outcome import blamed, settled
 from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
@@ -120,3 +120,26 @@ def test_causes_never_go_in_a_circle() -> None:
 def test_passes_are_left_as_they_are() -> None:
     one = Finding("TOK-ARRAY", "tokenize.mirror", Verdict.PASS, "right", (1,))
     assert blamed([one]) == [one]
+
+
+@pytest.mark.parametrize(
+    ("check", "clause", "doubt", "addresses_count", "expected"),
+    [
+        ("reactors.code", "RCT-CODE", None, False, Verdict.INCONCLUSIVE),  # its key is in doubt
+        ("tokenize.mirror", "TOK-ARRAY", None, False, Verdict.FAIL),  # it uses no such key
+        ("limits.LIM-PRIVATE", "LIM-PRIVATE", "one proxy", False, Verdict.INCONCLUSIVE),
+        ("limits.LIM-PRIVATE", "LIM-PRIVATE", "one proxy", True, Verdict.FAIL),
+        ("tokenize.mirror", "TOK-ARRAY", "one proxy", False, Verdict.FAIL),
+    ],
+)
+def test_a_failure_that_rests_on_a_doubt_is_inconclusive(
+    check: str, clause: str, doubt: str | None, addresses_count: bool, expected: Verdict
+) -> None:
+    failed = Finding(clause, check, Verdict.FAIL, "it differs")
+    seen = [failed]
+    if addresses_count:
+        seen.append(Finding("LIM-IP", "limits.LIM-IP", Verdict.PASS, "counted by address"))
+    doubts = {"management": "its key may not be known there"}
+    found = settled(seen, all_checks(), doubt, doubts)[0]
+    assert found.verdict is expected
+    assert ("; but " in found.says) == (expected is Verdict.INCONCLUSIVE)

@@ -3,11 +3,12 @@
 import datetime as dt
 from fractions import Fraction
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.logs._values import Notation, StampError, clock_for, guess_notation
+from simulator.logs._values import Notation, StampError, arrow_numbers, clock_for, guess_notation
 
 
 @pytest.mark.parametrize(
@@ -93,3 +94,15 @@ def test_iso_agrees_with_datetime_in_exact_arithmetic(
     away = moment.replace(tzinfo=zone) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     exact = Fraction(away // dt.timedelta(seconds=1)) * 10**9 + fraction
     assert clock_for("iso")(text) == exact
+
+
+def test_a_column_of_numbers_is_read_at_once_where_each_can_be_said() -> None:
+    """A number too far for nanoseconds leaves the column to the clock, which says why."""
+    latest_s = (2**63 - 1) // 10**9
+    for number in (latest_s, -latest_s):
+        found = arrow_numbers(pa.array([1, None, number]), "s")
+        assert found is not None
+        times_ns, missing = found
+        assert times_ns.tolist() == [10**9, 0, number * 10**9]
+        assert missing.tolist() == [1]
+        assert arrow_numbers(pa.array([1, number + (1 if number > 0 else -1)]), "s") is None

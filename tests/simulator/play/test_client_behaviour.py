@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
 import pytest
 
+import simulator
 from simulator.play import Fidelity
 from simulator.rows import Result
 from simulator.study.runs import run
@@ -274,3 +280,33 @@ def test_a_retry_is_counted_from_the_answer_where_nobody_waits_for_it() -> None:
     )
     found = play(group, fidelity="engine")
     assert trace(found) == [(0, 1, "a"), (1700, 2, "a"), (3400, 3, "a")]
+
+
+def test_an_attempt_passes_few_files_on_its_way_to_its_row() -> None:
+    """Limits alone: client, tally, gate, limiter, its algorithm, and the row."""
+    root = Path(simulator.__file__).parents[1]
+    ours = (str(root / "engine"), str(root / "simulator"))
+    ways: Counter[tuple[str, ...]] = Counter()
+    way: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        path, function = frame.f_code.co_filename, frame.f_code.co_name
+        if event != "call" or not path.startswith(ours):
+            return
+        if function == "_one" and path.endswith("simpy_driver.py"):
+            way[:] = [path]
+        elif way and path not in way:
+            way.append(path)
+        if way and function == "add" and path.endswith("record.py"):
+            ways[tuple(way)] += 1
+            way.clear()
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        play("count = 2\n" + closed("10ms"), rate="50/1s")
+    finally:
+        sys.setprofile(before)
+    assert ways.total() > 1_000
+    common = [found for found, count in ways.items() if count > ways.total() // 20]
+    assert max(len(found) for found in common) <= 7, common

@@ -470,12 +470,13 @@ class Rows(NamedTuple):
 
 @inlined
 def _decide_all(raw: Raw, rows: Rows) -> None:
-    for row in range(len(rows.t_ns)):
-        _fetch_ahead(raw, rows.lane, row)
-        found = decide(raw, rows.t_ns[row], rows.lane[row])
-        rows.verdict[row], rows.wait_ns[row], rows.refusing[row] = found[:3]
-        if len(rows.shadow):
-            rows.shadow[row] = found[3]
+    t_ns, lane, verdict, wait_ns, refusing, shadow = rows  # a look into `rows` counts a reference
+    for row in range(len(t_ns)):
+        _fetch_ahead(raw, lane, row)
+        found = decide(raw, t_ns[row], lane[row])
+        verdict[row], wait_ns[row], refusing[row] = found[:3]
+        if len(shadow):
+            shadow[row] = found[3]
 
 
 @JIT.compiled

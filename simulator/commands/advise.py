@@ -89,6 +89,7 @@ def _tell(text: str) -> None:
 
 def _print_advice(found: Advice, args: argparse.Namespace) -> None:
     from simulator.rows import out_folder
+    from simulator.views.report import dashed
 
     print(f"{found.scenario.name}: {found.runs} runs of each change, paired by seed")
     for group in dict.fromkeys(each.group for each in found.suggestions):
@@ -101,8 +102,7 @@ def _print_advice(found: Advice, args: argparse.Namespace) -> None:
     if not args.quiet:
         for name, frame in found.frames.items():
             print(f"\n{name}")
-            known = frame.astype(object).where(frame.notna(), "–")
-            print(known.to_string(index=False, float_format=number_text))
+            print(dashed(frame).to_string(index=False, float_format=number_text))
     if found.unfinished:
         print(f"\nunfinished: {found.unfinished}")
     if args.out is not None:

@@ -98,7 +98,7 @@ class ProcessWorkers(Workers):
 
     def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Have a process call a function."""
-        with deaf():
+        with interrupts_blocked():
             try:
                 return self._started().submit(call, *args, **kwargs)
             except BrokenProcessPool:  # it broke between two calls
@@ -127,7 +127,7 @@ class ProcessWorkers(Workers):
 
 
 @contextmanager
-def deaf() -> Iterator[None]:
+def interrupts_blocked() -> Iterator[None]:
     """Block Ctrl-C in the processes and threads started here; the parent handles it.
 
     They inherit the blocked signal when they start; the parent receives it after the block.

@@ -62,7 +62,7 @@ from simulator.study.replications import (
     ThreadWorkers,
     Workers,
     cores,
-    deaf,
+    interrupts_blocked,
     line_of,
 )
 
@@ -401,7 +401,7 @@ class Cluster(Workers):
 
     def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Have a worker call a function; the cluster replaces workers that die."""
-        with deaf():
+        with interrupts_blocked():
             found: Future[R] = self._executor.submit(call, *args, **kwargs)
         return found
 
@@ -415,7 +415,7 @@ class Cluster(Workers):
 
 def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 # reason: Dask has no types
     # The task's row reports what broke a worker, so Dask's own messages are off.
-    with deaf():
+    with interrupts_blocked():
         return distributed.LocalCluster(
             n_workers=count or cores(),
             threads_per_worker=1,

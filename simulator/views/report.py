@@ -364,10 +364,14 @@ def study_page(title: str, body: str) -> str:
     )
 
 
+def dashed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame to show, with – for what is not known."""
+    return frame.astype(object).where(frame.notna(), "–")
+
+
 def table_html(frame: pd.DataFrame) -> str:
-    """Return a frame as a table, with – for what is not known."""
-    known = frame.astype(object).where(frame.notna(), "–")
-    table = known.to_html(index=False, border=0, float_format=number_text)
+    """Return a frame as a table of a page."""
+    table = dashed(frame).to_html(index=False, border=0, float_format=number_text)
     return f'<div class="scroll">{table}</div>'
 
 

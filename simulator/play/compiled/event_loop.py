@@ -3,9 +3,9 @@
 Events happen one after the other in the reference's order. Each does what the reference does, step
 by step: it draws from the same streams and makes events in the same order, so ties have the same
 result. Tests hold both to the same rows, bit for bit; SimPy's processes cannot be compiled, and
-what both compute is one source (`simulator.traffic`, `engine.limits.algorithms`). For the same
-reason one more is written twice: the order of what an admitted attempt does behind a proxy or in a
-reactor. Tests of drawn scenarios hold it to its other (`tests/simulator/compiled`), row by row.
+what both compute is one source (`simulator.traffic`, `engine.limits.algorithms`). The order of what
+an admitted attempt does behind a proxy or in a reactor is written twice, for the same reason. Tests
+of drawn scenarios compare the two, row by row (`tests/simulator/compiled`).
 
 The loop stops where an array is too small, or the rows are full; its caller makes room and calls
 again.

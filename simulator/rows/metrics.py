@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,10 @@ WHERE: Final = Rule(
 )
 EXACT_ROWS: Final = 1 << 20
 QUANTILES: Final = (0.5, 0.9, 0.99)
+_QUANTILE_NAMES: Final = {
+    what: [f"{what}_p{q * 100:g}_ns" for q in QUANTILES] for what in ("wait", "latency")
+}
+_NAN: Final = float("nan")
 COUNTS: Final = frozenset(
     {"offered", "admitted", "delayed", "refused", "blocked", "blocked_time", "goodput_per_s"}
 )
@@ -63,9 +67,7 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "goodput_per_s": ("outcome", "status"),
     "attempts_per_success": ("outcome", "status"),
     **{
-        f"{what}_p{q * 100:g}_ns": ("outcome", f"{what}_ns")
-        for what in ("wait", "latency")
-        for q in QUANTILES
+        name: ("outcome", f"{what}_ns") for what, names in _QUANTILE_NAMES.items() for name in names
     },
     "first_refusal_ns": ("t_ns", "outcome"),
     "fairness": ("client", "outcome"),
@@ -74,6 +76,9 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
 _NUMBER: Final = whole(0)
 _NAME: Final = Rule("a text, as the rows have it", lambda value: isinstance(value, str))
 _ALL: Final = "all"
+
+Line: TypeAlias = dict[str, Any]
+"""Metric → its value; NaN or None where there is none."""
 
 
 @dataclass(slots=True)
@@ -91,7 +96,7 @@ class _Group:
     blocked_ns: int = 0
 
 
-def metrics_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
+def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
     batches: Iterable[pa.RecordBatch],
     by: str | Sequence[str],
     *,
@@ -102,14 +107,14 @@ def metrics_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split 
     where: Mapping[str, str | int] | None = None,
     counters: Mapping[str, Sequence[str]] | None = None,
     exact: bool = True,
-) -> pd.DataFrame:
-    """Return a frame, a line a group, indexed by the dimensions of `by` (see `DIMENSIONS`).
+) -> dict[tuple[Any, ...], Line]:
+    """Return the metrics of each group, by its values of the dimensions `by` (see `DIMENSIONS`).
 
-    Columns: offered, admitted, delayed, refused, blocked (counts of attempts), refused_share,
+    Metrics: offered, admitted, delayed, refused, blocked (counts of attempts), refused_share,
     blocked_ns (time for which blocked counters let nobody in, added up over counters; in a bin of
     time what falls into it), goodput_per_s (let in and not answered with an error),
     attempts_per_success, wait_p50_ns … and latency_p50_ns … (of what was let in), first_refusal_ns
-    (from `start_ns`; <NA> when never), fairness (Jain's index of what each client had admitted;
+    (from `start_ns`; None when never), fairness (Jain's index of what each client had admitted;
     1 = even).
 
     bin_ns: width of a bin for `time`. groups: client group → client numbers, for `group`.
@@ -120,8 +125,6 @@ def metrics_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split 
     """
     names = _dimensions(by, where or {}, bin_ns)
     held: Sequence[str] = ()
-    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     found: dict[Any, _Group] = {}
     blocks: dict[Any, BlockTimes] = {}
     others = [name for name in names if name != "time"]
@@ -142,14 +145,22 @@ def metrics_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split 
                 _take(found.setdefault(key or (_ALL,), _Group()), part, exact=exact)
     _share_blocks(found, blocks, names, bin_ns)
     place = names.index("time") if "time" in names else None
-    lines = []
+    lacking = [name for name, needed in NEEDS.items() if held and missing(needed, held)]
+    unknown = dict.fromkeys(lacking, _NAN)
+    lines = {}
     for key, group in found.items():
         at_ns = start_ns if place is None else key[place]
         until_ns = end_ns if place is None else min(end_ns, at_ns + (bin_ns or 0))
-        lines.append(_line(group, until_ns - max(at_ns, start_ns), start_ns))
-    answer = pd.DataFrame(lines, index=_index(list(found), names), columns=list(NEEDS))
-    lacking = [name for name, needed in NEEDS.items() if held and missing(needed, held)]
-    answer[lacking] = float("nan")
+        lines[key] = _line(group, until_ns - max(at_ns, start_ns), start_ns) | unknown
+    return lines
+
+
+def frame_of(lines: Mapping[tuple[Any, ...], Line], by: str | Sequence[str]) -> pd.DataFrame:
+    """Return the metrics of groups as a frame, a line a group, indexed by its dimensions."""
+    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    index = _index(list(lines), [by] if isinstance(by, str) else list(by))
+    answer = pd.DataFrame(list(lines.values()), index=index, columns=list(NEEDS))
     answer["first_refusal_ns"] = answer["first_refusal_ns"].astype("Int64")
     return answer.sort_index()
 
@@ -263,7 +274,7 @@ def _share_blocks(
                 found[(*others[:place], start, *others[place:])].blocked_ns = share_ns
 
 
-def _line(group: _Group, span_ns: int, start_ns: int) -> dict[str, Any]:
+def _line(group: _Group, span_ns: int, start_ns: int) -> Line:
     counts = group.counts
     offered = sum(counts.values())
     passed = sum(counts.get(outcome, 0) for outcome in PASSED)
@@ -277,7 +288,7 @@ def _line(group: _Group, span_ns: int, start_ns: int) -> dict[str, Any]:
         "refused_share": refused / offered,
         "blocked_ns": group.blocked_ns,
         "goodput_per_s": group.good * 1e9 / span_ns,
-        "attempts_per_success": offered / group.good if group.good else float("nan"),
+        "attempts_per_success": offered / group.good if group.good else _NAN,
         "first_refusal_ns": None
         if group.first_refusal_ns is None
         else group.first_refusal_ns - start_ns,
@@ -287,13 +298,11 @@ def _line(group: _Group, span_ns: int, start_ns: int) -> dict[str, Any]:
         ("wait", group.wait, group.wait_digest),
         ("latency", group.latency, group.latency_digest),
     ):
-        together = np.concatenate(values) if values else None
-        for q in QUANTILES:
-            name = f"{what}_p{q * 100:g}_ns"
-            if together is not None:
-                line[name] = float(np.quantile(together, q))
-            else:
-                line[name] = float("nan") if digest.is_empty() else digest.quantile(q)
+        if values:
+            found = np.quantile(np.concatenate(values), QUANTILES).tolist()
+        else:
+            found = [_NAN if digest.is_empty() else digest.quantile(q) for q in QUANTILES]
+        line.update(zip(_QUANTILE_NAMES[what], found, strict=True))
     return line
 
 

@@ -43,8 +43,10 @@ from simulator.rows.metrics import (
     EXACT_ROWS,
     NEEDS,
     WHERE,
+    Line,
     column_of,
-    metrics_of,
+    frame_of,
+    lines_of,
     round_bin_ns,
 )
 from simulator.rows.parquet import (
@@ -259,7 +261,7 @@ class Result:
         Dimensions: client, group, tenant, application, key, ip, method, path, clause, rule, time.
         bin: width of a bin for `time`, in ns or as a text such as `"10s"`. where: dimension → the
         value that rows must have.
-        Columns: `simulator.rows.metrics.metrics_of`. Rows of the warm-up are left out.
+        Columns: `simulator.rows.metrics.lines_of`. Rows of the warm-up are left out.
 
         A metric is NaN where a column that it is made of is not among `columns`.
 
@@ -269,7 +271,13 @@ class Result:
         asked = ((by,) if isinstance(by, str) else tuple(by)) + tuple(where or ())
         if bin is not None and "time" not in asked:
             raise InputError(f"bin = {bin} ns must go with by = 'time'; add that, or leave it out")
-        return self._metrics(by, bin, where, self.columns, self.summary["warm_up_ns"])
+        found = self._metrics(by, bin, where, self.columns, self.summary["warm_up_ns"])
+        return frame_of(found, by)
+
+    def line(self, where: Mapping[str, str | int] | None = None) -> Line | None:
+        """Return what `metrics` has in its one line; None where no row is left."""
+        columns, start_ns = self.columns, self.summary["warm_up_ns"]
+        return next(iter(self._metrics((), None, where, columns, start_ns).values()), None)
 
     @takes(metric=_SERIES, bin=optional(DURATION), where=optional(WHERE))
     def warm_up(
@@ -299,7 +307,7 @@ class Result:
         asked = {"t_ns", *NEEDS[column], *map(column_of, where or ())}
         refuse_missing(f"warm_up of {metric}", ("t_ns", *NEEDS[column]), self.columns)
         columns = [name for name in self.columns if name in asked]
-        found = self._metrics("time", bin_ns, where, columns, 0)[column]
+        found = frame_of(self._metrics("time", bin_ns, where, columns, 0), "time")[column]
         series = found.reindex(range(0, end_ns, bin_ns)).astype("float64")
         if metric in COUNTS:
             series = series.fillna(0.0)
@@ -349,8 +357,8 @@ class Result:
         where: Mapping[str, str | int] | None,
         columns: Sequence[str],
         start_ns: int,
-    ) -> pd.DataFrame:
-        return metrics_of(
+    ) -> dict[tuple[Any, ...], Line]:
+        return lines_of(
             self._batches(columns),
             by,
             end_ns=self.summary["duration_ns"],
@@ -500,11 +508,11 @@ def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None
     where = _where(result, labels)
     narrowed: dict[str, str | int] = {**where, **by_rule}
     if by_rule and metric in _REPORTED:
-        return value_in(result.metrics(where=narrowed), metric)
-    whole = result.metrics(where=where)
+        return value_in(result.line(narrowed), metric)
+    whole = result.line(where)
     if by_rule and metric == "refused_share":
         offered = value_in(whole, "offered")
-        refused = value_in(result.metrics(where=narrowed), "refused")
+        refused = value_in(result.line(narrowed), "refused")
         return refused / offered if offered else _NAN
     return value_in(whole, metric)
 
@@ -539,11 +547,9 @@ def _where(result: Result, labels: Mapping[str, str]) -> dict[str, str | int]:
     return where
 
 
-def value_in(frame: pd.DataFrame, metric: str) -> float:
-    """Return a metric's value in a frame of one line; of no rows a count is 0, all else NaN."""
-    if not len(frame):
+def value_in(line: Line | None, metric: str) -> float:
+    """Return a metric's value in a line; where there is none, a count is 0 and all else NaN."""
+    if line is None:
         return 0.0 if metric in _COUNTS else _NAN
-    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
-    value = frame[METRICS[metric].column].iloc[0]
-    return _NAN if pd.isna(value) else float(value)
+    value = line[METRICS[metric].column]
+    return _NAN if value is None else float(value)

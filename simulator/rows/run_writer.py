@@ -6,7 +6,6 @@ module defines the content of a summary.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.metadata
 import time
@@ -15,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, NodesProfile
@@ -198,12 +199,12 @@ class RunBook:
             "decisions_sha256": self._sink.decisions_hexdigest(),
             **({} if self._columns is None else {"columns": self._columns}),
             "totals": {
-                **dataclasses.asdict(totals),
+                **msgspec.to_builtins(totals),
                 "refused_share": totals.refused_share,
                 "statuses": self.tally.statuses(),
                 "latency_ns": self.tally.latency_quantiles_ns(),
             },
-            "clauses": [dataclasses.asdict(line) for line in self.tally.clauses()],
+            "clauses": msgspec.to_builtins(self.tally.clauses()),
             "counters": {rule.id: list(rule.by) for rule in self.view.index.rules if rule.block_ns},
             "groups": self.tally.groups(),
             **({} if self.nodes is None else {"nodes": self.nodes.summary(self.recorder.subjects)}),

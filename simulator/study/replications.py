@@ -222,12 +222,12 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
     The overall ones, each client group's refused share, what each clause refused and how long it
     blocked, what several nodes decided otherwise, and whatever the scenario's thresholds are about.
     """
-    whole = result.metrics()
+    whole = result.line()
     line = {name: value_in(whole, name) for name in METRICS}
-    grouped = bool(result.groups) and "client" in result.columns
-    shares = dict(result.metrics("group")["refused_share"]) if grouped else {}
-    for group in result.groups:
-        line[f"refused_share{{client='{group}'}}"] = float(shares.get(group, float("nan")))
+    for group in result.summary["groups"]:
+        known = group["offered"] and "client" in result.columns
+        share = group["refused"] / group["offered"] if known else float("nan")
+        line[f"refused_share{{client='{group['name']}'}}"] = share
     for clause in result.summary["clauses"]:
         if clause["offered"]:
             line[f"refused{{clause='{clause['clause']}'}}"] = float(clause["refused"])

@@ -10,9 +10,10 @@ import pytest
 
 from engine.errors import InputError
 from simulator.rows import Result, out_folder
-from simulator.rows.metrics import metrics_of
+from simulator.rows.metrics import frame_of, lines_of
 from simulator.rows.result import measure
 from simulator.scenario import loads
+from simulator.study.replications import line_of
 from simulator.study.runs import run
 
 S = 1_000_000_000
@@ -213,9 +214,21 @@ def test_metrics_in_time_bins_and_by_two_dimensions(result: Result) -> None:
 def test_how_rows_are_batched_changes_no_metric(result: Result, by: str | tuple[str, ...]) -> None:
     def metrics(batch_rows: int) -> pd.DataFrame:
         batches = result.table.to_batches(max_chunksize=batch_rows)
-        return metrics_of(batches, by, end_ns=600 * S, bin_ns=60 * S, groups=result.groups)
+        lines = lines_of(batches, by, end_ns=600 * S, bin_ns=60 * S, groups=result.groups)
+        return frame_of(lines, by)
 
     pd.testing.assert_frame_equal(metrics(997), metrics(1 << 20))
+
+
+def test_the_line_of_a_run_is_what_its_frames_say(result: Result) -> None:
+    """A replication keeps the line of a run without making a frame."""
+    line, frame = line_of(result), result.metrics()
+    assert line["refused_share"] == frame["refused_share"].iloc[0]
+    assert line["latency_p99"] == frame["latency_p99_ns"].iloc[0]
+    shares = result.metrics("group")["refused_share"]
+    assert len(shares) > 1
+    for name, share in shares.items():
+        assert line[f"refused_share{{client='{name}'}}"] == share
 
 
 def test_percentiles_are_those_of_the_rows(result: Result) -> None:

@@ -2,19 +2,25 @@
 
 The engine decides which parts of a body are leaves, token request objects, plain objects and
 arrays; each part of the answer is then checked against its clause. Identifiers, times and
-fingerprints differ between deployments and are not compared.
+fingerprints differ between deployments: only their form is checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, Final
 
-from conformance.runner.answers import is_identifier
+from conformance.runner.answers import elements, flag_of, is_identifier, is_known, is_uuid
 from conformance.runner.choices import playable
 from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
+from engine.tokens.cards import card_mask
 
+Fault = tuple[str, str]
+"""A clause's id, and what is wrong."""
+SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE")
+"""The clauses of the four shapes of a body."""
 _RIGHTS: Final = {"token:create", "token:read"}
 
 
@@ -68,9 +74,7 @@ def clauses_in(body: Json) -> Iterator[str]:
             yield from clauses_in(one)
 
 
-def mirror_faults(
-    body: Json, expected: Json, answer: Json, at: str = ""
-) -> Iterator[tuple[str, str]]:
+def mirror_faults(body: Json, expected: Json, answer: Json, at: str = "") -> Iterator[Fault]:
     """Yield (clause, fault) for every part of an answer that does not mirror its body.
 
     expected: the oracle's answer to the same body.
@@ -124,3 +128,75 @@ def _fault(body: Json, expected: Json, answer: Json) -> str | None:
         is_same = isinstance(answer, list) and len(answer) == len(expected)
         return None if is_same else f"the array must have {len(expected)} elements"
     return None
+
+
+def answer_faults(body: Json, expected: Json, answer: Json) -> Iterator[Fault]:
+    """Yield what is wrong with an answer: its structure, or else its identifiers and records."""
+    faults = list(mirror_faults(body, expected, answer))
+    yield from faults
+    if faults:
+        return
+    for asked, given in elements(body, answer):
+        if isinstance(asked, dict):
+            yield from record_faults(asked, given)
+        elif not is_uuid(given):
+            yield "REC-ID", "the identifier of a plain string must be a UUID string"
+
+
+def record_rules(record: dict[str, Any], type_: str | None) -> Iterator[tuple[str, str, bool]]:
+    """Yield (clause, rule, whether it holds) of the fields that every record has.
+
+    type_: that of the token, None where it is not known. A record of a token that existed may leave
+    out who created it (D-DEDUP-REDACT).
+    """
+    known = {"token", "card"} if type_ is None else {type_}
+    is_redacted = is_known(record) and not {"created_by", "created_at"} & record.keys()
+    yield "REC-ID", "`id` must be a UUID string", is_uuid(record.get("id"))
+    yield "REC-TENANT", "`tenant_id` must be a UUID string", is_uuid(record.get("tenant_id"))
+    yield "REC-TYPE", f"`type` must be {' or '.join(sorted(known))}", record.get("type") in known
+    is_uuid_or_none = is_redacted or is_uuid(record.get("created_by"))
+    yield "REC-CREATED", "`created_by` must be a UUID string", is_uuid_or_none
+    is_time = is_redacted or instant(record.get("created_at")) is not None
+    yield "REC-CREATED", "`created_at` must be an ISO 8601 time with UTC offset", is_time
+    yield "REC-EXTRAS", "`_extras.deduplicated` must be a boolean", flag_of(record) is not None
+
+
+def instant(text: object) -> datetime | None:
+    """Return an ISO 8601 time with an offset, None for anything else."""
+    if not isinstance(text, str) or "T" not in text.upper():
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else found
+
+
+def record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[Fault]:
+    """Yield what is wrong with the record of a token request object."""
+    for clause, says, is_so in record_rules(record, asked["type"]):
+        if not is_so:
+            yield clause, says
+    if asked["type"] == "token" and "data" in record:
+        yield "REC-TOKEN-DATA", "the record of a `token` must have no `data`"
+    if flag_of(record) is not False:
+        return  # other checks judge which record comes back and what it leaves out
+    views = [record[name] for name in ("mask", "data") if name in record]
+    if _is_card_of_plain_data(asked):
+        masked = card_mask(asked["data"])
+        if not views or any(one != masked for one in views):
+            yield "REC-CARD-MASK", "the masked object must show the last four digits and the expiry"
+    if asked.get("metadata") != {} and record.get("metadata") != asked.get("metadata"):
+        yield "REC-METADATA", "`metadata` must come back exactly as supplied, or not at all"
+    if asked.get("search_indexes") and record.get("search_indexes") != asked["search_indexes"]:
+        yield "REC-INDEXES", "`search_indexes` must come back exactly as supplied"
+
+
+def _is_card_of_plain_data(asked: dict[str, Any]) -> bool:
+    data = {} if "encrypted" in asked else asked.get("data")
+    return (
+        asked["type"] == "card"
+        and isinstance(data, dict)
+        and isinstance(data.get("number"), str)
+        and all(type(data.get(name, 0)) is int for name in ("expiration_month", "expiration_year"))
+    )

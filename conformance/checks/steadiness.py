@@ -13,17 +13,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from conformance.checks._oracle import clauses_in, mirror_faults, shape_clause
-from conformance.runner.answers import elements, flag_of, is_refused, is_uuid
+from conformance.checks._oracle import SHAPES, Fault, answer_faults, clauses_in, shape_clause
+from conformance.runner.answers import elements, is_refused
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel, parsed
 from engine.messages import Json
 
-_SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-LEAF")
 _RECORDS: Final = (
     "REC-ID",
     "REC-EXTRAS",
@@ -85,8 +84,8 @@ def _body_of(exchange: Exchange) -> Json:
     return found
 
 
-def answer_faults(exchange: Exchange) -> Iterator[tuple[str, str]]:
-    """Yield (clause, fault) of the answer to an accepted tokenize request, or of a 5xx.
+def _exchange_faults(exchange: Exchange) -> Iterator[Fault]:
+    """Yield what is wrong with the answer to an accepted tokenize request, or with a 5xx.
 
     Raises `ValueError` where the specification does not say what the answer must be.
     """
@@ -102,43 +101,13 @@ def answer_faults(exchange: Exchange) -> Iterator[tuple[str, str]]:
     except ValueError:
         yield shape_clause(body), "the answer is not JSON"
         return
-    faults = list(mirror_faults(body, expected, answer))
-    yield from faults
-    if faults:
-        return
-    if not all(is_uuid(given) for _, given in _strings(body, answer)):
-        yield "REC-ID", "the identifier of a plain string is not a UUID string"
-    for asked, record in elements(body, answer):
-        if isinstance(asked, dict):
-            yield from _record_faults(asked, record)
+    yield from answer_faults(body, expected, answer)
 
 
-def _strings(body: Json, answer: Json) -> Iterator[tuple[str, Json]]:
-    """Yield each plain string with its part of the answer."""
-    return (pair for pair in elements(body, answer) if isinstance(pair[0], str))
-
-
-def _record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    flag = flag_of(record)
-    if not is_uuid(record.get("id")):
-        yield "REC-ID", "`id` is not a UUID string"
-    if flag is None:
-        yield "REC-EXTRAS", "`_extras.deduplicated` is not a boolean"
-    if asked["type"] == "token" and "data" in record:
-        yield "REC-TOKEN-DATA", "the record of a `token` has `data`"
-    if flag is not False:
-        return  # other checks judge which record comes back and what it leaves out
-    data, views = asked.get("data"), [record[name] for name in ("mask", "data") if name in record]
-    number = data.get("number") if isinstance(data, dict) else None
-    if asked["type"] == "card" and isinstance(number, str) and "encrypted" not in asked:
-        masked = "X" * (len(number) - 4) + number[-4:]
-        if not views or any(
-            not (isinstance(one, dict) and one.get("number") == masked) for one in views
-        ):
-            yield "REC-CARD-MASK", "the masked number is not `X` except for the last four digits"
-    for clause, name in (("REC-METADATA", "metadata"), ("REC-INDEXES", "search_indexes")):
-        if asked.get(name) and record.get(name) != asked[name]:
-            yield clause, f"`{name}` does not come back as supplied"
+def _strings(exchange: Exchange) -> Iterator[tuple[str, Json]]:
+    """Yield each plain string of a body with its part of the answer."""
+    pairs = elements(_body_of(exchange), exchange.json)
+    return (pair for pair in pairs if isinstance(pair[0], str))
 
 
 def _is_plainly_valid(bench: Bench, exchange: Exchange) -> bool:
@@ -168,17 +137,18 @@ def _leaves(body: Json, depth: int) -> Iterator[str | None]:
         yield None
 
 
-def _faults(bench: Bench, exchange: Exchange) -> Iterator[tuple[str, str]]:
+def _faults(bench: Bench, exchange: Exchange) -> Iterator[Fault]:
     is_refused_here = is_refused(exchange) and exchange.status not in {401, 403}
     if is_refused_here and _is_plainly_valid(bench, exchange):
         yield shape_clause(_body_of(exchange)), f"a valid body is refused with {exchange.status}"
         return
-    yield from answer_faults(exchange)
+    yield from _exchange_faults(exchange)
 
 
 @check(
     "tokenize.steady",
-    *_SHAPES,
+    *SHAPES,
+    "TOK-LEAF",
     *_RECORDS,
     accepts="every answer of the run mirrors its body and has sound records",
     requests=4 * _AGAIN,
@@ -297,7 +267,7 @@ def _is_wrong_again(bench: Bench, key: KeyLabel, wrong: Sequence[_Stored]) -> bo
         if again is None or not again.ok:
             continue
         try:
-            pairs = list(_strings(_body_of(again), again.json))
+            pairs = list(_strings(again))
         except (ValueError, RecursionError):
             continue
         given = [one for sent, one in pairs if sent == text and isinstance(one, str)]
@@ -330,9 +300,9 @@ def _stored(bench: Bench, key: KeyLabel) -> list[_Stored]:
         if asker is None or asker.tenant != labels[key].tenant:
             continue
         try:
-            if dict(answer_faults(exchange)):
+            if dict(_exchange_faults(exchange)):
                 continue
-            pairs = list(_strings(_body_of(exchange), exchange.json))
+            pairs = list(_strings(exchange))
         except (ValueError, RecursionError):
             continue
         found |= {given: (given, text, exchange) for text, given in pairs if isinstance(given, str)}
@@ -343,9 +313,8 @@ def _stored(bench: Bench, key: KeyLabel) -> list[_Stored]:
 def _at_fault(stored: _Stored, value: str | None) -> str:
     """Return the broken clause: the body's shape if its strings changed places, else TOK-LEAF."""
     _, _, exchange = stored
-    body = _body_of(exchange)
-    others = [text for text, _ in _strings(body, exchange.json)]
-    return shape_clause(body) if value in others else "TOK-LEAF"
+    others = [text for text, _ in _strings(exchange)]
+    return shape_clause(_body_of(exchange)) if value in others else "TOK-LEAF"
 
 
 def _value_finding(

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from conformance.runner.answers import flag_of, identifiers, is_uuid, record_of, records_of
+from conformance.checks._oracle import instant, record_rules
+from conformance.runner.answers import identifiers, is_uuid, record_of, records_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
@@ -53,48 +54,24 @@ def fields(bench: Bench) -> Iterator[Finding]:
 def _one_record(
     bench: Bench, record: dict[str, Any], type_: str, exchange: Exchange
 ) -> Iterator[Finding]:
-    created = record.get("created_at")
-    for clause, says, holds in (
-        ("REC-ID", "`id` must be a UUID string", is_uuid(record.get("id"))),
-        ("REC-TENANT", "`tenant_id` must be a UUID string", is_uuid(record.get("tenant_id"))),
-        ("REC-TYPE", f"`type` must be {type_}", record.get("type") == type_),
-        ("REC-CREATED", "`created_by` must be a UUID string", is_uuid(record.get("created_by"))),
-        (
-            "REC-CREATED",
-            "`created_at` must be an ISO 8601 time with UTC offset",
-            _instant(created) is not None,
-        ),
-        ("REC-EXTRAS", "`_extras.deduplicated` must be a boolean", flag_of(record) is not None),
-    ):
-        yield bench.rule(clause, says, exchange, is_so=holds)
-    if _instant(created) is not None:
+    for clause, says, is_so in record_rules(record, type_):
+        yield bench.rule(clause, says, exchange, is_so=is_so)
+    created = instant(record.get("created_at"))
+    if created is not None:
         yield _is_now(bench, created, exchange)
     if type_ == "token":
         says = "the record of a `token` must have no `data`"
         yield bench.rule("REC-TOKEN-DATA", says, exchange, is_so="data" not in record)
 
 
-def _instant(text: object) -> datetime | None:
-    """Return an ISO 8601 time with an offset, None for anything else."""
-    if not isinstance(text, str) or "T" not in text.upper():
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return None if found.tzinfo is None else found
-
-
-def _is_now(bench: Bench, created: object, exchange: Exchange) -> Finding:
+def _is_now(bench: Bench, created: datetime, exchange: Exchange) -> Finding:
     """Judge a creation time by the answer's `Date`, or else by this machine's clock."""
-    instant = _instant(created)
     by, answered = "the answer's Date", _answered(exchange)
     if answered is None:
         by = "this machine's clock"
         at_ns = bench.session.wall_start_ns + exchange.received_ns
         answered = datetime.fromtimestamp(at_ns // _SECOND_NS, UTC)
-    assert instant is not None, "it was read before"
-    apart = instant - answered
+    apart = created - answered
     says = f"`created_at` must be the current time by {by}"
     if abs(apart) < _CLOCKS_DIFFER:
         return bench.passes("REC-CREATED", f"`created_at` is the current time by {by}", exchange)
@@ -129,7 +106,7 @@ def _elapsed(
     last: tuple[dict[str, Any], Exchange],
 ) -> Iterator[Finding]:
     """Judge whether the times of two records are as far apart as their requests."""
-    one, two = _instant(first[0].get("created_at")), _instant(last[0].get("created_at"))
+    one, two = instant(first[0].get("created_at")), instant(last[0].get("created_at"))
     if one is None or two is None:
         return
     apart = two - one

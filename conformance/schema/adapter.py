@@ -1,9 +1,9 @@
 """The adapter: all use of schemathesis, whose engine is not documented as stable.
 
-`explore` runs its engine over a document and returns plain data. A run is repeatable: no cache, no
-database of examples, no constants read out of sources, no feedback from errors, a fixed seed. It
-always has its own configuration, because the library would otherwise use any configuration file in
-a parent directory.
+`explore` runs its engine over a document and tells the bridge plain data. A run is repeatable: no
+cache, no database of examples, no constants read out of sources, no feedback from errors, a fixed
+seed. It always has its own configuration, because the library would otherwise use any configuration
+file in a parent directory.
 
 The library reports one failure per operation and class, so each clause has a class with its id as
 code.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import schemathesis
 from schemathesis.checks import CHECKS
@@ -24,15 +24,9 @@ from schemathesis.engine import events, from_schema
 from schemathesis.generation.hypothesis.examples import default_settings
 
 from conformance.checks._bodies import repeating
-from conformance.schema.bridge import (
-    NUMBER_HEADER,
-    Asked,
-    Bridge,
-    Explored,
-    Fault,
-    Search,
-    key_text,
-)
+from conformance.checks._oracle import Fault
+from conformance.schema.bridge import NUMBER_HEADER, Asked, Bridge, key_text
+from conformance.wire.exchange import KeyLabel
 
 _CHECK: Final = "tollgate_clauses"
 _PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")
@@ -43,14 +37,15 @@ def explore(
     bridge: Bridge,
     judge: Callable[[Asked], Iterable[Fault]],
     *,
-    keys: Callable[[str], Sequence[str]],
-    key_header: str,
-    search: Search,
+    keys: Sequence[KeyLabel],
+    mode: Literal["positive", "negative"],
+    phases: Sequence[str],
+    examples: int,
     seed: int,
-) -> Explored:
-    """Generate requests from a document and judge every answer.
+) -> None:
+    """Generate requests from a document and judge every answer; the bridge keeps what is wrong.
 
-    keys: operation id → labels of keys, taken in turn.
+    keys: taken in turn. mode: of the data. examples: the most per operation.
     """
     classes: dict[str, type[Failure]] = {}
 
@@ -61,20 +56,26 @@ def explore(
         if found:
             raise FailureGroup(found)
 
-    schema = schemathesis.openapi.from_dict(document, config=_config(search, seed))
+    generation = {
+        "mode": mode,
+        "max-examples": examples,
+        "database": "none",
+        "deterministic": False,
+        "with-security-parameters": False,
+    }
+    config = _config(generation, phases, seed)
+    schema = schemathesis.openapi.from_dict(document, config=config)
     schema.app = bridge
-    _rotate(schema, key_header, keys)
-    explored = Explored()
+    _rotate(schema, bridge.key_header, keys)
     CHECKS.register(tollgate_clauses)
     try:
         with repeating(), _fresh_settings():
             for event in from_schema(schema).execute():
                 if bridge.stopped is not None:
                     break
-                _take(event, explored)
+                _take(event, bridge)
     finally:
         CHECKS.unregister(_CHECK)
-    return explored
 
 
 @contextlib.contextmanager
@@ -90,16 +91,9 @@ def _fresh_settings() -> Iterator[None]:
         default_settings.cache_clear()
 
 
-def _config(search: Search, seed: int) -> SchemathesisConfig:
-    generation = {
-        "mode": search.mode,
-        "max-examples": search.examples,
-        "database": "none",
-        "deterministic": False,
-        "with-security-parameters": False,
-    }
+def _config(generation: dict[str, Any], phases: Sequence[str], seed: int) -> SchemathesisConfig:
     quiet = {"extra-data-sources": {"responses": False}}
-    found: dict[str, Any] = {name: {"enabled": name in search.phases} for name in _PHASES}
+    found: dict[str, Any] = {name: {"enabled": name in phases} for name in _PHASES}
     found["fuzzing"] |= {**quiet, "error-feedback": {"enabled": False}}
     found["coverage"] |= {**quiet, "unexpected-methods": []}
     found["examples"] |= quiet
@@ -120,18 +114,15 @@ def _config(search: Search, seed: int) -> SchemathesisConfig:
     )
 
 
-def _rotate(schema: Any, key_header: str, keys: Callable[[str], Sequence[str]]) -> None:  # noqa: ANN401 # reason: no type of its own
-    """Give every request the next key of its operation; the transport inserts the key's text."""
-    turns: dict[str, Iterator[str]] = {}
+def _rotate(schema: Any, key_header: str, keys: Sequence[KeyLabel]) -> None:  # noqa: ANN401 # reason: no type of its own
+    """Give every request the next key; the transport inserts the key's text."""
+    turns = itertools.cycle(keys)
 
     class Keys:
         """The keys, in turn."""
 
         def get(self, case: Any, context: Any) -> str | None:  # noqa: ANN401, ARG002 # reason: the library's form
-            operation = _operation_id(case)
-            if operation not in turns:
-                turns[operation] = itertools.cycle(keys(operation))
-            return next(turns[operation], None)
+            return next(turns, None)
 
         def set(self, case: Any, data: str | None, context: Any) -> None:  # noqa: ANN401, ARG002 # reason: the library's form
             if data is not None:
@@ -140,18 +131,13 @@ def _rotate(schema: Any, key_header: str, keys: Callable[[str], Sequence[str]]) 
     schema.auth(refresh_interval=None)(Keys)
 
 
-def _operation_id(case: Any) -> str:  # noqa: ANN401 # reason: no stable type
-    return str(case.operation.definition.raw["operationId"])
-
-
 def _asked(response: Any, case: Any) -> Asked:  # noqa: ANN401 # reason: no stable types
     has_body = not isinstance(case.body, schemathesis.core.NotSet)
     return Asked(
-        _operation_id(case),
+        str(case.operation.definition.raw["operationId"]),
         case.meta is not None and case.meta.generation.mode.is_negative,
         case.body if has_body else None,
         has_body,
-        int(response.status_code),
         _number(response),
     )
 
@@ -170,19 +156,15 @@ def _failure(classes: dict[str, type[Failure]], clause: str, says: str, case: An
     return classes[clause](operation=case.operation.label, message=says, case_id=case.id)
 
 
-def _take(event: Any, explored: Explored) -> None:  # noqa: ANN401 # reason: no stable type
+def _take(event: Any, bridge: Bridge) -> None:  # noqa: ANN401 # reason: no stable type
     if isinstance(event, events.ScenarioFinished):
         for case_id, nodes in event.recorder.checks.items():
             interaction = event.recorder.interactions.get(case_id)
             response = None if interaction is None else interaction.response
             number = 0 if response is None else _number(response)
-            for node in nodes:
-                if node.failure_info is not None:
-                    failure = node.failure_info.failure
-                    explored.failures.append((failure.code, failure.message, number))
+            failures = [node.failure_info.failure for node in nodes if node.failure_info]
+            bridge.failures += [(one.code, one.message, number) for one in failures]
     elif isinstance(event, events.NonFatalError):
-        explored.errors.append(f"{event.label}: {event.value}")
+        bridge.errors.append(f"{event.label}: {event.value}")
     elif isinstance(event, events.FatalError):
-        explored.errors.append(str(event.exception))
-    elif isinstance(event, events.PhaseFinished) and event.status != "skip":
-        explored.phases.add(event.phase.name.value.lower())
+        bridge.errors.append(str(event.exception))

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Final
 
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange, KeyLabel
-
-Fault = tuple[str, str]
-"""A clause's id, and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +32,7 @@ class Asked:
     is_negative: bool
     body: Any
     has_body: bool
-    status: int
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """What to generate: the mode of the data, the phases, and the most examples per operation."""
-
-    mode: Literal["positive", "negative"]
-    phases: tuple[str, ...]
-    examples: int
-
-
-@dataclass(slots=True)
-class Explored:
-    """The result of a search.
-
-    failures: (clause, what is wrong, exchange), one per operation and clause. errors: errors of
-    the generator itself. phases: those that ran.
-    """
-
-    failures: list[tuple[str, str, int]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    phases: set[str] = field(default_factory=set)
-
-    def __add__(self, other: Explored) -> Explored:
-        """Return both results combined."""
-        return Explored(
-            self.failures + other.failures,
-            self.errors + other.errors,
-            self.phases | other.phases,
-        )
 
 
 NUMBER_HEADER: Final = "X-Tollgate-Exchange"
@@ -102,12 +68,16 @@ def key_text(label: KeyLabel) -> str:
 class Bridge:
     """A WSGI application that passes requests on through a bench.
 
-    exchanges: by number. stopped: the exception of a request; after it, none is sent.
+    exchanges: by number. stopped: the exception of a request; after it, none is sent. failures:
+    (clause, what is wrong, exchange), one per operation and clause. errors: of the generator.
     """
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+        self.key_header = bench.target.key_header
         self.exchanges: dict[int, Exchange] = {}
+        self.failures: list[tuple[str, str, int]] = []
+        self.errors: list[str] = []
         self.stopped: Inconclusive | Skip | None = None
 
     def __call__(self, environ: dict[str, Any], start_response: _Start) -> Iterable[bytes]:
@@ -129,7 +99,7 @@ class Bridge:
     def _sent(self, environ: dict[str, Any]) -> Exchange | None:
         if self.stopped is not None:
             return None
-        key, headers = _split(self._bench.target.key_header, _headers(environ))
+        key, headers = _split(self.key_header, _headers(environ))
         size = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(size) if size else None
         try:

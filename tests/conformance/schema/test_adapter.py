@@ -8,16 +8,18 @@ from schemathesis.generation.hypothesis.examples import default_settings
 
 from conformance.checks._bodies import BACKEND
 from conformance.schema.adapter import explore
-from conformance.schema.bridge import Search
 
 
 class _Asks:
     """A bridge that answers everything, and remembers by which settings examples are drawn."""
 
     stopped = None
+    key_header = "SVC-API-KEY"
 
     def __init__(self) -> None:
         self.backends: set[str] = set()
+        self.failures: list[tuple[str, str, int]] = []
+        self.errors: list[str] = []
 
     def __call__(self, environ: Any, start_response: Any) -> list[bytes]:
         self.backends.add(default_settings().backend)
@@ -36,14 +38,15 @@ def test_settings_of_an_earlier_user_of_the_library_are_not_kept() -> None:
     own = default_settings().backend
     assert own != BACKEND
     asks = _Asks()
-    found = explore(
+    explore(
         document,
         asks,  # type: ignore[arg-type] # reason: all that it needs of a bridge
         lambda asked: [],
-        keys=lambda operation: [],
-        key_header="SVC-API-KEY",
-        search=Search("positive", ("fuzzing",), 1),
+        keys=[],
+        mode="positive",
+        phases=("fuzzing",),
+        examples=1,
         seed=1,
     )
-    assert (asks.backends, found.errors) == ({BACKEND}, [])
+    assert (asks.backends, asks.errors) == ({BACKEND}, [])
     assert default_settings().backend == own

@@ -42,7 +42,7 @@ from engine.resources.identification import (
     unauthenticated,
 )
 from engine.resources.operation import Operation, Router, parse_query
-from engine.resources.operator import Operator, check_tables, guard_store
+from engine.resources.operator import Operator, check_tables
 from engine.resources.work import LARGE_BYTES, apart_if_large, when_free
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
@@ -145,7 +145,7 @@ class Engine(Operator):
         if store.persistent:  # checked before a tenant can be made under a wrong key
             with store.transaction():
                 vault.verify()
-                guard_store(store, vault)
+                store.guard(vault.record_mac)
                 check_tables(store.tenants(), self.table_names)
         rules = Rules(self.profile.tokens, self.profile.dedup)
         names = frozenset(map(host_name, own_names))

@@ -10,8 +10,8 @@ costs a look-up each time.
 The module also makes 401 answers, and finds the principal of an application without a key. It finds
 the proxies that a request names, by proxy key or custom hostname (D-PROXY-RULES, D-HOST).
 
-A hostname that its tenant may not have names no proxy, even if a store holds such a row from an
-older version: the service answers its requests itself. `refused_hosts` lists these rows.
+A hostname that its tenant may no longer have names no proxy, though the store holds such a row: the
+service answers its requests itself. `refused_hosts` lists these rows.
 """
 
 from __future__ import annotations

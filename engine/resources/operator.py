@@ -2,13 +2,6 @@
 
 `engine.resources.applications` offers a part of it to management applications over HTTP; both use
 the functions of this module, so that a rule about an application or a key is written once.
-
-`guard_store` upgrades a store of an older version with the master key, in one transaction:
-
-- Code and configuration, which the file upgrade has moved unencrypted into cells, are sealed.
-- A cvc is sealed anew together with its deadline.
-- Every document is written with its keyed hash; from then on `Store.guard` refuses rows that
-  another program has changed.
 """
 
 from __future__ import annotations
@@ -16,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, get_args
-
-from msgspec.structs import replace
 
 from engine.errors import InputError, check_text, did_you_mean, wrong_type
 from engine.files import parse_duration_ns, shown_value
@@ -28,16 +19,12 @@ from engine.model import (
     Application,
     ApplicationKind,
     Key,
-    Proxy,
     QuotaValue,
-    Reactor,
     Tenant,
     TenantKind,
 )
 from engine.resources.context import Services
-from engine.store import Document, Store
-from engine.tokens import cvc_purpose
-from engine.vault import TenantKeys, Vault, hash_key_text
+from engine.vault import hash_key_text
 
 _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
 _COUNTS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})
@@ -438,52 +425,3 @@ def remove_application(services: Services, application: Application) -> None:
         if key.application_id == application.id:
             store.delete(Key, key.id)
     store.delete(Application, application.id)
-
-
-_PLAIN: Final = b"\0"
-"""The prefix of a text that an upgrade has moved, unencrypted, into a cell."""
-
-
-def guard_store(store: Store, vault: Vault) -> None:
-    """Authenticate the documents of a kept store from now on; inside a transaction."""
-    old = vault.unguarded()
-    records: dict[str, list[Document]] = {
-        tenant_id: [each for kind in get_args(Document) for each in store.list(kind, tenant_id)]
-        for tenant_id in old
-    }
-    store.guard(vault.record_mac)
-    for tenant_id, documents in records.items():
-        keys = vault.of(tenant_id)
-        for document in documents:
-            store.put(_sealed(document, keys))
-        for token in store.tokens_with_cvc(tenant_id):
-            if token.sealed_cvc is not None:
-                place = (token.container, token.id)
-                cvc = keys.open(*place, token.sealed_cvc, "cvc")
-                sealed = keys.seal(*place, cvc, cvc_purpose(token.cvc_until_ns))
-                store.update_token(replace(token, sealed_cvc=sealed))
-        vault.guard(tenant_id)
-
-
-def _sealed(document: Document, keys: TenantKeys) -> Document:
-    """Return the document with its code sealed, where that was in the clear."""
-
-    def sealed(text: bytes, purpose: str) -> bytes:
-        if not text.startswith(_PLAIN):
-            return text
-        return keys.seal("/code/", document.id, text.removeprefix(_PLAIN), purpose)
-
-    if isinstance(document, Reactor):
-        return dataclasses.replace(
-            document,
-            sealed_code=sealed(document.sealed_code, "code"),
-            sealed_configuration=sealed(document.sealed_configuration, "configuration"),
-        )
-    if isinstance(document, Proxy):
-        request, response = document.sealed_request_transform, document.sealed_response_transform
-        return dataclasses.replace(
-            document,
-            sealed_request_transform=request and sealed(request, "request_transform"),
-            sealed_response_transform=response and sealed(response, "response_transform"),
-        )
-    return document

@@ -261,12 +261,6 @@ class MemoryStore(Transactional):
         unions = token_unions(chosen, shelf.types() if wants_types(chosen) else ())
         return _page(shelf, unions, lambda token: token_matches(token, chosen), after, size)
 
-    def tokens_with_cvc(self, tenant_id: str) -> Sequence[Token]:
-        """Return a tenant's tokens that hold a cvc."""
-        self._check_reads()
-        records = self._tokens[tenant_id].records.values()
-        return [token for token in records if token.sealed_cvc is not None]
-
     def count_tokens(self, tenant_id: str) -> int:
         """Return how many tokens the tenant holds."""
         self._check_reads()

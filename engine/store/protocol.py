@@ -242,9 +242,6 @@ class Store(Protocol):
         `cursor` goes on where that token stood.
         """
 
-    def tokens_with_cvc(self, tenant_id: str) -> Sequence[Token]:
-        """Return a tenant's tokens that hold a cvc."""
-
     def count_tokens(self, tenant_id: str) -> int:
         """Return how many tokens the tenant holds."""
 

@@ -639,11 +639,6 @@ class SqliteStore(Transactional):
                 walk.close()  # an open one would keep the log from being emptied
         return found
 
-    def tokens_with_cvc(self, tenant_id: str) -> Sequence[Token]:
-        """Return a tenant's tokens that hold a cvc."""
-        chosen = f"{_SELECT} WHERE cvc_until_ns IS NOT NULL AND tenant_id = ?"
-        return [TOKENS.unpack(row) for row in self._session.all(chosen, (tenant_id,))]
-
     def count_tokens(self, tenant_id: str) -> int:
         """Return how many tokens the tenant holds."""
         return self._counted(_tokens_of(tenant_id))

@@ -23,15 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import StoreBusy, StoreError
-from engine.store.sqlite_schema import (
-    APPLICATION_ID,
-    FIRST_SEALED,
-    PLAIN,
-    SCHEMA,
-    UPGRADES,
-    VERSION,
-    make_cell,
-)
+from engine.store.sqlite_schema import APPLICATION_ID, SCHEMA, VERSION
 
 if sys.platform != "win32":  # there SQLite's own lock and its busy timeout have to do
     import fcntl
@@ -80,8 +72,7 @@ class Session:
     timeout_s: how long to wait for a lock that another program holds.
     scrubs: whether a commit that erased something scrubs; if not, the caller must call `scrub`.
 
-    Raises `StoreError` when the file is no store, newer than this program, damaged or not
-    writable.
+    Raises `StoreError` when the file is no store, of another version, damaged or not writable.
     """
 
     def __init__(self, path: Path, *, timeout_s: float, scrubs: bool) -> None:
@@ -347,7 +338,7 @@ class Session:
         )
 
     def _prepare(self) -> None:
-        """Create or upgrade the tables of a file that was checked before."""
+        """Create the tables of a file that was checked before, where it has none."""
         self._wait_for_turn()
         run = self._connection.execute
         try:
@@ -357,19 +348,10 @@ class Session:
                 run(f"PRAGMA {pragma}").fetchall()
             if not self._scrubs:
                 run(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}").fetchall()
-            self._connection.create_function("plain_cell", 1, _plain_cell, deterministic=True)
             run("BEGIN IMMEDIATE")
             for statement in SCHEMA if is_empty else ():
                 run(statement)
-            version = run("PRAGMA user_version").fetchone()[0]
-            was_plain = version < FIRST_SEALED
-            while version != VERSION:
-                for statement in UPGRADES[version]:
-                    run(statement)
-                version = run("PRAGMA user_version").fetchone()[0]
             run("COMMIT")
-            if was_plain:
-                run("VACUUM")  # drops the pages that held unencrypted text
             run("PRAGMA busy_timeout = 0")
             self._mode = self.path.stat().st_mode & 0o777
             if self._mode & ~_MODE:
@@ -515,10 +497,6 @@ def _check_is_ours(path: Path) -> None:
         raise _not_whole(path, error) from error
 
 
-def _plain_cell(text: str) -> bytes:
-    return make_cell(PLAIN + text.encode())
-
-
 def _check_kind(run: Callable[[str], sqlite3.Cursor], path: Path) -> bool:
     """Return whether a database is empty; raise `StoreError` when it is not ours."""
     is_empty: bool = run("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
@@ -529,7 +507,7 @@ def _check_kind(run: Callable[[str], sqlite3.Cursor], path: Path) -> bool:
             f"store = {path} must be a Tollgate store; it is a database of another"
             " program, choose another path"
         )
-    if application_id == APPLICATION_ID and version != VERSION and version not in UPGRADES:
+    if application_id == APPLICATION_ID and version != VERSION:
         raise StoreError(
             f"store = {path} must have schema version {VERSION}; it has {version},"
             " open it with the Tollgate that wrote it"

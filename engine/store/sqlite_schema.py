@@ -16,7 +16,7 @@ which the caller puts into slots; selected ones have the cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import signature
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -145,97 +145,6 @@ SCHEMA: Final = (
     f"PRAGMA user_version = {VERSION}",
 )
 """The statements that make an empty file a store, in one transaction."""
-
-_GUARDED: Final = (
-    "tenants",
-    "applications",
-    "api_keys",
-    "encryption_keys",
-    "reactors",
-    "proxies",
-    "jobs",
-    "job_results",
-    "intents",
-    "kept_answers",
-)
-
-
-def _moved(table: str, column: str) -> Iterator[str]:
-    """Yield statements that move a text, unencrypted, into a cell; the engine seals it later.
-
-    `plain_cell` is the session's. The slots come after the last one, in the order of the rows.
-    """
-    numbered = (
-        f"SELECT id, (SELECT coalesce(max(slot), 0) FROM sealed) + row_number() OVER (ORDER BY id)"
-        f" AS slot, {column} AS text FROM {table} WHERE {column} IS NOT NULL"
-    )
-    yield f"CREATE TEMP TABLE moved AS {numbered}"
-    yield "INSERT INTO sealed (slot, cell) SELECT slot, plain_cell(text) FROM moved"
-    yield (
-        f"UPDATE {table} SET sealed_{column} = (SELECT slot FROM moved WHERE moved.id = {table}.id)"
-    )
-    yield "DROP TABLE moved"
-    yield f"ALTER TABLE {table} DROP COLUMN {column}"
-
-
-FIRST_SEALED: Final = 7
-"""Stores of older versions held code unencrypted; the upgrade rewrites the whole file."""
-
-UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
-    1: (
-        """CREATE TABLE job_results (
-            id TEXT PRIMARY KEY, tenant_id TEXT, sealed_content INTEGER, created_at_ns INTEGER
-        )""",
-        "CREATE INDEX job_results_listed ON job_results (tenant_id, created_at_ns, id)",
-        """INSERT INTO job_results SELECT id, tenant_id, sealed_result, created_at_ns FROM jobs
-        WHERE sealed_result IS NOT NULL""",
-        "ALTER TABLE jobs DROP COLUMN sealed_result",
-        "ALTER TABLE work ADD COLUMN owner TEXT",
-        "PRAGMA user_version = 2",
-    ),
-    2: (
-        "ALTER TABLE work ADD COLUMN entity_type TEXT",
-        "ALTER TABLE work ADD COLUMN entity_id TEXT",
-        "ALTER TABLE work ADD COLUMN actor_id TEXT",
-        "ALTER TABLE work ADD COLUMN status INTEGER",
-        "UPDATE work SET entity_type = 'work', entity_id = id, status = 500",
-        "PRAGMA user_version = 3",
-    ),
-    3: (
-        "ALTER TABLE tenants ADD COLUMN host_suffixes TEXT",
-        "PRAGMA user_version = 4",
-    ),
-    4: (
-        """CREATE TABLE kept_answers (
-            id TEXT PRIMARY KEY, tenant_id TEXT, body_hash BLOB, status INTEGER,
-            sealed_answer INTEGER, created_at_ns INTEGER, until_ns INTEGER
-        )""",
-        "CREATE INDEX kept_answers_listed ON kept_answers (tenant_id, created_at_ns, id)",
-        "CREATE INDEX kept_answers_due ON kept_answers (until_ns)",
-        "PRAGMA user_version = 5",
-    ),
-    5: (
-        "ALTER TABLE applications ADD COLUMN origins TEXT",
-        "PRAGMA user_version = 6",
-    ),
-    6: (
-        *(f"ALTER TABLE {table} ADD COLUMN mac BLOB" for table in _GUARDED),
-        "ALTER TABLE reactors ADD COLUMN sealed_code INTEGER",
-        "ALTER TABLE reactors ADD COLUMN sealed_configuration INTEGER",
-        "ALTER TABLE proxies ADD COLUMN sealed_request_transform INTEGER",
-        "ALTER TABLE proxies ADD COLUMN sealed_response_transform INTEGER",
-        *_moved("reactors", "code"),
-        *_moved("reactors", "configuration"),
-        *_moved("proxies", "request_transform"),
-        *_moved("proxies", "response_transform"),
-        "PRAGMA user_version = 7",
-    ),
-}
-"""The statements that upgrade a store by one version, in one transaction."""
-
-
-PLAIN: Final = b"\0"
-"""The prefix of a text that an upgrade has moved into a cell; no ciphertext has it."""
 
 _LENGTH_BYTES: Final = 4
 _SMALLEST: Final = 64

@@ -8,9 +8,7 @@ A ciphertext is `version ‖ nonce ‖ AES-256-GCM(plaintext)` with tenant, cont
 purpose as associated data, so that swapped rows, columns or tenants do not open.
 
 A tenant's root key also gives the key under which the store authenticates rows that are not
-ciphertexts (`record_mac`). Older stores hold root keys wrapped in another way, which shows that
-their rows have no such hash yet: `unguarded` lists these tenants, `guard` marks one as done.
-Without the master key, nobody can wrap a root key in the old way again.
+ciphertexts (`record_mac`).
 
 It uses three methods of a store, inside the caller's transaction. No key can be lost: a root key
 made in a transaction that was rolled back is written again by the next use, until `confirm` says
@@ -133,7 +131,7 @@ def derive_key(root: bytes, purpose: str) -> bytes:
 
 
 _VERSION: Final = b"\x01"
-_GUARDED: Final = b"\x02"
+_WRAPPED: Final = b"\x02"
 _HEAD_BYTES: Final = len(_VERSION) + NONCE_BYTES
 _TABLES: Final = {
     "/keys/": "encryption_keys",
@@ -256,22 +254,6 @@ class Vault:
             return None
         return self.of(tenant_id).record(message)
 
-    def unguarded(self) -> list[str]:
-        """Return the tenants whose rows have no keyed hash yet."""
-        return [
-            name.removeprefix(_NAME_START)
-            for name, wrapped in self._store.secrets().items()
-            if name.startswith(_NAME_START) and wrapped[:1] == _VERSION
-        ]
-
-    def guard(self, tenant_id: str) -> None:
-        """Mark that all rows of a tenant have their keyed hash from now on."""
-        name = _NAME_START + tenant_id
-        wrapped = self._store.secret(name)
-        assert wrapped is not None, "the tenant has a key"
-        root = self._unwrap(name, wrapped)
-        self._store.put_secret(name, self._wrap(self._masters[0], name, root))
-
     def confirm(self) -> None:
         """Mark all keys that `of` has made as committed; later uses do not read the store."""
         self._unconfirmed.clear()
@@ -349,7 +331,7 @@ class Vault:
 
     def _wrap(self, cipher: AESGCM, name: str, root: bytes) -> bytes:
         nonce = self._nonces.take()
-        return _GUARDED + nonce + cipher.encrypt(nonce, root, _place(name))
+        return _WRAPPED + nonce + cipher.encrypt(nonce, root, _place(name))
 
     def _unwrap(self, name: str, wrapped: bytes) -> bytes:
         for cipher in self._masters[:-1]:
@@ -383,9 +365,7 @@ def _place(name: str) -> bytes:
 
 
 def _unwrap(cipher: AESGCM, wrapped: bytes, name: str) -> bytes:
-    if wrapped[:1] == _VERSION:
-        return _open(cipher, wrapped, name.encode(), "a tenant's wrapped key")
-    return _open(cipher, wrapped, _place(name), "a tenant's wrapped key", _GUARDED)
+    return _open(cipher, wrapped, _place(name), "a tenant's wrapped key", _WRAPPED)
 
 
 def _open(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from engine import Engine, ManualClock, Request, Response
 from engine.errors import StoreError, VaultError
@@ -149,59 +148,3 @@ def test_code_and_configuration_lie_sealed_and_no_value_comes_back(desk: Desk) -
     assert SECRET not in str(shown)
     assert again.ask("GET", proxy).body["request_transform"] == {"code": CODE}
     assert again.ask("POST", f"{reactor}/react", {"args": 1}).body["raw"] == 1
-
-
-def _to_version_6(path: Path) -> None:
-    """Make a file what the version before had: code in the clear, no keyed hash anywhere."""
-    tables = "tenants applications api_keys encryption_keys reactors proxies jobs job_results"
-    _write(
-        path,
-        *(
-            f"ALTER TABLE {table} DROP COLUMN mac"
-            for table in (*tables.split(), "intents", "kept_answers")
-        ),
-        "ALTER TABLE reactors DROP COLUMN sealed_code",
-        "ALTER TABLE reactors DROP COLUMN sealed_configuration",
-        "ALTER TABLE reactors ADD COLUMN code TEXT",
-        "ALTER TABLE reactors ADD COLUMN configuration TEXT",
-        f"UPDATE reactors SET code = '{CODE}', configuration = '{{\"password\":\"{SECRET}\"}}'",
-        "ALTER TABLE proxies DROP COLUMN sealed_request_transform",
-        "ALTER TABLE proxies DROP COLUMN sealed_response_transform",
-        "ALTER TABLE proxies ADD COLUMN request_transform TEXT",
-        "ALTER TABLE proxies ADD COLUMN response_transform TEXT",
-        f"UPDATE proxies SET request_transform = '{CODE}'",
-        "PRAGMA user_version = 6",
-    )
-
-
-def test_a_store_of_the_version_before_is_sealed_and_guarded_at_the_start(desk: Desk) -> None:
-    """A cvc keeps its deadline, and nothing in the clear is left in any file."""
-    engine = desk.engine
-    reactor, proxy = _reactor_and_proxy(desk)
-    made = desk.ask("POST", "/tokens", {**CARD, "containers": ["/pci/"]}).body["id"]
-    services = engine.services
-    with services.store.transaction():
-        (tenant,) = services.store.tenants()
-        keys = services.vault.of(tenant.id)
-        token = services.store.token(tenant.id, made)
-        assert token is not None
-        old = keys.seal(token.container, token.id, b"123", "cvc")
-        services.store.update_token(replace(token, sealed_cvc=old))
-        name = f"vault/tenant/{tenant.id}"
-        root = services.vault._unwrap(name, services.store.secret(name) or b"")
-        nonce = b"n" * 12
-        wrapped = services.vault._masters[0].encrypt(nonce, root, name.encode())
-        services.store.put_secret(name, b"\x01" + nonce + wrapped)
-    engine.close()
-    _to_version_6(desk.path)
-    assert b"hunter2" in _bytes(desk.path)
-    for again in (Desk(desk.path, desk.key), Desk(desk.path, desk.key)):
-        assert again.ask("GET", reactor).body["configuration_names"] == ["password"]
-        assert again.ask("GET", proxy).body["request_transform"] == {"code": CODE}
-        shown = again.ask("POST", "/detokenize", f"{{{{ {made} }}}}").body
-        assert shown["cvc"] == "123"
-        again.close()
-        assert b"hunter2" not in _bytes(desk.path)
-    _write(desk.path, """UPDATE applications SET grants = '[["/",["token:create"]]]'""")
-    with closing(Desk(desk.path, desk.key)) as again, pytest.raises(StoreError):
-        again.ask("GET", reactor)

@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,10 +110,10 @@ def foreign(path: Path) -> None:
         connection.execute("CREATE TABLE theirs (a)")
 
 
-def newer(path: Path) -> None:
+def of_version(version: int, path: Path) -> None:
     SqliteStore(path).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {version}")
 
 
 def garbage(path: Path) -> None:
@@ -125,9 +126,8 @@ def torn(path: Path) -> None:
 
 
 MUST_BE_OURS = "must be a Tollgate store; it is a database of another program, choose another path"
-MUST_BE_OLDER = (
-    f"must have schema version {VERSION}; it has {VERSION + 1}, "
-    "open it with the Tollgate that wrote it"
+MUST_BE_OF_VERSION = (
+    f"must have schema version {VERSION}; it has %d, open it with the Tollgate that wrote it"
 )
 MUST_BE_WHOLE = "must be a whole Tollgate store that can be written: "
 MUST_BE_FILE = "must be a file that can be made and written: "
@@ -137,7 +137,8 @@ MUST_BE_FILE = "must be a file that can be made and written: "
     ("spoil", "rule"),
     [
         (foreign, MUST_BE_OURS),
-        (newer, MUST_BE_OLDER),
+        (partial(of_version, VERSION + 1), MUST_BE_OF_VERSION % (VERSION + 1)),
+        (partial(of_version, VERSION - 1), MUST_BE_OF_VERSION % (VERSION - 1)),
         (garbage, MUST_BE_WHOLE + "file is not a database"),
         (torn, MUST_BE_WHOLE + "database disk image is malformed"),
         (Path.mkdir, MUST_BE_FILE + "is a directory"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import StoreError
-from engine.model import JobResult, LogEntry
 from engine.store import MemoryStore, SqliteStore, Store
 from tests.engine.store._queries import files
-from tests.engine.store._records import TENANT, job, job_result, log, uuid
+from tests.engine.store._records import log
 
 
 def abandoned(store: Store) -> list[str]:
@@ -86,58 +84,3 @@ def test_nothing_in_memory_is_ever_abandoned() -> None:
     store = MemoryStore()
     opened(store, "a")
     assert abandoned(store) == []
-
-
-def first_version(path: Path) -> None:
-    """Make a file as version 1 had it: results in the rows of jobs, work without an owner."""
-    with closing(SqliteStore(path)) as store, store.transaction():
-        store.put(job(1, status="completed", ends_at_ns=5))
-        store.put(job_result(1))
-        store.put(job(2))
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("""
-            ALTER TABLE jobs ADD COLUMN sealed_result INTEGER;
-            UPDATE jobs SET sealed_result =
-                (SELECT sealed_content FROM job_results WHERE job_results.id = jobs.id);
-            DROP TABLE job_results;
-            DROP TABLE kept_answers;
-            DROP TABLE work;
-            ALTER TABLE tenants DROP COLUMN host_suffixes;
-            ALTER TABLE applications DROP COLUMN origins;
-            ALTER TABLE reactors DROP COLUMN sealed_code;
-            ALTER TABLE reactors DROP COLUMN sealed_configuration;
-            ALTER TABLE reactors ADD COLUMN code TEXT;
-            ALTER TABLE reactors ADD COLUMN configuration TEXT;
-            ALTER TABLE proxies DROP COLUMN sealed_request_transform;
-            ALTER TABLE proxies DROP COLUMN sealed_response_transform;
-            ALTER TABLE proxies ADD COLUMN request_transform TEXT;
-            ALTER TABLE proxies ADD COLUMN response_transform TEXT;
-            ALTER TABLE tenants DROP COLUMN mac;
-            ALTER TABLE applications DROP COLUMN mac;
-            ALTER TABLE api_keys DROP COLUMN mac;
-            ALTER TABLE encryption_keys DROP COLUMN mac;
-            ALTER TABLE reactors DROP COLUMN mac;
-            ALTER TABLE proxies DROP COLUMN mac;
-            ALTER TABLE jobs DROP COLUMN mac;
-            ALTER TABLE intents DROP COLUMN mac;
-            CREATE TABLE work (id TEXT PRIMARY KEY, tenant_id TEXT, operation TEXT, at_ns INTEGER);
-            INSERT INTO work VALUES ('a', 'tenant', 'react', 5);
-            PRAGMA user_version = 1;
-        """)
-
-
-def test_a_file_of_the_first_version_is_brought_up_and_keeps_all(path: Path) -> None:
-    first_version(path)
-    for _ in range(2):
-        with closing(SqliteStore(path)) as store:
-            with store.transaction(write=False):
-                assert store.list(type(job(1)), TENANT) == [
-                    job(1, status="completed", ends_at_ns=5),
-                    job(2),
-                ]
-                assert store.get(JobResult, uuid(1)) == job_result(1)
-                assert store.get(JobResult, uuid(2)) is None
-            with store.transaction():
-                assert store.abandoned_work() == [
-                    LogEntry("a", "tenant", 5, "react", "work", "a", None, 500)
-                ]

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.errors import did_you_mean
+from engine.messages import Json
 from engine.profile import TokensProfile
 from engine.tokens.rules import FAULTS_LIMIT, Faults, Located, Rules, SchemaKind, escaped
 
@@ -48,7 +49,7 @@ _DOUBLED: Final = bytes(
 
 
 def read_card(
-    given: Any,  # noqa: ANN401 # reason: any JSON
+    given: Json,
     rules: Rules,
     faults: Faults,
     at: Located,
@@ -63,7 +64,7 @@ def read_card(
     """
     if type(given) is not dict:
         fault = "must be an object: `data` of a `card` is one"
-        faults.add(f"{faults.where(at)}/{field}", fault, "TOK-CARD-DATA")
+        faults.at(at, f"/{field}", fault, "TOK-CARD-DATA")
         return None
     data: dict[str, Any] = {}
     wrong = {} if _KNOWN.issuperset(given) else _unknown_fields(given, rules, faults)
@@ -79,13 +80,13 @@ def read_card(
     cvc = _read_optional(given, rules, misses_cvc, data, wrong)
     if not wrong:
         return data, cvc
-    pointer = f"{faults.where(at)}/{field}"
     for name, fault in wrong.items():
         clause = "D-CARD" if name in _KNOWN else "D-UNKNOWN"
         if field == "data":
-            faults.add("" if faults.is_full else pointer + escaped(name), fault, clause)
+            step = "" if faults.is_full else escaped(name)
+            faults.at(at, f"/data{step}", fault, clause)
         else:
-            faults.add(pointer, f"{name} {fault}" if name in _KNOWN else fault, clause)
+            faults.at(at, f"/{field}", f"{name} {fault}" if name in _KNOWN else fault, clause)
     return None
 
 

@@ -165,15 +165,6 @@ def base58(raw: bytes) -> str:
     return "1" * zeros + "".join(pairs).lstrip("1")
 
 
-class _Stored:
-    """The location of faults in a stored token, which has no place in the body."""
-
-    pointer: Final = ""
-
-
-_STORED: Final = _Stored()
-
-
 class _Create:
     """The decision to create."""
 
@@ -285,7 +276,7 @@ def _reindexed(
     stored, faults = unplaced(token.type, token.container), Faults()
     stored.cvc, stored.search_indexes = cvc, indexes
     data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
-    derive(stored, data, None, rules, faults, _STORED)
+    derive(stored, data, None, rules, faults)
     if faults:
         raise Problem(
             400, "A search index selects nothing of the token that exists.", clause="D-INDEXES"

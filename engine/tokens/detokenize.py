@@ -99,7 +99,7 @@ class DetokenizePlan:
         faults = Faults()
         for hole in self._holes:
             if not missing.isdisjoint(hole.ids):
-                faults.add(faults.where(hole), _UNKNOWN_FAULT, "D-DETOKENIZE")
+                faults.at(hole, "", _UNKNOWN_FAULT, "D-DETOKENIZE")
         return faults.problem()
 
     def rebuild(self, value_of: Callable[[str], Json]) -> Json:

@@ -27,7 +27,7 @@ The store keeps the deadline and overwrites the data.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -41,6 +41,7 @@ from engine.tokens.shapes import Draft, derive, read_container, unplaced
 from engine.tokens.strict_json import parse
 from engine.tokens.structures import STRUCTURES
 from engine.tokens.types import (
+    BOTH_FAULT,
     NOTHING,
     Decrypt,
     Reading,
@@ -51,15 +52,6 @@ from engine.tokens.types import (
     read_indexes,
     read_metadata,
 )
-
-
-class _Body:
-    """The location of faults in the patch itself."""
-
-    pointer: Final = ""
-
-
-_BODY: Final = _Body()
 
 
 class Change:
@@ -100,27 +92,28 @@ def validate_patch(
         raise Problem(400, "The body must be an object, a JSON merge patch.", clause="D-PATCH")
     reading = Reading(rules, rules.patch_fields, decrypt=decrypt)
     reading.misses_cvc = cvc is None
-    check_fields(body, reading, _BODY)
+    draft = unplaced(token.type, token.container)
+    check_fields(body, reading, draft)
     if "type" in body and body["type"] != token.type:
         reading.faults.add("/type", "must not change", "D-PATCH")
-    draft = unplaced(token.type, _container(body, token, reading))
+    draft.container = _container(body, draft, reading)
     change = Change(draft)
     draft.cvc = cvc
-    draft.metadata = _metadata(body, token, reading)
+    draft.metadata = _metadata(body, token, draft, reading)
     merged = _data(body, data, change, reading)
     either = cvc or draft.cvc  # one that the patch brings will do
     draft.search_indexes = token.search_indexes and _outliving(token.search_indexes, token, either)
     if "search_indexes" in body:
         given = body["search_indexes"]
-        draft.search_indexes = None if given is None else read_indexes(given, reading, _BODY)
+        draft.search_indexes = None if given is None else read_indexes(given, reading, draft)
     supplied = token.fingerprint_expression
     if supplied is not None and not _outliving((supplied,), token, either):
         supplied = None
     if "fingerprint_expression" in body:
         given = body["fingerprint_expression"]
-        supplied = None if given is None else read_expression(given, reading, _BODY)
+        supplied = None if given is None else read_expression(given, reading, draft)
     if merged is not NOTHING:
-        derive(draft, merged, supplied, rules, reading.faults, _BODY)
+        derive(draft, merged, supplied, rules, reading.faults)
     reading.faults.check()
     change.reseals = change.reseals or draft.container != token.container
     return change
@@ -169,18 +162,18 @@ def _outliving(texts: tuple[str, ...], token: Token, cvc: str | None) -> tuple[s
     return texts if cvc is not None or not (structure and structure.has_cvc) else outliving(texts)
 
 
-def _container(body: dict[str, Any], token: Token, reading: Reading) -> str:
+def _container(body: dict[str, Any], draft: Draft, reading: Reading) -> str:
     field = reading.rules.tokens.container_field
     if field not in body:
-        return token.container
+        return draft.container
     path = None
     if body[field] is not None:
-        path = read_container(_BODY, body[field], reading.rules, reading.faults)
+        path = read_container(draft, body[field], reading.rules, reading.faults)
     rules = reading.rules  # a type that the profile of today does not have goes where leaves do
-    return rules.containers.get(token.type, rules.leaf_container) if path is None else path
+    return rules.containers.get(draft.type, rules.leaf_container) if path is None else path
 
 
-def _metadata(body: dict[str, Any], token: Token, reading: Reading) -> Any:  # noqa: ANN401 # reason: judged here
+def _metadata(body: dict[str, Any], token: Token, draft: Draft, reading: Reading) -> Any:  # noqa: ANN401 # reason: judged here
     if "metadata" not in body:
         return token.metadata
     given = body["metadata"]
@@ -188,7 +181,7 @@ def _metadata(body: dict[str, Any], token: Token, reading: Reading) -> Any:  # n
         return None
     if type(given) is dict:
         given = _merge(dict(token.metadata or {}), given)
-    return read_metadata(given, reading, _BODY)
+    return read_metadata(given, reading, draft)
 
 
 def _data(body: dict[str, Any], data: Json, change: Change, reading: Reading) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
@@ -198,10 +191,9 @@ def _data(body: dict[str, Any], data: Json, change: Change, reading: Reading) ->
     patch: Any = body.get("data", NOTHING)
     if "encrypted" in body and (patch is NOTHING or reading.rules.tokens.one_of != "data"):
         if patch is not NOTHING and reading.rules.tokens.one_of == "reject":
-            fault = "must hold one of `data` and `encrypted`, not both"
-            reading.faults.add("", fault, "TOK-ONE-OF")
+            reading.faults.add("", BOTH_FAULT, "TOK-ONE-OF")
             return NOTHING
-        patch, field = open_payload(body["encrypted"], reading, _BODY), "encrypted"
+        patch, field = open_payload(body["encrypted"], reading, draft), "encrypted"
         if patch is NOTHING:
             return NOTHING
     if patch is NOTHING:
@@ -213,12 +205,12 @@ def _data(body: dict[str, Any], data: Json, change: Change, reading: Reading) ->
     if draft.type not in STRUCTURES:
         if isinstance(patch, dict) and draft.type in reading.rules.any_data:
             patch = _merge(data if isinstance(data, dict) else {}, patch)
-        return read_data(draft, patch, reading, _BODY, field)
+        return read_data(draft, patch, reading, field)
     if isinstance(patch, dict) and isinstance(data, dict):
         change.restarts_cvc = patch.get("cvc") is not None
         whole = data if draft.cvc is None else {**data, "cvc": draft.cvc}
         patch = _merge(whole, patch)
-    return read_data(draft, patch, reading, _BODY, field)
+    return read_data(draft, patch, reading, field)
 
 
 def _merge(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
@@ -238,15 +230,6 @@ def _merge(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
             else:
                 into[key] = value
     return merged
-
-
-class _Stored:
-    """The location of faults in a stored token, which has no place in a body."""
-
-    pointer: Final = ""
-
-
-_STORED: Final = _Stored()
 
 
 def without_cvc(token: Token, keys_of: Callable[[str], Keys], rules: Rules) -> Token:
@@ -288,7 +271,7 @@ def _fingerprinted(token: Token, keys: Keys, rules: Rules) -> Token:
     """Return the card with the fingerprint that it has when no expression is supplied."""
     draft = unplaced(token.type, token.container)
     data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
-    derive(draft, data, None, rules, Faults(), _STORED)
+    derive(draft, data, None, rules, Faults())
     return replace(
         token,
         dedup_hash=dedup_hashes([draft], keys, rules)[0],

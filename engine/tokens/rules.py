@@ -110,12 +110,12 @@ class Faults(dict[str, list[str]]):
         """Whether further faults are only counted."""
         return len(self) >= FAULTS_LIMIT or self._characters >= _POINTERS_LIMIT
 
-    def where(self, at: Located) -> str:
-        """Return the pointer of a place; "" once faults are only counted.
+    def at(self, place: Located, below: str, message: str, clause: str) -> None:
+        """Remember one fault below a place of the body.
 
         A body may have two million faults, 64 levels deep; pointers for all take a minute.
         """
-        return "" if self.is_full else at.pointer
+        self.add("" if self.is_full else place.pointer + below, message, clause)
 
     def add(self, pointer: str, message: str, clause: str) -> None:
         """Remember one fault, and the clause that the first one breaks."""

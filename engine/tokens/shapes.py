@@ -32,7 +32,7 @@ from engine.containers import container_rule, normal_container
 from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA, MISSING, Path
-from engine.tokens.rules import TOKEN, Faults, Located, Rules, escaped
+from engine.tokens.rules import TOKEN, Faults, Rules, escaped
 from engine.tokens.strict_json import dumps
 from engine.tokens.structures import STRUCTURES
 
@@ -105,7 +105,7 @@ class Draft(Struct, gc=False, eq=False):
 
 
 def unplaced(type_: str, container: str) -> Draft:
-    """Return a draft without a body, to check a stored token."""
+    """Return a draft of a stored token, or of one that a patch makes: its place is the body."""
     return Draft(None, 0, None, None, type_, container)
 
 
@@ -123,14 +123,7 @@ def expression_in_force(type_: str, supplied: str | None, rules: Rules) -> str |
     return supplied
 
 
-def derive(
-    draft: Draft,
-    data: Any,  # noqa: ANN401 # reason: any JSON
-    supplied: str | None,
-    rules: Rules,
-    faults: Faults,
-    at: Located,
-) -> None:
+def derive(draft: Draft, data: Any, supplied: str | None, rules: Rules, faults: Faults) -> None:  # noqa: ANN401 # reason: any JSON
     """Set what is derived from `data`: plaintext, mask, fingerprint expression, index messages.
 
     data: valid, without the cvc, which stands in `draft.cvc`. `supplied`, and what stands in
@@ -151,23 +144,18 @@ def derive(
         fault = _fault_of(draft, path, _select(draft, data, path), rules)
         if fault is not None:
             clause = "D-CVC-DERIVE" if fault is _CVC_FAULT else "REC-FINGERPRINT"
-            faults.add(f"{faults.where(at)}/fingerprint_expression", fault, clause)
+            faults.at(draft, "/fingerprint_expression", fault, clause)
             return
     if structure is not None and shown == structure.expression:  # as nearly every card
         draft.selected = orjson.dumps(data[structure.identity])
     elif not is_text:
         draft.selected = expressions.canonical(_select(draft, data, _path(shown or DATA)))
     if draft.search_indexes is not None:
-        draft.index_messages = _index_messages(draft, data, draft.search_indexes, rules, faults, at)
+        draft.index_messages = _index_messages(draft, data, draft.search_indexes, rules, faults)
 
 
 def _index_messages(
-    draft: Draft,
-    data: Any,  # noqa: ANN401 # reason: any JSON
-    indexes: tuple[str, ...],
-    rules: Rules,
-    faults: Faults,
-    at: Located,
+    draft: Draft, data: Json, indexes: tuple[str, ...], rules: Rules, faults: Faults
 ) -> tuple[bytes, ...]:
     """Return what is hashed, one per index; adds a fault where there is nothing to hash."""
     messages = []
@@ -184,16 +172,11 @@ def _index_messages(
             messages.append(expressions.index_message(path, value))
         else:
             clause = "D-CVC-DERIVE" if fault is _CVC_FAULT else "D-INDEXES"
-            faults.add(f"{faults.where(at)}/search_indexes/{place}", fault, clause)
+            faults.at(draft, f"/search_indexes/{place}", fault, clause)
     return tuple(messages)
 
 
-def _fault_of(
-    draft: Draft,
-    path: Path,
-    value: Any,  # noqa: ANN401 # reason: any JSON, or MISSING
-    rules: Rules,
-) -> str | None:
+def _fault_of(draft: Draft, path: Path, value: object, rules: Rules) -> str | None:
     """Say what is wrong with an expression that selects this value, None for nothing."""
     if path[:1] == ("cvc",) and _has_cvc(draft) and rules.tokens.cvc_derive == "reject":
         return _CVC_FAULT
@@ -382,7 +365,7 @@ def _other_leaf(leaf: Draft, rules: Rules, elements: list[Draft], faults: Faults
     """D-LEAF: a number, boolean or null is refused, tokenized, or handed back as it is."""
     choice = rules.tokens.non_string_leaf
     if choice == "reject":
-        faults.add(faults.where(leaf), _LEAF_FAULT, "D-LEAF")
+        faults.at(leaf, "", _LEAF_FAULT, "D-LEAF")
     elif choice == "pass":
         leaf.hole[leaf.key] = leaf.value
     else:
@@ -395,13 +378,10 @@ def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
     named = fields["type"]
     if type(named) is not str:
         fault = "must be a string that names a token type"
-        faults.add(f"{faults.where(element)}/type", fault, "D-TYPE-VALUE")
+        faults.at(element, "/type", fault, "D-TYPE-VALUE")
     elif named not in rules.types:  # obeys TOK-TYPES
-        faults.add(
-            f"{faults.where(element)}/type",
-            "must be a token type; known: " + ", ".join(sorted(rules.types)),
-            "D-TYPE-VALUE",
-        )
+        fault = "must be a token type; known: " + ", ".join(sorted(rules.types))
+        faults.at(element, "/type", fault, "D-TYPE-VALUE")
     else:
         element.type = named
     field = rules.tokens.container_field
@@ -410,12 +390,7 @@ def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
     element.container = rules.containers[element.type] if path is None else path
 
 
-def read_container(
-    at: Located,
-    given: Any,  # noqa: ANN401 # reason: any JSON
-    rules: Rules,
-    faults: Faults,
-) -> str | None:
+def read_container(draft: Draft, given: Json, rules: Rules, faults: Faults) -> str | None:
     """Return the container path that the field holds, None for none or a fault.
 
     TOK-CONTAINER: the request decides where a token goes, by this field (D-CONTAINER) or by the
@@ -425,7 +400,7 @@ def read_container(
     if rules.tokens.container_form == "array":
         if type(given) is not list or len(given) > 1:
             fault = "must be an array of at most one container path"
-            faults.add(faults.where(at) + below, fault, "D-CONTAINER")
+            faults.at(draft, below, fault, "D-CONTAINER")
             return None
         if not given:
             return None
@@ -433,5 +408,5 @@ def read_container(
     limit = rules.tokens.container_limit
     path = normal_container(given, limit) if type(given) is str else None
     if path is None:
-        faults.add(faults.where(at) + below, container_rule(given, limit), "D-CONTAINER")
+        faults.at(draft, below, container_rule(given, limit), "D-CONTAINER")
     return path

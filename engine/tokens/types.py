@@ -27,7 +27,7 @@ from engine.errors import VaultError, did_you_mean
 from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA
-from engine.tokens.rules import Faults, Located, Rules, escaped
+from engine.tokens.rules import Faults, Rules, escaped
 from engine.tokens.shapes import Draft, Plan, derive
 from engine.tokens.strict_json import dumps, parse
 from engine.tokens.structures import STRUCTURES
@@ -59,6 +59,7 @@ class Reading(Struct, eq=False):
     intents: set[str] = field(default_factory=set)
 
 
+BOTH_FAULT: Final = "must hold one of `data` and `encrypted`, not both"
 _INTENT_FAULT: Final = "must be the id of a token intent that has not expired"
 _MANY: Final = 1_000
 """From this number of elements on, their texts are made compact."""
@@ -149,8 +150,8 @@ def _read_object(draft: Draft, reading: Reading) -> None:
         if type(flag) is bool:
             draft.deduplicate = flag
         else:
-            pointer = reading.faults.where(draft) + escaped(rules.dedup.flag_name)
-            reading.faults.add(pointer, "must be true or false", "D-DEDUP")
+            below = escaped(rules.dedup.flag_name)
+            reading.faults.at(draft, below, "must be true or false", "D-DEDUP")
     if "metadata" in given:
         draft.metadata = read_metadata(given["metadata"], reading, draft)
     if "search_indexes" in given:
@@ -160,67 +161,55 @@ def _read_object(draft: Draft, reading: Reading) -> None:
         supplied = read_expression(given["fingerprint_expression"], reading, draft)
     data = given.get("data", NOTHING)
     if data is NOTHING or "encrypted" in given or "token_intent_id" in given:
-        data = _read_source(draft, given, reading, draft)
+        data = _read_source(draft, given, reading)
     else:
-        data = read_data(draft, data, reading, draft, "data")
+        data = read_data(draft, data, reading, "data")
     if data is not NOTHING:
-        derive(draft, data, supplied, rules, reading.faults, draft)
+        derive(draft, data, supplied, rules, reading.faults)
 
 
-def check_fields(given: Mapping[str, Any], reading: Reading, at: Located) -> None:
+def check_fields(given: Mapping[str, Any], reading: Reading, draft: Draft) -> None:
     """D-UNKNOWN: an unknown field of the object is a fault, or is ignored."""
     if reading.rules.tokens.unknown_field == "ignore":
         return
     faults = reading.faults
-    pointer = faults.where(at)
     for name in given:
         if name not in reading.fields:
             if faults.is_full:  # messages that are not shown would take seconds
                 faults.add("", "", "D-UNKNOWN")
                 continue
             hint = did_you_mean(name, sorted(reading.fields))
-            faults.add(pointer + escaped(name), f"is no field of this object{hint}", "D-UNKNOWN")
+            rule = f"is no field of this object{hint}"
+            faults.at(draft, escaped(name), rule, "D-UNKNOWN")
 
 
-def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading, at: Located) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """Return the data from the object's source; `NOTHING` after a fault (TOK-ONE-OF)."""
     has_data = "data" in given
     has_encrypted = "encrypted" in given
     if "token_intent_id" in given and "token_intent_id" in reading.fields:
         if has_data or has_encrypted:
-            reading.faults.add(
-                f"{reading.faults.where(at)}/token_intent_id",
-                "must stand instead of `data` and `encrypted`",
-                "D-INTENT",
-            )
+            fault = "must stand instead of `data` and `encrypted`"
+            reading.faults.at(draft, "/token_intent_id", fault, "D-INTENT")
             return NOTHING
-        return _read_intent(draft, given["token_intent_id"], reading, at)
+        return _read_intent(draft, given["token_intent_id"], reading)
     if has_data and has_encrypted:
         choice = reading.rules.tokens.one_of
         if choice == "reject":
-            reading.faults.add(
-                reading.faults.where(at),
-                "must hold one of `data` and `encrypted`, not both",
-                "TOK-ONE-OF",
-            )
+            reading.faults.at(draft, "", BOTH_FAULT, "TOK-ONE-OF")
             return NOTHING
         has_data, has_encrypted = choice == "data", choice == "encrypted"
     if has_data:
-        return read_data(draft, given["data"], reading, at, "data")
+        return read_data(draft, given["data"], reading, "data")
     if has_encrypted:
-        opened = open_payload(given["encrypted"], reading, at)  # obeys TOK-ENCRYPTED
-        return opened if opened is NOTHING else read_data(draft, opened, reading, at, "encrypted")
+        opened = open_payload(given["encrypted"], reading, draft)  # obeys TOK-ENCRYPTED
+        return opened if opened is NOTHING else read_data(draft, opened, reading, "encrypted")
     fault = "must hold one of `data` and `encrypted`"  # obeys TOK-ONE-OF
-    reading.faults.add(reading.faults.where(at), fault, "TOK-ONE-OF")
+    reading.faults.at(draft, "", fault, "TOK-ONE-OF")
     return NOTHING
 
 
-def _read_intent(
-    draft: Draft,
-    given: Any,  # noqa: ANN401 # reason: any JSON
-    reading: Reading,
-    at: Located,
-) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+def _read_intent(draft: Draft, given: Any, reading: Reading) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """D-INTENT: the data of a token intent, which this request consumes."""
     found = None
     if type(given) is str and reading.open_intent is not None:
@@ -235,7 +224,7 @@ def _read_intent(
         if found[0] != draft.type:
             fault = "must be a token intent of the same type"
     if found is None or fault:
-        reading.faults.add(f"{reading.faults.where(at)}/token_intent_id", fault, "D-INTENT")
+        reading.faults.at(draft, "/token_intent_id", fault, "D-INTENT")
         return NOTHING
     draft.intent_id = given
     return found[1]
@@ -251,11 +240,7 @@ def consumed(draft: Draft) -> Problem:
     )
 
 
-def open_payload(
-    given: Any,  # noqa: ANN401 # reason: any JSON
-    reading: Reading,
-    at: Located,
-) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+def open_payload(given: Json, reading: Reading, draft: Draft) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """Return the JSON inside an encrypted payload (TOK-ENCRYPTED, D-ENCRYPTED)."""
     fault = "must be a compact encrypted string"
     if type(given) is str:
@@ -267,125 +252,86 @@ def open_payload(
             fault = f"cannot be opened: {error}"
         except Problem:
             fault = "must hold the JSON of `data`"
-    reading.faults.add(f"{reading.faults.where(at)}/encrypted", fault, "TOK-ENCRYPTED")
+    reading.faults.at(draft, "/encrypted", fault, "TOK-ENCRYPTED")
     return NOTHING
 
 
-def read_data(
-    draft: Draft,
-    given: Any,  # noqa: ANN401 # reason: any JSON
-    reading: Reading,
-    at: Located,
-    field: str,
-) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+def read_data(draft: Draft, given: Json, reading: Reading, field: str) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """Return `data` as it is kept, the cvc moved to the draft; `NOTHING` after a fault.
 
     field: where the body holds it, `data` or `encrypted`.
     """
-    rules = reading.rules
+    rules, faults = reading.rules, reading.faults
     structure = STRUCTURES.get(draft.type)
     if structure is not None:
-        parts = structure.read(given, rules, reading.faults, at, field, reading.misses_cvc)
+        parts = structure.read(given, rules, faults, draft, field, reading.misses_cvc)
         if parts is None:
             return NOTHING
         data, draft.cvc = parts
         return data
     if draft.type in rules.any_data:
         if _is_deeper(given, rules.tokens.depth_limit):
-            reading.faults.add(
-                f"{reading.faults.where(at)}/{field}",
-                f"must not be nested deeper than {rules.tokens.depth_limit} levels",
-                "D-DEPTH",
-            )
+            fault = f"must not be nested deeper than {rules.tokens.depth_limit} levels"
+            faults.at(draft, f"/{field}", fault, "D-DEPTH")
             return NOTHING
         return given
     if type(given) is not str:  # obeys TOK-TOKEN-DATA
-        reading.faults.add(
-            f"{reading.faults.where(at)}/{field}",
-            "must be a string: `data` of a `token` is one",
-            "TOK-TOKEN-DATA",
-        )
+        fault = "must be a string: `data` of a `token` is one"
+        faults.at(draft, f"/{field}", fault, "TOK-TOKEN-DATA")
         return NOTHING
     return given
 
 
-def read_metadata(
-    given: Any,  # noqa: ANN401 # reason: any JSON
-    reading: Reading,
-    at: Located,
-) -> dict[str, str] | None:
+def read_metadata(given: Json, reading: Reading, draft: Draft) -> dict[str, str] | None:
     """Return a copy of `metadata` (TOK-METADATA, D-METADATA)."""
+    faults, bounds = reading.faults, reading.rules.tokens
     if type(given) is not dict:  # obeys TOK-METADATA
-        reading.faults.add(
-            f"{reading.faults.where(at)}/metadata",
-            "must be an object of string to string",
-            "TOK-METADATA",
-        )
+        fault = "must be an object of string to string"
+        faults.at(draft, "/metadata", fault, "TOK-METADATA")
         return None
-    bounds = reading.rules.tokens
     if len(given) > bounds.metadata_entries_limit:
-        reading.faults.add(
-            f"{reading.faults.where(at)}/metadata",
-            f"must have at most {bounds.metadata_entries_limit} entries",
-            "D-METADATA",
-        )
+        fault = f"must have at most {bounds.metadata_entries_limit} entries"
+        faults.at(draft, "/metadata", fault, "D-METADATA")
         return None
     key_limit, value_limit = bounds.metadata_key_limit, bounds.metadata_value_limit
     for key, value in given.items():
         if type(value) is str and len(value) <= value_limit and len(key) <= key_limit:
             continue
-        pointer = f"{reading.faults.where(at)}/metadata{escaped(key)}"
+        below = f"/metadata{escaped(key)}"
         if type(value) is not str:
-            reading.faults.add(pointer, "must be a string", "TOK-METADATA")
+            faults.at(draft, below, "must be a string", "TOK-METADATA")
         elif len(value) > value_limit:
             fault = f"must have at most {value_limit} characters"
-            reading.faults.add(pointer, fault, "D-METADATA")
+            faults.at(draft, below, fault, "D-METADATA")
         if len(key) > key_limit:
             fault = f"must have a key of at most {key_limit} characters"
-            reading.faults.add(pointer, fault, "D-METADATA")
+            faults.at(draft, below, fault, "D-METADATA")
     return dict(given)
 
 
-def read_indexes(
-    given: Any,  # noqa: ANN401 # reason: any JSON
-    reading: Reading,
-    at: Located,
-) -> tuple[str, ...] | None:
+def read_indexes(given: Json, reading: Reading, draft: Draft) -> tuple[str, ...] | None:
     """Return `search_indexes`; None when one is no expression (TOK-INDEXES, D-INDEXES)."""
-    limit = reading.rules.tokens.indexes_limit
+    faults, limit = reading.faults, reading.rules.tokens.indexes_limit
     if type(given) is not list:  # obeys TOK-INDEXES
-        reading.faults.add(
-            f"{reading.faults.where(at)}/search_indexes",
-            "must be an array of expressions",
-            "TOK-INDEXES",
-        )
+        faults.at(draft, "/search_indexes", "must be an array of expressions", "TOK-INDEXES")
         return None
     if len(given) > limit:
         fault = f"must hold at most {limit} expressions"
-        reading.faults.add(f"{reading.faults.where(at)}/search_indexes", fault, "D-INDEXES")
+        faults.at(draft, "/search_indexes", fault, "D-INDEXES")
         return None
     fine = True
     for place, text in enumerate(given):
         if type(text) is not str or (text != DATA and expressions.parse(text) is None):
-            pointer = f"{reading.faults.where(at)}/search_indexes/{place}"
-            reading.faults.add(pointer, expressions.GRAMMAR_FAULT, "D-EXPR")
+            faults.at(draft, f"/search_indexes/{place}", expressions.GRAMMAR_FAULT, "D-EXPR")
             fine = False
     return tuple(given) if fine else None
 
 
-def read_expression(
-    given: Any,  # noqa: ANN401 # reason: any JSON
-    reading: Reading,
-    at: Located,
-) -> str | None:
+def read_expression(given: Json, reading: Reading, draft: Draft) -> str | None:
     """Return `fingerprint_expression`, None when it is none (TOK-FPEXPR, D-EXPR)."""
     if type(given) is str and expressions.parse(given) is not None:  # obeys TOK-FPEXPR
         return given
-    reading.faults.add(
-        f"{reading.faults.where(at)}/fingerprint_expression",
-        expressions.GRAMMAR_FAULT,
-        "D-EXPR",
-    )
+    reading.faults.at(draft, "/fingerprint_expression", expressions.GRAMMAR_FAULT, "D-EXPR")
     return None
 
 

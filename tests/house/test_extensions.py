@@ -189,7 +189,7 @@ _TYPE = _Extension(
 
             def read_account(given, rules, faults, at, field, misses_cvc):
                 if type(given) is not dict or type(given.get("iban")) is not str or len(given) > 1:
-                    faults.add(f"{faults.where(at)}/{field}", "must be an IBAN", "TOK-TYPES")
+                    faults.at(at, f"/{field}", "must be an IBAN", "TOK-TYPES")
                     return None
                 return dict(given), None
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from engine.errors import InputError, did_you_mean
 
@@ -50,15 +50,23 @@ class Clause:
     masked: str | None = None
 
 
-def _load_clauses() -> tuple[Clause, ...]:
-    raw = resources.files("engine").joinpath("clauses.toml").read_text(encoding="utf-8")
-    return tuple(
-        Clause(**{**row, "decisions": tuple(row.get("decisions", ()))})
-        for row in tomllib.loads(raw)["clause"]
-    )
+_Row = TypeVar("_Row")
 
 
-CLAUSES: Final[tuple[Clause, ...]] = _load_clauses()
+def _load(kind: type[_Row], name: str, listed: str) -> tuple[_Row, ...]:
+    """Return the tables of that name; listed: their one field that holds several ids."""
+    raw = resources.files("engine").joinpath(f"{name}s.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(raw)[name]
+    return tuple(kind(**{**row, listed: tuple(row.get(listed, ()))}) for row in rows)
+
+
+def _named(what: str, rows: Mapping[str, _Row], name: str) -> _Row:
+    if name not in rows:
+        raise InputError(f"{what} = {name!r} does not exist{did_you_mean(name, rows)}")
+    return rows[name]
+
+
+CLAUSES: Final[tuple[Clause, ...]] = _load(Clause, "clause", "decisions")
 """Every clause, in the order of every report."""
 
 _BY_ID: Final = {item.id: item for item in CLAUSES}
@@ -66,12 +74,7 @@ _BY_ID: Final = {item.id: item for item in CLAUSES}
 
 def clause(clause_id: str) -> Clause:
     """Return the clause of that id; raises `InputError` with the nearest known one."""
-    try:
-        return _BY_ID[clause_id]
-    except KeyError:
-        raise InputError(
-            f"clause = {clause_id!r} does not exist{did_you_mean(clause_id, _BY_ID)}"
-        ) from None
+    return _named("clause", _BY_ID, clause_id)
 
 
 def select(patterns: list[str]) -> list[Clause]:
@@ -108,15 +111,7 @@ class OpenDecision:
     fixed: str | None = None
 
 
-def _load_decisions() -> tuple[OpenDecision, ...]:
-    raw = resources.files("engine").joinpath("decisions.toml").read_text(encoding="utf-8")
-    return tuple(
-        OpenDecision(**{**row, "fields": tuple(row.get("fields", ()))})
-        for row in tomllib.loads(raw)["decision"]
-    )
-
-
-DECISIONS: Final[tuple[OpenDecision, ...]] = _load_decisions()
+DECISIONS: Final[tuple[OpenDecision, ...]] = _load(OpenDecision, "decision", "fields")
 """Every open decision, in the order of the list."""
 
 _DECISION_BY_ID: Final = {item.id: item for item in DECISIONS}
@@ -124,12 +119,7 @@ _DECISION_BY_ID: Final = {item.id: item for item in DECISIONS}
 
 def open_decision(decision_id: str) -> OpenDecision:
     """Return the decision of that id; raises `InputError` with the nearest known one."""
-    try:
-        return _DECISION_BY_ID[decision_id]
-    except KeyError:
-        raise InputError(
-            f"decision = {decision_id!r} does not exist{did_you_mean(decision_id, _DECISION_BY_ID)}"
-        ) from None
+    return _named("decision", _DECISION_BY_ID, decision_id)
 
 
 Index: TypeAlias = Mapping[str, Mapping[str, list[str]]]

@@ -61,31 +61,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     profile.add_argument("file", nargs="?", help="a profile.toml; the defaults without one")
     profile.set_defaults(run=_profile)
-    serve = commands.add_parser("serve", help="answer HTTP")
-    add_serve_arguments(serve)
-    serve.set_defaults(run=_serve)
-    openapi = commands.add_parser("openapi", help="write an OpenAPI document")
-    add_openapi_arguments(openapi)
-    openapi.set_defaults(run=_openapi)
-    backup = commands.add_parser("backup", help="copy a store, even while it is being served")
-    add_backup_arguments(backup)
-    backup.set_defaults(run=_backup)
-    rotate_key = commands.add_parser("rotate-key", help="put a store under a new master key")
-    add_rotate_key_arguments(rotate_key)
-    rotate_key.set_defaults(run=_rotate_key)
+    add_serve_arguments(commands.add_parser("serve", help="answer HTTP"))
+    add_openapi_arguments(commands.add_parser("openapi", help="write an OpenAPI document"))
+    add_backup_arguments(
+        commands.add_parser("backup", help="copy a store, even while it is being served")
+    )
+    add_rotate_key_arguments(
+        commands.add_parser("rotate-key", help="put a store under a new master key")
+    )
     return parser
-
-
-def _backup(args: argparse.Namespace) -> int:
-    from engine.http._cli_serve import backup
-
-    return backup(args)
-
-
-def _rotate_key(args: argparse.Namespace) -> int:
-    from engine.http._cli_serve import rotate_key
-
-    return rotate_key(args)
 
 
 def _clauses(args: argparse.Namespace) -> int:
@@ -162,15 +146,3 @@ def _profile(args: argparse.Namespace) -> int:
     profile = Profile() if args.file is None else Profile.from_toml(args.file)
     print(profile.to_toml(explained=True).rstrip())
     return 0
-
-
-def _serve(args: argparse.Namespace) -> int:
-    from engine.http._cli_serve import serve
-
-    return serve(args)
-
-
-def _openapi(args: argparse.Namespace) -> int:
-    from engine.http._cli_serve import openapi
-
-    return openapi(args)

@@ -60,6 +60,7 @@ KEY_VARIABLE: Final = "TOLLGATE_MASTER_KEY"
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `serve`."""
+    parser.set_defaults(run=serve)
     parser.description = "Answer HTTP until stopped."
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
@@ -104,6 +105,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_openapi_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `openapi`."""
+    parser.set_defaults(run=openapi)
     parser.description = "Write an OpenAPI 3.1 document of the service."
     parser.add_argument(
         "--kind",
@@ -427,6 +429,7 @@ _NEW_KEY_VARIABLE: Final = "TOLLGATE_NEW_MASTER_KEY"
 
 def add_backup_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `backup`."""
+    parser.set_defaults(run=backup)
     parser.description = (
         "Write a consistent copy of a store, even while it is being served. "
         "It opens with the same master key."
@@ -437,6 +440,7 @@ def add_backup_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_rotate_key_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `rotate-key`."""
+    parser.set_defaults(run=rotate_key)
     parser.description = (
         "Put a store under a new master key. The old one is the configuration's, or stands in "
         f"{KEY_VARIABLE}; the new one stands in {_NEW_KEY_VARIABLE}: 32 bytes in base64 or hex. "

@@ -12,7 +12,6 @@ import os
 import random
 import re
 import ssl
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -32,7 +31,6 @@ AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitabl
 _Result = TypeVar("_Result")
 
 _SECOND_NS: Final = 1_000_000_000
-_FETCH_BYTES: Final = 8_192
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
 
@@ -68,27 +66,6 @@ class SystemClock:
     def not_before(self, steady_ns: int) -> None:
         """Start no earlier than an instant of an earlier process, if the clock was set back."""
         self._steady_start_ns = max(self._steady_start_ns, steady_ns - self.now_ns)
-
-
-class _SystemRandom(random.SystemRandom):
-    """The operating system's randomness, buffered: one system call for many draws."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
-        self._fetched = b""
-        self._at = 0
-
-    def getrandbits(self, k: int, /) -> int:
-        """Return `k` random bits; no byte is given out twice."""
-        size = (k + 7) // 8
-        with self._lock:
-            end = self._at + size
-            if end > len(self._fetched):
-                self._fetched, self._at, end = os.urandom(max(_FETCH_BYTES, size)), 0, size
-            drawn = int.from_bytes(self._fetched[self._at : end])
-            self._at = end
-        return drawn >> (size * 8 - k)
 
 
 class _Turns:
@@ -149,7 +126,7 @@ class SystemWorld:
         verify: ssl.SSLContext | None = None,
     ) -> None:
         self.clock = SystemClock()
-        self.random: random.Random = _SystemRandom()
+        self.random: random.Random = random.SystemRandom()
         self.entropy: Entropy = os.urandom
         self._destinations = destinations or Destinations()
         self._answer_limit_bytes = answer_limit_bytes

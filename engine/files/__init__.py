@@ -33,81 +33,47 @@ Strings may hold `${NAME}` where `Text(environment=True)` or `environment=True` 
 `parse_size_bytes`, and `format_…` back.
 '''
 
-from engine.files.document import Document, Spot, parse_toml, path_text, read_toml, shown_value
-from engine.files.forms import (
-    FilePath,
-    Form,
-    Include,
-    Key,
-    Tagged,
-    Unwritten,
-    check_built,
-    from_document,
-    json_schema,
-    to_plain,
-    to_toml,
-)
-from engine.files.kinds import (
-    AnyJson,
-    Boolean,
-    Choice,
-    Integer,
-    Items,
-    Kind,
-    Number,
-    TableOf,
-    Text,
-)
-from engine.files.units import (
-    Duration,
-    Rate,
-    RateText,
-    Size,
-    as_ns,
-    format_duration,
-    format_rate,
-    format_size,
-    parse_duration_ns,
-    parse_rate,
-    parse_size_bytes,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AnyJson",
-    "Boolean",
-    "Choice",
-    "Document",
-    "Duration",
-    "FilePath",
-    "Form",
-    "Include",
-    "Integer",
-    "Items",
-    "Key",
-    "Kind",
-    "Number",
-    "Rate",
-    "RateText",
-    "Size",
-    "Spot",
-    "TableOf",
-    "Tagged",
-    "Text",
-    "Unwritten",
-    "as_ns",
-    "check_built",
-    "format_duration",
-    "format_rate",
-    "format_size",
-    "from_document",
-    "json_schema",
-    "parse_duration_ns",
-    "parse_rate",
-    "parse_size_bytes",
-    "parse_toml",
-    "path_text",
-    "read_toml",
-    "shown_value",
-    "to_plain",
-    "to_toml",
-]
+from engine.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from engine.files.document import Document as Document
+    from engine.files.document import Spot as Spot
+    from engine.files.document import parse_toml as parse_toml
+    from engine.files.document import path_text as path_text
+    from engine.files.document import read_toml as read_toml
+    from engine.files.document import shown_value as shown_value
+    from engine.files.forms import FilePath as FilePath
+    from engine.files.forms import Form as Form
+    from engine.files.forms import Include as Include
+    from engine.files.forms import Key as Key
+    from engine.files.forms import Tagged as Tagged
+    from engine.files.forms import Unwritten as Unwritten
+    from engine.files.forms import check_built as check_built
+    from engine.files.forms import from_document as from_document
+    from engine.files.forms import json_schema as json_schema
+    from engine.files.forms import to_plain as to_plain
+    from engine.files.forms import to_toml as to_toml
+    from engine.files.kinds import AnyJson as AnyJson
+    from engine.files.kinds import Boolean as Boolean
+    from engine.files.kinds import Choice as Choice
+    from engine.files.kinds import Integer as Integer
+    from engine.files.kinds import Items as Items
+    from engine.files.kinds import Kind as Kind
+    from engine.files.kinds import Number as Number
+    from engine.files.kinds import TableOf as TableOf
+    from engine.files.kinds import Text as Text
+    from engine.files.units import Duration as Duration
+    from engine.files.units import Rate as Rate
+    from engine.files.units import RateText as RateText
+    from engine.files.units import Size as Size
+    from engine.files.units import as_ns as as_ns
+    from engine.files.units import format_duration as format_duration
+    from engine.files.units import format_rate as format_rate
+    from engine.files.units import format_size as format_size
+    from engine.files.units import parse_duration_ns as parse_duration_ns
+    from engine.files.units import parse_rate as parse_rate
+    from engine.files.units import parse_size_bytes as parse_size_bytes
+
+__getattr__, __dir__, __all__ = on_demand(__name__)

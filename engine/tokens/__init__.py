@@ -32,70 +32,47 @@ Every `Problem` raised here is a 400 (or the profile's `limit_status`) that quot
 This package stores nothing, seals nothing itself and checks no permission.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from engine.tokens.creation import (
-    CREATE,
-    Decision,
-    Keys,
-    base58,
-    check_limit,
-    count_limited,
-    create_tokens,
-    cvc_purpose,
-    decide,
-    dedup_hashes,
-    hash_indexes,
-    merge_existing,
-)
-from engine.tokens.detokenize import DetokenizePlan, read_expressions, splice
-from engine.tokens.expressions import index_message
-from engine.tokens.expressions import parse as parse_expression
-from engine.tokens.patches import Change, apply_change, validate_patch, without_cvc
-from engine.tokens.records import record, timestamp
-from engine.tokens.rules import CARD, TOKEN, Faults, Rules
-from engine.tokens.shapes import Draft, Plan, walk, walk_one
-from engine.tokens.strict_json import check_value, dumps, parse
-from engine.tokens.types import Decrypt, OpenIntent, consumed, validate, validate_intent
+from engine.on_demand import on_demand
 
-__all__ = [
-    "CARD",
-    "CREATE",
-    "TOKEN",
-    "Change",
-    "Decision",
-    "Decrypt",
-    "DetokenizePlan",
-    "Draft",
-    "Faults",
-    "Keys",
-    "OpenIntent",
-    "Plan",
-    "Rules",
-    "apply_change",
-    "base58",
-    "check_limit",
-    "check_value",
-    "consumed",
-    "count_limited",
-    "create_tokens",
-    "cvc_purpose",
-    "decide",
-    "dedup_hashes",
-    "dumps",
-    "hash_indexes",
-    "index_message",
-    "merge_existing",
-    "parse",
-    "parse_expression",
-    "read_expressions",
-    "record",
-    "splice",
-    "timestamp",
-    "validate",
-    "validate_intent",
-    "validate_patch",
-    "walk",
-    "walk_one",
-    "without_cvc",
-]
+if TYPE_CHECKING:
+    from engine.tokens.creation import CREATE as CREATE
+    from engine.tokens.creation import Decision as Decision
+    from engine.tokens.creation import Keys as Keys
+    from engine.tokens.creation import base58 as base58
+    from engine.tokens.creation import check_limit as check_limit
+    from engine.tokens.creation import count_limited as count_limited
+    from engine.tokens.creation import create_tokens as create_tokens
+    from engine.tokens.creation import cvc_purpose as cvc_purpose
+    from engine.tokens.creation import decide as decide
+    from engine.tokens.creation import dedup_hashes as dedup_hashes
+    from engine.tokens.creation import hash_indexes as hash_indexes
+    from engine.tokens.creation import merge_existing as merge_existing
+    from engine.tokens.detokenize import read_expressions as read_expressions
+    from engine.tokens.detokenize import splice as splice
+    from engine.tokens.expressions import index_message as index_message
+    from engine.tokens.patches import Change as Change
+    from engine.tokens.patches import apply_change as apply_change
+    from engine.tokens.patches import validate_patch as validate_patch
+    from engine.tokens.patches import without_cvc as without_cvc
+    from engine.tokens.records import record as record
+    from engine.tokens.records import timestamp as timestamp
+    from engine.tokens.rules import CARD as CARD
+    from engine.tokens.rules import TOKEN as TOKEN
+    from engine.tokens.rules import Faults as Faults
+    from engine.tokens.rules import Rules as Rules
+    from engine.tokens.shapes import Draft as Draft
+    from engine.tokens.shapes import Plan as Plan
+    from engine.tokens.shapes import walk as walk
+    from engine.tokens.shapes import walk_one as walk_one
+    from engine.tokens.strict_json import check_value as check_value
+    from engine.tokens.strict_json import dumps as dumps
+    from engine.tokens.strict_json import parse as parse
+    from engine.tokens.types import Decrypt as Decrypt
+    from engine.tokens.types import OpenIntent as OpenIntent
+    from engine.tokens.types import consumed as consumed
+    from engine.tokens.types import validate as validate
+    from engine.tokens.types import validate_intent as validate_intent
+
+__getattr__, __dir__, __all__ = on_demand(__name__)

@@ -18,7 +18,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from engine.errors import InputError, check_text, did_you_mean, wrong_type
 from engine.files import as_ns, from_document, json_schema, read_toml, to_plain, to_toml
@@ -38,18 +38,19 @@ def _choice(
     decision: str,
     asks: str,
     *,
-    readings: tuple[Any, ...] = (),
     study: tuple[Any, ...] = (),
     minimum: int | None = None,
     maximum: int | None = None,
 ) -> _Value:
-    """Return a dataclass field that carries its decision id and its closed list of values."""
+    """Return a dataclass field that carries its decision id.
+
+    Other values that its type lists are readings, unless they are for `study` alone.
+    """
     known: _Value = field(
         default=default,
         metadata={
             "decision": decision,
             "asks": asks,
-            "readings": readings,
             "study": study,
             "minimum": minimum,
             "maximum": maximum,
@@ -58,11 +59,90 @@ def _choice(
     return known
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One field of the profile: an open choice of the specification.
+
+    decision: the id of its open decision. asks: what it decides. readings: other values that a
+    conforming service may have; study: values that are for simulation alone. Where both are
+    empty, any number or name of the field's type is a reading.
+    """
+
+    section: str
+    name: str
+    decision: str
+    asks: str
+    default: Any
+    readings: tuple[Any, ...]
+    study: tuple[Any, ...]
+
+    @property
+    def path(self) -> str:
+        """The field, as `section.field`."""
+        return f"{self.section}.{self.name}"
+
+    @property
+    def listed(self) -> tuple[Any, ...]:
+        """Every listed value, the default first."""
+        return (self.default, *self.readings, *self.study)
+
+    def of(self, profile: Profile) -> Any:  # noqa: ANN401 # reason: whatever the field holds
+        """Return the value that a profile has."""
+        return getattr(getattr(profile, self.section), self.name)
+
+    def written(self, value: Any) -> str:  # noqa: ANN401 # reason: as above
+        """Return a value as text, durations in seconds."""
+        if self.name.endswith("_ns"):
+            return f"{value / SECOND_NS:g} s"
+        return str(list(value)) if isinstance(value, tuple) else str(value)
+
+    def trials(
+        self,
+        case: Callable[..., object],
+        *others: Any,  # noqa: ANN401 # reason: as above
+    ) -> list[tuple[str, str, object]]:
+        """Play a case under each listed value and return (value, what it is, what was seen).
+
+        case: called with a section of a profile, such as `limits={"compose": "all"}`, and returns
+        what was seen. others: values to try beside the listed ones. A value is the `default`, a
+        `reading`, or for `study`.
+
+        >>> (compose,) = [one for one in choices() if one.path == "limits.compose"]
+        >>> compose.trials(lambda limits: limits["compose"].upper())
+        [('all', 'default', 'ALL'), ('lowest', 'study', 'LOWEST')]
+        """
+        kinds = ["default", *("reading" for _ in self.readings), *("study" for _ in self.study)]
+        kinds += ["reading"] * len(others)
+        return [
+            (self.written(value), kind, case(**{self.section: {self.name: value}}))
+            for value, kind in zip((*self.listed, *others), kinds, strict=True)
+        ]
+
+
+_known: Final[dict[type[Any], dict[str, Choice]]] = {}
+
+
+def _choices_of(section: type[Any]) -> Mapping[str, Choice]:
+    """Return the choices that the fields of a section are, by name."""
+    if section in _known:
+        return _known[section]
+    hints, found = get_type_hints(section), {}
+    for item in dataclasses.fields(section):
+        meta, kind = item.metadata, hints[item.name]
+        values = (True, False) if kind is bool else ()
+        if get_origin(kind) is Literal:
+            values = get_args(kind)
+        readings = tuple(v for v in values if v not in (item.default, *meta["study"]))
+        place = (section.section, item.name, meta["decision"], meta["asks"])
+        found[item.name] = Choice(*place, item.default, readings, meta["study"])
+    return _known.setdefault(section, found)
+
+
 def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # reason: any section
+    choices = _choices_of(type(section))
     for item in dataclasses.fields(section):
         value = getattr(section, item.name)
-        meta = item.metadata
-        closed = (item.default, *meta["readings"], *meta["study"])
+        meta, closed = item.metadata, choices[item.name].listed
         where = f"profile.{section_name}.{item.name} = {value!r}"
         if len(closed) > 1 or isinstance(item.default, bool):
             if not any(value is c or (type(value) is type(c) and value == c) for c in closed):
@@ -117,7 +197,7 @@ class TokensProfile(_Section):
         "containers", "D-CONTAINER", "name of the field that selects the container"
     )
     container_form: Literal["array", "string"] = _choice(
-        "array", "D-CONTAINER", "form of that field", readings=("string",)
+        "array", "D-CONTAINER", "form of that field"
     )
     container_limit: int = _choice(400, "D-CONTAINER", "characters of a container path", minimum=1)
     container_default_token: str = _choice(
@@ -127,31 +207,25 @@ class TokensProfile(_Section):
         "/pci/high/", "D-CONTAINER-DEFAULT", "container of a `card` when none is named"
     )
     non_string_leaf: Literal["reject", "tokenize", "pass"] = _choice(
-        "reject", "D-LEAF", "number, boolean and null leaves", readings=("tokenize", "pass")
+        "reject", "D-LEAF", "number, boolean and null leaves"
     )
     scalar_body: Literal["reject", "accept"] = _choice(
-        "reject", "D-SCALAR", "a bare JSON string as the whole body", readings=("accept",)
+        "reject", "D-SCALAR", "a bare JSON string as the whole body"
     )
-    empty_body: Literal["echo", "reject"] = _choice(
-        "echo", "D-EMPTY", "a body without a token", readings=("reject",)
-    )
+    empty_body: Literal["echo", "reject"] = _choice("echo", "D-EMPTY", "a body without a token")
     depth_limit: int = _choice(64, "D-DEPTH", "deepest nesting that is accepted", minimum=8)
     unknown_field: Literal["reject", "ignore"] = _choice(
-        "reject", "D-UNKNOWN", "unknown field in a token request object", readings=("ignore",)
+        "reject", "D-UNKNOWN", "unknown field in a token request object"
     )
     extra_types: tuple[str, ...] = _choice(
         (), "D-TYPE-VALUE", "further token types; their data is any JSON"
     )
     one_of: Literal["reject", "data", "encrypted"] = _choice(
-        "reject", "D-ONE-OF", "`data` and `encrypted` together", readings=("data", "encrypted")
+        "reject", "D-ONE-OF", "`data` and `encrypted` together"
     )
-    token_data: Literal["string", "any"] = _choice(
-        "string", "D-TOKEN-DATA", "`data` of a `token`", readings=("any",)
-    )
-    card_luhn: bool = _choice(True, "D-CARD", "card numbers must be Luhn-valid", readings=(False,))
-    card_all_required: bool = _choice(
-        False, "D-CARD", "month, year and cvc are required", readings=(True,)
-    )
+    token_data: Literal["string", "any"] = _choice("string", "D-TOKEN-DATA", "`data` of a `token`")
+    card_luhn: bool = _choice(True, "D-CARD", "card numbers must be Luhn-valid")
+    card_all_required: bool = _choice(False, "D-CARD", "month, year and cvc are required")
     metadata_entries_limit: int = _choice(50, "D-METADATA", "metadata entries", minimum=0)
     metadata_key_limit: int = _choice(100, "D-METADATA", "characters of a metadata key", minimum=0)
     metadata_value_limit: int = _choice(
@@ -159,40 +233,35 @@ class TokensProfile(_Section):
     )
     indexes_limit: int = _choice(10, "D-INDEXES", "search indexes of a token", minimum=0)
     cvc_derive: Literal["reject", "allow"] = _choice(
-        "reject", "D-CVC-DERIVE", "expressions over the cvc, gone when it is", readings=("allow",)
+        "reject", "D-CVC-DERIVE", "expressions over the cvc, gone when it is"
     )
     fpexpr_default: Literal["hidden", "shown"] = _choice(
         "hidden",
         "D-FPEXPR-DEFAULT",
         "a `token` with no expression shows `{{ data }}` and its fingerprint",
-        readings=("shown",),
     )
     card_fpexpr: Literal["supplied", "number"] = _choice(
-        "supplied", "D-CARD-FPEXPR", "an expression supplied on a card", readings=("number",)
+        "supplied", "D-CARD-FPEXPR", "an expression supplied on a card"
     )
     card_view: Literal["both", "mask", "data"] = _choice(
-        "both", "D-CARD-VIEW", "where a card record shows its mask", readings=("mask", "data")
+        "both", "D-CARD-VIEW", "where a card record shows its mask"
     )
     record_view: Literal["redacted", "metadata"] = _choice(
         "redacted",
         "D-RECORD-VIEW",
         "what a key without token:read sees of a stored record beside its redacted form",
-        readings=("metadata",),
     )
     plaintext_reads: bool = _choice(
-        False,
-        "D-READ",
-        "records of /tokens, POST too, show plaintext with token:read",
-        readings=(True,),
+        False, "D-READ", "records of /tokens, POST too, show plaintext with token:read"
     )
     limit_counts: Literal["created", "elements"] = _choice(
-        "created", "D-LIMIT-COUNT", "what Tokenize Limit counts", readings=("elements",)
+        "created", "D-LIMIT-COUNT", "what Tokenize Limit counts"
     )
     limit_status: Literal[400, 403, 413, 422, 429] = _choice(
-        400, "D-LIMIT-STATUS", "status over a token quota", readings=(403, 413, 422, 429)
+        400, "D-LIMIT-STATUS", "status over a token quota"
     )
     detokenize_counts: Literal["expressions", "distinct"] = _choice(
-        "expressions", "D-DETOKENIZE-COUNT", "what Detokenize Limit counts", readings=("distinct",)
+        "expressions", "D-DETOKENIZE-COUNT", "what Detokenize Limit counts"
     )
     elements_limit: int = _choice(
         10_000, "D-BODY-COST", "elements of a body; never below the tenant's quota", minimum=1
@@ -214,13 +283,13 @@ class DedupProfile(_Section):
     setting_name: str = _choice("deduplicate_tokens", "D-DEDUP", "tenant setting that turns it on")
     flag_name: str = _choice("deduplicate_token", "D-DEDUP", "field of a token request object")
     container_in_key: bool = _choice(
-        True, "D-DEDUP-KEY", "tokens of other containers are other tokens", readings=(False,)
+        True, "D-DEDUP-KEY", "tokens of other containers are other tokens"
     )
     record: Literal["read_existing", "update_existing"] = _choice(
-        "read_existing", "D-DEDUP-RECORD", "whose record comes back", readings=("update_existing",)
+        "read_existing", "D-DEDUP-RECORD", "whose record comes back"
     )
     redact: Literal["data_metadata", "narrow"] = _choice(
-        "data_metadata", "D-DEDUP-REDACT", "what a redacted record loses", readings=("narrow",)
+        "data_metadata", "D-DEDUP-REDACT", "what a redacted record loses"
     )
 
 
@@ -234,7 +303,6 @@ class IdentityProfile(_Section):
         "within",
         "D-GRANT-SCOPE",
         "what a management key grants lies within the containers of its own right",
-        readings=("any",),
     )
 
 
@@ -247,12 +315,12 @@ class HttpProfile(_Section):
     key_header: str = _choice("SVC-API-KEY", "D-STATUS", "request header of the API key")
     proxy_key_header: str = _choice("SVC-PROXY-KEY", "D-PROXY", "request header of the proxy key")
     tokenize_status: Literal[200, 201] = _choice(
-        200, "D-STATUS", "status of a tokenize that succeeds", readings=(201,)
+        200, "D-STATUS", "status of a tokenize that succeeds"
     )
     rate_limit_fields: bool = _choice(
-        True, "D-429-HEADERS", "RateLimit and RateLimit-Policy on every answer", readings=(False,)
+        True, "D-429-HEADERS", "RateLimit and RateLimit-Policy on every answer"
     )
-    retry_after: bool = _choice(True, "D-429-HEADERS", "Retry-After on 429", readings=(False,))
+    retry_after: bool = _choice(True, "D-429-HEADERS", "Retry-After on 429")
     body_limit_bytes: int = _choice(4_000_000, "D-SIZE", "largest JSON body", minimum=1)
     proxy_body_limit_bytes: int = _choice(
         10_000_000, "D-SIZE", "largest body of a proxy without transform", minimum=1
@@ -261,22 +329,18 @@ class HttpProfile(_Section):
         16_384, "D-SIZE", "characters of path and query; 414 above", minimum=256
     )
     cors: Literal["listed", "any"] = _choice(
-        "listed",
-        "D-CORS",
-        "web pages that may ask with a public key: the listed origins, or any",
-        readings=("any",),
+        "listed", "D-CORS", "web pages that may ask with a public key: the listed origins, or any"
     )
     idempotency: Literal["keep", "ignore"] = _choice(
         "keep",
         "D-IDEMPOTENCY",
         "Idempotency-Key on POSTs that create: the first answer comes again",
-        readings=("ignore",),
     )
     idempotency_kept_ns: int = _choice(
         24 * 3_600 * SECOND_NS, "D-IDEMPOTENCY", "first answers are kept so long", minimum=1
     )
     ipv6_prefix_bits: Literal[128, 64] = _choice(
-        128, "D-IP", "IPv6 clients are told apart by this prefix", readings=(64,)
+        128, "D-IP", "IPv6 clients are told apart by this prefix"
     )
 
 
@@ -286,69 +350,48 @@ class LimitsProfile(_Section):
 
     section: ClassVar[str] = "limits"
 
-    algorithm: Algorithm = _choice(
-        "sliding-log",
-        "D-ALGORITHM",
-        "how N per W is counted",
-        readings=get_args(Algorithm)[1:],
-    )
+    algorithm: Algorithm = _choice("sliding-log", "D-ALGORITHM", "how N per W is counted")
     fixed_anchor: Literal["aligned", "first"] = _choice(
-        "aligned",
-        "D-ALGORITHM",
-        "fixed windows start at multiples of W, or at the first admission",
-        readings=("first",),
+        "aligned", "D-ALGORITHM", "fixed windows start at multiples of W, or at the first admission"
     )
     burst_requests: int | None = _choice(
         None, "D-ALGORITHM", "burst of gcra; none = the rule's limit, 1 = strict spacing", minimum=1
     )
     edges: Literal["half-open", "closed"] = _choice(
-        "half-open", "D-EDGES", "an admission exactly W ago still counts", readings=("closed",)
+        "half-open", "D-EDGES", "an admission exactly W ago still counts"
     )
     compose: Literal["all", "lowest"] = _choice(
         "all", "D-COMPOSE", "which applicable rules decide", study=("lowest",)
     )
-    count_refused: bool = _choice(
-        False, "D-COUNT", "refused requests consume too", readings=(True,)
-    )
+    count_refused: bool = _choice(False, "D-COUNT", "refused requests consume too")
     counted_statuses: Literal["every", "success"] = _choice(
-        "every", "D-COUNTED", "which answers count", readings=("success",)
+        "every", "D-COUNTED", "which answers count"
     )
-    throttle: Literal["refuse", "delay"] = _choice(
-        "refuse", "D-THROTTLE", "what throttle rules do", readings=("delay",)
-    )
+    throttle: Literal["refuse", "delay"] = _choice("refuse", "D-THROTTLE", "what throttle rules do")
     delay_bound_ns: int = _choice(
         10 * SECOND_NS, "D-THROTTLE", "longest delay before a refusal", minimum=0
     )
-    block_extends: bool = _choice(
-        False, "D-BLOCK-START", "refusals extend a block", readings=(True,)
-    )
+    block_extends: bool = _choice(False, "D-BLOCK-START", "refusals extend a block")
     block_reset: Literal["keep", "clear"] = _choice(
-        "keep", "D-BLOCK-RESET", "the counter when a block ends", readings=("clear",)
+        "keep", "D-BLOCK-RESET", "the counter when a block ends"
     )
     or_counter: Literal["both", "key-else-ip"] = _choice(
-        "both", "D-OR-COUNTER", "counters of `API key OR IP`", readings=("key-else-ip",)
+        "both", "D-OR-COUNTER", "counters of `API key OR IP`"
     )
     and_counter: Literal["pair", "each", "key", "ip"] = _choice(
-        "pair",
-        "D-AND-COUNTER",
-        "counters of `IP and API key`",
-        readings=("each",),
-        study=("key", "ip"),
+        "pair", "D-AND-COUNTER", "counters of `IP and API key`", study=("key", "ip")
     )
     or_resource: Literal["shared", "separate"] = _choice(
         "shared", "D-OR-RESOURCE", "counters of a row with two resources", study=("separate",)
     )
     get_tokens: Literal["list", "prefix"] = _choice(
-        "list", "D-GET-TOKENS", "which reads fall under LIM-READ", readings=("prefix",)
+        "list", "D-GET-TOKENS", "which reads fall under LIM-READ"
     )
     legacy_class: Literal["added", "exclusive"] = _choice(
-        "added",
-        "D-LEGACY-CLASS",
-        "LIM-LEGACY beside or instead of the kind's rule",
-        readings=("exclusive",),
+        "added", "D-LEGACY-CLASS", "LIM-LEGACY beside or instead of the kind's rule"
     )
     proxy_rules: Literal["all", "unkeyed"] = _choice(
-        "all", "D-PROXY-RULES", "when LIM-PROXY-* apply", readings=("unkeyed",)
+        "all", "D-PROXY-RULES", "when LIM-PROXY-* apply"
     )
     counters_limit: int = _choice(
         500_000,
@@ -370,12 +413,7 @@ class NodesProfile(_Section):
     count: int = _choice(
         1, "D-COUNTERS-LIFE", "how many nodes serve the traffic", minimum=1, maximum=64
     )
-    balance: Balance = _choice(
-        "round-robin",
-        "D-COUNTERS-LIFE",
-        "which node gets a request",
-        readings=get_args(Balance)[1:],
-    )
+    balance: Balance = _choice("round-robin", "D-COUNTERS-LIFE", "which node gets a request")
     sharing: Sharing = _choice(
         "exact",
         "D-COUNTERS-LIFE",
@@ -422,7 +460,7 @@ class OutsideProfile(_Section):
         minimum=1,
     )
     reactor_timeout_status: Literal[504, 408, 500] = _choice(
-        504, "D-REACTOR-TIMEOUT", "status over it", readings=(408, 500)
+        504, "D-REACTOR-TIMEOUT", "status over it"
     )
     reactor_code_limit: int = _choice(50_000, "D-UNITS", "characters of reactor code", minimum=1)
     reactor_payload_limit_bytes: int = _choice(
@@ -555,88 +593,26 @@ def _explained(text: str) -> str:
 
 def _explained_section(text: str) -> list[str]:
     head, *rows = text.strip().splitlines()
-    section = getattr(Profile(), head.strip("[]"))
-    fields = {_written(item.name): item for item in dataclasses.fields(section)}
+    kind = type(getattr(Profile(), head.strip("[]")))
+    fields = {_written(name): choice for name, choice in _choices_of(kind).items()}
     lines = [head]
     for row in rows:
-        item = fields.pop(row.partition(" = ")[0], None)
-        lines += ([] if item is None else _comment(item)) + [row]
-    for name, item in fields.items():  # one without a value has no form in TOML
-        lines += [*_comment(item), f"# {name} is left out"]
+        choice = fields.pop(row.partition(" = ")[0], None)
+        lines += ([] if choice is None else _comment(choice)) + [row]
+    for name, choice in fields.items():  # one without a value has no form in TOML
+        lines += [*_comment(choice), f"# {name} is left out"]
     return lines
 
 
-def _comment(item: dataclasses.Field[Any]) -> list[str]:
+def _comment(choice: Choice) -> list[str]:
     """Return the comment above a field: decision, question, the other values."""
-    meta = item.metadata
-    lists = {"or": meta["readings"], "for study": meta["study"]}
     others = [
         f"{name}: {', '.join(json.dumps(value) for value in values)}"
-        for name, values in lists.items()
+        for name, values in {"or": choice.readings, "for study": choice.study}.items()
         if values
     ]
-    words = "; ".join([f"{meta['decision']}: {meta['asks']}", *others])
+    words = "; ".join([f"{choice.decision}: {choice.asks}", *others])
     return textwrap.wrap(words, 98, initial_indent="# ", subsequent_indent="#   ")
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One field of the profile: an open choice of the specification.
-
-    decision: the id of its open decision. asks: what it decides. readings: other values that a
-    conforming service may have; study: values that are for simulation alone. Where both are
-    empty, any number or name of the field's type is a reading.
-    """
-
-    section: str
-    name: str
-    decision: str
-    asks: str
-    default: Any
-    readings: tuple[Any, ...]
-    study: tuple[Any, ...]
-
-    @property
-    def path(self) -> str:
-        """The field, as `section.field`."""
-        return f"{self.section}.{self.name}"
-
-    @property
-    def listed(self) -> tuple[Any, ...]:
-        """Every listed value, the default first."""
-        return (self.default, *self.readings, *self.study)
-
-    def of(self, profile: Profile) -> Any:  # noqa: ANN401 # reason: whatever the field holds
-        """Return the value that a profile has."""
-        return getattr(getattr(profile, self.section), self.name)
-
-    def written(self, value: Any) -> str:  # noqa: ANN401 # reason: as above
-        """Return a value as text, durations in seconds."""
-        if self.name.endswith("_ns"):
-            return f"{value / SECOND_NS:g} s"
-        return str(list(value)) if isinstance(value, tuple) else str(value)
-
-    def trials(
-        self,
-        case: Callable[..., object],
-        *others: Any,  # noqa: ANN401 # reason: as above
-    ) -> list[tuple[str, str, object]]:
-        """Play a case under each listed value and return (value, what it is, what was seen).
-
-        case: called with a section of a profile, such as `limits={"compose": "all"}`, and returns
-        what was seen. others: values to try beside the listed ones. A value is the `default`, a
-        `reading`, or for `study`.
-
-        >>> (compose,) = [one for one in choices() if one.path == "limits.compose"]
-        >>> compose.trials(lambda limits: limits["compose"].upper())
-        [('all', 'default', 'ALL'), ('lowest', 'study', 'LOWEST')]
-        """
-        kinds = ["default", *("reading" for _ in self.readings), *("study" for _ in self.study)]
-        kinds += ["reading"] * len(others)
-        return [
-            (self.written(value), kind, case(**{self.section: {self.name: value}}))
-            for value, kind in zip((*self.listed, *others), kinds, strict=True)
-        ]
 
 
 def choices() -> list[Choice]:
@@ -646,17 +622,9 @@ def choices() -> list[Choice]:
     ['limits.compose']
     """
     return [
-        Choice(
-            section.name,
-            item.name,
-            item.metadata["decision"],
-            item.metadata["asks"],
-            item.default,
-            item.metadata["readings"],
-            item.metadata["study"],
-        )
+        choice
         for section in dataclasses.fields(Profile)
-        for item in dataclasses.fields(type(section.default))  # type: ignore[arg-type] # reason: sections are dataclasses
+        for choice in _choices_of(type(section.default)).values()
     ]
 
 

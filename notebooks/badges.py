@@ -7,13 +7,12 @@ shows) the profile field, the other readings and what is *for study*. Sources na
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from engine.clauses import CLAUSES, DECISIONS, Clause, OpenDecision
-from engine.profile import Profile
+from engine.profile import choices
 
 __all__ = ["badges", "put_badges", "sections"]
 
@@ -94,13 +93,11 @@ def _decision(decision: OpenDecision) -> str:
 
 
 def _field(path: str) -> str:
-    section, _, name = path.partition(".")
-    fields = {one.name: one for one in dataclasses.fields(getattr(Profile(), section))}
-    item = fields[name]
-    said = f"`{path}` = {_value(item.default)}"
+    choice = next(one for one in choices() if one.path == path)
+    said = f"`{path}` = {_value(choice.default)}"
     for words, values in (
-        ("other readings", item.metadata["readings"]),
-        ("**for study**", item.metadata["study"]),
+        ("other readings", choice.readings),
+        ("**for study**", choice.study),
     ):
         if values:
             said += f", {words}: {', '.join(map(_value, values))}"

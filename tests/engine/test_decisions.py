@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import pytest
 
 from engine.clauses import CLAUSES, DECISIONS, open_decision
 from engine.cli import main
 from engine.errors import InputError
-from engine.profile import Profile, decisions
+from engine.profile import choices, decisions
 
 BY_ID = {decision.id: decision for decision in DECISIONS}
 
@@ -33,21 +30,13 @@ def test_every_decision_that_a_clause_names_is_listed() -> None:
     assert named <= BY_ID.keys()
 
 
-def _choices() -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (f"{section.name}.{item.name}", dict(item.metadata))
-        for section in dataclasses.fields(Profile)
-        for item in dataclasses.fields(getattr(Profile(), section.name))
-    ]
-
-
 def test_a_field_with_readings_belongs_to_a_decision_with_alternatives() -> None:
-    for path, meta in _choices():
-        decision = BY_ID[meta["decision"]]
-        if meta["readings"] or meta["study"]:
-            assert decision.alternatives or decision.id == "D-EDGES", path
-        if meta["study"]:
-            assert decision.study, path
+    for choice in choices():
+        decision = BY_ID[choice.decision]
+        if choice.readings or choice.study:
+            assert decision.alternatives or decision.id == "D-EDGES", choice.path
+        if choice.study:
+            assert decision.study, choice.path
 
 
 def test_the_command_prints_a_decision(capsys: pytest.CaptureFixture[str]) -> None:

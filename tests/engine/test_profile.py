@@ -1,6 +1,5 @@
 """Every open choice is a field with a closed list of values."""
 
-import dataclasses
 import json
 import re
 import subprocess
@@ -15,7 +14,7 @@ from jsonschema import Draft202012Validator
 from engine import Engine
 from engine.clauses import CLAUSES
 from engine.errors import InputError
-from engine.profile import Profile, decisions
+from engine.profile import Profile, choices, decisions
 
 WITHOUT_CHOICE = {
     "D-BLOCK-OWN",
@@ -40,11 +39,10 @@ def test_every_decision_that_a_clause_names_is_a_field_or_has_one_answer_only() 
 
 
 def test_every_alternative_is_accepted_and_nothing_else() -> None:
-    for section in dataclasses.fields(Profile):
-        for item in dataclasses.fields(type(getattr(Profile(), section.name))):
-            for value in (*item.metadata["readings"], *item.metadata["study"]):
-                changed = Profile().replace(**{section.name: {item.name: value}})
-                assert getattr(getattr(changed, section.name), item.name) == value
+    for choice in choices():
+        for value in (*choice.readings, *choice.study):
+            changed = Profile().replace(**{choice.section: {choice.name: value}})
+            assert getattr(getattr(changed, choice.section), choice.name) == value
 
 
 @pytest.mark.parametrize(
@@ -148,15 +146,14 @@ def test_a_profile_is_printed_with_every_field_explained(tmp_path: Path) -> None
     assert Profile.from_toml(path) == Profile()
     words = " ".join(re.sub(r"\n# {3}", " ", printed).split())
     schema = Profile.json_schema()["$defs"]
-    for section in dataclasses.fields(Profile):
-        for item in dataclasses.fields(section.default):  # type: ignore[arg-type] # reason: sections are dataclasses
-            meta = item.metadata
-            assert f"# {meta['decision']}: {meta['asks']}" in words, item.name
-            for value in (*meta["readings"], *meta["study"]):
-                assert json.dumps(value) in words, (item.name, value)
-            name = item.name.removesuffix("_ns").removesuffix("_bytes")
-            held = schema[type(section.default).__name__]["properties"][name]
-            assert held.get("x-study", []) == list(meta["study"])
+    for choice in choices():
+        assert f"# {choice.decision}: {choice.asks}" in words, choice.path
+        for value in (*choice.readings, *choice.study):
+            assert json.dumps(value) in words, (choice.path, value)
+        name = choice.name.removesuffix("_ns").removesuffix("_bytes")
+        section = type(getattr(Profile(), choice.section))
+        held = schema[section.__name__]["properties"][name]
+        assert held.get("x-study", []) == list(choice.study)
     assert "for study" in words
 
 

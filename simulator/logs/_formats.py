@@ -1,7 +1,7 @@
 r"""The formats of logs, each with its reader, and which one a source is written in.
 
 `stream_log` looks only at the names of the fields, or at the first lines; the stream reads the
-rest. `read_log` reads a whole log into memory, for analysis.
+rest.
 
 *Lines told apart by a pattern*: combined, common, or a user's own.
 
@@ -29,14 +29,11 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -53,7 +50,7 @@ from simulator.logs._source import (
     place_of,
     unreadable,
 )
-from simulator.logs._stream import BATCH_LINES, Batch, Faults, LogBatch, LogStream, Reader
+from simulator.logs._stream import BATCH_LINES, Batch, Faults, LogStream, Reader
 
 _Extras: TypeAlias = "dict[str, str | None] | str"
 """The fields after the user agent by name, or what is wrong with them."""
@@ -555,6 +552,7 @@ def stream_log(
     time_column: str | None = None,
     progress: Callable[[int], None] | None = None,
     extra: Mapping[str, Sequence[str]] | None = None,
+    changes: Mapping[str, Callable[[str], str]] | None = None,
 ) -> LogStream:
     """Return a log that is read batch by batch, in memory that does not grow with its lines.
 
@@ -566,21 +564,24 @@ def stream_log(
     progress: told now and then how many lines were read.
     extra: further targets that the map says nothing of, and what their fields are called; those
         that the log has are read too, "" where a line has none.
+    changes: what becomes of the texts of a target, distinct text by distinct text.
 
     Raises `InputError` when the source is missing, empty or unreadable, or lacks a field.
     """
-    if not isinstance(source, str | Path):
-        reader = FrameReader(source)
-        _refuse_writing(format, map)
-        return _stream("frame", "frame", reader, map, time_column, progress, extra or {})
-    path = place_of(source)
+    place = place_of(source) if isinstance(source, str | Path) else None
+    reader: Reader
     try:
-        kind, opened = _reader(path, format, map)
-        return _stream(path.name, kind, opened, map, time_column, progress, extra or {})
+        if place is None:
+            name, kind, reader = "frame", "frame", FrameReader(source)
+            _refuse_writing(format, map)
+        else:
+            name, (kind, reader) = place.name, _reader(place, format, map)
+        log_map, says_keys = _fitted(name, kind, reader, map, time_column, extra or {})
     except InputError:
-        if isinstance(path, Pipe):
-            path.close()
+        if isinstance(place, Pipe):
+            place.close()
         raise
+    return LogStream(name, kind, log_map, reader, progress, changes or {}, says_keys=says_keys)
 
 
 def _refuse_writing(format_: Format | None, map_: LogMap | None) -> None:
@@ -595,16 +596,15 @@ def _refuse_writing(format_: Format | None, map_: LogMap | None) -> None:
             )
 
 
-def _stream(
+def _fitted(
     name: str,
     kind: str,
     reader: Reader,
     map_: LogMap | None,
     time_column: str | None,
-    progress: Callable[[int], None] | None,
     extra: Mapping[str, Sequence[str]],
-) -> LogStream:
-    """Return the log of a reader, under a map that fits its fields. Raises `InputError`."""
+) -> tuple[LogMap, bool]:
+    """Return a map that fits a reader's fields, and whether it says keys. Raises `InputError`."""
     is_mapped = map_ is not None and "key" in map_.sources
     if map_ is None or not map_.sources:
         if time_column is not None and kind in {"combined", "common"}:
@@ -618,8 +618,7 @@ def _stream(
     map_.check_fields(reader.fields, name, open_ended=reader.open_ended)
     map_ = map_.with_extra(reader.fields, extra)
     has_column = "key" in map_.sources and kind not in {"combined", "common"}
-    says_keys = is_mapped or has_column
-    return LogStream(name, kind, map_, reader, progress, says_keys=says_keys)
+    return map_, is_mapped or has_column
 
 
 def _reader(path: Place, format_: Format | None, map_: LogMap | None) -> tuple[str, Reader]:
@@ -659,78 +658,3 @@ def _tell_format(path: Place) -> Format:
         commons = sum(line.rstrip().count('"') == 2 for line in lines)
         return "common" if 2 * commons > len(lines) else "combined"
     return "csv" if any(mark in lines[0] for mark in ",;\t") else "combined"
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One column: `names[codes[i]]` is row i's value; the code -1 means absent."""
-
-    codes: npt.NDArray[np.int32]
-    names: tuple[str, ...] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """A read log, in the order of its lines.
-
-    t_ns: instants in ns since the Unix epoch (UTC). line: line or row numbers from 1.
-    fields: `address`, `method`, `path` always; `key` and the others of a map where the log has
-    them. Key texts stand in `fields["key"].names` alone.
-    unparsed: how many lines did not parse; unparsed_first: the first few, as `name:line: reason`.
-    """
-
-    name: str
-    format: str
-    t_ns: npt.NDArray[np.int64]
-    line: npt.NDArray[np.int64]
-    fields: Mapping[str, Field]
-    unparsed: int
-    unparsed_first: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.t_ns)
-
-    @property
-    def says_keys(self) -> bool:
-        """Whether the log has a place for keys, so that an empty one is a request without a key."""
-        return "key" in self.fields
-
-    @property
-    def names(self) -> Mapping[str, Sequence[str]]:
-        """The distinct values of each field."""
-        return {target: column.names for target, column in self.fields.items()}
-
-    def batches(self) -> Iterator[LogBatch]:
-        """Yield the whole log as one batch."""
-        codes = {target: column.codes for target, column in self.fields.items()}
-        yield LogBatch(self.t_ns, self.line, codes)
-
-
-def read_log(
-    source: Any,  # noqa: ANN401 # reason: a path, or any frame that Arrow can take
-    *,
-    format: Format | None = None,  # noqa: A002 # reason: the command's own word for it
-    map: LogMap | None = None,  # noqa: A002 # reason: the command's own word for it
-    time_column: str | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Log:
-    """Read a log whole; the parameters are those of `stream_log`.
-
-    Raises `InputError` when the source is missing, empty, unreadable, or no line of it parses.
-    """
-    stream = stream_log(source, format=format, map=map, time_column=time_column, progress=progress)
-    batch = LogBatch.joined(list(stream.batches()))
-    fields = {
-        target: Field(batch.codes[target], tuple(names)) for target, names in stream.names.items()
-    }
-    if "key" in fields and not stream.says_keys and not (fields["key"].codes >= 0).any():
-        del fields["key"]
-    return Log(
-        stream.name,
-        stream.format,
-        batch.t_ns,
-        batch.line,
-        fields,
-        stream.unparsed,
-        stream.unparsed_first,
-    )

@@ -167,8 +167,9 @@ class LogStream:
         log_map: LogMap,
         reader: Reader,
         progress: Callable[[int], None] | None,
+        changes: Mapping[str, Callable[[str], str]],
         *,
-        says_keys: bool = False,
+        says_keys: bool,
     ) -> None:
         self.name = name
         self.format = kind
@@ -182,12 +183,13 @@ class LogStream:
         others = [each for target, each in log_map.sources.items() if target != "time"]
         self._raw = {each.field: _Texts() for each in others if each.field is not None}
         self._targets = {
-            target: _Target(each, part, reader)
+            target: _Target(each, part, reader, changes.get(target, str))
             for each in others
             for target, part in parts_of(each)
         }
         for target, constant in _CONSTANTS.items():
-            self._targets.setdefault(target, _Target(Source(target, value=constant), str, reader))
+            source = Source(target, value=constant)
+            self._targets.setdefault(target, _Target(source, str, reader, str))
         self.names: dict[str, Sequence[str]] = {
             target: found.names for target, found in self._targets.items()
         }
@@ -293,11 +295,18 @@ class _Texts(dict["str | None", int]):
 class _Target:
     """One field after the map: a look-up from the number of its text."""
 
-    def __init__(self, source: Source, part: Callable[[str], str], reader: Reader) -> None:
+    def __init__(
+        self,
+        source: Source,
+        part: Callable[[str], str],
+        reader: Reader,
+        change: Callable[[str], str],
+    ) -> None:
         self.source = source
         self._part = part
         self._reader = reader
-        self._words = words() if source.value is None else words(source.value)
+        self._change = change
+        self._words = words() if source.value is None else words(change(source.value))
         self.names: list[str] = self._words.known
         self._codes = array("i")
         self._why: dict[int, str] = {}
@@ -309,7 +318,8 @@ class _Target:
         for text in texts:
             try:
                 value = source.map_value(self._reader.clean(name, text))
-                codes.append(self._words[None if value is None else self._part(value)])
+                found = None if value is None else self._change(self._part(value))
+                codes.append(self._words[found])
             except Rejected as error:
                 self._why[len(codes)] = str(error)
                 codes.append(_REJECTED)

@@ -28,8 +28,8 @@ import numpy.typing as npt
 
 from engine.errors import InputError
 from engine.model import TenantKind
-from simulator.logs import Kind, Log, LogBatch, LogStream
-from simulator.logs.parties import Parties, PartyTable, name_parties
+from simulator.logs import Kind, LogBatch, LogStream
+from simulator.logs.parties import Naming, Parties, PartyTable
 
 RUN_ROWS: Final = 1 << 19
 """Rows a run: what is sorted at once, and what merging holds in memory."""
@@ -319,6 +319,10 @@ class Arrivals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the disk space."""
         self._rows.close()
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Block]:
@@ -363,7 +367,7 @@ def speed_text(speed: Fraction) -> str:
 
 
 def make_arrivals(
-    log: Log | LogStream,
+    log: LogStream,
     *,
     kind: Kind,
     tenant_kind: TenantKind,
@@ -388,8 +392,8 @@ def make_arrivals(
     try:
         for batch in _gathered(log.batches()):
             rows.add(batch.t_ns, table.number(batch))
-        parties = name_parties(table.ordered(), log, kind, tenant_kind, pseudonym_key, prefix_bits)
-        return Arrivals(rows, table, parties, speed)
+        naming = Naming(table.ordered(), log, kind, tenant_kind, pseudonym_key, prefix_bits)
+        return Arrivals(rows, table, naming.named(), speed)
     except BaseException:
         rows.close()
         raise

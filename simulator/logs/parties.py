@@ -5,7 +5,7 @@ made only on request. `PartyTable` numbers the parties while the log is read. It
 each party, and the instant and line of its earliest request; so labels can be numbered in order of
 first appearance in time even if the log is not in order.
 
-Key texts end here: `name_parties` replaces them by `key-0001` in order of first appearance, or by
+Key texts end here: `Naming` replaces them by `key-0001` in order of first appearance, or by
 keyed hashes.
 """
 
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from engine.errors import InputError
 from engine.hosts import client_address
 from engine.model import ApplicationKind, TenantKind
-from simulator.logs import Kind, Log, LogBatch, LogStream
+from simulator.logs import Kind, LogBatch, LogStream
 from simulator.rows.record import Growing, distinct
 
 _CODE_BITS: Final = 32
@@ -130,7 +130,7 @@ class Texts:
 class Parties(Sequence[Party]):
     """The parties of a log in order of first appearance in time, column by column.
 
-    owner: each one's place in `owners`, the first of which is nobody.
+    owner: each one's place in `owners`, the first of which is nobody. others: what else was read.
     """
 
     owner: Codes
@@ -139,6 +139,7 @@ class Parties(Sequence[Party]):
     ip: Texts
     method: Texts
     path: Texts
+    others: Mapping[str, Texts]
 
     def __len__(self) -> int:
         return len(self.owner)
@@ -248,36 +249,27 @@ _SHORTEST_KEY: Final = 4
 """A shorter text is not replaced in paths, where it may match by accident."""
 
 
-def name_parties(
-    parties: PartyCodes,
-    log: Log | LogStream,
-    kind: Kind,
-    tenant_kind: TenantKind,
-    pseudonym_key: bytes | None,
-    prefix_bits: int = 128,
-) -> Parties:
-    """Return the parties of a log by their names.
+@dataclass(slots=True)
+class Naming:
+    """Gives the parties of a log their names.
 
     kind, tenant_kind: of the keys of which the log says nothing. pseudonym_key: with it, addresses
     and keys become keyed hashes (HMAC-SHA-256). prefix_bits: what tells IPv6 clients apart (D-IP).
-
-    Raises `InputError` where a key has two owners: it belongs to one application of one tenant,
-    and a log that says otherwise is mapped wrongly.
     """
-    return _Naming(parties, log, kind, tenant_kind, pseudonym_key, prefix_bits).named()
 
-
-@dataclass(slots=True)
-class _Naming:
     parties: PartyCodes
-    log: Log | LogStream
+    log: LogStream
     kind: Kind
     tenant_kind: TenantKind
     pseudonym_key: bytes | None = field(repr=False)
-    prefix_bits: int = 128
+    prefix_bits: int
 
     def named(self) -> Parties:
-        """Return the parties by their names."""
+        """Return the parties by their names.
+
+        Raises `InputError` where a key has two owners: it belongs to one application of one tenant,
+        and a log that says otherwise is mapped wrongly.
+        """
         codes, names = self.parties.columns, self.log.names
         texts, has_keys = self._key_codes()
         owner, owners = self._owners(texts)
@@ -295,7 +287,12 @@ class _Naming:
         elif self.prefix_bits < 128:
             address = _mapped(address, self._client)
         method = _used(Texts(codes["method"], names["method"]))
-        return Parties(owner, owners, Texts(key, labels), address, method, path)
+        others = {
+            name: Texts(column, names[name])
+            for name, column in codes.items()
+            if name not in ("address", "key", "method", "path", *_IDENTITY)
+        }
+        return Parties(owner, owners, Texts(key, labels), address, method, path, others)
 
     def _client(self, address: str) -> str:
         """Return the counter key of an address; a host name is its own key."""

@@ -11,8 +11,7 @@ Whether a request was refused is its status 429, or the `outcome` of a run's own
 from __future__ import annotations
 
 import re
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -24,20 +23,13 @@ import numpy.typing as npt
 from engine.errors import InputError
 from engine.files import format_duration
 from engine.limits import Classifier, LimitTable
-from simulator.logs import (
-    Field,
-    Log,
-    LogBatch,
-    LogStream,
-    stream_log,
-)
-from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block, Spill
-from simulator.logs.parties import Parties, PartyTable, name_parties
+from simulator.logs import LogStream, stream_log
+from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block, make_arrivals
+from simulator.logs.parties import Parties
 from simulator.options import FitOptions
 from simulator.rows.record import distinct
 
 Numbers = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
 
 _EXTRA: Final = {
     "status": (
@@ -54,7 +46,6 @@ _EXTRA: Final = {
     "tenant": ("tenant",),
     "application": ("application", "app", "applicationname"),
 }
-_FLAG_TARGETS: Final = ("status", "outcome", "attempt")
 _REFUSALS: Final = frozenset({"refused", "blocked"})
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 _ID: Final = re.compile(
@@ -141,7 +132,7 @@ class Observed:
 
     def close(self) -> None:
         """Free the disk space of the requests."""
-        self.arrivals.__exit__(None, None, None)
+        self.arrivals.close()
 
 
 class Part:
@@ -174,92 +165,64 @@ def observe(options: FitOptions, folder: Path) -> Observed:
         time_column=options.time_column,
         progress=options.stage("reading"),
         extra=_EXTRA,
+        changes=_CHANGES,
     )
-    reading = _Reading(log, folder)
+    arrivals = make_arrivals(
+        log,
+        kind=options.kind,
+        tenant_kind=options.tenant_kind,
+        speed=Fraction(1),
+        prefix_bits=options.read_profile.http.ipv6_prefix_bits,
+        folder=folder,
+    )
     try:
-        return reading.observed(options)
+        return _observed(log, arrivals, options.table)
     except BaseException:
-        reading.rows.close()
+        arrivals.close()
         raise
 
 
-class _Reading:
-    """A log that is being read."""
+def _observed(log: LogStream, arrivals: Arrivals, table: LimitTable) -> Observed:
+    """Return what the requests of a log show."""
+    parties, span_ns = arrivals.parties, arrivals.end_ns - arrivals.start_ns
+    _refuse_little(log.name, len(arrivals), span_ns)
+    tick_ns, counts = arrivals.start_ns, np.zeros(len(parties), dtype=np.int64)
+    for block in arrivals.blocks():
+        tick_ns = int(np.gcd.reduce(block.t_ns, initial=tick_ns))
+        counts += np.bincount(block.party, minlength=len(counts))
+    client = parties.others.get("client")
+    who = [parties.key.codes, parties.ip.codes] if client is None else [client.codes]
+    numbers, first = distinct(who)
+    requests, request, classes, merged = _kinds_of(parties, table, counts)
+    outcome = _told(parties, "outcome", UNKNOWN)
+    says = {name for name, texts in log.names.items() if any(texts)}
+    return Observed(
+        log=log,
+        start_ns=arrivals.start_ns,
+        span_ns=span_ns + max(1, tick_ns),
+        rows=len(arrivals),
+        arrivals=arrivals,
+        counts=counts,
+        client=numbers,
+        clients=len(first),
+        request=request,
+        requests=requests,
+        limit_class=classes,
+        refused=np.where(outcome == UNKNOWN, _told(parties, "status", UNKNOWN), outcome),
+        attempt=_told(parties, "attempt", 0),
+        says=frozenset(says if log.says_keys else says - {"key"}),
+        tick_ns=max(1, tick_ns),
+        merged=merged,
+    )
 
-    def __init__(self, log: LogStream, folder: Path) -> None:
-        self.log = log
-        self.rows = Spill(folder)
-        self.table = PartyTable()
-        self._paths = _Templates()
-        self._tick_ns = 0
 
-    def observed(self, options: FitOptions) -> Observed:
-        """Read all rows, and name who sent them."""
-        for batch in self.log.batches():
-            self._tick_ns = int(np.gcd.reduce(batch.t_ns, initial=self._tick_ns))
-            found = self._coded(batch)
-            self.rows.add(found.t_ns, self.table.number(found))
-        _refuse_little(self.log.name, len(self.rows), self.table.end_ns - self.table.start_ns)
-        codes = self.table.ordered()
-        flags = codes.columns.pop("flags")
-        client = codes.columns.pop("client", None)
-        prefix_bits = options.read_profile.http.ipv6_prefix_bits
-        kind, tenant_kind = options.kind, options.tenant_kind
-        parties = name_parties(codes, self._named(), kind, tenant_kind, None, prefix_bits)
-        arrivals = Arrivals(self.rows, self.table, parties, Fraction(1))
-        who = [parties.key.codes, parties.ip.codes] if client is None else [client]
-        numbers, first = distinct(who)
-        counts = self._counts(arrivals)
-        requests, request, classes, merged = _kinds_of(parties, options.table, counts)
-        return Observed(
-            log=self.log,
-            start_ns=arrivals.start_ns,
-            span_ns=arrivals.end_ns - arrivals.start_ns + max(1, self._tick_ns),
-            rows=len(arrivals),
-            arrivals=arrivals,
-            counts=counts,
-            client=numbers,
-            clients=len(first),
-            request=request,
-            requests=requests,
-            limit_class=classes,
-            refused=flags.astype(np.int64) // (MOST_ATTEMPTS + 1) - 1,
-            attempt=flags.astype(np.int64) % (MOST_ATTEMPTS + 1),
-            says=self._says(),
-            tick_ns=max(1, self._tick_ns),
-            merged=merged,
-        )
-
-    def _says(self) -> frozenset[str]:
-        """Return which optional fields the log has."""
-        said = {name for name, texts in self.log.names.items() if any(texts)}
-        if "key" in said and not self.log.says_keys:
-            said.discard("key")
-        return frozenset(said)
-
-    def _coded(self, batch: LogBatch) -> LogBatch:
-        """Return a batch with templates in the place of paths, and flags in that of texts."""
-        codes = {name: code for name, code in batch.codes.items() if name not in _FLAG_TARGETS}
-        codes["path"] = self._paths.of(batch.codes["path"], self.log.names["path"])
-        codes["flags"] = _flags(batch, self.log)
-        return LogBatch(batch.t_ns, batch.line, codes)
-
-    def _named(self) -> Log:
-        """Return the names of the log, as `name_parties` takes them."""
-        none: Numbers = np.empty(0, dtype=np.int64)
-        left_out = {"path", "client", *_FLAG_TARGETS}
-        names = {name: texts for name, texts in self.log.names.items() if name not in left_out}
-        names["path"] = self._paths.names
-        if "key" in names and not (self.log.says_keys or any(names["key"])):
-            del names["key"]
-        fields = {name: Field(none.astype(np.int32), tuple(texts)) for name, texts in names.items()}
-        return Log(self.log.name, self.log.format, none, none, fields, 0, ())
-
-    def _counts(self, arrivals: Arrivals) -> Numbers:
-        counts = np.zeros(len(arrivals.parties), dtype=np.int64)
-        for block in arrivals.blocks():
-            counts += np.bincount(block.party, minlength=len(counts))
-        return counts
+def _told(parties: Parties, name: str, unknown: int) -> Numbers:
+    """Return the number that each party's text of a target stands for (`_CHANGES`)."""
+    column = parties.others.get(name)
+    if column is None:
+        return np.full(len(parties), unknown, dtype=np.int64)
+    numbers = [int(text) if text.isdigit() else unknown for text in column.texts]
+    return np.array([*numbers, unknown], dtype=np.int64)[column.codes]
 
 
 def _refuse_little(name: str, rows: int, span_ns: int) -> None:
@@ -278,26 +241,6 @@ def _refuse_little(name: str, rows: int, span_ns: int) -> None:
 
 _FEWEST: Final = 20
 _SHORTEST_NS: Final = 5_000_000_000
-
-
-class _Templates:
-    """Paths as templates: one number for all paths that differ in identifiers alone."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._numbers: dict[str, int] = {}
-        self._known = array("i")
-
-    def of(self, codes: Codes, paths: Sequence[str]) -> Codes:
-        """Return each row's template. paths: the texts that `codes` point into, so far."""
-        for place in range(len(self._known), len(paths)):
-            path = paths[place]
-            text = template_of(path)
-            number = self._numbers.setdefault(text, len(self.names))
-            if number == len(self.names):
-                self.names.append(text)
-            self._known.append(number)
-        return np.asarray(np.frombuffer(self._known, dtype=np.int32)[codes])
 
 
 def template_of(path: str) -> str:
@@ -322,36 +265,29 @@ def template_of(path: str) -> str:
     return "/" + "/".join([*kept, "other"])
 
 
-def _flags(batch: LogBatch, log: LogStream) -> Codes:
-    """Return what each row's status, outcome and attempt say, as one number.
-
-    (refused + 1) · (`MOST_ATTEMPTS` + 1) + attempt; attempt 0 is unknown.
-    """
-    refused = np.full(len(batch), UNKNOWN, dtype=np.int32)
-    attempt = np.zeros(len(batch), dtype=np.int32)
-    for target, into, meaning in (
-        ("status", refused, _refused_by_status),
-        ("outcome", refused, _refused_by_outcome),
-        ("attempt", attempt, _attempt),
-    ):
-        if target in batch.codes:
-            said = np.array([meaning(text) for text in log.names[target]] or [UNKNOWN])
-            found = said[batch.codes[target]].astype(np.int32)
-            known = found != UNKNOWN
-            into[known] = found[known]
-    return np.asarray((refused + 1) * (MOST_ATTEMPTS + 1) + attempt, dtype=np.int32)
+def _by_status(text: str) -> str:
+    return str(int(text[:3] == "429")) if text[:3].isdigit() else _unclear(text)
 
 
-def _refused_by_status(text: str) -> int:
-    return UNKNOWN if not text[:3].isdigit() else int(text[:3] == "429")
+def _by_outcome(text: str) -> str:
+    return str(int(text in _REFUSALS)) if text else ""
 
 
-def _refused_by_outcome(text: str) -> int:
-    return UNKNOWN if not text else int(text in _REFUSALS)
+def _attempt(text: str) -> str:
+    return str(min(int(text), MOST_ATTEMPTS)) if text.isdigit() else _unclear(text)
 
 
-def _attempt(text: str) -> int:
-    return min(int(text), MOST_ATTEMPTS) if text.isdigit() else UNKNOWN
+def _unclear(text: str) -> str:
+    return text and "?"
+
+
+_CHANGES: Final[Mapping[str, Callable[[str], str]]] = {
+    "path": template_of,
+    "status": _by_status,
+    "outcome": _by_outcome,
+    "attempt": _attempt,
+}
+"""What becomes of a log's texts: whether a request was refused is 1 or 0, `?` is unclear."""
 
 
 def _kinds_of(

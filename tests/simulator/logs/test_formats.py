@@ -13,7 +13,8 @@ import pytest
 
 from engine.errors import InputError
 from engine.files import Document, parse_toml
-from simulator.logs import ADDRESS, Log, LogMap, read_log
+from simulator.logs import ADDRESS, LogMap
+from tests.simulator.logs.whole import Log, read_log
 
 STAMP = "17/May/2015:10:05:03 +0000"
 T_NS = 1_431_857_103_000_000_000
@@ -331,7 +332,7 @@ def test_a_folder_is_no_log(tmp_path: Path) -> None:
 def test_wrong_arguments_name_the_way_out(tmp_path: Path) -> None:
     file = combined(tmp_path, GOOD)
     with pytest.raises(InputError, match="did you mean 'combined'"):
-        read_log(file, format="combine")  # type: ignore[arg-type] # reason: a wrong word
+        read_log(file, format="combine")
     with pytest.raises(InputError, match="must go with csv, jsonl or parquet"):
         read_log(file, time_column="time")
     (tmp_path / "a.csv").write_text("TIMESTAMP\n1\n")

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import InputError
-from simulator.logs import FORMATS, Format, Log, _source, read_log
+from simulator.logs import FORMATS, Format, _source, stream_log
 from simulator.logs.arrivals import make_arrivals, read_speed
+from tests.simulator.logs.whole import Log, read_log
 
 GOOD: dict[Format, bytes] = {
     "combined": b'203.0.113.7 - - [17/May/2015:10:05:03 +0000] "GET /x HTTP/1.1" 200 1 "-" "a"\n',
@@ -61,7 +62,11 @@ def test_damaged_logs(tmp_path: Path, kind: Format, data: st.DataObject) -> None
     assert log.unparsed >= len(log.unparsed_first)
     assert all(text.isprintable() for text in log.unparsed_first)
     arrivals = make_arrivals(
-        log, kind="public", tenant_kind="production", speed=read_speed("1"), pseudonym_key=b"k"
+        stream_log(file, format=kind),
+        kind="public",
+        tenant_kind="production",
+        speed=read_speed("1"),
+        pseudonym_key=b"k",
     )
     assert len(arrivals) == len(log)
 

@@ -12,7 +12,8 @@ import pytest
 from engine.errors import InputError
 from engine.files import parse_toml
 from simulator import logs
-from simulator.logs import Log, LogMap, map_schema, read_log, stream_log
+from simulator.logs import LogMap, map_schema, stream_log
+from tests.simulator.logs.whole import Log, read_log
 
 EXAMPLE = r"""
 #:schema map.schema.json

@@ -13,7 +13,8 @@ import pytest
 
 from engine.errors import InputError
 from simulator.cli import main
-from simulator.logs import FORMATS, Format, LogMap, read_log
+from simulator.logs import FORMATS, Format, LogMap
+from tests.simulator.logs.whole import read_log
 
 LINES: dict[Format, str] = {
     "combined": '203.0.113.{n} - - [17/May/2015:10:05:03 +0000] "GET /x HTTP/1.1" 200 1 "-" "a"\n',

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError
 from engine.files import parse_toml
-from simulator.logs import Log, LogMap, read_log
+from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed
 from simulator.logs.parties import Party
@@ -31,7 +31,7 @@ def frame(t_ns: list[int], **columns: Any) -> pd.DataFrame:
 
 def arrivals(table: pd.DataFrame, speed: str = "1", **options: Any) -> Any:
     given_ = {"kind": "public", "tenant_kind": "production", **options}
-    return make_arrivals(read_log(table), speed=read_speed(speed), **given_)
+    return make_arrivals(stream_log(table), speed=read_speed(speed), **given_)
 
 
 def rows(found: Arrivals) -> list[tuple[int, Party]]:
@@ -63,13 +63,13 @@ def test_parties_and_labels_are_in_order_of_first_appearance_in_time(
     requests: list[tuple[int, str]], batch_rows: int
 ) -> None:
     """Of one instant the first line counts, whatever the order of lines and batches."""
-    log = read_log(
+    log = stream_log(
         frame([at for at, _ in requests], key=[f"key text {key}" for _, key in requests])
     )
     whole = next(log.batches())
     cut = [np.arange(first, len(whole))[:batch_rows] for first in range(0, len(whole), batch_rows)]
     with (
-        mock.patch.object(Log, "batches", return_value=[whole.take(part) for part in cut]),
+        mock.patch.object(LogStream, "batches", return_value=[whole.take(part) for part in cut]),
         mock.patch.object(_arrivals, "_NUMBERED_ROWS", 1),
     ):
         found = make_arrivals(log, kind="public", tenant_kind="production", speed=Fraction(1))
@@ -85,7 +85,7 @@ def test_parties_and_labels_are_in_order_of_first_appearance_in_time(
     st.fractions(Fraction(1, 4), Fraction(10**6), max_denominator=997),
 )
 def test_time_is_the_floor_of_the_exact_quotient(t_ns: list[int], speed: Fraction) -> None:
-    log = read_log(frame([at // 16 for at in t_ns]))
+    log = stream_log(frame([at // 16 for at in t_ns]))
     found = make_arrivals(log, kind="public", tenant_kind="production", speed=speed)
     first = min(at // 16 for at in t_ns)
     exact = sorted((Fraction(at // 16 - first) / speed).__floor__() for at in t_ns)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from engine.files import parse_toml
 from engine.limits.table import FAMILIES
-from simulator.logs import LogMap, read_log
+from simulator.logs import LogMap, stream_log
 from simulator.logs.arrivals import make_arrivals
 from simulator.logs.parties import RowNumbers
 from simulator.rows import record
@@ -134,7 +134,7 @@ def test_whose_a_key_is_makes_no_kind() -> None:
     text = 'time = { field = "t_ns", unit = "ns" }\nkey = "key"\ntenant = "tenant"\n'
     log_map = LogMap.from_document(parse_toml(text, "map.toml"))
     parties = make_arrivals(
-        read_log(log, map=log_map), kind="public", tenant_kind="test", speed=Fraction(1)
+        stream_log(log, map=log_map), kind="public", tenant_kind="test", speed=Fraction(1)
     ).parties
     assert len(parties) == len({each.tenant for each in parties}) == 1_000
     assert [len(list(each)) for each in parties.kinds()] == [1_000, 1]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
@@ -16,6 +16,7 @@ from engine.profile import Profile
 from simulator.arguments import Rule, optional, whole
 from simulator.progress import Progress
 from simulator.rows import Result, RunBook, RunHeader
+from simulator.rows.record import Watcher
 from simulator.scenario import Scenario, profile_of
 from simulator.scenario.model import needs_bodies
 from simulator.traffic.population import Setup
@@ -45,6 +46,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     progress: Progress | None = None,
     template: Template | None = None,
     keep: bool = True,
+    watchers: Sequence[Watcher] = (),
 ) -> Result:
     """Play a scenario once; returns its result, with the rows in memory or in `folder`.
 
@@ -52,6 +54,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     of them unless given. check: run the invariant checkers. headroom: watch how full counters are.
     template: of this scenario and this warm-up (`template_for`), for compiled runs.
     keep: False when only the summary's totals are wanted, neither rows nor their digest.
+    watchers: take the rows too.
 
     Raises `InputError` where the scenario needs bodies and the fidelity runs none.
     """
@@ -85,6 +88,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
         headroom=headroom,
         known=None if template is None else template.known,
         keep=keep,
+        watchers=watchers,
         nodes=profile.nodes,
     )
     if fidelity == "compiled":

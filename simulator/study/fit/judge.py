@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,17 +27,14 @@ from simulator.play.gates import Rows
 from simulator.play.replay import replay_arrivals
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.counters import LimitsView
-from simulator.rows.record import SubjectTable
+from simulator.rows.record import Chunk, SubjectTable
 from simulator.scenario import Scenario
 from simulator.study.fit.model import Model, varied
-from simulator.study.fit.observed import Observed, Part, Window
+from simulator.study.fit.observed import MOST_ATTEMPTS, Observed, Part, Window
 from simulator.study.fit.series import WIDTHS_S, Hints, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
 from simulator.study.replay import enter_parties
-
-if TYPE_CHECKING:
-    from simulator.rows.record import Recorder
 
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -51,8 +45,6 @@ _MOST_ROWS: Final = 4_000_000
 _RUNS: Final = (39, 9)
 _ERROR: Final = 0.05
 _FREEDOM: Final = 7
-_FEW_ROWS: Final = 1_000_000
-_ROW_COLUMNS: Final = ("t_ns", "client", "attempt")
 _LEAD_NS: Final = 600 * 1_000_000_000
 
 
@@ -138,6 +130,7 @@ def replayed(
     )
     view, subjects = LimitsView({"Default": table}, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, part, view)
+    waits = _Waits()
     book = RunBook(
         header,
         {"Default": table},
@@ -147,9 +140,9 @@ def replayed(
         by_client=False,
         known=(view, subjects),
         keep=False,
+        watchers=[waits],
     )
-    waits = _Waits(book.recorder)
-    rows = Rows(cast("Recorder", waits), book.tally)
+    rows = Rows(book.recorder, book.tally)
     told = options.stage("deciding")
     for _ in replay_arrivals(
         part, table, profile, rows, numbers, fidelity="compiled", progress=told
@@ -161,17 +154,13 @@ def replayed(
 
 
 class _Waits:
-    """Hands rows on to a recorder, and keeps the waits of the last block."""
+    """Keeps the waits of the last rows."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.verdicts = recorder.verdicts
-        self.last_ns: Numbers = np.empty(0, dtype=np.int64)
-        self._recorder = recorder
+    last_ns: Numbers = np.empty(0, dtype=np.int64)
 
-    def take(self, columns: dict[str, Numbers]) -> None:
+    def take(self, chunk: Chunk) -> None:
         """Take in the next rows."""
-        self.last_ns = columns["wait_ns"]
-        self._recorder.take(columns)
+        self.last_ns = chunk.wait_ns
 
 
 def lead_of(window: Window) -> int:
@@ -245,9 +234,8 @@ def judge(
             for group in model.groups
         }
         scenario = varied(model.played, factors, stretch)
-        with _room(offered) as folder:
-            result, series = _play(scenario, _SEED + run, log.series, lead_of(window), folder)
-        played.append(_measures(result, series))
+        measures, series = _play(scenario, _SEED + run, log.series, lead_of(window))
+        played.append(measures)
         slots.append(series.slots.sum(axis=0))
         gaps.append(series.gaps.counts)
         if progress is not None:
@@ -257,56 +245,43 @@ def judge(
     return Judgement(lines, count, predicted, window, log.series.slots.sum(axis=0), np.array(slots))
 
 
-@contextmanager
-def _room(offered: float) -> Iterator[Path | None]:
-    """Yield a folder for the rows of a run, None where there are few."""
-    if offered <= _FEW_ROWS:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="simulator-fit-") as name:
-        yield Path(name)
-
-
 def _play(
-    scenario: Scenario, seed: int, like: Series, lead_ns: int, folder: Path | None
-) -> tuple[Result, Series]:
-    """Play the scenario once, for as long as the log; return its result and its series."""
+    scenario: Scenario, seed: int, like: Series, lead_ns: int
+) -> tuple[dict[tuple[str, str], float], Series]:
+    """Play the scenario once, for as long as the log; return its measures and its series."""
     scenario = dataclasses.replace(scenario, duration_ns=like.span_ns + lead_ns)
-    flags: dict[str, Any] = {"seed": seed, "check": False, "headroom": True}
-    flags["warm_up_ns"] = lead_ns
-    if folder is not None:  # the rows of a long run do not stay in memory
-        flags |= {"folder": folder, "columns": _ROW_COLUMNS}
+    counts = [group.count for group in scenario.clients]
+    of_client = np.repeat(np.arange(len(counts)), counts)
+    series = Series(len(counts), len(of_client), like.span_ns, like.start_ns, like.tick_ns)
+    flags: dict[str, Any] = {"seed": seed, "warm_up_ns": lead_ns, "check": False, "headroom": True}
+    flags |= {"keep": False, "watchers": [_Stamped(series, of_client, lead_ns)]}
     try:
         result = simulate(scenario, fidelity="compiled", **flags)
     except InputError:  # what cannot be compiled is played by the reference
         result = simulate(scenario, fidelity="limits", **flags)
-    groups = result.groups
-    clients = max((each.stop for each in groups.values()), default=0)
-    of_client = np.zeros(max(1, clients), dtype=np.int64)
-    for number, each in enumerate(groups.values()):
-        of_client[each.start : each.stop] = number
-    series = Series(len(groups), len(of_client), like.span_ns, like.start_ns, like.tick_ns)
-    for rows in _run_rows(result, of_client, like.tick_ns):
-        series.take(rows.after(lead_ns))
-    return result, series
+    return _measures(result, series), series
 
 
-def _run_rows(result: Result, of_client: Numbers, tick_ns: int) -> Iterator[LogRows]:
-    """Yield the rows of a run as the log would have stamped them."""
-    for batch in result.batches():
-        t_ns = batch.column("t_ns").to_numpy(zero_copy_only=False)
-        client = batch.column("client").to_numpy(zero_copy_only=False).astype(np.int64)
-        attempt = batch.column("attempt").to_numpy(zero_copy_only=False).astype(np.int64)
-        none = np.zeros(len(t_ns), dtype=np.int64)
-        yield LogRows(
-            t_ns // tick_ns * tick_ns,
+class _Stamped:
+    """Counts the rows of a run as the log would have stamped them."""
+
+    def __init__(self, series: Series, of_client: Numbers, lead_ns: int) -> None:
+        self._series, self._of_client, self._lead_ns = series, of_client, lead_ns
+
+    def take(self, chunk: Chunk) -> None:
+        """Count the next rows."""
+        client = chunk.subjects.clients().take(chunk.subject)
+        none = np.zeros(len(chunk), dtype=np.int64)
+        rows = LogRows(
+            chunk.t_ns // self._series.tick_ns * self._series.tick_ns,
             client,
-            of_client[client],
+            self._of_client[client],
             none,
-            np.minimum(attempt, 32),
+            np.minimum(chunk.attempt, MOST_ATTEMPTS),
             none,
             none,
         )
+        self._series.take(rows.after(self._lead_ns))
 
 
 def _spread(pace: Pace, firsts: int, *, predicted: bool) -> float:

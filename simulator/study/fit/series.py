@@ -224,7 +224,7 @@ class Series:
         self.after_refusal, self.all_gaps = GapCounts(groups), GapCounts(groups)
         self.delays = [GapCounts(groups) for _ in range(LAG_CHAIN)]
         self.beyond = [GapCounts(groups) for _ in range(LAG_CHAIN)]
-        self.runs: Floats = np.zeros((groups, 7))
+        self.runs: Floats = np.zeros((groups, 5))
         self._bins = [_Bins(width * _SECOND_NS, groups + 1) for width in WIDTHS_S]
         self._last = _Last.of_none(clients)
         self._last_first_ns = np.full(clients, -1, dtype=np.int64)
@@ -397,8 +397,8 @@ class Series:
     ) -> None:
         """Count the short and long gaps from which bursts are estimated.
 
-        runs: short gaps and their time, long gaps and their time, bursts that begin after a long
-        gap, requests between two long gaps, first requests.
+        runs: short gaps, their time, bursts that begin after a long gap, requests between two long
+        gaps, first requests.
         """
         assert self.hints.burst_gap_ns is not None, "asked with it"
         label = np.where(known, np.where(gap <= self.hints.burst_gap_ns[group], 1, 0), -1)
@@ -408,11 +408,9 @@ class Series:
         for column, rows, weight in (
             (0, label == 1, None),
             (1, label == 1, gap),
-            (2, label == 0, None),
-            (3, label == 0, gap),
-            (4, (label == 1) & (prior != 1), None),
-            (5, (label == 0) & (prior == 0), None),
-            (6, label == -1, None),
+            (2, (label == 1) & (prior != 1), None),
+            (3, (label == 0) & (prior == 0), None),
+            (4, label == -1, None),
         ):
             weights = None if weight is None else weight[rows].astype(float)
             self.runs[:, column] += np.bincount(group[rows], weights, minlength=self.groups)

@@ -415,7 +415,7 @@ def _bursts(series: Series, group: int, rate: Estimate, sd: float, clients: floa
     borders_ns = series.hints.burst_gap_ns
     if borders_ns is None or not borders_ns[group]:
         return None
-    short, short_ns, _, _, bursts, lonely, heads = series.runs[group].tolist()
+    short, short_ns, bursts, lonely, heads = series.runs[group].tolist()
     if bursts < 4 or short < 4:
         return None
     border_s = float(borders_ns[group]) / 1e9

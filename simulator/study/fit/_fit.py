@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,11 @@ from engine.errors import InputError
 from simulator.options import FitOptions, takes_options
 from simulator.scenario import Scenario
 from simulator.study.fit.groups import group_clients
-from simulator.study.fit.judge import Judgement, LogView, judge, lead_of, replayed
+from simulator.study.fit.judge import Judgement, LogView, judge, replayed
 from simulator.study.fit.model import Model, model_of
 from simulator.study.fit.observed import Observed, Window, observe
 from simulator.study.fit.series import Hints, Series, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
-from simulator.study.replay import run_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,10 +54,6 @@ def fit(options: FitOptions) -> Fit:
             observed.close()
 
 
-def _path_of(given: object) -> str | None:
-    return str(given) if isinstance(given, str | Path) else None
-
-
 class _Work:
     """A fit under way."""
 
@@ -84,16 +78,9 @@ class _Work:
                     f"holdout = {holdout:.0%} must leave requests to predict; the log has none"
                     " there"
                 )
-            model = self._ahead(model, window)
         if self._options.judged:
             found.judgement = self._judged(model, view, window, predicted=holdout is not None)
         return found
-
-    def _ahead(self, model: Model, rest: Window) -> Model:
-        """Return the model for the window to predict."""
-        begin_ns = self.observed.start_ns + rest.from_ns - lead_of(rest)
-        scenario = replace(model.played, start_time_ns=begin_ns // 1000 * 1000)
-        return replace(model, scenario=scenario)
 
     def _model(self, window: Window, *, steady: bool) -> tuple[Model, LogView]:
         observed = self.observed
@@ -108,17 +95,7 @@ class _Work:
         if gaps.any():
             hints = view.series.hints._replace(burst_gap_ns=gaps)
             view = self._replayed(window, grouping.of_client, hints)
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", run_name(observed.log.name)).strip("-") or "log"
-        model = model_of(
-            observed,
-            window,
-            view.series,
-            grouping,
-            name=name,
-            limits=_path_of(self._options.limits),
-            profile=_path_of(self._options.profile),
-            steady=steady,
-        )
+        model = model_of(observed, window, view.series, grouping, self._options, steady=steady)
         return model, view
 
     def _counts(self, window: Window) -> Numbers:
@@ -213,7 +190,7 @@ class Fit:
     @property
     def scenario(self) -> Scenario:
         """The fitted scenario."""
-        return self.model.played
+        return self.model.scenario
 
     @property
     def lost(self) -> list[str]:

@@ -215,7 +215,10 @@ def judge(
     progress: Callable[[int], None] | None = None,
 ) -> Judgement:
     """Play the scenario and compare it. predicted: the window is not the fitted one."""
-    offered = log.measures["offered", ""]
+    scenario, offered = model.scenario, log.measures["offered", ""]
+    if predicted:
+        begin_ns = log.series.start_ns - lead_of(window)
+        scenario = dataclasses.replace(scenario, start_time_ns=begin_ns // 1000 * 1000)
     count = runs or next((each for each in _RUNS if each * offered <= _MOST_ROWS), _RUNS[-1])
     played: list[dict[tuple[str, str], float]] = []
     slots: list[Numbers] = []
@@ -233,8 +236,8 @@ def judge(
             group.name: math.exp(_burst_error(group.pace) * float(random.standard_normal()))
             for group in model.groups
         }
-        scenario = varied(model.played, factors, stretch)
-        measures, series = _play(scenario, _SEED + run, log.series, lead_of(window))
+        other = varied(scenario, factors, stretch)
+        measures, series = _play(other, _SEED + run, log.series, lead_of(window))
         played.append(measures)
         slots.append(series.slots.sum(axis=0))
         gaps.append(series.gaps.counts)

@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from engine.files import Rate, format_duration, to_plain, to_toml
 from simulator.logs.parties import Owner
+from simulator.options import FitOptions
 from simulator.rows.record import distinct
 from simulator.scenario import (
     Arrivals,
@@ -35,6 +37,7 @@ from simulator.study.fit.observed import PROXIED as _PROXIED
 from simulator.study.fit.observed import Observed, Window
 from simulator.study.fit.series import Series
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
+from simulator.study.replay import run_name
 from simulator.study.run_size import shorter, with_rates
 from simulator.views.text import counted_text
 
@@ -105,14 +108,8 @@ class Model:
     of_client: Numbers
     series: Series
     text: str = ""
-    scenario: Scenario | None = None
     lost: list[str] = field(default_factory=list)
-
-    @property
-    def played(self) -> Scenario:
-        """The scenario as it is read from the text."""
-        assert self.scenario is not None, "a model is written before it is played"
-        return self.scenario
+    scenario: Scenario = field(init=False)
 
 
 def model_of(
@@ -120,11 +117,9 @@ def model_of(
     window: Window,
     series: Series,
     grouping: Grouping,
+    options: FitOptions,
     *,
-    name: str,
-    limits: str | None = None,
-    profile: str | None = None,
-    steady: bool = False,
+    steady: bool,
 ) -> Model:
     """Return the model of a window of a log. steady: without trends."""
     shared = _Shared(observed, grouping, series)
@@ -143,7 +138,8 @@ def model_of(
         series,
     )
     model.lost = _lost(observed, model)
-    model.text = _text(observed, window, model, name=name, limits=limits, profile=profile)
+    name = _word(run_name(observed.log.name), "log")
+    model.text = _text(observed, window, model, name, options)
     model.scenario = loads(model.text, f"{name}.toml")
     return model
 
@@ -247,8 +243,7 @@ def _names(observed: Observed, grouping: Grouping) -> list[str]:
 def _application(owner: Owner, number: int) -> str | None:
     if owner.application_kind is None:
         return None
-    word = re.sub(r"[^A-Za-z0-9_-]+", "-", owner.application or "").strip("-")
-    return word or f"application-{number}"
+    return _word(owner.application or "", f"application-{number}")
 
 
 # --- what is shared ------------------------------------------------------------------------------
@@ -436,18 +431,14 @@ def _lost(observed: Observed, model: Model) -> list[str]:
 # --- the file ------------------------------------------------------------------------------------
 
 
-def _text(  # reason: what the file's head says
-    observed: Observed,
-    window: Window,
-    model: Model,
-    *,
-    name: str,
-    limits: str | None,
-    profile: str | None,
-) -> str:
+def _text(observed: Observed, window: Window, model: Model, name: str, options: FitOptions) -> str:
     """Return the scenario file."""
-    files = {"limits": limits, "profile": profile}
-    said = [f"{field} = {_quoted(path)}" for field, path in files.items() if path is not None]
+    files = {"limits": options.limits, "profile": options.profile}
+    said = [
+        f"{field} = {_quoted(str(path))}"
+        for field, path in files.items()
+        if isinstance(path, str | Path)
+    ]
     parts = ["\n".join([*_head(observed, window, model, name), *said, ""])]
     parts += [*_tenants(model), *_applications(model), *_pools(model)]
     parts += [_client(group, window) for group in model.groups]
@@ -478,7 +469,7 @@ def _tenants(model: Model) -> list[str]:
     for number in model.owner_of:
         owner = model.owners[number]
         if owner.tenant is not None:
-            found[_word(owner.tenant)] = str(owner.tenant_kind)
+            found[_word(owner.tenant, "tenant")] = str(owner.tenant_kind)
     found = found or {"tenant": "production"}
     return [f'[[tenants]]\nname = "{name}"\nkind = "{kind}"\n' for name, kind in found.items()]
 
@@ -493,7 +484,7 @@ def _applications(model: Model) -> list[str]:
         keys = max(1, model.keys.get(number, 1))
         field_name = "legacy_keys" if owner.legacy else "keys"
         parts.append(
-            f'[[applications]]\nname = "{name}"\ntenant = "{_word(owner.tenant or "")}"\n'
+            f'[[applications]]\nname = "{name}"\ntenant = "{_word(owner.tenant or "", "tenant")}"\n'
             f'kind = "{owner.application_kind}"\n{field_name} = {keys}\n'
         )
     return parts
@@ -639,8 +630,8 @@ def _weight(share: float) -> str:
     return f"{100 * share:.3g}"
 
 
-def _word(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-") or "tenant"
+def _word(text: str, otherwise: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-") or otherwise
 
 
 def _quoted(text: str) -> str:

@@ -13,15 +13,16 @@ from the start, so that it disappears with the process, however that ends.
 
 from __future__ import annotations
 
+import io
 import re
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, Self, TypeAlias
+from typing import IO, Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +59,6 @@ class Spill:
         self._folder = folder
         self._run_rows = run_rows
         self._file: IO[bytes] | None = None
-        self._end = 0
         self._runs: list[_Run] = []
         self._held: Piece = _empty(run_rows)
         self._count = 0
@@ -83,32 +83,36 @@ class Spill:
         self._count = 0
         if self._folder is None:
             self._held = _empty(self._run_rows)
-            self._runs.append(run)
+            self._runs.append(_Run(run[0], partial(_part, run)))
             return
         try:
             self._runs.append(self._written(run, self._folder))
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._folder)) from error
 
-    def _sorted(self) -> _HeldRun:
+    def _sorted(self) -> Piece:
         t_ns, party = self._held[0][: self._count], self._held[1][: self._count]
         if (t_ns[1:] < t_ns[:-1]).any():
             order = np.argsort(t_ns, kind="stable")
             t_ns, party = t_ns[order], party[order]
-        return _HeldRun(t_ns, party)
+        return t_ns, party
 
-    def _written(self, run: _HeldRun, folder: Path) -> _Run:
+    def _written(self, run: Piece, folder: Path) -> _Run:
+        """Write all instants of a run, then all its numbers."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 # reason: `close` closes it
-        written = _FiledRun(self._file, self._end, run)
-        self._end += written.size_bytes
-        return written
+        start, rows = self._file.seek(0, io.SEEK_END), len(run[0])
+        for column in run:
+            self._file.write(np.ascontiguousarray(column).data)
+        self._file.flush()
+        return _Run(run[0], partial(_read, self._file, start, start + rows * _TIME_BYTES))
 
     def in_order(self) -> Iterator[Piece]:
         """Yield every row in pieces, in order of (instant, place in the log); add none later."""
         runs = list(self._runs)
         if self._count:
-            runs.append(self._sorted())
+            run = self._sorted()
+            runs.append(_Run(run[0], partial(_part, run)))
         yield from _merged(runs, self._run_rows)
 
     def close(self) -> None:
@@ -118,57 +122,28 @@ class Spill:
                 self._file.close()
 
 
-class _Run(ABC):
-    """Rows in order of time. first_ns, last_ns: their earliest and latest instant."""
+class _Run:
+    """Rows in order of time. read: returns so many rows from a number on.
 
-    def __init__(self, t_ns: Times) -> None:
+    first_ns, last_ns: their earliest and latest instant.
+    """
+
+    def __init__(self, t_ns: Times, read: Callable[[int, int], Piece]) -> None:
         self.rows = len(t_ns)
         self.first_ns, self.last_ns = int(t_ns[0]), int(t_ns[-1])
-
-    @abstractmethod
-    def read(self, first: int, rows: int) -> Piece:
-        """Return `rows` rows from number `first` on."""
+        self.read = read
 
 
-class _HeldRun(_Run):
-    """A run in memory."""
-
-    def __init__(self, t_ns: Times, party: PartyNumbers) -> None:
-        super().__init__(t_ns)
-        self.t_ns, self.party = t_ns, party
-
-    def read(self, first: int, rows: int) -> Piece:
-        """Return `rows` rows from number `first` on."""
-        return self.t_ns[first : first + rows], self.party[first : first + rows]
+def _part(run: Piece, first: int, rows: int) -> Piece:
+    return run[0][first : first + rows], run[1][first : first + rows]
 
 
-class _FiledRun(_Run):
-    """A run in a file: all its instants, then all its numbers."""
-
-    def __init__(self, file: IO[bytes], start: int, run: _HeldRun) -> None:
-        super().__init__(run.t_ns)
-        self._file, self._start = file, start
-        self.size_bytes = self.rows * (_TIME_BYTES + _PARTY_BYTES)
-        file.seek(start)
-        file.write(np.ascontiguousarray(run.t_ns).data)
-        file.write(np.ascontiguousarray(run.party).data)
-        file.flush()
-
-    def read(self, first: int, rows: int) -> Piece:
-        """Return `rows` rows from number `first` on."""
-        t_ns, party = _empty(rows)
-        self._fill(t_ns, self._start + first * _TIME_BYTES)
-        self._fill(party, self._start + self.rows * _TIME_BYTES + first * _PARTY_BYTES)
-        return t_ns, party
-
-    def _fill(self, column: npt.NDArray[Any], place: int) -> None:
-        self._file.seek(place)
-        left = column.data.cast("B")
-        while left:
-            count = self._file.readinto(left)  # type: ignore[attr-defined] # reason: a file of bytes has it
-            if not count:
-                raise OSError(f"a temporary file lost its end: {len(left)} bytes")
-            left = left[count:]
+def _read(file: IO[bytes], instants: int, numbers: int, first: int, rows: int) -> Piece:
+    """Return some rows of a file, by the places of the run's instants and of its numbers."""
+    file.seek(instants + first * _TIME_BYTES)
+    t_ns = np.frombuffer(file.read(rows * _TIME_BYTES), dtype=np.int64)
+    file.seek(numbers + first * _PARTY_BYTES)
+    return t_ns, np.frombuffer(file.read(rows * _PARTY_BYTES), dtype=np.int32)
 
 
 class _Cursor:

@@ -24,7 +24,7 @@ from engine.errors import InputError
 from engine.hosts import client_address
 from engine.model import ApplicationKind, TenantKind
 from simulator.logs import Kind, LogBatch, LogStream
-from simulator.rows.record import Growing, distinct
+from simulator.rows.record import Growing, Texts, distinct
 
 _CODE_BITS: Final = 32
 
@@ -114,19 +114,6 @@ NOBODY: Final = Owner(None, None, None, None, legacy=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """A column of texts, which may be keys. codes: each party's place in `texts`, −1 for none."""
-
-    codes: Codes
-    texts: Sequence[str] = field(repr=False)
-
-    def name(self, number: int) -> str | None:
-        """Return one party's text."""
-        code = int(self.codes[number])
-        return None if code < 0 else self.texts[code]
-
-
-@dataclass(frozen=True, slots=True)
 class Parties(Sequence[Party]):
     """The parties of a log in order of first appearance in time, column by column.
 
@@ -145,13 +132,8 @@ class Parties(Sequence[Party]):
         return len(self.owner)
 
     def __getitem__(self, number: Any) -> Any:  # noqa: ANN401 # reason: a sequence's own signature
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
         names = (each.name(number) for each in (self.key, self.ip, self.method, self.path))
         return Party(*self.owners[self.owner[number]], *names)
-
-    def __iter__(self) -> Iterator[Party]:
-        return (self[number] for number in range(len(self)))
 
     def kinds(self) -> tuple[Numbers, Iterator[Party]]:
         """Return each party's kind of request, and one party of each kind.

@@ -40,6 +40,7 @@ from simulator.rows.record import (
     Growing,
     Numbers,
     Table,
+    Texts,
     words,
 )
 
@@ -119,28 +120,15 @@ _VERDICT_COLUMNS: Final = ("outcome", "rule")
 
 
 @dataclass(slots=True)
-class CodedText:
-    """A text column of a chunk: the row's entry, the entry's text.
-
-    rows: each row's place in the chunk's table of subjects or verdicts. of_entry: number of the
-    text there, −1 for null. texts: every text so far, by number.
-    """
-
-    rows: Numbers
-    of_entry: Table
-    texts: Sequence[str]
-
-
-@dataclass(slots=True)
 class Coded:
     """A chunk whose texts are numbers. Other threads may read it while the run goes on.
 
-    clients: number of the client of each subject.
+    clients: number of the client of each subject. texts: the columns of subjects and verdicts.
     """
 
     chunk: Chunk
     clients: Table
-    texts: dict[str, CodedText]
+    texts: dict[str, Texts]
 
 
 class TextColumns:
@@ -154,12 +142,9 @@ class TextColumns:
     def encode(self, chunk: Chunk) -> Coded:
         """Return the chunk with every column as numbers."""
         self._grow(chunk)
-        texts = {}
-        for name in SUBJECT_COLUMNS:
-            told = chunk.subjects.text(name)
-            texts[name] = CodedText(chunk.subject, told.of_entry, told.texts)
+        texts = {name: chunk.subjects.text(name) for name in SUBJECT_COLUMNS}
         for name, column in self._verdicts.items():
-            texts[name] = CodedText(chunk.verdict, column.read(), self._words[name].known)
+            texts[name] = Texts(column.read(), self._words[name].known)
         return Coded(chunk, chunk.subjects.clients(), texts)
 
     def _grow(self, chunk: Chunk) -> None:
@@ -213,7 +198,7 @@ def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     """
     chunk = coded.chunk
     subjects = cache(lambda: _Used(chunk.subject, len(coded.clients)))
-    verdicts = cache(lambda: _Used(chunk.verdict, len(coded.texts["rule"].of_entry)))
+    verdicts = cache(lambda: _Used(chunk.verdict, len(coded.texts["rule"].codes)))
     columns: dict[str, Callable[[], pa.Array]] = {
         "t_ns": lambda: pa.array(chunk.t_ns),
         "client": lambda: _clients(coded.clients, subjects()),
@@ -246,10 +231,10 @@ def _status(status: Numbers) -> pa.Array:
     return pa.array(status.astype(np.int16), mask=unknown)
 
 
-def _dictionary(text: CodedText, entries: Callable[[], _Used]) -> pa.DictionaryArray:
+def _dictionary(text: Texts, entries: Callable[[], _Used]) -> pa.DictionaryArray:
     """Return the column; rows are looked up once, in a table from entry to place."""
     used = entries()
-    numbers = text.of_entry[used.entries]
+    numbers = text.codes[used.entries]
     known = len(text.texts)
     found = np.zeros(known + 1, dtype=bool)
     found[numbers] = True  # null, −1, is the last place
@@ -299,14 +284,15 @@ class ColumnDigest:
         _take(coded.clients, chunk.subject, numbers)
         self._columns["client"].update(numbers.data)
         for name, text in coded.texts.items():
-            _take(self._words_of(name, text), text.rows, words)
+            rows = chunk.subject if name in SUBJECT_COLUMNS else chunk.verdict
+            _take(self._words_of(name, text), rows, words)
             self._columns[name].update(words.data)
 
-    def _words_of(self, name: str, text: CodedText) -> Table:
+    def _words_of(self, name: str, text: Texts) -> Table:
         """Return what stands for each entry."""
         known, words = self._known[name], self._words[name]
         known.extend([_word(value) for value in text.texts[len(known) :]])
-        new = text.of_entry[len(words) :]
+        new = text.codes[len(words) :]
         if len(new):
             words.extend(np.append(known.read(), np.uint64(0))[new])  # null, −1, is the last place
         return words.read()

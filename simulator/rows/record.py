@@ -18,7 +18,7 @@ not with the length of the run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -161,12 +161,17 @@ def words(*first: str) -> Numbered:
     return found
 
 
-@dataclass(slots=True)
-class TextTable:
-    """A text column of some entries. of_entry: each one's text, −1 for null. texts: by number."""
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of texts, which may be keys. codes: each entry's place in `texts`, −1 for none."""
 
-    of_entry: Table
-    texts: Sequence[str]
+    codes: Table
+    texts: Sequence[str] = field(repr=False)
+
+    def name(self, number: int) -> str | None:
+        """Return one entry's text."""
+        code = int(self.codes[number])
+        return None if code < 0 else self.texts[code]
 
 
 class SubjectTable(Sequence[Subject]):
@@ -191,17 +196,8 @@ class SubjectTable(Sequence[Subject]):
         return self._count
 
     def __getitem__(self, number: Any) -> Any:  # noqa: ANN401 # reason: a sequence's own signature
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
-        told = [self.text(name) for name in SUBJECT_COLUMNS]
-        texts = [
-            None if (code := int(column.of_entry[number])) < 0 else column.texts[code]
-            for column in told
-        ]
+        texts = (self.text(name).name(number) for name in SUBJECT_COLUMNS)
         return Subject(int(self.clients()[number]), *texts)  # type: ignore[arg-type] # reason: address, method and path are never null
-
-    def __iter__(self) -> Iterator[Subject]:
-        return (self[number] for number in range(len(self)))
 
     def number(self, subject: Subject, counted: Counted = _NOTHING) -> int:
         """Return the subject's number, a new one where it is new."""
@@ -234,7 +230,7 @@ class SubjectTable(Sequence[Subject]):
 
     def adopt(
         self,
-        texts: Mapping[str, TextTable],
+        texts: Mapping[str, Texts],
         kinds: Sequence[Counters],
         kind: Table,
     ) -> None:
@@ -247,12 +243,12 @@ class SubjectTable(Sequence[Subject]):
         self._count = len(kind)
         for name, told in texts.items():
             self._words[name].known = list(told.texts)
-            self._texts[name].extend(told.of_entry)
-        clients, _ = distinct([texts[name].of_entry for name in _CLIENT])
+            self._texts[name].extend(told.codes)
+        clients, _ = distinct([texts[name].codes for name in _CLIENT])
         self._clients.extend(clients)
         for numbers, by in zip(self._families, FAMILIES, strict=True):
             names = columns_by(by)
-            codes = [texts[name].of_entry for name in names]
+            codes = [texts[name].codes for name in names]
             if len(names) < len(by):
                 numbers.extend(np.full(self._count, -1, dtype=np.int32))
             elif len(names) == 1:
@@ -268,10 +264,10 @@ class SubjectTable(Sequence[Subject]):
         self._put()
         return self._clients.read()
 
-    def text(self, name: str) -> TextTable:
+    def text(self, name: str) -> Texts:
         """Return a text column of the subjects; null is −1."""
         self._put()
-        return TextTable(self._texts[name].read(), self._words[name].known)
+        return Texts(self._texts[name].read(), self._words[name].known)
 
     def kinds(self) -> tuple[Table, Sequence[Counters]]:
         """Return each subject's kind of request, and what each kind is counted in."""

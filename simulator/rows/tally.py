@@ -245,7 +245,7 @@ class Tally:
             if rule is not None and outcome not in PASSED and met.any():
                 refused[rule] = refused.get(rule, 0) + met
         clients = self._subjects.clients()[:count]
-        ips = self._subjects.text("ip").of_entry[:count]
+        ips = self._subjects.text("ip").codes[:count]
         found = []
         for name, numbers in self._groups.items():
             mine = (clients >= numbers.start) & (clients < numbers.stop) & (offered_of > 0)
@@ -288,7 +288,7 @@ class Tally:
         if not by_rule:
             return None
         clients = self._subjects.clients()[: len(mine)]
-        ips = self._subjects.text("ip").of_entry[: len(mine)]
+        ips = self._subjects.text("ip").codes[: len(mine)]
         name = max(by_rule, key=lambda rule: (by_rule[rule], rule))
         everybody = np.arange(len(mine), dtype=np.int64)
         most, found = 0, None
@@ -354,7 +354,7 @@ class Tally:
             self._first_refusal_ns[clause] = min(earlier_ns, first_ns)
             for seen, name in zip(self._touched[clause], ("key", "ip"), strict=True):
                 told = chunk.subjects.text(name)
-                seen.add(told.of_entry.take(chunk.subject[rows]), len(told.texts))
+                seen.add(told.codes.take(chunk.subject[rows]), len(told.texts))
 
 
 class _Seen:

@@ -39,7 +39,7 @@ from simulator.rows.record import (
     Chunk,
     Recorder,
     SubjectTable,
-    TextTable,
+    Texts,
     distinct,
     words,
 )
@@ -130,11 +130,11 @@ class Comparison:
                     line[changed] += counts[1]
         return sorted(lines.values(), key=lambda line: line["clause"])
 
-    def _by(self, names: TextTable) -> tuple[list[dict[str, Any]], int]:
+    def _by(self, names: Texts) -> tuple[list[dict[str, Any]], int]:
         """Count by a subject's name; return the lines that changed most, and how many changed."""
         totals: Numbers = np.zeros((len(_COUNTS), len(names.texts) + 1), dtype=np.int64)
         for total, counts in zip(totals, _counted(self._per_subject), strict=True):
-            np.add.at(total, names.of_entry, counts)  # none, −1, is the last place
+            np.add.at(total, names.codes, counts)  # none, −1, is the last place
         known = [*names.texts, None]
         change = totals[2] + totals[3]
         changed = np.flatnonzero(change)
@@ -369,12 +369,12 @@ def enter_parties(
     application = np.array([applications[each.application] for each in parties.owners])
     subjects.adopt(
         {
-            "tenant": TextTable(tenant[owner], tenants.known),
-            "application": TextTable(application[owner], applications.known),
-            "key": TextTable(key.codes[first], key.texts),
-            "ip": TextTable(ip.codes[first], ip.texts),
-            "method": TextTable(method.codes[first], method.texts),
-            "path": TextTable(path.codes[first], path.texts),
+            "tenant": Texts(tenant[owner], tenants.known),
+            "application": Texts(application[owner], applications.known),
+            "key": Texts(key.codes[first], key.texts),
+            "ip": Texts(ip.codes[first], ip.texts),
+            "method": Texts(method.codes[first], method.texts),
+            "path": Texts(path.codes[first], path.texts),
         },
         counted,
         kind[first],

@@ -152,31 +152,19 @@ def timeline(chart: Stacked, findings: Findings, axis: Axis, frame: Frame = _WID
     for x, text in frame.ticks(axis):
         drawing.line(x, 26, x, bottom, "grid")
         drawing.text(x, bottom + 20, text, "tick mid")
-    _stack(
-        drawing,
-        "Requests",
-        (26, tall_a),
-        [passed, Series("refused", "turned", refused)],
-        findings,
-        axis,
-        frame,
-    )
+    panels = _Panels(drawing, findings, axis, frame)
+    panels.stack("Requests", 26, tall_a, [passed, Series("refused", "turned", refused)])
     if clauses:
-        _stack(drawing, "Refused, by clause", (top_b, tall_b), clauses, findings, axis, frame)
+        panels.stack("Refused, by clause", top_b, tall_b, clauses)
         drawing.text(frame.left, top_c - 10, "Share refused by each clause", "panel")
         for place, clause in enumerate(clauses):
-            _strip(drawing, clause, top_c + place * frame.row, findings, axis, frame)
+            panels.strip(clause, top_c + place * frame.row)
     if not frame.head:  # touch screens cannot hover
-        _hover(drawing, findings, axis, (26, bottom))
+        panels.hover(26, bottom)
     return drawing
 
 
-def gantt(
-    chart: Spans,
-    axis: Axis,
-    colours: Mapping[str, str],
-    frame: Frame = _WIDE,
-) -> Drawing:
+def gantt(chart: Spans, axis: Axis, colours: Mapping[str, str], frame: Frame = _WIDE) -> Drawing:
     """Who was shut out when: a row a key and address under a clause."""
     frame = Frame(frame.width, 8, 24, frame.head) if frame.head else Frame(frame.width, 290, 96)
     bottom = 10 + frame.row * len(chart.rows)
@@ -237,25 +225,69 @@ def _step_text(from_ns: int, to_ns: int) -> str:
     return "none" if to_ns <= 1 else f"{span_text(from_ns)} to {span_text(to_ns)}"
 
 
-def _stack(  # reason: a panel's place, data and axes
-    drawing: Drawing,
-    title: str,
-    place: tuple[float, float],
-    series: Sequence[Series],
-    findings: Findings,
-    axis: Axis,
-    frame: Frame,
-) -> None:
-    """Draw stacked bars, the first series at the bottom, with an axis of round counts."""
-    top, tall = place
-    total = np.sum([each.counts for each in series], axis=0)
-    ceiling = _round_up(int(total.max(initial=0)))
-    drawing.text(frame.left, top - 10, title, "panel")
-    counts = sorted({0, ceiling // 2, ceiling} if ceiling > 1 else {0, ceiling})
-    levels = ((count / max(1, ceiling), count_text(count)) for count in counts)
-    box = (frame.left, frame.plot, top, tall)
-    _levels(drawing, box, levels, 4 if frame.head else 8)
-    _bars(drawing, axis, box, findings.bin_ns, [(e.css, e.counts) for e in series], ceiling)
+@dataclass(frozen=True, slots=True)
+class _Panels:
+    """The panels of a timeline, over one time axis."""
+
+    drawing: Drawing
+    findings: Findings
+    axis: Axis
+    frame: Frame
+
+    def stack(self, title: str, top: float, tall: float, series: Sequence[Series]) -> None:
+        """Draw stacked bars, the first series at the bottom, with an axis of round counts."""
+        frame = self.frame
+        total = np.sum([each.counts for each in series], axis=0)
+        ceiling = _round_up(int(total.max(initial=0)))
+        self.drawing.text(frame.left, top - 10, title, "panel")
+        counts = sorted({0, ceiling // 2, ceiling} if ceiling > 1 else {0, ceiling})
+        levels = ((count / max(1, ceiling), count_text(count)) for count in counts)
+        box = (frame.left, frame.plot, top, tall)
+        _levels(self.drawing, box, levels, 4 if frame.head else 8)
+        bars = [(each.css, each.counts) for each in series]
+        _bars(self.drawing, self.axis, box, self.findings.bin_ns, bars, ceiling)
+
+    def strip(self, clause: Series, top: float) -> None:
+        """Draw one clause's row: the larger the share that it refused, the darker the bin."""
+        drawing, findings, frame = self.drawing, self.findings, self.frame
+        if frame.head:
+            drawing.text(frame.left, top + 14, _short(clause.name, 40), "label mono")
+        else:
+            drawing.text(frame.left - 8, top + 14, _short(clause.name), "label end mono")
+        top += frame.head
+        drawing.rect(frame.left, top + 3, frame.plot, _ROW - 6, "strip")
+        counts = clause.counts
+        shades: dict[int, list[tuple[float, float, float, float]]] = {}
+        for bin_ in np.flatnonzero(counts):
+            share = int(counts[bin_]) / max(1, int(findings.offered[bin_]))
+            shade = 1 + min(3, int(share * 4))
+            x, width = self._span(int(bin_))
+            wide = max(0.8, width - min(1.0, width / 5))
+            shades.setdefault(shade, []).append((frame.left + x, top + 3, wide, _ROW - 6))
+        for shade, bars in sorted(shades.items()):
+            drawing.path(bars_path(bars), f"{clause.css} shade{shade}")
+
+    def hover(self, top: float, bottom: float) -> None:
+        """Lay an invisible bar with the numbers over every bin that holds something."""
+        findings = self.findings
+        for bin_ in np.flatnonzero(findings.offered):
+            at = int(bin_)
+            x, width = self._span(at)
+            offered = int(findings.offered[at])
+            lines = [
+                f"{self.axis.instant(at * findings.bin_ns)}: {counted_text(offered, 'request')}"
+            ]
+            for clause, counts in findings.refused.items():
+                if refused := int(counts[at]):
+                    share = share_text(refused, offered)
+                    lines.append(f"{clause}: {count_text(refused)} refused ({share})")
+            place = self.frame.left + x, top, max(0.8, width), bottom - top
+            self.drawing.rect(*place, "hover", "\n".join(lines))
+
+    def _span(self, number: int) -> tuple[float, float]:
+        """Return where a bin begins, and how wide it is."""
+        bin_ns = self.findings.bin_ns
+        return _span(number * bin_ns, bin_ns, self.axis, self.frame.plot)
 
 
 def _bars(  # reason: a panel's place, data and scale
@@ -285,49 +317,6 @@ def _bars(  # reason: a panel's place, data and scale
                 bars.append((left + x, y, wide, high))
         drawing.path(bars_path(bars), css)
         below = feet + heights
-
-
-def _strip(  # reason: a row's place, data and axes
-    drawing: Drawing,
-    clause: Series,
-    top: float,
-    findings: Findings,
-    axis: Axis,
-    frame: Frame,
-) -> None:
-    """Draw one clause's row: the larger the share that the clause refused, the darker the bin."""
-    if frame.head:
-        drawing.text(frame.left, top + 14, _short(clause.name, 40), "label mono")
-    else:
-        drawing.text(frame.left - 8, top + 14, _short(clause.name), "label end mono")
-    top += frame.head
-    drawing.rect(frame.left, top + 3, frame.plot, _ROW - 6, "strip")
-    counts = clause.counts
-    shades: dict[int, list[tuple[float, float, float, float]]] = {}
-    for bin_ in np.flatnonzero(counts):
-        share = int(counts[bin_]) / max(1, int(findings.offered[bin_]))
-        shade = 1 + min(3, int(share * 4))
-        x, width = _span(int(bin_) * findings.bin_ns, findings.bin_ns, axis, frame.plot)
-        wide = max(0.8, width - min(1.0, width / 5))
-        shades.setdefault(shade, []).append((frame.left + x, top + 3, wide, _ROW - 6))
-    for shade, bars in sorted(shades.items()):
-        drawing.path(bars_path(bars), f"{clause.css} shade{shade}")
-
-
-def _hover(drawing: Drawing, findings: Findings, axis: Axis, span: tuple[float, float]) -> None:
-    """Lay an invisible bar with the numbers over every bin that holds something."""
-    top, bottom = span
-    for bin_ in np.flatnonzero(findings.offered):
-        at = int(bin_)
-        x, width = _span(at * findings.bin_ns, findings.bin_ns, axis, _WIDE.plot)
-        offered = int(findings.offered[at])
-        lines = [f"{axis.instant(at * findings.bin_ns)}: {counted_text(offered, 'request')}"]
-        for clause, counts in findings.refused.items():
-            if refused := int(counts[at]):
-                share = share_text(refused, offered)
-                lines.append(f"{clause}: {count_text(refused)} refused ({share})")
-        place = _WIDE.left + x, top, max(0.8, width), bottom - top
-        drawing.rect(*place, "hover", "\n".join(lines))
 
 
 def _span(from_ns: int, length_ns: int, axis: Axis, plot: float) -> tuple[float, float]:

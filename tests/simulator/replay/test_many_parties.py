@@ -24,7 +24,7 @@ from simulator.logs import LogMap, stream_log
 from simulator.logs.arrivals import make_arrivals
 from simulator.logs.parties import RowNumbers
 from simulator.rows import record
-from simulator.rows.record import Counted, Subject, SubjectTable, TextTable
+from simulator.rows.record import Counted, Subject, SubjectTable, Texts
 from simulator.study.replay import replay
 
 MOST = 2**31 - 2
@@ -90,7 +90,7 @@ def _compare(subjects: list[Subject]) -> None:
         values = [getattr(each, name) for each in subjects]
         known = sorted({value for value in values if value is not None}, reverse=True)
         codes = [-1 if value is None else known.index(value) for value in values]
-        texts[name] = TextTable(np.array(codes, dtype=np.int32), known)
+        texts[name] = Texts(np.array(codes, dtype=np.int32), known)
     kinds = [each.counters for each in counted]
     whole.adopt(
         texts,
@@ -119,7 +119,7 @@ def test_the_same_row_counted_otherwise_is_another_subject() -> None:
 def test_subjects_are_added_one_after_another_or_at_once() -> None:
     table, none = SubjectTable(), np.zeros(1, dtype=np.int64)
     names = ("tenant", "application", "key", "ip", "method", "path")
-    texts = {name: TextTable(none, [name]) for name in names}
+    texts = {name: Texts(none, [name]) for name in names}
     table.adopt(texts, [()], none)
     with pytest.raises(AssertionError):
         table.number(table[0])

@@ -20,7 +20,8 @@ from engine.files import parse_toml
 from simulator.logs import LogMap, _formats, stream_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.logs.parties import Naming, Owner, Parties, Party, PartyCodes, Texts
+from simulator.logs.parties import Naming, Owner, Parties, Party, PartyCodes
+from simulator.rows.record import Texts
 
 WHOLE = "key_prod_us_pvt_" + "A" * 22
 KEYS = ["abc", "same", "sesame", "sesame-1", "10.0.0.1", WHOLE]

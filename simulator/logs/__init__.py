@@ -12,7 +12,7 @@ them by labels first. `simulator.logs.arrivals` orders and scales a log's reques
 """
 
 from simulator.logs._formats import stream_log
-from simulator.logs._log_map import FORMATS, KINDS, Format, Kind, LogMap, map_schema
+from simulator.logs._log_map import FORMATS, KINDS, Format, Kind, LogMap
 from simulator.logs._source import log_name
 from simulator.logs._stream import ADDRESS, LogBatch, LogStream
 
@@ -26,6 +26,5 @@ __all__ = [
     "LogMap",
     "LogStream",
     "log_name",
-    "map_schema",
     "stream_log",
 ]

@@ -1,22 +1,18 @@
 """The file of `--map`: what it can say, and what is said of a bad one."""
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pandas as pd
 import pytest
 
 from engine.errors import InputError
 from engine.files import parse_toml
-from simulator import logs
-from simulator.logs import LogMap, map_schema, stream_log
+from simulator.logs import LogMap, stream_log
 from tests.simulator.logs.whole import Log, read_log
 
 EXAMPLE = r"""
-#:schema map.schema.json
 format = "jsonl"
 time = { field = "at", unit = "ms" }
 address = "client_ip"
@@ -106,24 +102,6 @@ def test_a_pattern_splits_lines_of_a_format_of_ones_own(tmp_path: Path) -> None:
     assert values(log, "method") == ["POST", "GET"]
     assert values(log, "path") == ["/tokens", "/x"]
     assert log.unparsed_first == ("own.log:2: line must match the pattern of the map",)
-
-
-def test_the_schema_accepts_the_example_and_refuses_what_the_reader_refuses() -> None:
-    schema = map_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(tomllib.loads(EXAMPLE), schema)
-    for text in ('tyme = "x"', 'time = "t"\nkey = { field = "a", value = "b" }', 'address = "ip"'):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(tomllib.loads(text), schema)
-        with pytest.raises(InputError):
-            read_map(text)
-
-
-def test_the_shipped_schema_is_fresh() -> None:
-    shipped = Path(logs.__file__).with_name("map.schema.json")
-    assert json.loads(shipped.read_text("utf-8")) == map_schema(), (
-        "run python -m simulator.logs > simulator/logs/map.schema.json"
-    )
 
 
 @pytest.mark.parametrize(

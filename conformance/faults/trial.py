@@ -229,7 +229,7 @@ def served(make: Callable[..., Engine] = Engine) -> Iterator[Target]:
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "target.toml"
-            write_target(file, url, engine.profile.http.key_header, lines)
+            write_target(file, url, engine, lines)
             target = Target.from_toml(file)
         yield target
     finally:

@@ -15,7 +15,6 @@ from conformance.target import Budget, Target, TargetKey, TargetTenant
 from conformance.wire.exchange import KeyLabel
 from conformance.wire.transport import EngineTransport, Latency
 from engine import Call, CallAnswer, Engine, LimitTable, ManualClock, ModelWorld, Profile
-from engine.http.configuration import QuotaTable
 from engine.http.demo import DEMO_TENANTS, demo_lines
 from engine.messages import Json
 from engine.tokens import dumps
@@ -89,7 +88,10 @@ def deploy(
         "destination_url": _DESTINATION,
         "encryption_jwk": jwk,
         "keys": keys,
-        "tenants": tuple(_tenant(name) for name in DEMO_TENANTS),
+        "tenants": tuple(
+            TargetTenant(name=name, kind=table.kind, quotas=table.quotas)
+            for name, table in DEMO_TENANTS.items()
+        ),
     }
     found = Target(**{**fields, **target})
     texts, hosts = secrets_of(found)
@@ -102,15 +104,6 @@ def secrets_of(target: Target) -> tuple[Mapping[KeyLabel, str], Mapping[KeyLabel
     texts = {label: key.value for label, key in labels.items() if key.value}
     hosts = {label: key.host for label, key in labels.items() if key.host is not None}
     return texts, hosts
-
-
-def _tenant(name: str) -> TargetTenant:
-    form = DEMO_TENANTS[name]
-    retained = 3 * _SECOND_NS if form.quotas else None
-    quotas = QuotaTable(
-        log_retention_ns=retained, cvc_retention_ns=retained, token_intent_retention_ns=retained
-    )
-    return TargetTenant(name=name, kind=form.kind, quotas=quotas)
 
 
 def _service_ns(code: str, args: Json) -> int:  # noqa: ARG001 # reason: the port's form

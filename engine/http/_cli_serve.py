@@ -358,12 +358,7 @@ def _demo(
     lines = list(demo_lines(engine, secret, keys, destination_url))
     if args.write_target is not None:
         write_target(
-            args.write_target,
-            url,
-            engine.profile.http.key_header,
-            lines,
-            profile=args.profile,
-            limits=args.limits,
+            args.write_target, url, engine, lines, profile=args.profile, limits=args.limits
         )
     return lines
 

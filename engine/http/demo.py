@@ -10,20 +10,28 @@ TOML. It holds keys, so that it can be used unchanged; only its owner can read t
 
 from __future__ import annotations
 
-import dataclasses
 import hmac
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from engine.errors import InputError
-from engine.files import to_toml
+from engine.files import Document, to_plain, to_toml
 from engine.hosts import EXAMPLE_SUFFIXES
+from engine.http.configuration import (
+    ApplicationTable,
+    GrantTable,
+    QuotaTable,
+    ServeConfig,
+    TenantTable,
+    provision,
+)
 from engine.identity import ASKABLE, new_key_text, secret_text
-from engine.model import Application, ApplicationKind, EncryptionKey, Proxy, Tenant, TenantKind
+from engine.model import Application, ApplicationKind, EncryptionKey, Proxy, Tenant
 from engine.service import Engine
 from engine.vault import hash_key_text, jwe
 
@@ -44,49 +52,55 @@ _SLOW_S: Final = 26
 _TIMEOUT_S: Final = 25
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TenantOf:
-    kind: TenantKind
-    quotas: Mapping[str, int | str]
-    deduplicates: bool = False
+_RETAINED_NS: Final = 3 * 1_000_000_000
 
-
-DEMO_TENANTS: Final[Mapping[str, _TenantOf]] = {
-    "demo-production": _TenantOf(kind="production", quotas={}),
-    "demo-test": _TenantOf(kind="test", quotas={}),
-    "demo-dedup": _TenantOf(kind="test", quotas={}, deduplicates=True),
-    "demo-short": _TenantOf(
+DEMO_TENANTS: Final[Mapping[str, TenantTable]] = {
+    "demo-production": TenantTable(name="demo-production"),
+    "demo-test": TenantTable(name="demo-test", kind="test"),
+    "demo-dedup": TenantTable(name="demo-dedup", kind="test"),
+    "demo-short": TenantTable(
+        name="demo-short",
         kind="test",
-        quotas={"Log Retention": "3s", "CVC Retention": "3s", "Token Intent Retention": "3s"},
+        quotas=QuotaTable(
+            log_retention_ns=_RETAINED_NS,
+            cvc_retention_ns=_RETAINED_NS,
+            token_intent_retention_ns=_RETAINED_NS,
+        ),
     ),
 }
 """The demo's tenants, by name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Role:
-    tenant: str = "demo-production"
-    kind: ApplicationKind = "private"
-    grants: tuple[tuple[str, Sequence[str]], ...] = (("/", _FOUR),)
-    legacy: bool = False
-    is_many: bool = False
+def _application(
+    role: str,
+    permissions: Sequence[str] = _FOUR,
+    *,
+    tenant: str = "demo-production",
+    kind: ApplicationKind = "private",
+    container: str = "/",
+) -> ApplicationTable:
+    grants = (GrantTable(container=container, permissions=tuple(permissions)),)
+    return ApplicationTable(
+        name=role, tenant=tenant, kind=kind, grants=grants if permissions else ()
+    )
 
 
-_ROLES: Final[Mapping[str, _Role]] = {
-    "private_test": _Role(tenant="demo-test", is_many=True),
-    "private_prod": _Role(is_many=True),
-    "public": _Role(kind="public", grants=(("/", ("token:create",)),), is_many=True),
-    "management": _Role(
-        kind="management", grants=(("/", sorted(ASKABLE["management"])),), is_many=True
-    ),
-    "legacy": _Role(legacy=True, is_many=True),
-    "private_reader": _Role(grants=(("/", _READER),)),
-    "private_no_permission": _Role(grants=()),
-    "private_one_container": _Role(grants=((ONE_CONTAINER, ("token:create",)),)),
-    "dedup": _Role(tenant="demo-dedup"),
-    "dedup_reader": _Role(tenant="demo-dedup", grants=(("/", _READER),)),
-    "short": _Role(tenant="demo-short", grants=(("/", _READER),)),
-}
+_APPLICATIONS: Final = (
+    _application("private_test", tenant="demo-test"),
+    _application("private_prod"),
+    _application("public", ("token:create",), kind="public"),
+    _application("management", sorted(ASKABLE["management"]), kind="management"),
+    _application("legacy"),
+    _application("private_reader", _READER),
+    _application("private_no_permission", ()),
+    _application("private_one_container", ("token:create",), container=ONE_CONTAINER),
+    _application("dedup", tenant="demo-dedup"),
+    _application("dedup_reader", _READER, tenant="demo-dedup"),
+    _application("short", _READER, tenant="demo-short"),
+)
+"""An application for each role, named after it."""
+
+_MANY: Final = frozenset({"private_test", "private_prod", "public", "management", "legacy"})
 
 
 def demo_lines(
@@ -97,11 +111,8 @@ def demo_lines(
     secret: what all key texts are derived from; the master key of a kept store.
     """
     demo = _Demo(engine, secret)
-    for role, form in _ROLES.items():
-        application = demo.application(role, form)
-        for number in range(keys_a_role if form.is_many else 1):
-            yield demo.key_line(role, form, application, number)
-    owner = demo.application("proxies", _Role(grants=()))
+    yield from demo.key_lines(keys_a_role)
+    owner = demo.proxies_owner()
     for number in range(keys_a_role):
         yield demo.proxy_line("proxy_key", owner, number, destination_url)
     for number in range(keys_a_role):
@@ -121,54 +132,53 @@ class _Demo:
     def __init__(self, engine: Engine, secret: bytes) -> None:
         self._engine = engine
         self._secret = secret
-        store = engine.services.store
-        with store.transaction(write=False):
-            known = {tenant.name: tenant for tenant in store.tenants()}
-        self._tenants = {
-            name: known.get(name) or self._new_tenant(name, form)
-            for name, form in DEMO_TENANTS.items()
-        }
-        engine.set_host_suffixes(self._tenants["demo-production"], EXAMPLE_SUFFIXES)
 
-    def _new_tenant(self, name: str, form: _TenantOf) -> Tenant:
+    def key_lines(self, keys_a_role: int) -> Iterator[dict[str, Any]]:
+        """Make what the tables say, where it is missing; returns the line of each API key."""
         setting = self._engine.profile.dedup.setting_name
-        return self._engine.create_tenant(
-            name, form.kind, quotas=form.quotas, settings={setting: form.deduplicates}
+        tenants = tuple(
+            replace(table, settings={setting: name == "demo-dedup"}, host_suffixes=EXAMPLE_SUFFIXES)
+            for name, table in DEMO_TENANTS.items()
         )
-
-    def application(self, name: str, form: _Role) -> Application:
-        """Return the role's application."""
-        tenant, store = self._tenants[form.tenant], self._engine.services.store
-        with store.transaction(write=False):
-            known = [a for a in store.list(Application, tenant.id) if a.name == name]
-        if known:
-            return known[0]
-        return self._engine.create_application(tenant, name, form.kind, grants=form.grants)
-
-    def key_line(
-        self, role: str, form: _Role, application: Application, number: int
-    ) -> dict[str, Any]:
-        """Return the line of one API key."""
-        tenant, services = self._tenants[form.tenant], self._engine.services
-        text = new_key_text(
-            tenant.kind,
-            application.kind,
-            region=services.region,
-            legacy=form.legacy,
-            entropy=self._entropy(f"{role}/{number}"),
+        applications = tuple(
+            replace(row, keys=self._key_texts(row, keys_a_role if row.name in _MANY else 1))
+            for row in _APPLICATIONS
         )
-        with services.store.transaction(write=False):
-            is_known = services.store.key_by_hash(hash_key_text(text)) is not None
-        if not is_known:
-            self._engine.create_key(application, text=text)
+        config = ServeConfig(tenants=tenants, applications=applications)
+        provision(self._engine, config, Document(to_plain(config)))
         header = self._engine.profile.http.key_header
-        return line_of(role, text, header, tenant, application)
+        for row in applications:
+            tenant = self._tenant(row.tenant)
+            (made,) = (a for a in self._engine.applications(tenant) if a.name == row.name)
+            for text in row.keys:
+                yield line_of(row.name, text, header, tenant, made)
+
+    def proxies_owner(self) -> Application:
+        """Return the application that owns the demo's proxies; it has no key."""
+        tenant, name = self._tenant("demo-production"), "proxies"
+        known = [a for a in self._engine.applications(tenant) if a.name == name]
+        return known[0] if known else self._engine.create_application(tenant, name)
+
+    def _key_texts(self, row: ApplicationTable, count: int) -> tuple[str, ...]:
+        return tuple(
+            new_key_text(
+                DEMO_TENANTS[row.tenant].kind,
+                row.kind,
+                region=self._engine.services.region,
+                legacy=row.name == "legacy",
+                entropy=self._entropy(f"{row.name}/{number}"),
+            )
+            for number in range(count)
+        )
+
+    def _tenant(self, name: str) -> Tenant:
+        return next(tenant for tenant in self._engine.tenants() if tenant.name == name)
 
     def proxy_line(
         self, role: str, owner: Application, number: int, destination_url: str
     ) -> dict[str, Any]:
         """Return the line of one proxy: its key, or its hostname."""
-        services, tenant = self._engine.services, self._tenants["demo-production"]
+        services, tenant = self._engine.services, self._tenant("demo-production")
         text = "proxy_" + secret_text(self._entropy(f"{role}/{number}"))
         is_host = role == "custom_hostname"
         host = f"demo-{number + 1}.proxy.example" if is_host else None
@@ -192,13 +202,13 @@ class _Demo:
                     created_by=owner.id,
                     created_at_ns=services.world.clock.wall_ns,
                 )
-            store.put(dataclasses.replace(proxy, destination_url=destination_url))
+            store.put(replace(proxy, destination_url=destination_url))
         header = "Host" if is_host else self._engine.profile.http.proxy_key_header
         return line_of(role, None if is_host else text, header, tenant, owner, host)
 
     def encryption_line(self) -> dict[str, Any]:
         """Return the line of the key for client-side encryption (D-ENCRYPTED)."""
-        services, tenant = self._engine.services, self._tenants["demo-production"]
+        services, tenant = self._engine.services, self._tenant("demo-production")
         store = services.store
         with store.transaction():
             known = store.list(EncryptionKey, tenant.id, size=1)
@@ -221,16 +231,12 @@ class _Demo:
 
     def _entropy(self, label: str) -> Callable[[int], bytes]:
         """Return bytes that follow from the secret and the label."""
-        block = 0
+        blocks = itertools.count()
 
         def draw(size: int) -> bytes:
-            nonlocal block
-            drawn = b""
-            while len(drawn) < size:
-                message = f"demo/{label}/{block}".encode()
-                drawn += hmac.digest(self._secret, message, "sha256")
-                block += 1
-            return drawn[:size]
+            drawn = hmac.digest(self._secret, f"demo/{label}/{next(blocks)}".encode(), "sha256")
+            assert size == len(drawn), "key texts are made of blocks"
+            return drawn
 
         return draw
 
@@ -262,7 +268,7 @@ _SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 34))
 def write_target(
     path: Path,
     base_url: str,
-    key_header: str,
+    engine: Engine,
     lines: Sequence[Mapping[str, Any]],
     *,
     profile: str | None = None,
@@ -272,7 +278,8 @@ def write_target(
 
     profile, limits: the files that the demo was started with.
     """
-    names: dict[str, str] = {}
+    key_header = engine.profile.http.key_header
+    names = {tenant.id: tenant.name for tenant in engine.tenants()}
     keys: list[dict[str, Any]] = []
     plain: dict[str, Any] = {"base_url": base_url, "key_header": key_header} | _sources(base_url)
     for name, value in (("profile", profile), ("limits", limits)):
@@ -282,8 +289,7 @@ def write_target(
         if line["role"] == "encryption":
             plain["encryption_jwk"] = line["jwk"]
             continue
-        tenant = _tenant_name(line, names)
-        row = {"role": line["role"], "tenant": tenant}
+        row = {"role": line["role"], "tenant": names[line["tenant_id"]]}
         if line["key"] is not None:
             row["value"] = line["key"]
         if line["header"] != key_header:
@@ -297,7 +303,10 @@ def write_target(
             row["container"] = ONE_CONTAINER
         keys.append(row)
     plain["keys"] = keys
-    plain["tenants"] = [_tenant(name) for name in names.values()]
+    plain["tenants"] = [
+        {"name": name, "kind": DEMO_TENANTS[name].kind, **_quotas(name)}
+        for name in dict.fromkeys(row["tenant"] for row in keys)
+    ]
     _write(path, to_toml(plain))
 
 
@@ -306,25 +315,9 @@ def _sources(base_url: str) -> dict[str, Any]:
     return {} if is_ipv6 else {"sources": list(_SOURCES)}
 
 
-def _tenant_name(line: Mapping[str, Any], names: dict[str, str]) -> str:
-    """Return the demo tenant of a line: by its id if known, else by its role."""
-    known = names.get(line["tenant_id"])
-    if known is None:
-        role = str(line["role"])
-        start = role.partition("_")[0]
-        known = (
-            f"demo-{start}" if f"demo-{start}" in DEMO_TENANTS else f"demo-{line['tenant_kind']}"
-        )
-        names[line["tenant_id"]] = known
-    return known
-
-
-def _tenant(name: str) -> dict[str, Any]:
-    form = DEMO_TENANTS[name]
-    found: dict[str, Any] = {"name": name, "kind": form.kind}
-    if form.quotas:
-        found["quotas"] = dict(form.quotas)
-    return found
+def _quotas(name: str) -> dict[str, Any]:
+    quotas = to_plain(DEMO_TENANTS[name].quotas)
+    return {"quotas": quotas} if quotas else {}
 
 
 def _write(path: Path, text: str) -> None:

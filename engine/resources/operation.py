@@ -8,6 +8,7 @@ router, the OpenAPI documents, the permissions table and the conformance plan ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -86,46 +87,39 @@ METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """What `ANY` stands for in an `Allow` header; the operation itself takes every method."""
 
 _NOTHING: Final[Mapping[str, str]] = {}
+_SEGMENT: Final = re.compile(r"/\{\w+\}")
+_REST: Final = re.compile(r"/\{\w+\.\.\.\}$")
 
 
-class _Node:
-    """One place in the tree of path templates."""
-
-    __slots__ = ("children", "operations", "parameter", "rest")
-
-    def __init__(self) -> None:
-        self.children: dict[str, _Node] = {}
-        self.parameter: _Node | None = None
-        self.operations: dict[str, Operation] = {}
-        self.rest: dict[str, Operation] = {}
+_Methods: TypeAlias = dict[str, Operation]
 
 
 class Router:
-    """Finds operations. A literal segment wins over a parameter, which wins over a rest."""
+    """Finds operations. A path without parameters wins over one with them."""
 
-    __slots__ = ("_plain", "_root")
+    __slots__ = ("_plain", "_templates")
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        self._root = _Node()
-        self._plain: dict[str, dict[str, Operation]] = {}
+        self._plain: dict[str, _Methods] = {}
+        self._templates: dict[str, list[tuple[re.Pattern[str], _Methods]]] = {}
         for operation in operations:
-            self._add(operation)
-
-    def _add(self, operation: Operation) -> None:
-        if "{" not in operation.path:
-            self._plain.setdefault(operation.path, {})[operation.method] = operation
-        node = self._root
-        for segment in operation.path.strip("/").split("/"):
-            if segment.endswith("...}"):
-                node.rest[operation.method] = operation
-                return
-            if segment.startswith("{"):
-                node.parameter = node.parameter or _Node()
-                node = node.parameter
+            path, method = operation.path, operation.method
+            if "{" not in path:
+                methods = self._plain.setdefault(path, {})
             else:
-                node = node.children.setdefault(segment, _Node())
-        assert operation.method not in node.operations, "one operation a method and path"
-        node.operations[operation.method] = operation
+                methods = self._methods_of(path)
+            assert method not in methods, "one operation a method and path"
+            methods[method] = operation
+
+    def _methods_of(self, path: str) -> _Methods:
+        """Return the methods of a path with parameters, found by its first segment."""
+        form = re.compile(_SEGMENT.sub("/([^/]+)", _REST.sub("(?:/(.*))?", path)), re.DOTALL)
+        known = self._templates.setdefault(path.split("/")[1], [])
+        methods = next((methods for other, methods in known if other == form), None)
+        if methods is None:
+            methods = {}
+            known.append((form, methods))
+        return methods
 
     def find(self, method: str, path: str) -> tuple[Operation, Mapping[str, str]]:
         """Return the operation and the path's parameters.
@@ -165,27 +159,16 @@ class Router:
             methods.add("HEAD")
         return sorted(methods | {"OPTIONS"})
 
-    def _at(self, path: str) -> tuple[dict[str, Operation], list[str]]:
-        if not path.startswith("/"):
-            return {}, []
-        segments = path[1:].split("/")
-        node, values = self._root, list[str]()
-        rest: tuple[dict[str, Operation], list[str]] = ({}, [])
-        for index, segment in enumerate(segments):
-            if node.rest:
-                rest = (node.rest, [*values, "/".join(segments[index:])])
-            child = node.children.get(segment)
-            if child is None and node.parameter is not None and segment:
-                child = node.parameter
-                values.append(unquote(_text(segment)))
-            if child is None:
-                return rest
-            node = child
-        if node.operations:
-            return node.operations, values
-        if node.rest:
-            return node.rest, [*values, ""]
-        return rest
+    def _at(self, path: str) -> tuple[_Methods, list[str]]:
+        plain = self._plain.get(path)
+        if plain is not None:
+            return plain, []
+        for form, methods in self._templates.get(path[1:].partition("/")[0], ()):
+            found = form.fullmatch(path)
+            if found is not None:
+                is_rest = "ANY" in methods
+                return methods, [v or "" if is_rest else unquote(_text(v)) for v in found.groups()]
+        return {}, []
 
 
 def _text(part: str) -> str:

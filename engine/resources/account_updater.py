@@ -43,7 +43,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from engine.errors import InputError, wrong_type
 from engine.identity import Caller, secret_text
@@ -53,6 +53,7 @@ from engine.profile import Profile
 from engine.resources.bodies import check_coding, read_raw
 from engine.resources.context import Context
 from engine.resources.documents import Collection
+from engine.resources.forms import INSTANT, MADE, OWNED, View
 from engine.resources.identification import principal_of
 from engine.resources.operation import Operation
 from engine.resources.work import Work
@@ -209,16 +210,19 @@ def _status(job: Job, steady_ns: int) -> JobStatus:
     return job.status if steady_ns >= job.ends_at_ns else "processing"
 
 
+VIEW: Final = View(
+    {
+        **OWNED,
+        "status": {"enum": list(get_args(JobStatus))},
+        **MADE,
+        "upload_expires_at": INSTANT,
+    }
+)
+
+
 def _shown(job: Job, context: Context) -> dict[str, Any]:
     status = _status(job, context.steady_ns)
-    shown: dict[str, Any] = {
-        "id": job.id,
-        "tenant_id": job.tenant_id,
-        "status": status,
-        "created_by": job.created_by,
-        "created_at": timestamp(job.created_at_ns),
-        "upload_expires_at": timestamp(job.upload_until_ns),
-    }
+    shown = VIEW.of(job, status=status, upload_expires_at=timestamp(job.upload_until_ns))
     if status == "completed":
         shown["download_url"] = f"/account-updater/jobs/{job.id}/result"
     if status == "failed":

@@ -21,12 +21,21 @@ from engine.messages import Problem, Response
 from engine.model import DEFAULT_QUOTAS, Application, Grant, Key
 from engine.resources.context import Context
 from engine.resources.documents import Collection
-from engine.resources.forms import NAME, Form, object_schema
+from engine.resources.forms import (
+    INSTANT,
+    NAME,
+    OWNED,
+    TEXT,
+    TEXTS,
+    UUID,
+    Form,
+    View,
+    object_schema,
+)
 from engine.resources.operation import Operation
 from engine.resources.operator import add_key, new_application, remove_application
 from engine.resources.pages import Page, page_of
 from engine.store import cursor
-from engine.tokens import timestamp
 
 _GRANTS = {
     "type": "array",
@@ -73,28 +82,40 @@ _LOOKED_AT = 200
 _DURATIONS = frozenset(DEFAULT_QUOTAS) - {"Rate Limit", "Tokenize Limit", "Detokenize Limit"}
 
 
+VIEW: Final = View(
+    {
+        **OWNED,
+        "name": TEXT,
+        "kind": {"enum": ["private", "public", "management"]},
+        "grants": {
+            "type": "array",
+            "items": object_schema({"container": TEXT, "permissions": TEXTS}),
+        },
+        "origins": TEXTS,
+        "created_at": INSTANT,
+    }
+)
+KEY_VIEW: Final = View(
+    {"id": UUID, "application_id": UUID, "legacy": {"type": "boolean"}, "created_at": INSTANT}
+)
+_QUOTAS: Final = {name: {"type": ["string", "number"]} for name in DEFAULT_QUOTAS}
+TENANT_VIEW: Final = View(
+    {
+        "id": UUID,
+        "name": TEXT,
+        "kind": {"enum": ["test", "production"]},
+        "quotas": object_schema(_QUOTAS, tuple(_QUOTAS)),
+        "settings": {"type": "object", "additionalProperties": {"type": "boolean"}},
+        "created_at": INSTANT,
+    }
+)
+
+
 def _shown(application: Application, _: Context) -> dict[str, Any]:
-    return {
-        "id": application.id,
-        "tenant_id": application.tenant_id,
-        "name": application.name,
-        "kind": application.kind,
-        "grants": [
-            {"container": g.container, "permissions": sorted(g.permissions)}
-            for g in application.grants
-        ],
-        "origins": list(application.origins),
-        "created_at": timestamp(application.created_at_ns),
-    }
-
-
-def _shown_key(key: Key) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "application_id": key.application_id,
-        "legacy": key.legacy,
-        "created_at": timestamp(key.created_at_ns),
-    }
+    grants = [
+        {"container": g.container, "permissions": sorted(g.permissions)} for g in application.grants
+    ]
+    return VIEW.of(application, grants=grants, origins=list(application.origins))
 
 
 _AUTH = ("AUTH-KINDS",)
@@ -130,17 +151,8 @@ def _tenant(context: Context) -> Response:
     """Show the caller's tenant: QUO-TENANT, durations in whole seconds where they are whole."""
     context.require("tenant:read")
     tenant = context.tenant
-    return Response(
-        200,
-        {
-            "id": tenant.id,
-            "name": tenant.name,
-            "kind": tenant.kind,
-            "quotas": {n: _quota(n, tenant.quotas[n]) for n in DEFAULT_QUOTAS},
-            "settings": dict(tenant.settings),
-            "created_at": timestamp(tenant.created_at_ns),
-        },
-    )
+    quotas = {name: _quota(name, tenant.quotas[name]) for name in DEFAULT_QUOTAS}
+    return Response(200, TENANT_VIEW.of(tenant, quotas=quotas, settings=dict(tenant.settings)))
 
 
 def _quota(name: str, value: int | str) -> int | float | str:
@@ -232,7 +244,7 @@ def _create_key(context: Context) -> Response:
     key = context.services.store.get(Key, text.key_id)
     assert key is not None, "just stored"
     context.log("key:create", "key", key.id, 201)
-    return Response(201, {**_shown_key(key), "key": str(text)})
+    return Response(201, {**KEY_VIEW.of(key), "key": str(text)})
 
 
 def _list_keys(context: Context) -> Response:
@@ -251,7 +263,7 @@ def _list_keys(context: Context) -> Response:
             after = cursor(keys[-1])
         return found[:size]
 
-    return Response(200, page_of(Page.of(context), fetch, _shown_key))
+    return Response(200, page_of(Page.of(context), fetch, KEY_VIEW.of))
 
 
 def _delete_key(context: Context) -> Response:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from engine.messages import Response
 from engine.model import EncryptionKey
 from engine.resources.context import Context
 from engine.resources.documents import Collection
-from engine.resources.forms import Form, object_schema
-from engine.tokens import timestamp
+from engine.resources.forms import INSTANT, OWNED, TEXT, Form, View, object_schema
 from engine.vault import jwe
 
 _CREATE = Form(
@@ -18,13 +17,7 @@ _CREATE = Form(
 )
 
 
-def _shown(key: EncryptionKey, _: Context) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "tenant_id": key.tenant_id,
-        "algorithm": key.algorithm,
-        "created_at": timestamp(key.created_at_ns),
-    }
+VIEW: Final = View({**OWNED, "algorithm": TEXT, "created_at": INSTANT})
 
 
 _KEYS: Final = Collection(
@@ -32,7 +25,7 @@ _KEYS: Final = Collection(
     name="encryption key",
     path="/keys",
     right="key",
-    shown=_shown,
+    shown=lambda key, _: VIEW.of(key),
     clauses=("TOK-ENCRYPTED",),
 )
 

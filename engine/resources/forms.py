@@ -1,7 +1,8 @@
 """Forms: the request bodies of the operations whose shape is a plain object.
 
 A form is a JSON Schema, written once: bodies are checked against it and the OpenAPI documents
-show it. Messages name the place and the rule and never quote a value.
+show it. A `View` is the same for answers. Messages name the place and the rule and never quote a
+value.
 
 Faults are found one by one, and the search stops at the number that an answer names. So the
 elements of an array that is too long are not checked, and each missing or unknown field is one
@@ -19,12 +20,21 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 from engine.messages import Json, Problem
+from engine.tokens import timestamp
 from engine.tokens.rules import Faults
 
 Schema: TypeAlias = Mapping[str, Any]
 
 NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 200}
 """The name of a document."""
+
+
+UUID: Final[Schema] = {"type": "string", "format": "uuid"}
+INSTANT: Final[Schema] = {"type": "string", "format": "date-time"}
+TEXT: Final[Schema] = {"type": "string"}
+TEXTS: Final[Schema] = {"type": "array", "items": TEXT}
+OWNED: Final[Mapping[str, Schema]] = {"id": UUID, "tenant_id": UUID}
+MADE: Final[Mapping[str, Schema]] = {"created_by": UUID, "created_at": INSTANT}
 
 
 def object_schema(
@@ -40,6 +50,30 @@ def object_schema(
         **more,
     }
     return schema | ({"required": list(required)} if required else {})
+
+
+class View:
+    """What answers show of a record: its fields, each with its schema for the OpenAPI documents."""
+
+    def __init__(self, fields: Mapping[str, Schema]) -> None:
+        self.fields = fields
+
+    def of(self, record: object, **values: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: any JSON
+        """Return the fields of a record; values: those that it does not hold as they are shown."""
+        shown = {}
+        for name, schema in self.fields.items():
+            if name in values:
+                shown[name] = values[name]
+            elif schema is INSTANT:
+                shown[name] = timestamp(getattr(record, f"{name}_ns"))
+            else:
+                shown[name] = getattr(record, name)
+        return shown
+
+    def schema(self, **more: Schema) -> dict[str, Any]:
+        """Return the schema of an answer; more: what it shows besides."""
+        fields = {**self.fields, **more}
+        return object_schema(fields, tuple(fields))
 
 
 def pointer(*parts: str | int) -> str:

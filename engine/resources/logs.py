@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
 from engine.messages import Response
-from engine.model import LogEntry
 from engine.resources.context import Context
+from engine.resources.forms import INSTANT, OWNED, TEXT, View
 from engine.resources.operation import Operation
 from engine.resources.pages import Page, check_filters, instant_ns, page_of
 from engine.store import LogFilter
 from engine.tokens import timestamp
 
-
-def _shown(entry: LogEntry) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "tenant_id": entry.tenant_id,
-        "created_at": timestamp(entry.at_ns),
-        "operation": entry.operation,
-        "entity_type": entry.entity_type,
-        "entity_id": entry.entity_id,
-        "actor_id": entry.actor_id,
-        "status": entry.status,
+VIEW: Final = View(
+    {
+        **OWNED,
+        "created_at": INSTANT,
+        "operation": TEXT,
+        "entity_type": TEXT,
+        "entity_id": TEXT,
+        "actor_id": {"type": ["string", "null"]},
+        "status": {"type": "integer"},
     }
+)
 
 
 def _list(context: Context) -> Response:
@@ -45,7 +44,7 @@ def _list(context: Context) -> Response:
     page = page_of(
         Page.of(context),
         lambda after, size: store.find_logs(tenant.id, chosen, after=after, size=size),
-        _shown,
+        lambda entry: VIEW.of(entry, created_at=timestamp(entry.at_ns)),
     )
     return Response(200, page)
 

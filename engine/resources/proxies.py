@@ -42,7 +42,7 @@ from engine.resources.bodies import parsed, read_raw
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
-from engine.resources.forms import NAME, Form, object_schema
+from engine.resources.forms import MADE, NAME, OWNED, TEXT, Form, View, object_schema
 from engine.resources.identification import principal_of, unauthenticated
 from engine.resources.invocation import check_code, drop_pool, seal_code
 from engine.resources.operation import Operation
@@ -59,7 +59,6 @@ from engine.resources.transforms import (
     transformed_request,
 )
 from engine.resources.work import Work, apart_if_large
-from engine.tokens import timestamp
 from engine.vault import hash_key_text
 from engine.world import Call, CallAnswer
 
@@ -221,23 +220,23 @@ _URL_RULE: Final = (
 )
 
 
-def _shown(proxy: Proxy, context: Context) -> dict[str, Any]:
-    codes = codes_of(context.services, proxy)
-    return {
-        "id": proxy.id,
-        "tenant_id": proxy.tenant_id,
-        "name": proxy.name,
-        "destination_url": proxy.destination_url,
-        **dict(zip(_TRANSFORMS, map(_shown_code, codes), strict=True)),
-        "require_auth": proxy.require_auth,
-        "host": proxy.host,
-        "created_by": proxy.created_by,
-        "created_at": timestamp(proxy.created_at_ns),
+_SHOWN_TRANSFORM: Final = {"anyOf": [object_schema({"code": TEXT}, ("code",)), {"type": "null"}]}
+VIEW: Final = View(
+    {
+        **OWNED,
+        "name": TEXT,
+        "destination_url": TEXT,
+        **dict.fromkeys(_TRANSFORMS, _SHOWN_TRANSFORM),
+        "require_auth": {"type": "boolean"},
+        "host": {"type": ["string", "null"]},
+        **MADE,
     }
+)
 
 
-def _shown_code(code: str | None) -> dict[str, str] | None:
-    return None if code is None else {"code": code}
+def _shown(proxy: Proxy, context: Context) -> dict[str, Any]:
+    codes = zip(_TRANSFORMS, codes_of(context.services, proxy), strict=True)
+    return VIEW.of(proxy, **{n: None if code is None else {"code": code} for n, code in codes})
 
 
 def _is_address(url: str) -> bool:

@@ -29,12 +29,12 @@ from engine.model import Reactor
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
-from engine.resources.forms import NAME, Form, object_schema
+from engine.resources.forms import MADE, NAME, OWNED, TEXT, TEXTS, Form, View, object_schema
 from engine.resources.invocation import check_code, drop_pool, invoke, open_code, seal_code
 from engine.resources.operation import Operation
 from engine.resources.tokenize import answer_of, create_all, validated
 from engine.resources.work import Work, apart_if_large
-from engine.tokens import Plan, dumps, parse, timestamp, walk
+from engine.tokens import Plan, dumps, parse, walk
 from engine.tokens.strict_json import too_large
 
 _CODE = {"type": "string", "minLength": 1}
@@ -65,16 +65,12 @@ def _configuration(reactor: Reactor, context: Context) -> dict[str, str]:
     return dict(found)
 
 
+VIEW: Final = View({**OWNED, "name": TEXT, "code": TEXT, "configuration_names": TEXTS, **MADE})
+
+
 def _shown(reactor: Reactor, context: Context) -> dict[str, Any]:
-    return {
-        "id": reactor.id,
-        "tenant_id": reactor.tenant_id,
-        "name": reactor.name,
-        "code": _code(reactor, context),
-        "configuration_names": sorted(_configuration(reactor, context)),
-        "created_by": reactor.created_by,
-        "created_at": timestamp(reactor.created_at_ns),
-    }
+    names = sorted(_configuration(reactor, context))
+    return VIEW.of(reactor, code=_code(reactor, context), configuration_names=names)
 
 
 def _remove(context: Context, reactor: Reactor) -> None:

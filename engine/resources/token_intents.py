@@ -8,22 +8,17 @@ from engine.messages import Response
 from engine.model import Intent
 from engine.resources.context import Context
 from engine.resources.documents import Collection
+from engine.resources.forms import INSTANT, MADE, OWNED, TEXT, View
 from engine.resources.tokenize import decrypter
 from engine.tokens import timestamp, validate_intent, walk_one
 
+VIEW: Final = View({**OWNED, "type": TEXT, "mask": {}, **MADE, "expires_at": INSTANT})
+
 
 def _shown(intent: Intent, _: Context) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "id": intent.id,
-        "tenant_id": intent.tenant_id,
-        "type": intent.type,
-    }
-    if intent.mask is not None:
-        shown["mask"] = {**intent.mask}
-    shown["created_by"] = intent.created_by
-    shown["created_at"] = timestamp(intent.created_at_ns)
-    shown["expires_at"] = timestamp(intent.until_ns)
-    return shown
+    mask = None if intent.mask is None else {**intent.mask}
+    shown = VIEW.of(intent, mask=mask, expires_at=timestamp(intent.until_ns))
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _create(context: Context) -> Response:

@@ -16,10 +16,10 @@ which the caller puts into slots; selected ones have the cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from operator import attrgetter
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, get_type_hints
 
 import orjson
 
@@ -57,58 +57,6 @@ CREATE TABLE sealed (slot INTEGER PRIMARY KEY, cell BLOB NOT NULL);
 CREATE TABLE free_slots (
     size_bytes INTEGER, slot INTEGER, PRIMARY KEY (size_bytes, slot)
 ) WITHOUT ROWID;
-CREATE TABLE tenants (
-    id TEXT PRIMARY KEY, name TEXT, kind TEXT, quotas TEXT, settings TEXT,
-    created_at_ns INTEGER, host_suffixes TEXT, mac BLOB
-);
-CREATE TABLE applications (
-    id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, kind TEXT, grants TEXT,
-    created_at_ns INTEGER, origins TEXT, mac BLOB
-);
-CREATE INDEX applications_listed ON applications (tenant_id, created_at_ns, id);
-CREATE TABLE api_keys (
-    id TEXT PRIMARY KEY, tenant_id TEXT, application_id TEXT, legacy INTEGER,
-    text_hash BLOB UNIQUE, created_at_ns INTEGER, mac BLOB
-);
-CREATE INDEX api_keys_listed ON api_keys (tenant_id, created_at_ns, id);
-CREATE TABLE encryption_keys (
-    id TEXT PRIMARY KEY, tenant_id TEXT, algorithm TEXT, public_jwk TEXT,
-    sealed_private INTEGER, created_at_ns INTEGER, mac BLOB
-);
-CREATE INDEX encryption_keys_listed ON encryption_keys (tenant_id, created_at_ns, id);
-CREATE TABLE reactors (
-    id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, sealed_code INTEGER,
-    sealed_configuration INTEGER, created_by TEXT, created_at_ns INTEGER, mac BLOB
-);
-CREATE INDEX reactors_listed ON reactors (tenant_id, created_at_ns, id);
-CREATE TABLE proxies (
-    id TEXT PRIMARY KEY, tenant_id TEXT, name TEXT, destination_url TEXT,
-    require_auth INTEGER, key_hash BLOB UNIQUE, host TEXT UNIQUE,
-    sealed_request_transform INTEGER, sealed_response_transform INTEGER,
-    created_by TEXT, created_at_ns INTEGER, mac BLOB
-);
-CREATE INDEX proxies_listed ON proxies (tenant_id, created_at_ns, id);
-CREATE TABLE jobs (
-    id TEXT PRIMARY KEY, tenant_id TEXT, status TEXT, created_by TEXT,
-    created_at_ns INTEGER, upload_until_ns INTEGER, upload_hash BLOB, ends_at_ns INTEGER, mac BLOB
-);
-CREATE INDEX jobs_listed ON jobs (tenant_id, created_at_ns, id);
-CREATE TABLE job_results (
-    id TEXT PRIMARY KEY, tenant_id TEXT, sealed_content INTEGER, created_at_ns INTEGER, mac BLOB
-);
-CREATE INDEX job_results_listed ON job_results (tenant_id, created_at_ns, id);
-CREATE TABLE intents (
-    id TEXT PRIMARY KEY, tenant_id TEXT, type TEXT, created_by TEXT, created_at_ns INTEGER,
-    until_ns INTEGER, sealed_data INTEGER, mask TEXT, mac BLOB
-);
-CREATE INDEX intents_listed ON intents (tenant_id, created_at_ns, id);
-CREATE INDEX intents_due ON intents (until_ns);
-CREATE TABLE kept_answers (
-    id TEXT PRIMARY KEY, tenant_id TEXT, body_hash BLOB, status INTEGER,
-    sealed_answer INTEGER, created_at_ns INTEGER, until_ns INTEGER, mac BLOB
-);
-CREATE INDEX kept_answers_listed ON kept_answers (tenant_id, created_at_ns, id);
-CREATE INDEX kept_answers_due ON kept_answers (until_ns);
 -- Rows of tokens are appended; what is looked up at random stands in the indices.
 CREATE TABLE tokens (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant_id TEXT NOT NULL, type TEXT,
@@ -138,13 +86,6 @@ CREATE TABLE work (
     entity_id TEXT, actor_id TEXT, status INTEGER, owner TEXT
 );
 """
-
-SCHEMA: Final = (
-    *(statement for statement in _TABLES.split(";\n") if statement.strip()),
-    f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {VERSION}",
-)
-"""The statements that make an empty file a store, in one transaction."""
 
 _LENGTH_BYTES: Final = 4
 _SMALLEST: Final = 64
@@ -180,10 +121,8 @@ def open_cell(cell: bytes | None) -> bytes | None:
     return cell[_LENGTH_BYTES : _LENGTH_BYTES + length_bytes]
 
 
-# ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound
-
-
 R = TypeVar("R")
+_TYPES: Final = {int: "INTEGER", int | None: "INTEGER", bool: "INTEGER", bytes: "BLOB"}
 _Codec: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
@@ -242,7 +181,13 @@ class Rows(Generic[R]):
     """
 
     def __init__(
-        self, kind: type[R], table: str, *, guarded: bool = False, **codecs: _Codec
+        self,
+        kind: type[R],
+        table: str,
+        *,
+        guarded: bool = False,
+        unique: Sequence[str] = (),
+        **codecs: _Codec,
     ) -> None:
         self.table = table
         self.names: Sequence[str] = list(signature(kind).parameters)
@@ -263,10 +208,25 @@ class Rows(Generic[R]):
         self._owner = self.names.index("tenant_id" if "tenant_id" in self.names else "id")
         self._id = self.names.index("id")
         self._kind = kind
+        self._unique = unique
         self._values = attrgetter(*self.names)
         self._packed = [(self.names.index(name), codec[0]) for name, codec in codecs.items()]
         self._unpacked = [(self.names.index(name), codec[1]) for name, codec in codecs.items()]
         self._unpacked += [(at, open_cell) for at in self.sealed]
+
+    def schema(self) -> Iterator[str]:
+        """Yield the statements that make the table of a document, with its indexes."""
+        hints = get_type_hints(self._kind)
+        columns = ["id TEXT PRIMARY KEY"]
+        for name in self.names[1:]:
+            type_ = "INTEGER" if name in self.sealed_names else _TYPES.get(hints[name], "TEXT")
+            columns.append(f"{name} {type_}{' UNIQUE' if name in self._unique else ''}")
+        yield f"CREATE TABLE {self.table} ({', '.join(columns)}, mac BLOB)"
+        if "tenant_id" in self.names:
+            listed = f"{self.table} (tenant_id, created_at_ns, id)"
+            yield f"CREATE INDEX {self.table}_listed ON {listed}"
+        if "until_ns" in self.names:
+            yield f"CREATE INDEX {self.table}_due ON {self.table} (until_ns)"
 
     def pack(self, record: R) -> list[Any]:
         """Return the record as a row, the bytes of its sealed fields in place."""
@@ -325,13 +285,14 @@ DOCUMENTS: Final[Mapping[type, Rows[Any]]] = {
         host_suffixes=_LIST,
     ),
     Application: Rows(Application, "applications", guarded=True, grants=_GRANTS, origins=_LIST),
-    Key: Rows(Key, "api_keys", guarded=True, legacy=_FLAG),
+    Key: Rows(Key, "api_keys", guarded=True, unique=("text_hash",), legacy=_FLAG),
     EncryptionKey: Rows(EncryptionKey, "encryption_keys", guarded=True, public_jwk=_MAPPING),
     Reactor: Rows(Reactor, "reactors", guarded=True),
     Proxy: Rows(
         Proxy,
         "proxies",
         guarded=True,
+        unique=("key_hash", "host"),
         require_auth=_FLAG,
         key_hash=_UNIQUE_HASH,
         host=_UNIQUE_HOST,
@@ -350,3 +311,11 @@ TOKENS: Final = Rows(
     index_hashes=_HASHES,
 )
 LOGS: Final = Rows(LogEntry, "logs")
+
+SCHEMA: Final = (
+    *(statement for statement in _TABLES.split(";\n") if statement.strip()),
+    *(statement for rows in DOCUMENTS.values() for statement in rows.schema()),
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {VERSION}",
+)
+"""The statements that make an empty file a store, in one transaction."""

@@ -27,20 +27,23 @@ from engine.http.openapi.schemas import (
     requests,
 )
 from engine.messages import PROBLEM_TYPE, problem_title
-from engine.model import DEFAULT_QUOTAS
 from engine.profile import HttpProfile, Profile
-from engine.resources import OPERATIONS, Operation
+from engine.resources import (
+    OPERATIONS,
+    Operation,
+    account_updater,
+    applications,
+    encryption_keys,
+    logs,
+    proxies,
+    reactors,
+    token_intents,
+)
 from engine.resources.bodies import MEDIA_TYPES
-from engine.resources.forms import object_schema
+from engine.resources.forms import INSTANT, TEXT, TEXTS, UUID, object_schema
 from engine.resources.idempotency import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY
 from engine.resources.pages import LIMIT_SIZE
 from engine.tokens.structures import STRUCTURES
-
-_UUID: Final[Schema] = {"type": "string", "format": "uuid"}
-_INSTANT: Final[Schema] = {"type": "string", "format": "date-time"}
-_TEXT: Final[Schema] = {"type": "string"}
-_MADE: Final[dict[str, Schema]] = {"created_by": _UUID, "created_at": _INSTANT}
-_OWNED: Final[dict[str, Schema]] = {"id": _UUID, "tenant_id": _UUID}
 
 
 def answers(profile: Profile) -> dict[str, Schema]:
@@ -50,7 +53,7 @@ def answers(profile: Profile) -> dict[str, Schema]:
         "Problem": _problem(),
         "TokenizeAnswer": {
             "anyOf": [
-                _UUID,
+                UUID,
                 ref("TokenRecord"),
                 ref("MirroredObject"),
                 {"type": "array", "items": back("TokenizeAnswer")},
@@ -62,7 +65,6 @@ def answers(profile: Profile) -> dict[str, Schema]:
         "TokenRecord": token_record(profile),
         **{f"{name.title()}Mask": {**each.mask_schema} for name, each in STRUCTURES.items()},
         **_records(),
-        **_things(),
         **_pages(),
     }
 
@@ -104,18 +106,18 @@ def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
         data = {}
     record = object_schema(
         {
-            "id": _UUID,
-            "tenant_id": _UUID,
+            "id": UUID,
+            "tenant_id": UUID,
             "type": {"type": "string"},
             "data": data,
             "mask": {"type": "object"} if is_open else _mask(),
             "metadata": strings,
-            "search_indexes": {"type": "array", "items": {"type": "string"}},
+            "search_indexes": TEXTS,
             "fingerprint": {"type": "string", "minLength": 1},
             "fingerprint_expression": {"type": "string"},
-            "containers": {"type": "array", "items": {"type": "string"}},
-            "created_by": _UUID,
-            "created_at": _INSTANT,
+            "containers": TEXTS,
+            "created_by": UUID,
+            "created_at": INSTANT,
             "_extras": {
                 "type": "object",
                 "properties": {"deduplicated": {"type": "boolean"}},
@@ -130,84 +132,26 @@ def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
 
 
 def _records() -> dict[str, Schema]:
-    """Return the records that the operator's side and its log show."""
-    grant = object_schema({"container": _TEXT, "permissions": {"type": "array", "items": _TEXT}})
-    application = {
-        **_OWNED,
-        "name": _TEXT,
-        "kind": {"enum": ["private", "public", "management"]},
-        "grants": {"type": "array", "items": grant},
-        "origins": {"type": "array", "items": _TEXT},
-        "created_at": _INSTANT,
-    }
-    key = {
-        "id": _UUID,
-        "application_id": _UUID,
-        "legacy": {"type": "boolean"},
-        "created_at": _INSTANT,
-    }
-    encryption = {**_OWNED, "algorithm": _TEXT, "created_at": _INSTANT}
-    entry = {
-        **_OWNED,
-        "created_at": _INSTANT,
-        "operation": _TEXT,
-        "entity_type": _TEXT,
-        "entity_id": _TEXT,
-        "actor_id": {"type": ["string", "null"]},
-        "status": {"type": "integer"},
-    }
-    quotas = {name: {"type": ["string", "number"]} for name in DEFAULT_QUOTAS}
-    tenant = {
-        "id": _UUID,
-        "name": _TEXT,
-        "kind": {"enum": ["test", "production"]},
-        "quotas": object_schema(quotas, tuple(quotas)),
-        "settings": {"type": "object", "additionalProperties": {"type": "boolean"}},
-        "created_at": _INSTANT,
-    }
+    """Return the records of all resources but tokens."""
+    job = account_updater.VIEW
+    intent = {**token_intents.VIEW.fields, "mask": _mask()}
     return {
-        "Application": object_schema(application, tuple(application)),
-        "ApplicationKey": object_schema(key, tuple(key)),
-        "ApplicationKeyCreated": object_schema({**key, "key": _TEXT}, (*key, "key")),
-        "EncryptionKey": object_schema(encryption, tuple(encryption)),
-        "EncryptionKeyCreated": object_schema(
-            {**encryption, "public_key": {"type": "object"}}, (*encryption, "public_key")
-        ),
-        "LogEntry": object_schema(entry, tuple(entry)),
-        "Tenant": object_schema(tenant, tuple(tenant)),
-    }
-
-
-def _things() -> dict[str, Schema]:
-    """Return the records of intents, reactors, proxies and jobs."""
-    transform = {"anyOf": [object_schema({"code": _TEXT}, ("code",)), {"type": "null"}]}
-    intent = {**_OWNED, "type": _TEXT, "mask": _mask(), **_MADE, "expires_at": _INSTANT}
-    names = {"type": "array", "items": _TEXT}
-    reactor = {**_OWNED, "name": _TEXT, "code": _TEXT, "configuration_names": names, **_MADE}
-    proxy = {
-        **_OWNED,
-        "name": _TEXT,
-        "destination_url": _TEXT,
-        "request_transform": transform,
-        "response_transform": transform,
-        "require_auth": {"type": "boolean"},
-        "host": {"type": ["string", "null"]},
-        **_MADE,
-    }
-    job = {
-        **_OWNED,
-        "status": {"enum": ["pending", "processing", "completed", "failed"]},
-        **_MADE,
-        "upload_expires_at": _INSTANT,
-    }
-    return {
+        "Application": applications.VIEW.schema(),
+        "ApplicationKey": applications.KEY_VIEW.schema(),
+        "ApplicationKeyCreated": applications.KEY_VIEW.schema(key=TEXT),
+        "EncryptionKey": encryption_keys.VIEW.schema(),
+        "EncryptionKeyCreated": encryption_keys.VIEW.schema(public_key={"type": "object"}),
+        "LogEntry": logs.VIEW.schema(),
+        "Tenant": applications.TENANT_VIEW.schema(),
         "TokenIntent": object_schema(intent, tuple(name for name in intent if name != "mask")),
-        "Reactor": object_schema(reactor, tuple(reactor)),
+        "Reactor": reactors.VIEW.schema(),
         "ReactorAnswer": object_schema({"tokens": {}, "raw": {}}, ("tokens", "raw")),
-        "Proxy": object_schema(proxy, tuple(proxy)),
-        "ProxyCreated": object_schema({**proxy, "key": _TEXT}, (*proxy, "key")),
-        "Job": object_schema({**job, "download_url": _TEXT, "error": _TEXT}, tuple(job)),
-        "JobCreated": object_schema({**job, "upload_url": _TEXT}, (*job, "upload_url")),
+        "Proxy": proxies.VIEW.schema(),
+        "ProxyCreated": proxies.VIEW.schema(key=TEXT),
+        "Job": object_schema(
+            {**job.fields, "download_url": TEXT, "error": TEXT}, tuple(job.fields)
+        ),
+        "JobCreated": job.schema(upload_url=TEXT),
     }
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_network
 from typing import Any, Final, TypeAlias
 
@@ -155,6 +156,7 @@ class Fields(dict[str, str]):
         return f"<Fields: {len(self)}>"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Body:
     """A request body that is still arriving (`engine.messages.BodyStream`).
 
@@ -162,30 +164,15 @@ class Body:
     byte was read. held_bytes: what it takes of the watch's limit until it is `release`d.
     """
 
-    __slots__ = (
-        "_receive",
-        "_task",
-        "_watch",
-        "held_bytes",
-        "is_late",
-        "is_whole",
-        "owner",
-        "read_bytes",
-        "size_bytes",
-    )
-
-    def __init__(
-        self, receive: Receive, size_bytes: int | None, watch: Watch, owner: object = None
-    ) -> None:
-        self._receive = receive
-        self.owner = owner
-        self._watch = watch
-        self._task: asyncio.Task[Any] | None = None
-        self.size_bytes = size_bytes
-        self.read_bytes = 0
-        self.held_bytes = 0
-        self.is_whole = False
-        self.is_late = False
+    _receive: Receive
+    size_bytes: int | None
+    _watch: Watch
+    owner: object = None
+    read_bytes: int = 0
+    held_bytes: int = 0
+    is_whole: bool = False
+    is_late: bool = False
+    _task: asyncio.Task[Any] | None = None
 
     @property
     def ends_connection(self) -> bool:

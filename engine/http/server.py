@@ -26,6 +26,7 @@ from engine.http.app import HttpApplication
 from engine.http.pages import METRICS_PATHS, PAGE_PATHS, make_pages
 from engine.http.protocol import Connections, HttpProtocol
 from engine.http.requests import Network
+from engine.http.slow_destination import SecondServer
 from engine.http.system import SystemClock, SystemWorld
 from engine.messages import Problem
 from engine.resources import OPERATIONS
@@ -123,7 +124,7 @@ async def serve(
     second = None
     if metrics is not None:
         pages = make_pages(engine, lambda: application.metrics, paths=METRICS_PATHS)
-        second = _Second(_config(pages, protocol))
+        second = SecondServer(_config(pages, protocol))
         beside.append(asyncio.create_task(second.serve(sockets=[metrics])))
     try:
         await server.serve(sockets=[bound])
@@ -154,13 +155,6 @@ def _config(application: Any, protocol: type[HttpProtocol]) -> uvicorn.Config:  
         timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_STOP_S,
     )
-
-
-class _Second(uvicorn.Server):
-    """A second server, which stops when the first one has stopped."""
-
-    def capture_signals(self) -> contextlib.nullcontext[None]:  # type: ignore[override] # reason: there is nothing to capture
-        return contextlib.nullcontext()
 
 
 class _Server(uvicorn.Server):

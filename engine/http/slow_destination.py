@@ -11,73 +11,61 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from typing import Final
+import socket
+from typing import Any, Final
 
-from engine.tokens import dumps
+import uvicorn
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
 
 _DELAY: Final = re.compile(r"/delay/([0-9]{1,2}(?:\.[0-9]{1,3})?)(?:\?|$)")
 _LONGEST_S: Final = 60.0
-_HEAD_BYTES: Final = 65_536
 _SECRETS: Final = frozenset({"authorization", "cookie"})
+
+
+class SecondServer(uvicorn.Server):
+    """A server beside the one of the process: it stops with that one, not by a signal."""
+
+    def capture_signals(self) -> contextlib.nullcontext[None]:  # type: ignore[override] # reason: there is nothing to capture
+        """Leave the signals to the server of the process."""
+        return contextlib.nullcontext()
 
 
 class SlowDestination:
     """The server; `url` once it has started."""
 
     def __init__(self) -> None:
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        config = uvicorn.Config(_echo, lifespan="off", log_config=None, access_log=False)
+        self._server = SecondServer(config)
+        self._serving: asyncio.Task[None] | None = None
         self.url = ""
 
     async def start(self) -> None:
         """Listen on a free port of loopback."""
-        self._server = await asyncio.start_server(
-            self._connected, "127.0.0.1", 0, limit=_HEAD_BYTES
-        )
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        bound = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
 
     async def stop(self) -> None:
-        """Stop listening, and end all delays."""
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "a connection is a task"
-        self._tasks.add(task)
-        try:
-            with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError, ValueError):
-                writer.write(await _answer(reader))
-                await writer.drain()
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+        """Stop listening, and wait for no delay."""
+        if self._serving is not None:
+            self._server.should_exit = self._server.force_exit = True
+            await self._serving
 
 
-async def _answer(reader: asyncio.StreamReader) -> bytes:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    first, *lines = head.rstrip("\r\n").split("\r\n")
-    method, path, _ = first.split(" ", 2)
-    fields = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        fields[name.strip().lower()] = value.strip()
-    size_bytes = int(fields.get("content-length", "0"))
-    body = await reader.readexactly(size_bytes)
-    delay = _DELAY.search(path)
-    if delay is not None:
-        await asyncio.sleep(min(float(delay[1]), _LONGEST_S))
-    shown = {
-        "method": method,
-        "path": path,
-        "headers": {name: value for name, value in fields.items() if name not in _SECRETS},
-        "body_bytes": len(body),
-    }
-    content = b"" if method == "HEAD" else dumps(shown)
-    return (
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
-        b"content-length: %d\r\n\r\n" % len(content)
-    ) + content
+async def _echo(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 # reason: as ASGI has it
+    request = Request(scope, receive)
+    with contextlib.suppress(ClientDisconnect):
+        body = await request.body()
+        query = request.url.query
+        path = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        delay = _DELAY.search(path)
+        if delay is not None:
+            await asyncio.sleep(min(float(delay[1]), _LONGEST_S))
+        shown = {
+            "method": request.method,
+            "path": path,
+            "headers": {n: v for n, v in request.headers.items() if n not in _SECRETS},
+            "body_bytes": len(body),
+        }
+        await JSONResponse(shown)(scope, receive, send)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -38,17 +39,15 @@ _BRACES: Final = (b"{{", b"\\u007b", b"\\u007B")
 _UNKNOWN_FAULT: Final = "must name tokens that exist"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class _Hole:
     """One string with expressions, and where its result belongs."""
 
-    __slots__ = ("frame", "ids", "key", "mirror", "text")
-
-    def __init__(self, frame: Frame, key: Any, mirror: Any, text: str, ids: list[str]) -> None:  # noqa: ANN401 # reason: key or index, dict or list
-        self.frame = frame
-        self.key = key
-        self.mirror = mirror
-        self.text = text
-        self.ids = ids
+    frame: Frame
+    key: Any
+    mirror: Any
+    text: str
+    ids: list[str]
 
     @property
     def pointer(self) -> str:

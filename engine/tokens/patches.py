@@ -27,6 +27,7 @@ The store keeps the deadline and overwrites the data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -54,6 +55,7 @@ from engine.tokens.types import (
 )
 
 
+@dataclass(slots=True)
 class Change:
     """What a valid patch makes of a token.
 
@@ -61,12 +63,9 @@ class Change:
     reseals: data, cvc or container are touched, so ciphertexts are made anew.
     """
 
-    __slots__ = ("draft", "reseals", "restarts_cvc")
-
-    def __init__(self, draft: Draft) -> None:
-        self.draft = draft
-        self.reseals = False
-        self.restarts_cvc = False
+    draft: Draft
+    reseals: bool = False
+    restarts_cvc: bool = False
 
     @property
     def container(self) -> str:

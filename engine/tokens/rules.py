@@ -50,19 +50,6 @@ class Rules:
     has no name that can stand in a body, or a field's name is that of another one.
     """
 
-    __slots__ = (
-        "any_data",
-        "containers",
-        "dedup",
-        "fields",
-        "intent_fields",
-        "leaf_container",
-        "leaf_expression",
-        "patch_fields",
-        "tokens",
-        "types",
-    )
-
     def __init__(self, tokens: TokensProfile, dedup: DedupProfile) -> None:
         self.tokens = tokens
         self.dedup = dedup

@@ -165,17 +165,6 @@ class TenantKeys:
     keys, so that no stored hash equals a fingerprint that callers see (D-FINGERPRINT).
     """
 
-    __slots__ = (
-        "_cipher",
-        "_encrypt",
-        "_next_nonce",
-        "_tenant_id",
-        "dedup",
-        "fingerprint",
-        "index",
-        "record",
-    )
-
     def __init__(self, tenant_id: str, root: bytes, supply: Supply[bytes]) -> None:
         self._tenant_id = tenant_id
         self._next_nonce = supply.take

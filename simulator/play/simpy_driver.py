@@ -32,7 +32,8 @@ from simulator.progress import Progress
 from simulator.rows import RunBook
 from simulator.rows.record import NO_STATUS
 from simulator.rows.tally import Tally
-from simulator.scenario import Pacing, Scenario
+from simulator.scenario import Scenario
+from simulator.scenario.clients import Pacing
 from simulator.traffic.arrivals import NEVER_NS
 from simulator.traffic.client_rules import (
     ATTEMPT,

@@ -41,19 +41,9 @@ from simulator.options import (
 from simulator.play import seed_in_force, simulate
 from simulator.play.compiled import cannot_play, warm_up
 from simulator.progress import Interrupted, tell_line
-from simulator.scenario import (
-    AimdPacing,
-    ClientGroup,
-    Condition,
-    Dealing,
-    Draw,
-    Scenario,
-    TokenBucketPacing,
-    dump,
-    limits_of,
-    profile_of,
-    with_values,
-)
+from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
+from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
+from simulator.scenario.draws import Draw
 from simulator.scenario.model import draws_at_random
 from simulator.study.capacity import Capacity, Scale, ScenarioPlayer, Search, Trial, Values
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired

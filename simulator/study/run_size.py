@@ -14,7 +14,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from engine.files import Rate
-from simulator.scenario import ClientGroup, Scenario, TokenBucketPacing
+from simulator.scenario import Scenario
+from simulator.scenario.clients import ClientGroup, TokenBucketPacing
 from simulator.scenario.draws import (
     Arrivals,
     Constant,

@@ -27,7 +27,8 @@ from simulator.rows import RunBook
 from simulator.rows.counters import LimitsView
 from simulator.rows.nodes import NodesTally
 from simulator.rows.record import CELL_NAMES, CHUNK_ROWS, Subject, SubjectTable
-from simulator.scenario import OnOffArrivals, Scenario
+from simulator.scenario import Scenario
+from simulator.scenario.draws import OnOffArrivals
 from simulator.traffic.population import Client, Setup
 
 

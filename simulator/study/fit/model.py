@@ -22,16 +22,9 @@ from engine.files import Rate, format_duration, to_plain, to_toml
 from simulator.logs.parties import Owner
 from simulator.options import FitOptions
 from simulator.rows.record import distinct
-from simulator.scenario import (
-    Arrivals,
-    Draw,
-    NoRetry,
-    OnOffArrivals,
-    Retry,
-    Scenario,
-    StepArrivals,
-    loads,
-)
+from simulator.scenario import Scenario, loads
+from simulator.scenario.clients import NoRetry, Retry
+from simulator.scenario.draws import Arrivals, Draw, OnOffArrivals, StepArrivals
 from simulator.study.fit.groups import Grouping
 from simulator.study.fit.observed import PROXIED as _PROXIED
 from simulator.study.fit.observed import Observed, Window

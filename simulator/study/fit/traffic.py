@@ -20,22 +20,24 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.files import Rate, format_duration
-from simulator.scenario import (
+from simulator.scenario.clients import (
+    DecorrelatedJitter,
+    ExponentialRetry,
+    FixedRetry,
+    FullJitter,
+    NoRetry,
+    Retry,
+)
+from simulator.scenario.draws import (
     Arrivals,
     Constant,
     ConstantArrivals,
     DailyArrivals,
-    DecorrelatedJitter,
     Draw,
     Exponential,
-    ExponentialRetry,
-    FixedRetry,
-    FullJitter,
     Lognormal,
-    NoRetry,
     OnOffArrivals,
     PoissonArrivals,
-    Retry,
     Step,
     StepArrivals,
 )

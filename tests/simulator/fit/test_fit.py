@@ -15,7 +15,8 @@ from engine.errors import InputError
 from engine.files import parse_toml
 from simulator.cli import main
 from simulator.logs import LogMap
-from simulator.scenario import OnOffArrivals, PoissonArrivals, Scenario, loads
+from simulator.scenario import Scenario, loads
+from simulator.scenario.draws import OnOffArrivals, PoissonArrivals
 from simulator.study.fit.judge import Judgement, Line
 from simulator.study.fit.observed import Window
 

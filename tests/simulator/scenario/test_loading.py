@@ -15,9 +15,6 @@ from simulator.play import simulate
 from simulator.rows import metrics
 from simulator.scenario import (
     METRICS,
-    Constant,
-    Exponential,
-    PoissonArrivals,
     Scenario,
     builtin,
     dump,
@@ -31,6 +28,7 @@ from simulator.scenario import (
     value_of,
     with_value,
 )
+from simulator.scenario.draws import Constant, Exponential, PoissonArrivals
 
 S = 1_000_000_000
 

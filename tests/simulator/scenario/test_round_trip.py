@@ -9,45 +9,44 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from engine.files import Rate, parse_toml
-from simulator.scenario import (
-    METRICS,
-    AddressPool,
+from simulator.scenario import METRICS, Condition, Scenario, dump, loads, schema
+from simulator.scenario.clients import (
     AimdPacing,
-    Application,
     Ask,
     ClientGroup,
-    Condition,
-    Constant,
-    ConstantArrivals,
-    DailyArrivals,
     Dealing,
     DecorrelatedJitter,
-    Discrete,
-    Exponential,
     ExponentialRetry,
     FixedRetry,
     FullJitter,
-    Lognormal,
     NoRetry,
+    TokenBucketPacing,
+    TypeWeights,
+)
+from simulator.scenario.draws import (
+    Constant,
+    ConstantArrivals,
+    DailyArrivals,
+    Discrete,
+    Exponential,
+    Lognormal,
     OnOffArrivals,
     Pareto,
     PoissonArrivals,
-    Proxy,
-    Quotas,
     RampArrivals,
-    Reactor,
-    RuleChange,
-    Scenario,
     Step,
     StepArrivals,
+    Uniform,
+)
+from simulator.scenario.model import (
+    AddressPool,
+    Application,
+    Proxy,
+    Quotas,
+    Reactor,
+    RuleChange,
     Tenant,
     Threshold,
-    TokenBucketPacing,
-    TypeWeights,
-    Uniform,
-    dump,
-    loads,
-    schema,
 )
 
 TIME = st.integers(1, 10**15)

@@ -13,7 +13,8 @@ from scipy import stats
 
 from engine.errors import InputError
 from simulator.play import simulate, template_for
-from simulator.scenario import OnOffArrivals, loads
+from simulator.scenario import loads
+from simulator.scenario.draws import OnOffArrivals
 from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
 from simulator.traffic.draws import Stream
 from simulator.traffic.population import populate

@@ -11,12 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.files import format_duration
-from simulator.commands.words import (
-    console,
-    interval_text,
-    metric_text,
-    print_precision,
-)
+from simulator.commands.words import console, interval_text, metric_text, print_precision
 from simulator.views.text import (
     binding_text,
     needed_text,

@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import InputError
-from simulator.commands.words import (
-    console,
-    interval_text,
-    metric_text,
-    print_precision,
-)
+from simulator.commands.words import console, interval_text, metric_text, print_precision
 from simulator.progress import Due, Interrupted, progress_shown
 from simulator.views.text import needed_text, number_text, plain_table
 

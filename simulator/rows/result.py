@@ -26,16 +26,7 @@ import pyarrow.parquet as pq
 
 from engine.errors import InputError, did_you_mean
 from engine.files import format_duration
-from simulator.arguments import (
-    DURATION,
-    FLAG,
-    FOLDER,
-    Rule,
-    is_number,
-    one_of,
-    optional,
-    takes,
-)
+from simulator.arguments import DURATION, FLAG, FOLDER, Rule, is_number, one_of, optional, takes
 from simulator.rows.invariants import Violation
 from simulator.rows.metrics import (
     BY,

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeAlias
 
 from engine.files import Duration, Integer, Items, Key, Number, Rate, RateText, Text
-from simulator.scenario.draws import Arrivals, Constant, Draw
+from simulator.scenario.draws import Arrivals, Constant, Draw, Drawn
 from simulator.scenario.kinds import NAME, Names
 
 _ONE_A_MINUTE: Final = Rate(1, 60_000_000_000)
@@ -81,7 +81,7 @@ class ExponentialRetry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullJitter:
+class FullJitter(Drawn):
     """Full jitter: uniform in [0, min(cap, base · 2^n)] before retry n = 0, 1 and on."""
 
     kind: Literal["full-jitter"] = "full-jitter"
@@ -93,7 +93,7 @@ class FullJitter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecorrelatedJitter:
+class DecorrelatedJitter(Drawn):
     """Decorrelated jitter: min(cap, uniform in [base, 3 · previous delay]); previous = base first.
 
     So the first retry waits from base to 3 · base. `previous` is the last value of this formula

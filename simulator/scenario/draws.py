@@ -14,6 +14,11 @@ from engine.files import Duration, Include, Integer, Items, Key, Number, Rate, R
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """Marks a part of a scenario that draws at random."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Constant:
     """Always the same duration; `"2s"` is the short form."""
 
@@ -23,7 +28,7 @@ class Constant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Uniform:
+class Uniform(Drawn):
     """Uniform over [low, high]."""
 
     kind: Literal["uniform"] = "uniform"
@@ -32,7 +37,7 @@ class Uniform:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exponential:
+class Exponential(Drawn):
     """Exponential with the given mean: −mean · ln(1 − u)."""
 
     kind: Literal["exponential"] = "exponential"
@@ -40,7 +45,7 @@ class Exponential:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lognormal:
+class Lognormal(Drawn):
     """Lognormal: median · e^(sigma · z), z standard normal; its mean is median · e^(sigma² / 2)."""
 
     kind: Literal["lognormal"] = "lognormal"
@@ -49,7 +54,7 @@ class Lognormal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pareto:
+class Pareto(Drawn):
     """Pareto, a heavy tail: least · (1 − u)^(−1 / alpha); its mean is infinite for alpha ≤ 1."""
 
     kind: Literal["pareto"] = "pareto"
@@ -58,7 +63,7 @@ class Pareto:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Discrete:
+class Discrete(Drawn):
     """One of a few durations, each with its weight."""
 
     kind: Literal["discrete"] = "discrete"
@@ -89,7 +94,7 @@ class ConstantArrivals:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonArrivals:
+class PoissonArrivals(Drawn):
     """A Poisson process: independent exponential gaps of mean window / requests."""
 
     kind: Literal["poisson"] = "poisson"
@@ -107,7 +112,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepArrivals:
+class StepArrivals(Drawn):
     """A Poisson process whose rate is constant from each step to the next; 0 before the first.
 
     Steps are in order of time. The last one holds until the client stops.
@@ -118,7 +123,7 @@ class StepArrivals:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RampArrivals:
+class RampArrivals(Drawn):
     """A Poisson process whose rate changes linearly, then stays at its last value."""
 
     kind: Literal["ramp"] = "ramp"
@@ -139,7 +144,7 @@ BUSINESS_DAY: tuple[float, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DailyArrivals:
+class DailyArrivals(Drawn):
     """A Poisson process whose rate follows the hour of the day, UTC, from the run's `start_time`.
 
     In hour h its rate is `rate` · hours[h] · 24 / Σ hours, so `rate` is the mean over a day. With a
@@ -160,7 +165,7 @@ _NEVER: Final = Rate(0, 1_000_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnOffArrivals:
+class OnOffArrivals(Drawn):
     """Bursts: a Markov-modulated Poisson process of two states.
 
     Times in a state are exponential of mean `on` and `off`; within a state arrivals are Poisson of

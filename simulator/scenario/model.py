@@ -37,31 +37,9 @@ from engine.limits import DEFAULT_TABLE, LimitTable
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm, Balance, Profile, Sharing
 from engine.world import EPOCH_2026_NS
-from simulator.scenario.clients import (
-    Ask,
-    ClientGroup,
-    Dealing,
-    DecorrelatedJitter,
-    FullJitter,
-    NoRetry,
-)
+from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry
 from simulator.scenario.conditions import Condition, ConditionText
-from simulator.scenario.draws import (
-    Constant,
-    ConstantArrivals,
-    DailyArrivals,
-    Discrete,
-    Draw,
-    Exponential,
-    Lognormal,
-    OnOffArrivals,
-    Pareto,
-    PoissonArrivals,
-    RampArrivals,
-    ReplayArrivals,
-    StepArrivals,
-    Uniform,
-)
+from simulator.scenario.draws import Draw, Drawn
 from simulator.scenario.kinds import NAME, Choices, Instant
 
 _EVEN: Final = Dealing()
@@ -357,14 +335,6 @@ def _changed(table: LimitTable, rule_id: str, change: RuleChange) -> LimitTable:
         raise InputError(f"rules.{error}") from None
 
 
-_RANDOM = (
-    *(Uniform, Exponential, Lognormal, Pareto, Discrete),
-    *(PoissonArrivals, StepArrivals, RampArrivals, DailyArrivals, OnOffArrivals),
-    *(FullJitter, DecorrelatedJitter),
-)
-_FIXED = (Constant, ConstantArrivals, ReplayArrivals)
-
-
 def draws_at_random(scenario: Scenario) -> bool:
     """Return whether runs under two seeds may differ.
 
@@ -383,10 +353,10 @@ def _is_random(part: Any) -> bool:  # noqa: ANN401 # reason: any part of a scena
         return any(map(_is_random, part))
     if isinstance(part, Mapping):
         return any(map(_is_random, part.values()))
-    if not dataclasses.is_dataclass(part) or isinstance(part, _FIXED):
+    if not dataclasses.is_dataclass(part):
         return False
     return (
-        isinstance(part, _RANDOM)
+        isinstance(part, Drawn)
         or (isinstance(part, Dealing) and part.zipf is not None)
         or (isinstance(part, ClientGroup) and len(part.mix) > 1)
         or (isinstance(part, Proxy) and part.unreachable_share > 0)

@@ -24,14 +24,7 @@ from functools import lru_cache
 from typing import Final, Literal, Protocol, TypeAlias
 
 from engine.errors import InputError
-from simulator.arguments import (
-    FUNCTION,
-    TEXT,
-    Rule,
-    instance,
-    is_number,
-    optional,
-)
+from simulator.arguments import FUNCTION, TEXT, Rule, instance, is_number, optional
 from simulator.intervals import (
     CONFIDENCE,
     Interval,

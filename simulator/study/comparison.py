@@ -20,13 +20,7 @@ import pandas as pd
 
 from engine.errors import InputError
 from simulator.arguments import FUNCTION, instance, optional
-from simulator.intervals import (
-    CONFIDENCE,
-    Interval,
-    interval_of,
-    is_share,
-    spent,
-)
+from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, spent
 from simulator.options import Budget, PrecisionOptions, option, options, takes_options
 from simulator.rows import Result
 from simulator.rows.parquet import refuse_missing

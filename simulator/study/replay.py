@@ -24,25 +24,12 @@ from engine.limits import LimitTable
 from engine.messages import Outcome
 from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
-from simulator.options import (
-    DEFAULT,
-    ReplayOptions,
-    table_of,
-    takes_options,
-)
+from simulator.options import DEFAULT, ReplayOptions, table_of, takes_options
 from simulator.play.gates import Rows
 from simulator.play.replay import limit_subject, replay_arrivals
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.counters import CounterIndex, LimitsView
-from simulator.rows.record import (
-    NO_STATUS,
-    Chunk,
-    Recorder,
-    SubjectTable,
-    Texts,
-    distinct,
-    words,
-)
+from simulator.rows.record import NO_STATUS, Chunk, Recorder, SubjectTable, Texts, distinct, words
 from simulator.rows.reducer import Cells
 from simulator.rows.run_writer import iso_text
 from simulator.rows.tally import Tally

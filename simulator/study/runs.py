@@ -12,14 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from engine.errors import InputError
-from simulator.intervals import (
-    CONFIDENCE,
-    Interval,
-    Verdict,
-    judged,
-    runs_for_verdict,
-    spent,
-)
+from simulator.intervals import CONFIDENCE, Interval, Verdict, judged, runs_for_verdict, spent
 from simulator.options import RunOptions, takes_options
 from simulator.play import seed_in_force, simulate
 from simulator.progress import Interrupted, Progress, in_notebook, progress_bar

@@ -22,13 +22,7 @@ from engine.limits import LimitTable
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Profile
 from simulator.scenario.clients import ClientGroup, Dealing
-from simulator.scenario.model import (
-    AddressPool,
-    Application,
-    Scenario,
-    limit_tables_of,
-    profile_of,
-)
+from simulator.scenario.model import AddressPool, Application, Scenario, limit_tables_of, profile_of
 from simulator.traffic.draws import Stream, categorical, cumulative_weights, zipf_weights
 
 _PRIVATE_NETWORK: Final = int(ipaddress.IPv4Address("10.0.0.0"))

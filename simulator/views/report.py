@@ -20,13 +20,7 @@ from markupsafe import Markup
 
 from simulator.rows.warm_up import BINS, warm_up_of
 from simulator.views import charts, svg
-from simulator.views.findings import (
-    PARTS,
-    Findings,
-    gather,
-    quantile_ns,
-    together_ns,
-)
+from simulator.views.findings import PARTS, Findings, gather, quantile_ns, together_ns
 from simulator.views.text import (
     Axis,
     binding_text,

@@ -24,13 +24,7 @@ from simulator.play.compiled.layout import Sim, linked
 from simulator.play.outside import Behind, behind
 from simulator.play.request_mix import asked_by, upload_subject
 from simulator.scenario import Scenario, profile_of
-from simulator.scenario.clients import (
-    Ask,
-    ClientGroup,
-    Dealing,
-    NoRetry,
-    TokenBucketPacing,
-)
+from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry, TokenBucketPacing
 from simulator.scenario.draws import (
     Constant,
     ConstantArrivals,
@@ -46,12 +40,7 @@ from simulator.scenario.draws import (
 )
 from simulator.scenario.model import Proxy, Reactor, needs_bodies
 from simulator.traffic import client_rules as rules
-from simulator.traffic.draws import (
-    BALANCE_STREAM,
-    cumulative_weights,
-    stream_number,
-    zipf_weights,
-)
+from simulator.traffic.draws import BALANCE_STREAM, cumulative_weights, stream_number, zipf_weights
 from simulator.traffic.population import Client, Setup
 from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
 

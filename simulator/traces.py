@@ -25,7 +25,6 @@ from simulator.arguments import (
     one_of,
     optional,
     takes,
-    whole,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SECOND_NS: Final = 1_000_000_000
-_WIDTH: Final = 560
+_WIDTH, _HEIGHT = 560, 22
 _LONGEST_S: Final = 10**9
 _FILLED: Final[Mapping[str, float]] = {
     "admitted": 1,
@@ -185,37 +184,36 @@ def spans(seconds: Sequence[float]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found) or "none"
 
 
-@takes(rows=_TRACE, by=TEXT, height=whole(1), zero=FLAG)
-def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool = True) -> alt.Chart:
-    """Return a line of bars for each value of `by`, coloured by outcome.
+@takes(rows=_TRACE, zero=FLAG)
+def strip(rows: pd.DataFrame, *, zero: bool = True) -> alt.Chart:
+    """Return a line of bars for each value of `who`, coloured by outcome.
 
-    rows: second, outcome, and the column that `by` names; drawn in the order of its values.
+    rows: second, outcome, and who; drawn in the order of its values.
     Requests of one outcome that follow one another closely are one bar, so that a picture stays
     small however many requests it shows. A refused bar is an outline, a blocked one is filled.
-    zero: whether time is shown from 0 on, or from the first request. Raises `InputError` where a
-    column is missing.
+    zero: whether time is shown from 0 on, or from the first request. Raises `InputError` where
+    the column `who` is missing.
     """
     import altair as alt  # noqa: PLC0415 # reason: slow to import, and a trace needs none
     import pandas as pd  # noqa: PLC0415 # reason: as above
 
     from simulator.views.charts import rows_of_bars  # noqa: PLC0415 # reason: as above
 
-    if by not in rows:
+    if "who" not in rows:
         raise InputError(
-            f"by = {by!r} must be a column of rows;"
-            f" for one caller write `trace(…).assign({by}='a name')`"
+            "'who' must be a column of rows; for one caller write `trace(…).assign(who='a name')`"
         )
-    order = list(dict.fromkeys(rows[by]))
-    found = [bar for who in order for bar in _bars(rows[rows[by] == who], str(who))]
+    order = list(dict.fromkeys(rows["who"]))
+    found = [bar for who in order for bar in _bars(rows[rows["who"] == who], str(who))]
     frame = pd.DataFrame(found, columns=["who", "outcome", "from", "to"])
     shown = {name: each for name, each in OUTCOME_COLOURS.items() if name in set(rows["outcome"])}
     x = alt.X("from:Q", title="seconds", scale=alt.Scale(zero=zero, nice=zero))
     colours = alt.Scale(domain=list(shown), range=list(shown.values()))
     filled = alt.Scale(domain=list(shown), range=[_FILLED[name] for name in shown])
-    bars = rows_of_bars(frame, _in_words(rows, by), x, shown, "outcome")
+    bars = rows_of_bars(frame, _in_words(rows), x, shown, "outcome")
     chart: alt.Chart = (
-        bars.properties(width=_WIDTH, height=max(height * len(order), 40))
-        .mark_bar(size=height * 0.65, strokeWidth=1.5, aria=False)
+        bars.properties(width=_WIDTH, height=max(_HEIGHT * len(order), 40))
+        .mark_bar(size=_HEIGHT * 0.65, strokeWidth=1.5, aria=False)
         .encode(
             stroke=alt.Stroke("outcome:N", scale=colours, title="outcome"),
             fillOpacity=alt.FillOpacity("outcome:N", scale=filled, title="outcome"),
@@ -224,10 +222,10 @@ def strip(rows: pd.DataFrame, by: str = "who", *, height: int = 22, zero: bool =
     return chart
 
 
-def _in_words(rows: pd.DataFrame, by: str) -> str:
+def _in_words(rows: pd.DataFrame) -> str:
     """Return a strip's content in words, for a screen reader."""
     said = []
-    for who, mine in rows.groupby(by, sort=False):
+    for who, mine in rows.groupby("who", sort=False):
         counts = mine["outcome"].value_counts(sort=False)
         said.append(f"{who}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
     ends = f"{rows['second'].min():g} to {rows['second'].max():g} s"

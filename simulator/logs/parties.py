@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from engine.errors import InputError
 from engine.hosts import client_address
@@ -67,8 +68,6 @@ class _Pairs:
 
     def number(self, left: Numbers, right: Codes) -> Numbers:
         """Return each pair's number. left: from 0, below 2³¹. right: from −1."""
-        import pandas as pd  # noqa: PLC0415 # reason: loaded where a log is read
-
         local, pairs = pd.factorize(left << _CODE_BITS | (right.astype(np.int64) + 1))
         order = np.argsort(pairs)
         ordered = pairs[order]

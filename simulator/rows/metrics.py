@@ -25,7 +25,7 @@ import pyarrow as pa
 from fastdigest import TDigest
 
 from engine.errors import InputError, did_you_mean
-from simulator.arguments import Rule, shown, whole
+from simulator.arguments import TEXTS, Rule, shown, whole
 from simulator.rows.parquet import missing, refuse_missing
 from simulator.rows.record import PASSED
 from simulator.rows.reducer import BlockTimes, Rows
@@ -38,11 +38,7 @@ DIMENSIONS: Final = ("client", "group", *LABELS[1:], "time")
 _NUMBERED: Final = ("client", "time")
 """Dimensions whose values are numbers; those of the others are texts."""
 BY: Final = Rule(
-    "a dimension, or a list of them",
-    lambda by: (
-        isinstance(by, str)
-        or (isinstance(by, list | tuple) and all(isinstance(name, str) for name in by))
-    ),
+    "a dimension, or a list of them", lambda by: isinstance(by, str) or TEXTS.holds(by)
 )
 WHERE: Final = Rule(
     'dimensions with the value of each, such as {"key": "key-0001"}',

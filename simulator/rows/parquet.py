@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import InputError, did_you_mean
-from simulator.arguments import Rule, optional
+from simulator.arguments import TEXTS, Rule, optional
 from simulator.rows.record import (
     NO_STATUS,
     SCHEMA,
@@ -54,10 +54,7 @@ COLUMN_SETS: Final[dict[str, tuple[str, ...]]] = {
 COLUMNS: Final = optional(
     Rule(
         "names of columns, listed or with commas",
-        lambda asked: (
-            isinstance(asked, str)
-            or (isinstance(asked, list | tuple) and all(isinstance(word, str) for word in asked))
-        ),
+        lambda asked: isinstance(asked, str) or TEXTS.holds(asked),
     )
 )
 
@@ -363,16 +360,13 @@ class _Sink(ABC):
         self._put(self._texts.encode(chunk))
         self.rows += len(chunk)
 
-    def hexdigest(self) -> str:
-        """Return the SHA-256 over the columns so far."""
-        return self._digest.hexdigest()
+    def hexdigest(self, *, without: str | None = None) -> str:
+        """Return the SHA-256 over the columns so far, or over all but one.
 
-    def decisions_hexdigest(self) -> str:
-        """Return the same over all columns but `status`, which only bodies give.
-
-        It is equal for two fidelities with equal decisions.
+        Without `status`, which only bodies give, it is equal for two fidelities with equal
+        decisions.
         """
-        return self._digest.hexdigest(without="status")
+        return self._digest.hexdigest(without=without)
 
     @abstractmethod
     def _put(self, coded: Coded) -> None:
@@ -389,11 +383,10 @@ class CountSink:
         """Count the next rows."""
         self.rows += len(chunk)
 
-    def hexdigest(self) -> str:
+    def hexdigest(self, *, without: str | None = None) -> str:
         """Return no digest."""
+        del without
         return ""
-
-    decisions_hexdigest = hexdigest
 
 
 class FileSink(_Sink):

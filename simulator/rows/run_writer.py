@@ -196,7 +196,7 @@ class RunBook:
             "warm_up_ns": header.warm_up_ns,
             "rows": self._sink.rows,
             "sha256": self._sink.hexdigest(),
-            "decisions_sha256": self._sink.decisions_hexdigest(),
+            "decisions_sha256": self._sink.hexdigest(without="status"),
             **({} if self._columns is None else {"columns": self._columns}),
             "totals": {
                 **msgspec.to_builtins(totals),

@@ -54,6 +54,7 @@ from simulator.scenario.model import (
     Application,
     Proxy,
     Scenario,
+    changed,
     limit_tables_of,
     limits_of,
     profile_of,
@@ -477,7 +478,11 @@ def dump(scenario: Scenario, *, absolute: bool = False) -> str:
 
     absolute: write included files with their whole paths, for a text that is put elsewhere.
     """
-    plain = to_plain(_with_absolute_files(scenario) if absolute else scenario)
+    if absolute:
+        scenario = changed(
+            scenario, Include, lambda each: dataclasses.replace(each, path=str(each.file.resolve()))
+        )
+    plain = to_plain(scenario)
     lines = _comment(scenario.question) + _comment(
         f"{_ANSWER} {scenario.answer}" if scenario.answer else ""
     )
@@ -632,19 +637,3 @@ def _entered(target: Any, step: str | int, done: list[str | int]) -> str | int: 
         known = [name for name in names if isinstance(name, str)]
         raise InputError(f"{here} has no element {step!r}{did_you_mean(step, known)}")
     return names.index(step)
-
-
-def _with_absolute_files(value: Any) -> Any:  # noqa: ANN401 # reason: any part of a scenario
-    if isinstance(value, Include):
-        return dataclasses.replace(value, path=str(value.file.resolve()))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes = {
-            field.name: _with_absolute_files(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-        }
-        return dataclasses.replace(value, **changes)
-    if isinstance(value, dict):
-        return {key: _with_absolute_files(item) for key, item in value.items()}
-    if type(value) is tuple:
-        return tuple(_with_absolute_files(item) for item in value)
-    return value

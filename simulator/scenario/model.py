@@ -12,10 +12,10 @@ whether runs with two seeds may differ; a scenario that draws nothing has exact 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from engine.errors import InputError
 from engine.files import (
@@ -41,6 +41,8 @@ from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry
 from simulator.scenario.conditions import Condition, ConditionText
 from simulator.scenario.draws import Draw, Drawn
 from simulator.scenario.kinds import NAME, Choices, Instant
+
+Part = TypeVar("Part")
 
 _EVEN: Final = Dealing()
 
@@ -333,6 +335,22 @@ def _changed(table: LimitTable, rule_id: str, change: RuleChange) -> LimitTable:
         return table.replace_rule(rule_id, **changes)
     except InputError as error:
         raise InputError(f"rules.{error}") from None
+
+
+def changed(part: Any, kind: type[Part], change: Callable[[Part], Part]) -> Any:  # noqa: ANN401 # reason: any part of a scenario
+    """Return a part of a scenario with everything of a kind in it changed."""
+    if isinstance(part, kind):
+        return change(part)
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        names = [each.name for each in dataclasses.fields(part)]
+        return dataclasses.replace(
+            part, **{name: changed(getattr(part, name), kind, change) for name in names}
+        )
+    if isinstance(part, dict):
+        return {key: changed(each, kind, change) for key, each in part.items()}
+    if type(part) is tuple:
+        return tuple(changed(each, kind, change) for each in part)
+    return part
 
 
 def draws_at_random(scenario: Scenario) -> bool:

@@ -44,11 +44,11 @@ from simulator.progress import Interrupted, tell_line
 from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
 from simulator.scenario.draws import Draw
-from simulator.scenario.model import draws_at_random
+from simulator.scenario.model import changed, draws_at_random
 from simulator.study.capacity import Capacity, Scale, ScenarioPlayer, Search, Trial, Values
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
 from simulator.study.replications import Replicator, replicator
-from simulator.study.run_size import shorter, with_rates
+from simulator.study.run_size import shorter
 from simulator.views import charts, svg
 from simulator.views.report import study_page, table_html
 
@@ -811,7 +811,7 @@ def _faster(part: Any, factor: Fraction) -> Any:  # noqa: ANN401 # reason: a par
         pace = Fraction(rate.limit_requests, rate.window_ns) * factor
         return Rate(pace.numerator, pace.denominator)
 
-    return with_rates(part, times)
+    return changed(part, Rate, times)
 
 
 def _pace_of(text: str) -> Fraction:

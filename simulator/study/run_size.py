@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Final
 
-from engine.files import Rate
 from simulator.scenario import Scenario
 from simulator.scenario.clients import ClientGroup, TokenBucketPacing
 from simulator.scenario.draws import (
@@ -132,20 +130,6 @@ def _mean_ns(draw: Draw) -> float:
     if draw.alpha > 1:
         return draw.least_ns * draw.alpha / (draw.alpha - 1)
     return draw.least_ns * 2 ** (1 / draw.alpha)
-
-
-def with_rates(part: Any, change: Callable[[Rate], Rate]) -> Any:  # noqa: ANN401 # reason: any part of a scenario
-    """Return arrivals or pacing with every rate changed."""
-    if isinstance(part, Rate):
-        return change(part)
-    if isinstance(part, tuple):
-        return tuple(with_rates(each, change) for each in part)
-    if not dataclasses.is_dataclass(part) or isinstance(part, type):
-        return part
-    names = [each.name for each in dataclasses.fields(part)]
-    return dataclasses.replace(
-        part, **{name: with_rates(getattr(part, name), change) for name in names}
-    )
 
 
 def shorter(draw: Draw, factor: float | Fraction) -> Draw:

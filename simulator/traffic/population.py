@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from typing import Final, TypeAlias
@@ -31,9 +31,12 @@ _PRIVATE_ADDRESSES: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
-    """One API key of the scenario. label: what reports call it; it is not the key's text."""
+    """One API key of the scenario. label: what reports call it; it is not the key's text.
 
-    label: str
+    Keys that differ in their labels alone are equal.
+    """
+
+    label: str = field(compare=False)
     tenant: str
     tenant_kind: TenantKind
     table: str

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
 from simulator.arguments import takes, whole
@@ -32,7 +33,6 @@ from simulator.views.text import Axis, count_text
 
 if TYPE_CHECKING:
     import altair as alt
-    import pandas as pd
 
 ADMITTED: Final = "#b9c5d8"
 REFUSED: Final = "#3f4a5f"
@@ -324,8 +324,6 @@ class Plots:
     @takes(rows=whole(1))
     def shut_out(self, rows: int = _ROWS) -> alt.Chart:
         """Who was shut out, when and for how long: the parties that were longest, as bars."""
-        import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
-
         found = self._findings("parties")
         spans = shut_out(found, rows)
         bars = [
@@ -344,7 +342,6 @@ class Plots:
     def clauses(self) -> alt.Chart:
         """Requests that each clause was offered: let in, and refused by it."""
         import altair as alt  # noqa: PLC0415 # reason: loads where drawn
-        import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
         lines = [line for line in self._summary["clauses"] if line["offered"]]
         rows = [
@@ -385,7 +382,6 @@ class Plots:
     def _stacked(self, stack: Stacked) -> alt.Chart:
         """Return stacked bars over time."""
         import altair as alt  # noqa: PLC0415 # reason: loads where drawn
-        import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
         frame = pd.DataFrame({each.name: each.counts for each in stack.series})
         frame["from"] = self._times(stack.bin_ns * pd.RangeIndex(len(frame)))
@@ -413,7 +409,6 @@ class Plots:
     def _histogram(found: Histogram) -> alt.Chart:
         """Return a distribution on a logarithmic scale, zeros left out."""
         import altair as alt  # noqa: PLC0415 # reason: loads where drawn
-        import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
         rows = [
             {"from": low / _SECOND_NS, "to": high / _SECOND_NS, "requests": count}
@@ -449,8 +444,6 @@ class Plots:
 
     def _times(self, from_start_ns: pd.Index) -> Any:  # noqa: ANN401 # reason: instants or seconds
         if self._in_log_time:
-            import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
-
             return pd.to_datetime(from_start_ns + self._summary["start_time_ns"], utc=True)
         return from_start_ns / _SECOND_NS
 
@@ -484,7 +477,6 @@ def rows_of_bars(
 def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
     """Return values in their intervals; in rows where their places are names."""
     import altair as alt  # noqa: PLC0415 # reason: loads where drawn
-    import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
     frame = pd.DataFrame(chart.rows, columns=Estimate._fields)
     base = alt.Chart(width=_WIDTH, description=chart.title).encode(
@@ -511,7 +503,6 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
 def band(chart: Band) -> alt.LayerChart | alt.FacetChart:
     """Return counts as a line over time, within the band in which they are expected."""
     import altair as alt  # noqa: PLC0415 # reason: loads where drawn
-    import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
     count = len(chart.counts)
     seconds = [chart.bin_s * (place + 0.5) for place in range(count)]

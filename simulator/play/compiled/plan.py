@@ -41,7 +41,7 @@ from simulator.scenario.draws import (
 from simulator.scenario.model import Proxy, Reactor, needs_bodies
 from simulator.traffic import client_rules as rules
 from simulator.traffic.draws import BALANCE_STREAM, cumulative_weights, stream_number, zipf_weights
-from simulator.traffic.population import Client, Setup
+from simulator.traffic.population import Client, KeyHolder, Setup
 from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
 
 _BOUND: Final = 1 << 62
@@ -161,21 +161,13 @@ class Plan:
         self._purposes.append(purposes)
         for ask in group.mix:
             proxy = self._scenario.proxy_of(ask)
-            known: dict[Any, list[int]] = {}
+            known: dict[KeyHolder | None, list[int]] = {}
             for holder in member.keys or (None,):
-                attributes = holder and (  # all but its label
-                    holder.tenant,
-                    holder.tenant_kind,
-                    holder.application,
-                    holder.application_kind,
-                    holder.legacy,
-                    holder.table,
-                )
-                found = known.get(attributes)
+                found = known.get(holder)
                 if found is None:
                     subject = asked_by(ask, holder, "0", proxy).subject
                     others = [self._other_part(part, subject) for part in OTHER_PARTS]
-                    found = known[attributes] = [self._limiter.kind(subject), *others]
+                    found = known[holder] = [self._limiter.kind(subject), *others]
                 self._kinds += found
 
     def _other_part(self, part: Part, subject: Subject) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from engine.errors import InputError
 from simulator.options import FitOptions, takes_options
@@ -24,7 +25,6 @@ from simulator.study.fit.series import Hints, Series, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Group
 
     from simulator.study.fit.report import FitPlots
@@ -200,8 +200,6 @@ class Fit:
     @property
     def groups(self) -> pd.DataFrame:
         """One row per client group: name, number of clients, how they send requests."""
-        import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small fit takes
-
         rows = [
             {
                 "group": group.name,
@@ -226,8 +224,6 @@ class Fit:
     @property
     def parameters(self) -> pd.DataFrame:
         """One row per parameter of a group: its value and its 95 % interval."""
-        import pandas as pd  # noqa: PLC0415 # reason: as above
-
         rows = [
             {"group": group.name, "parameter": name, **asdict(each)}
             for group in self.model.groups
@@ -243,8 +239,6 @@ class Fit:
     @property
     def comparison(self) -> pd.DataFrame:
         """Log and scenario side by side: one row per measure, with its prediction interval."""
-        import pandas as pd  # noqa: PLC0415 # reason: as above
-
         lines = [] if self.judgement is None else self.judgement.lines
         rows = [(*astuple(line), line.agrees) for line in lines]
         names = ["measure", "of", "log", "scenario", "low", "high", "agrees"]

@@ -25,13 +25,14 @@ from simulator.rows.record import distinct
 from simulator.scenario import Scenario, loads
 from simulator.scenario.clients import NoRetry, Retry
 from simulator.scenario.draws import Arrivals, Draw, OnOffArrivals, StepArrivals
+from simulator.scenario.model import changed
 from simulator.study.fit.groups import Grouping
 from simulator.study.fit.observed import PROXIED as _PROXIED
 from simulator.study.fit.observed import Observed, Window
 from simulator.study.fit.series import Series
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
 from simulator.study.replay import run_name
-from simulator.study.run_size import shorter, with_rates
+from simulator.study.run_size import shorter
 from simulator.views.text import counted_text
 
 Numbers = npt.NDArray[np.int64]
@@ -683,5 +684,5 @@ def _faster(arrivals: Arrivals, factor: float) -> Arrivals:
     def scaled(rate: Rate) -> Rate:
         return Rate(rate.limit_requests, max(1, round(rate.window_ns / factor)))
 
-    found: Arrivals = with_rates(arrivals, scaled)
+    found: Arrivals = changed(arrivals, Rate, scaled)
     return found

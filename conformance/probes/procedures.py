@@ -22,7 +22,7 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias
 
 from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter, Warm, refused_in
 from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, border_between, fits
-from conformance.probes.rows import Row
+from conformance.probes.rows import Row, is_fixed
 from conformance.probes.sightings import Sighting, nodes_filled, provable_admissions
 from conformance.probes.signature import Signature, signature_requests, take_signature
 from engine.limits import LimitTable, Rule
@@ -226,10 +226,11 @@ async def _show_borders(counter: Counter, rate: Rate) -> None:
     """If windows may be fixed on a clock, show two borders, each between two polls.
 
     Bursts alone only show that a border lies between them, which is also true, for some start, of
-    windows a tenth longer or shorter.
+    windows a tenth longer or shorter. Where other rows have shown another way of counting, such
+    windows are not in question, and up to two windows of polling are spared.
     """
-    limit, window_ns = rate.limit_requests, rate.window_ns
-    if limit >= HEAVY_REQUESTS:
+    bench, limit, window_ns = counter.bench, rate.limit_requests, rate.window_ns
+    if limit >= HEAVY_REQUESTS or (bench.knows("limits.algorithm") and not is_fixed(bench)):
         return
     others = [dataclasses.replace(rate, window_ns=window_ns * tenths // 10) for tenths in (9, 11)]
 
@@ -239,24 +240,25 @@ async def _show_borders(counter: Counter, rate: Rate) -> None:
         if late:
             # A throttle that slows admits them at the border itself, so a poll would wait for it.
             first = min(late, key=lambda one: one.received_ns)
-            counter.bench.session.note_border(window_ns, first.sent_ns, first.received_ns)
+            bench.session.note_border(window_ns, first.sent_ns, first.received_ns)
             return False
         if not fits([seen], rate, _ALIGNED):
             return False
         between = border_between([seen], rate)
         if between is not None:
-            counter.bench.session.note_border(window_ns, *between)
+            bench.session.note_border(window_ns, *between)
         return any(fits([seen], one, _ALIGNED) for one in others)
 
-    if not await counter.bench.aside(is_open):
+    if not await bench.aside(is_open):
         return
+    begun_ns = counter.now_ns
     full = await counter.send("full", limit + _EXTRA)
     border = await _poll_until_let_in(counter, rate, full.begun_ns, range(1, _POLLS + _POLLS_PAST))
-    if border is None:
-        return
-    await counter.send("full again", limit + _EXTRA)
-    around = range(_POLLS - _POLLS_BEFORE, _POLLS + _POLLS_PAST)
-    await _poll_until_let_in(counter, rate, border.begun_ns, around)
+    if border is not None:
+        await counter.send("full again", limit + _EXTRA)
+        around = range(_POLLS - _POLLS_BEFORE, _POLLS + _POLLS_PAST)
+        await _poll_until_let_in(counter, rate, border.begun_ns, around)
+    bench.session.note_rest(bench.check.id, counter.now_ns - begun_ns)
 
 
 def _is_overrun(counter: Counter, rate: Rate) -> bool:

@@ -387,14 +387,15 @@ async def rest(bench: Bench, rate: Rate, *, is_warm: bool, is_empty: bool = Fals
     lane = bench.lane(name)
     bench.is_warm = False
     takes_ns = max(rate.window_ns, rate.block_ns)
-    bench.session.note_rest(bench.check, takes_ns, is_warm=is_warm)
+    again_ns = 0 if is_warm else bench.check.takes_ns
+    bench.session.note_rest(bench.check.id, takes_ns + again_ns, is_warm=is_warm)
     more_ns = bench.random(name).randrange(_REST_SPREAD_NS)
     await lane.sleep_ns(takes_ns + more_ns, "its keys have rested")
     if not (is_warm or is_empty):
         return
     is_known = bench.knows("limits.algorithm")
     if not is_known or bench.profile.limits.algorithm == "sliding-counter":
-        bench.session.note_rest(bench.check, rate.window_ns, is_warm=is_warm)
+        bench.session.note_rest(bench.check.id, rate.window_ns, is_warm=is_warm)
         await lane.sleep_ns(rate.window_ns, "its keys have rested")
 
 

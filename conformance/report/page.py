@@ -60,6 +60,8 @@ def page(report: Report) -> str:
         answer_css="fail" if bad else "skipped" if report.partial else "pass",
         took=_span(report.took_ns // _TENTH_NS * _TENTH_NS),
         floor=_span(report.floor_ns),
+        more=_span(report.rest.more_ns) if report.rest.more_ns else "",
+        why_more=report.rest.why,
         notices=[*report.notes, *report.broken, *_notices(plain["preflight"])],
         baseline=None if report.comparison is None else report.comparison.line,
         families=[{"id": name, "title": _TITLES.get(name, name)} for name in families],

@@ -128,8 +128,7 @@ class Terminal(Progress):
         floor_s = 0 if plan is None else plan.floor_without_ns(self._skipped, rests) // _SECOND_NS
         of = f" of at least {floor_s} s" if floor_s else ""
         if plan is not None and (rest := plan.rest_beyond(self._skipped, rests)).more_ns:
-            why = "keys still warm from an earlier run" if rest.is_warm else "second measurements"
-            of += f" ({rest.more_ns // _SECOND_NS} s of it for {why})"
+            of += f" ({rest.more_ns // _SECOND_NS} s of it for {rest.why})"
         parts = [f"{took_s} s{of}: {self._done} of {self._total} checks done"]
         wait = self._longest_wait()
         if wait is not None and self._session is not None:
@@ -260,8 +259,8 @@ def _show_last(console: Console, report: Report) -> None:
     floor_ns, rest = report.floor_ns, report.rest
     floor = f"; no run takes less than {format_duration(floor_ns)}" if floor_ns else ""
     if rest.more_ns:
-        why = "keys still warm from an earlier run" if rest.is_warm else "second measurements"
-        floor += f", and this one {format_duration(rest.more_ns)} more for {why}"
+        more = format_duration(rest.more_ns // _TENTH_NS * _TENTH_NS)
+        floor += f", and this one {more} more for {rest.why}"
     took = format_duration(report.took_ns // _TENTH_NS * _TENTH_NS)
     console.print(f"{report.requests} requests in {took}{floor}")
     if report.baseline is not None and report.comparison is not None:

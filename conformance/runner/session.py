@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from conformance.runner.choices import read_profile, told_by
 from conformance.runner.created import Created
 from conformance.runner.history import HistoryWriter
-from conformance.runner.registry import CLEANING, Check, Inconclusive, Skip
+from conformance.runner.registry import CLEANING, Inconclusive, Skip
 from conformance.target import Target
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.pace import Pacer
@@ -42,13 +42,18 @@ class Wait(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """How much longer a check takes at least, because its keys had to rest.
+    """How much longer a check takes, because its keys had to rest or it measured further.
 
     is_warm: they were in use before the run; else the first measurement did not decide.
     """
 
     more_ns: int = 0
     is_warm: bool = False
+
+    @property
+    def why(self) -> str:
+        """The reason in words."""
+        return "keys still warm from an earlier run" if self.is_warm else "further measurements"
 
 
 class Session:
@@ -237,11 +242,10 @@ class Session:
             if not was_free:
                 self.free.clear()
 
-    def note_rest(self, check: Check, lasts_ns: int, *, is_warm: bool) -> None:
-        """Record that the keys of a check rest before it measures, or measures again."""
-        before = self.rests.get(check.id, Rest())
-        more_ns = lasts_ns + (0 if is_warm else check.takes_ns)
-        self.rests[check.id] = Rest(before.more_ns + more_ns, before.is_warm or is_warm)
+    def note_rest(self, check_id: str, more_ns: int, *, is_warm: bool = False) -> None:
+        """Record that a check takes longer, because its keys rest or it measures further."""
+        before = self.rests.get(check_id, Rest())
+        self.rests[check_id] = Rest(before.more_ns + more_ns, before.is_warm or is_warm)
 
     def begin_last_cleaning(self) -> None:
         """Allow the time of cleaning from now on, where checks have outlasted their budget."""

@@ -125,6 +125,22 @@ def test_a_run_on_warm_keys_takes_as_long_as_it_says(algorithm: Algorithm) -> No
         assert said in console.file.getvalue()  # type: ignore[attr-defined] # reason: StringIO
 
 
+@pytest.mark.parametrize(("others", "is_polled"), [((), True), (("LIM-SEARCH",), False)])
+def test_borders_of_windows_are_looked_for_only_where_windows_may_be_fixed(
+    others: tuple[str, ...], is_polled: bool
+) -> None:
+    """A row per minute polled for two minutes more, and the end line did not say so."""
+    made = deploy(latency=jittery(3, 15, 15))
+    ids = tuple(f"limits.{name}" for name in ("LIM-LEGACY", *others))
+    report = Run(made.target, Options(checks=ids, seed=5), transport=made.transport).execute()
+    assert (report.rest.more_ns > 60 * SECOND_NS) is is_polled
+    assert report.took_ns <= 1.1 * (report.floor_ns + report.rest.more_ns)
+    console = Console(file=io.StringIO(), width=200)
+    show_report(console, report)
+    said = "more for further measurements"
+    assert (said in console.file.getvalue()) is is_polled  # type: ignore[attr-defined] # reason: StringIO
+
+
 def test_what_shows_an_operation_to_exist_counts_in_no_row() -> None:
     """Its request was missing from the row's history: a sliding counter failed LIM-PATCH."""
     run = _half_full("LIM-PATCH", 40, algorithm="sliding-counter")

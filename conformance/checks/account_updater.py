@@ -106,7 +106,8 @@ async def jobs(bench: Bench) -> list[Finding]:
     paths = [_address(bench, job) for job in made]
     if None in paths:
         raise Inconclusive(f"no job with an upload_url at the target was made ({made[0].status})")
-    if len(set(paths)) == 1 or made[0].json.get("id") == made[1].json.get("id"):
+    ids = [member_of(job, "id") for job in made]
+    if len(set(paths)) == 1 or None in ids or ids[0] == ids[1]:
         says = "each job must have its own id and its own upload_url"
         return [bench.fails("ACC-SPLIT", says, *made)]
     sent = []

@@ -178,9 +178,9 @@ def kept(bench: Bench) -> Iterator[Finding]:
     before, after = record_of(first), record_of(second)
     yield _is_equal(bench, "a value with other metadata", before, after, first, second)
     if is_known(after) and "metadata" in after:
-        seen = {"1": "read_existing", "2": "update_existing"}.get(
-            str((after["metadata"] or {}).get("o"))
-        )
+        held = after["metadata"]
+        mark = held.get("o") if isinstance(held, dict) else None
+        seen = {"1": "read_existing", "2": "update_existing"}.get(str(mark))
         if seen is None:
             says = "the metadata of a deduplicated token must be the old or the new"
             yield bench.fails("TOK-DEDUP", says, first, second)

@@ -92,3 +92,32 @@ def test_a_key_without_permission_never_passes(check_id: str) -> None:
     if check_id in {"authentication.header", "proxies.timeout"}:
         return  # what needs no permission, and no key of a tenant
     assert {finding.verdict for finding in findings} & {Verdict.PASS, Verdict.ERROR} == set()
+
+
+def test_metadata_that_is_no_object_is_no_crash_of_the_harness() -> None:
+    def change(ask: Ask, answer: Answer) -> Answer:
+        body = json.loads(answer.body) if answer.body else None
+        if isinstance(body, dict) and "metadata" in body:
+            changed.append(body["metadata"])
+            answer.body = json.dumps({**body, "metadata": 7}).encode()
+        return answer
+
+    changed: list[object] = []
+    assert Verdict.ERROR not in {one.verdict for one in judged("deduplication.kept", change)}
+    assert changed
+
+
+def test_a_job_without_an_id_fails_and_is_no_crash_of_the_harness() -> None:
+    def change(ask: Ask, answer: Answer) -> Answer:
+        if answer.status == 201 and b"upload_url" in answer.body and not jobs:
+            body = json.loads(answer.body)
+            jobs.append(body.pop("id"))
+            answer.body = json.dumps(body).encode()
+        return answer
+
+    jobs: list[str] = []
+    found = judged("account-updater.jobs", change)
+    assert jobs
+    assert [(one.verdict, one.says) for one in found] == [
+        (Verdict.FAIL, "each job must have its own id and its own upload_url")
+    ]

@@ -1,7 +1,9 @@
 """The cases: each has a name and a function that returns its digest.
 
-A digest of a run or a replay is one of its decisions and of all its rows; that of a command is one
-of its help text, and OpenAPI's of the whole document. Nothing depends on the clock or the machine.
+A digest of a run or a replay is one of its decisions and of all its rows; that of a help text and
+of an OpenAPI document is of the whole of it. A session is what its commands print and write, and a
+judgement what the checks find about a deployment that answers wrongly, or about a fault of the
+self-test. Nothing depends on the clock or the machine.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,12 +25,16 @@ import orjson
 import pandas as pd
 
 import simulator
+from conformance.faults.registry import all_faults
+from conformance.faults.trial import try_fault
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
 from simulator.play import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
+from tests.digests._commands import SESSIONS, printed
+from tests.digests._verdicts import CHANGES, findings_text
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
 __all__ = ["Case", "cases"]
@@ -35,6 +42,8 @@ __all__ = ["Case", "cases"]
 _SEEDS: Final = (1, 2, 3)
 _DRAWN: Final = 500
 _ENGINE_EVERY: Final = 25
+_CHANGE_EVERY: Final = 4
+_FAULT_EVERY: Final = 6
 _LOG_ROWS: Final = 600
 _LOGS: Final = 6
 _KINDS: Final = ("public", "private", "management", "legacy")
@@ -60,6 +69,8 @@ def cases() -> Iterator[Case]:
     yield from _drawn()
     yield from _replayed()
     yield from _texts()
+    yield from _sessions()
+    yield from _judged()
 
 
 def _built_in() -> Iterator[Case]:
@@ -166,6 +177,28 @@ def _texts() -> Iterator[Case]:
             yield Case(f"help {package} {command}".strip(), make, quick=True)
     for kind in get_args(Kind):
         yield Case(f"openapi {kind}", partial(_of_openapi, kind), quick=True)
+
+
+def _sessions() -> Iterator[Case]:
+    for name in SESSIONS:
+        yield Case(f"session {name}", partial(_of_text, printed, name), quick=True)
+
+
+def _judged() -> Iterator[Case]:
+    for name in itertools.islice(CHANGES, None, None, _CHANGE_EVERY):
+        yield Case(f"judge {name}", partial(_of_text, findings_text, name), quick=True)
+    for name in itertools.islice(all_faults(), None, None, _FAULT_EVERY):
+        yield Case(f"fault {name}", partial(_of_fault, name), quick=True)
+
+
+def _of_text(make: Callable[[str], str], name: str) -> str:
+    return _short(make(name))
+
+
+def _of_fault(name: str) -> str:
+    trial = try_fault(name)
+    found = (trial.killers, trial.failed, trial.crashed, trial.unsaid, trial.says, trial.causes)
+    return _short(repr(found))
 
 
 def _of_help(package: str, words: list[str]) -> str:

@@ -1,0 +1,184 @@
+"""What the conformance harness finds about deployments that do something else than they should.
+
+Each change stands for a kind of deployment: it alters some of the answers of the reference, every
+third one for example. A digest is of all findings of all checks about it: verdicts and sentences.
+A change of the harness that judges as before leaves them all as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask
+from conformance.wire.transport import Answer
+from tests.conformance.checks.changed import clause_checks, judged
+
+__all__ = ["CHANGES", "findings_text"]
+
+_SECOND_NS: Final = 1_000_000_000
+_HEAVY: Final = {"account-updater.file", "authentication.grants"}
+"""Checks that take seconds; they have their own tests."""
+
+Body = Callable[[Any], Any]
+
+
+def _with_status(status: int | None, body: bytes = b"{}") -> Callable[[Answer], None]:
+    def change(answer: Answer) -> None:
+        answer.status, answer.body = status, body
+        answer.error = "cut off" if status is None else None
+
+    return change
+
+
+def _with_body(change_body: Body) -> Callable[[Answer], None]:
+    """Change the JSON of an answer; what is no JSON stays."""
+
+    def change(answer: Answer) -> None:
+        try:
+            found = json.loads(answer.body)
+        except ValueError:
+            return
+        answer.body = json.dumps(change_body(found)).encode()
+
+    return change
+
+
+def _late(seconds: float) -> Callable[[Answer], None]:
+    def change(answer: Answer) -> None:
+        answer.received_ns += int(seconds * _SECOND_NS)
+
+    return change
+
+
+def _mapped(of_text: Callable[[str], Any]) -> Body:
+    """Change every text of a body."""
+
+    def change(body: Any) -> Any:
+        if isinstance(body, dict):
+            return {name: change(value) for name, value in body.items()}
+        if isinstance(body, list):
+            return [change(value) for value in body]
+        return of_text(body) if isinstance(body, str) else body
+
+    return change
+
+
+def _without(name: str) -> Body:
+    """Leave a field out of every object."""
+
+    def change(body: Any) -> Any:
+        if isinstance(body, dict):
+            return {key: change(value) for key, value in body.items() if key != name}
+        return [change(value) for value in body] if isinstance(body, list) else body
+
+    return change
+
+
+def _with(name: str, value: Any) -> Body:
+    """Give a field of every object that has it another value."""
+
+    def change(body: Any) -> Any:
+        if isinstance(body, dict):
+            return {key: value if key == name else change(one) for key, one in body.items()}
+        return [change(one) for one in body] if isinstance(body, list) else body
+
+    return change
+
+
+def _turned(body: Any) -> Any:
+    return body[::-1] if isinstance(body, list) else body
+
+
+def _shorter(body: Any) -> Any:
+    return body[:-1] if isinstance(body, list) else body
+
+
+def _longer(body: Any) -> Any:
+    return [*body, *body[:1]] if isinstance(body, list) else body
+
+
+_FIELDS: Final = (
+    *("id", "type", "tenant_id", "data", "metadata", "mask", "containers", "fingerprint"),
+    *("created_at", "created_by", "expires_at", "_extras", "status", "title", "detail", "errors"),
+)
+_BODIES: Final[dict[str, Body]] = {
+    "turned": _turned,
+    "shorter": _shorter,
+    "longer": _longer,
+    "wrapped": lambda body: {"data": body},
+    "first alone": lambda body: body[0] if isinstance(body, list) and body else body,
+    "upper case": _mapped(str.upper),
+    "cut texts": _mapped(lambda text: text[:-1]),
+    "no texts": _mapped(lambda text: None),
+    "one text": _mapped(lambda text: "0b0c8f34-6f0e-4a52-9f3a-2f2f6c1f7f10"),
+    "not deduplicated": _with("deduplicated", value=False),
+    "deduplicated": _with("deduplicated", value=True),
+    **{f"without {name}": _without(name) for name in _FIELDS},
+    **{f"{name} null": _with(name, None) for name in _FIELDS[:9]},
+    **{f"{name} a number": _with(name, 7) for name in _FIELDS[:9]},
+}
+_EVERY: Final[dict[str, Callable[[Answer], None]]] = {
+    **{f"status {status}": _with_status(status) for status in (200, 201, 400, 401, 403, 404)},
+    **{f"status {status}": _with_status(status) for status in (408, 409, 413, 422, 429, 500, 503)},
+    "cut off": _with_status(None, b""),
+    "no JSON": _with_status(200, b"<html>"),
+    "late": _late(3.0),
+    "very late": _late(31.0),
+    **{name: _with_body(change) for name, change in _BODIES.items()},
+}
+_WHICH: Final = {"all": (1, 0), "every second": (2, 1), "every fifth": (5, 2)}
+_SWAPPED: Final = ((200, 201), (400, 422), (401, 403), (403, 404), (404, 200), (400, 200))
+
+
+def _places(change: Callable[[Answer], None], step: int, first: int) -> Callable[[], Any]:
+    def made() -> Callable[[Ask, Answer], Answer]:
+        count = itertools.count()
+
+        def changed(ask: Ask, answer: Answer) -> Answer:
+            if next(count) % step == first:
+                change(answer)
+            return answer
+
+        return changed
+
+    return made
+
+
+def _swapped(old: int, new: int) -> Callable[[], Any]:
+    def changed(ask: Ask, answer: Answer) -> Answer:
+        if answer.status == old:
+            answer.status = new
+        return answer
+
+    return lambda: changed
+
+
+def _changes() -> Iterator[tuple[str, Callable[[], Any]]]:
+    for (name, change), (which, (step, first)) in itertools.product(_EVERY.items(), _WHICH.items()):
+        yield f"{name}, {which}", _places(change, step, first)
+    for old, new in _SWAPPED:
+        yield f"{new} for {old}", _swapped(old, new)
+
+
+CHANGES: Final = dict(_changes())
+"""Name → what makes the change of one check's answers."""
+
+
+def findings_text(name: str) -> str:
+    """Return what all checks find about a deployment that is changed so, a finding a line.
+
+    No answer may make the harness itself fail.
+    """
+    lines: list[str] = []
+    for check_id in sorted(clause_checks().keys() - _HEAVY):
+        found: list[Finding] = judged(check_id, CHANGES[name]())
+        assert Verdict.ERROR not in {one.verdict for one in found}, (check_id, name)
+        lines.extend(
+            f"{check_id} {one.clause} {one.verdict.word} {one.says} {one.accepts} {one.reading}"
+            for one in found
+        )
+    return "\n".join(lines)

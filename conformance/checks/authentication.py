@@ -33,9 +33,7 @@ def header(bench: Bench) -> Iterator[Finding]:
     for spelled in (name.lower(), name.upper()):
         headers = {spelled: f"{{key:{key}}}"}
         exchange = bench.tokenize([bench.value(spelled)], None, headers=headers)
-        seen = f"the key in a header spelled {spelled} is accepted"
-        says = f"header names ignore case: {spelled} must be accepted, got {exchange.status}"
-        yield bench.judges("AUTH-HEADER", exchange.ok, seen, says, exchange)
+        yield bench.acceptance("AUTH-HEADER", f"the key in a header spelled {spelled}", exchange)
     for what, headers in (
         ("no key", {}),
         ("an unknown key", {name: _UNKNOWN_KEY}),
@@ -123,9 +121,8 @@ def _nothing_made(
         there, shown = bench.deduplicated(made, asker)
     except Inconclusive:
         return
-    seen = "the refused request created nothing"
     says = "a request without token:create must create nothing"
-    yield bench.judges("AUTH-CREATE", not there, seen, says, refused, shown)
+    yield bench.rule("AUTH-CREATE", says, refused, shown, is_so=not there)
 
 
 # --- token:create on each container -------------------------------------------------------------
@@ -174,16 +171,12 @@ def containers(bench: Bench) -> Iterator[Finding]:
         if not bench.knows("tokens.container_field"):
             way += ", and the field that selects it in the profile (tokens.container_field)"
         raise Inconclusive(f"{says}; {way}")
-    for clause in ("AUTH-CREATE", "TOK-CONTAINER"):
-        yield bench.passes(
-            clause, "a token in the container that the key may write to: accepted", first
-        )
+    for clause in bench.check.clauses:
+        what = "a token in the container that the key may write to"
+        yield bench.acceptance(clause, what, first)
     good = bench.token("beside", **inside)
     for what, body in _forbidden(bench, places, good):
-        exchange = bench.tokenize(body, key)
-        seen = f"{what}: refused with {exchange.status}"
-        says = f"{what}: the key may not write there, got {exchange.status}"
-        yield bench.judges("AUTH-CREATE", is_refused(exchange), seen, says, exchange)
+        yield bench.refusal("AUTH-CREATE", what, bench.tokenize(body, key))
     if places.card_is_inside:
         exchange = bench.tokenize(bench.card("default inside"), key)
         yield _with_right(bench, "a card whose default container is permitted", exchange)
@@ -195,12 +188,12 @@ def _forbidden(bench: Bench, places: _Places, good: dict[str, Any]) -> Iterator[
     outside = bench.token("outside", **bench.container_of(places.outside or places.near))
     near = bench.token("near", **bench.container_of(places.near))
     yield f"a token in {places.outside or places.near}", outside
-    yield f"a token in {places.near}, whose name begins the same", near
+    yield f"a token in {places.near} (its name begins the same)", near
     yield "a forbidden container for the second token", [good, outside]
     yield "a forbidden container for the first token", [outside, good]
     yield "a forbidden container for a nested third token", {"a": good, "b": [good, {"c": outside}]}
     if places.token_is_outside:
-        yield "a string, which goes to the default container", {"a": bench.value("default")}
+        yield "a string (it goes to the default container)", {"a": bench.value("default")}
         yield "a token that names no container", bench.token("default")
         yield "a string beside a permitted token", [good, bench.value("default beside")]
 
@@ -231,9 +224,8 @@ def grants(bench: Bench) -> Iterator[Finding]:
     reader = _application(bench, manager, "reader", [read_on, create_on[1]])
     one = _application(bench, manager, "one", [create_on[0]])
     if reader is None or one is None:
-        for clause in ("AUTH-CREATE", "AUTH-READ"):
-            says = "applications cannot be created over HTTP; only the target's keys were used"
-            yield bench.informs(clause, says)
+        says = "applications cannot be created over HTTP; only the target's keys were used"
+        yield from (bench.informs(clause, says) for clause in bench.check.clauses)
         return
     yield from _reads_by_container(bench, asker, reader, open_path, closed_path)
     inside = bench.token("one inside", **bench.container_of(open_path))
@@ -283,11 +275,7 @@ def _reads_by_container(
         if not is_known(record):
             yield bench.unsettled("AUTH-READ", "the token was not deduplicated", first, again)
             return
-        if ("metadata" in record) is may_read:
-            says = f"{'with' if may_read else 'without'} token:read on {path}"
-            yield bench.passes("AUTH-READ", says, first, again)
-        elif may_read:
-            yield bench.fails("AUTH-READ", f"token:read on {path} must show metadata", again)
-        else:
-            says = f"token:read on {open_path} must not show metadata of {closed_path}"
-            yield bench.fails("AUTH-READ", says, again)
+        verb = "must show" if may_read else "must not show"
+        says = f"token:read on {open_path} {verb} metadata of {path}"
+        is_so = ("metadata" in record) is may_read
+        yield bench.rule("AUTH-READ", says, first, again, is_so=is_so)

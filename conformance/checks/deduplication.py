@@ -55,17 +55,15 @@ def equal(bench: Bench) -> Iterator[Finding]:
     text = bench.value("leaf")
     leaves = bench.tokenize([text, text], key)
     ids = identifiers(leaves, 2)
-    seen = "equal strings in one request share one token"
-    says = "equal strings in one request must share one token"
-    yield bench.judges("TOK-DEDUP", ids[0] == ids[1], seen, says, leaves)
+    says = "an equal string in the same request must share the first one's token"
+    yield bench.rule("TOK-DEDUP", says, leaves, is_so=ids[0] == ids[1])
     text = bench.value("near \u00e9")
     near = [text, f"{text} ", text.upper(), unicodedata.normalize("NFD", text)]
     most = bench.quota("Tokenize Limit", key)
     others = bench.tokenize(near[:most], key)
     found = identifiers(others, len(near[:most]))
-    seen = "values that differ slightly have separate tokens"
-    says = "values that differ must have separate tokens"
-    yield bench.judges("TOK-DEDUP", len(set(found)) == len(found), seen, says, others)
+    says = "each of the values that differ must have a token of its own"
+    yield bench.rule("TOK-DEDUP", says, others, is_so=len(set(found)) == len(found))
 
 
 def _is_equal(
@@ -77,9 +75,8 @@ def _is_equal(
 ) -> Finding:
     if later.get("id") != first.get("id"):
         return bench.fails("TOK-DEDUP", f"{what}: must return the existing id", *shown)
-    seen = f"{what}: returned the existing token"
     says = f"{what}: `_extras.deduplicated` must be true"
-    return bench.judges("TOK-DEDUP", is_known(later), seen, says, *shown)
+    return bench.rule("TOK-DEDUP", says, *shown, is_so=is_known(later))
 
 
 @check(
@@ -120,9 +117,8 @@ def tenants(bench: Bench) -> Iterator[Finding]:
             yield bench.informs("TOK-DEDUP", says, theirs, ours)
             return
         is_so = found.get("id") != stored["id"] and not is_known(found)
-        seen = f"{what} of another tenant is not found"
         says = f"{what} of another tenant must not be found"
-        yield bench.judges("TOK-DEDUP", is_so, seen, says, theirs, ours)
+        yield bench.rule("TOK-DEDUP", says, theirs, ours, is_so=is_so)
         again = bench.tokenize(made, key)
         if record_of(again).get("id") == stored["id"]:
             yield bench.fails("TOK-DEDUP", says, theirs, again)
@@ -234,8 +230,8 @@ def redaction(bench: Bench) -> Iterator[Finding]:
         for exchange in (hidden, shown):
             if record_of(exchange).get("id") != stored["id"]:
                 raise Inconclusive(f"{what} is not deduplicated between the two keys")
-        yield from _blind(bench, what, record_of(hidden), stored, fresh, hidden)
-        yield from _reader(bench, what, record_of(shown), stored, fresh, shown)
+        yield from _redacted(bench, what, stored, fresh, hidden, may_read=False)
+        yield from _redacted(bench, what, stored, fresh, shown, may_read=True)
     yield from _view(bench, blind, stored["id"])
 
 
@@ -252,37 +248,27 @@ def _view(bench: Bench, blind: KeyLabel, token_id: str) -> Iterator[Finding]:
         yield bench.reads("REC-DEDUP-REDACT", "tokens.record_view", seen, patched)
 
 
-def _blind(
+def _redacted(
     bench: Bench,
     what: str,
-    record: dict[str, Any],
     stored: dict[str, Any],
-    *shown: Exchange,
+    fresh: Exchange,
+    exchange: Exchange,
+    *,
+    may_read: bool,
 ) -> Iterator[Finding]:
-    leaked = [name for name in _REDACTED if name in record]
+    """Judge which fields a deduplicated record shows; stored: the record of the new token."""
+    record = record_of(exchange)
+    odd = stored.keys() - record.keys() if may_read else record.keys()
+    wrong = [name for name in _REDACTED if name in odd]
+    right, verb = ("with", "shown") if may_read else ("without", "left out")
+    seen = f"{what}: {right} token:read data and metadata are {verb}"
+    says = f"{what}: {right} token:read {' and '.join(wrong)} must be {verb}"
     for clause in ("REC-DEDUP-REDACT", "AUTH-READ"):
-        seen = f"{what}: without token:read neither data nor metadata is shown"
-        if clause == "REC-DEDUP-REDACT" and what == "a card" and "data" not in stored:
-            seen = f"{what}: metadata is left out; even a new record shows no data"
-        says = f"{what}: without token:read {' and '.join(leaked)} must be left out"
-        yield bench.judges(clause, not leaked, seen, says, *shown)
-    if not leaked and stored.keys() - _NARROW - set(_REDACTED):
-        seen = "narrow" if record.keys() <= _NARROW else "data_metadata"
-        yield bench.reads("REC-DEDUP-REDACT", "dedup.redact", seen, *shown)
-
-
-def _reader(
-    bench: Bench,
-    what: str,
-    record: dict[str, Any],
-    stored: dict[str, Any],
-    *shown: Exchange,
-) -> Iterator[Finding]:
-    missing = [name for name in _REDACTED if name in stored and name not in record]
-    for clause in ("REC-DEDUP-REDACT", "AUTH-READ"):
-        seen = f"{what}: with token:read data and metadata are shown"
-        says = f"{what}: with token:read {' and '.join(missing)} must be there"
-        yield bench.judges(clause, not missing, seen, says, *shown)
+        yield bench.judges(clause, not wrong, seen, says, fresh, exchange)
+    if not may_read and not wrong and stored.keys() - _NARROW - set(_REDACTED):
+        choice = "narrow" if record.keys() <= _NARROW else "data_metadata"
+        yield bench.reads("REC-DEDUP-REDACT", "dedup.redact", choice, fresh, exchange)
 
 
 @check(
@@ -305,6 +291,5 @@ def leaves(bench: Bench) -> Iterator[Finding]:
     except (LookupError, TypeError):
         yield bench.unsettled("TOK-DEDUP", "the answers do not mirror the bodies", first, second)
         return
-    seen = "the same identifier came back"
     says = "the existing identifier must come back"
-    yield bench.judges("TOK-DEDUP", one == two, seen, says, first, second)
+    yield bench.rule("TOK-DEDUP", says, first, second, is_so=one == two)

@@ -13,7 +13,6 @@ import re
 import uuid
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
-from urllib.parse import unquote
 
 from conformance.probes.bursts import SECOND_NS, Counter, refused_in, slowed_in
 from conformance.probes.families import HEAVY_REQUESTS, Rate
@@ -46,7 +45,7 @@ from conformance.probes.sightings import (
     is_of_a_front,
     provable_admissions,
 )
-from conformance.runner.answers import text_of
+from conformance.runner.answers import must_be_there, text_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding, Verdict
@@ -72,12 +71,6 @@ async def _wait_for_algorithm(bench: Bench, rate: Rate) -> None:
         and lane.now_ns < until_ns
     ):
         await lane.sleep_ns(SECOND_NS)
-
-
-async def _staggered(bench: Bench, name: str) -> None:
-    """Wait for a random time, so that the measurement does not begin with a window."""
-    lane = bench.lane(f"{name} start")
-    await lane.sleep_ns(bench.random("start").randrange(_STAGGER_NS))
 
 
 async def _played(
@@ -167,38 +160,29 @@ def _windows(
     """
     if not rate.block_ns:
         return []
-    apart = spare_sources(bench, 2, after=1) or bench.sources[:1] * 2
-    askers = []
-    if row.role is None:
-        askers = [
-            (True, row.asker(bench, row.operation, key=key, sources=(source,)))
-            for source in bench.sources[1:2]
-        ]
-    else:
-        # The last key is for the signature; the others use addresses that are not blocked.
-        chosen = bench.keys(row.role)[1:-1]
-        wanted = [False, True] if rate.block_ns == rate.window_ns else [False]
-        askers = [
-            (is_late, row.asker(bench, row.operation, key=label, sources=(source,)))
-            for is_late, label, source in zip(wanted, chosen, apart, strict=False)
-        ]
+    keys: Sequence[KeyLabel | None] = [key]
+    looks, sources = ["late"], {"late": bench.sources[1:2]}
+    if row.role is not None:
+        keys = bench.keys(row.role)[1:-1]  # the last one is for the signature
+        looks = ["early", "late", "silent"]
+        if rate.block_ns != rate.window_ns:
+            looks.remove("late")
+        apart = spare_sources(bench, 2, after=1) or bench.sources[:1]
+        sources = {"early": apart[:1], "late": apart[-1:], "silent": apart[:1]}
     found = []
-    for place, (is_late, asker) in enumerate(askers, 1):
-        counter = Counter(bench, f"{row.rule_id} window {place}{mark}", asker)
-        found.append(
-            play_window(counter, rate, is_late=is_late, is_rested=is_rested)
-            if border_ns is None
-            else play_borders(counter, rate, border_ns, is_late=True)
-        )
-    if row.role is not None and len(chosen := bench.keys(row.role)[1:-1]) > len(askers):
-        # One more probe, which sends nothing while it is blocked.
-        asker = row.asker(bench, row.operation, key=chosen[len(askers)], sources=apart[:1])
-        twin = Counter(bench, f"{row.rule_id} silent{mark}", asker)
-        found.append(
-            play_block(twin, rate, silent=True, is_rested=is_rested)
-            if border_ns is None
-            else play_borders(twin, rate, border_ns, silent=True)
-        )
+    for look, label in zip(looks, keys, strict=False):
+        if not sources[look]:
+            continue  # a small target has no address that is not blocked
+        asker = row.asker(bench, row.operation, key=label, sources=sources[look])
+        counter = Counter(bench, f"{row.rule_id} {look}{mark}", asker)
+        is_silent = look == "silent"
+        if border_ns is not None:
+            late = not is_silent
+            found.append(play_borders(counter, rate, border_ns, is_late=late, silent=is_silent))
+        elif is_silent:
+            found.append(play_block(counter, rate, silent=True, is_rested=is_rested))
+        else:
+            found.append(play_window(counter, rate, is_late=look == "late", is_rested=is_rested))
     return found
 
 
@@ -245,7 +229,9 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
         # The preflight has used this address: wait until its requests have left the window.
         await bench.lane("quiet").sleep_ns(rate.window_ns + SECOND_NS, "the address has rested")
     elif not rate.block_ns and rate.window_ns < LONG_NS:
-        await _staggered(bench, rule_id)
+        # A random time, so that the measurement does not begin with a window.
+        pause_ns = bench.random("start").randrange(_STAGGER_NS)
+        await bench.lane(f"{rule_id} start").sleep_ns(pause_ns)
     first = await _played(bench, rule_id, 1)
     is_warm = any(each.is_warm for each in first)
     seen = _Seen() if is_warm else await _seen(bench, rule_id, first)
@@ -399,7 +385,7 @@ async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None
     asked = played[0].counters[0].exchanges()
     if not is_absent(asked):
         return
-    method, path, _ = bench.shaped(row.operation, {"id": "{id}"})
+    _, path, _ = bench.shaped(row.operation, {"id": "{id}"})
     if "%7Bid%7D" in path or "{id}" in path:
         own = asked[0].ask.key
         others = [label for label in bench.target.labels(row.role or "") if label != own]
@@ -412,12 +398,7 @@ async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None
         headers = asked[0].ask.headers
         if not is_absent([await lane.insist(method, of_token, body, headers=headers)]):
             return
-    status = next(one.status for one in asked if one.status in ABSENT_STATUSES)
-    named = unquote(path.partition("?")[0])
-    raise Skip(
-        f"{method} {named} is answered {status}: the deployment does not have "
-        f"it; if it offers this under another path, describe it in [requests.{row.operation}]"
-    )
+    must_be_there(row.operation, next(one for one in asked if one.status in ABSENT_STATUSES))
 
 
 def _is_free(played: Sequence[Played]) -> bool:

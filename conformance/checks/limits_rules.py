@@ -72,14 +72,12 @@ def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Cou
     "limits.classes",
     "AUTH-KINDS",
     "AUTH-LEGACY",
-    "LIM-PUBLIC",
-    "LIM-MANAGEMENT",
-    "LIM-LEGACY",
+    *_CLASSES,
     accepts="public, management and legacy keys each meet a rate that a private key does not meet",
     roles=("private_prod", "public", "management", "legacy"),
     requests=640,
     requests_most=2_440,
-    beside=("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY"),
+    beside=_CLASSES,
 )
 async def classes(bench: Bench) -> list[Finding]:
     """Keys of each kind of application, and legacy keys, are limited as separate classes."""
@@ -105,7 +103,6 @@ async def classes(bench: Bench) -> list[Finding]:
     private = await counter.send("private", size)
     check_accepted(private, "the private_prod key")
     refused = refused_in(private.exchanges)
-    free = not refused
     fewest = min(rate_of(bench, rule_id)[1].limit_requests for rule_id in _CLASSES)
     if refused and private.size - len(refused) < fewest // 2:
         raise Inconclusive(
@@ -114,7 +111,7 @@ async def classes(bench: Bench) -> list[Finding]:
         )
     found = []
     missing = [role for role in ("public", "management") if not met[role].refused]
-    if missing or not free:
+    if missing or refused:
         says = (
             f"a {' and a '.join(missing)} key met no limit of its class"
             if missing
@@ -213,16 +210,32 @@ async def _counted_apart(
     Inside one window: what a bucket or a sliding counter regains meanwhile explains less.
     """
     valid, _ = _test_tenant(bench, "valid")
-    shown: list[Exchange] = []
-    for turn in range(_TURNS):
-        refused = (await failing.send(f"refused {turn}", 3)).exchanges
-        answered = (await valid.send(f"answered {turn}", 3)).exchanges
-        if not all(one.refused for one in refused) or not all(one.ok for one in answered):
-            return []
-        shown += (refused[0], answered[0])
+    shown = await _in_turns(failing, valid, lambda one: one.refused, lambda one: one.ok)
+    if not shown:
+        return []
     lasted_ns = valid.bursts[-1].last_received_ns - min(one.sent_ns for one in sent.exchanges)
     regained_requests = rate.limit_requests * lasted_ns // rate.window_ns + 1
     return shown if regained_requests < 3 * _TURNS else []
+
+
+async def _in_turns(
+    mine: Counter,
+    theirs: Counter,
+    is_mine: Callable[[Exchange], bool],
+    is_theirs: Callable[[Exchange], bool],
+) -> list[Exchange]:
+    """Send for two counters in turn; returns an exchange of each time and each counter.
+
+    Returns nothing where an answer is not as it is expected of its counter.
+    """
+    shown: list[Exchange] = []
+    for turn in range(_TURNS):
+        own = (await mine.send(f"mine {turn}", 3)).exchanges
+        other = (await theirs.send(f"theirs {turn}", 3)).exchanges
+        if not all(map(is_mine, own)) or not all(map(is_theirs, other)):
+            return []
+        shown += (own[0], other[0])
+    return shown
 
 
 @_probe(
@@ -235,28 +248,30 @@ async def _counted_apart(
 )
 async def legacy_class(bench: Bench) -> list[Finding]:
     """Find whether a legacy key of a public application is limited as a public key too."""
+    try:
+        return await _legacy_class(bench)
+    except Inconclusive as why:
+        says = f"not decided whether its kind's rate limits a legacy key as well: {why}"
+        return [bench.informs("LIM-LEGACY", says)]
+
+
+async def _legacy_class(bench: Bench) -> list[Finding]:
     _, public = rate_of(bench, "LIM-PUBLIC")
     _, legacy = rate_of(bench, "LIM-LEGACY")
     labels = await _legacy_keys(bench)
     if not labels or legacy.limit_requests < public.limit_requests * 2:
-        return [_untold(bench, "no legacy key of a public application can be created here")]
+        raise Inconclusive("no legacy key of a public application can be created here")
     askers = [
         ROWS["LIM-PUBLIC"].asker(bench, "tokenize", key=label, sources=bench.sources[:1])
         for label in labels
     ]
     counters = [Counter(bench, label, asker) for label, asker in zip(labels, askers, strict=True)]
-    try:
-        sent = await go_beyond(bench, counters, public, "a legacy key of a public application")
-    except Inconclusive as why:
-        return [_untold(bench, str(why))]
+    sent = await go_beyond(bench, counters, public, "a legacy key of a public application")
     seen = "added" if sent.refused or sent.slowed else "exclusive"
     if seen == "exclusive":
         # Later: so many at once would meet the row of what they ask for.
         await bench.lane("later").sleep_ns(_PAUSE_NS)
-        try:
-            own = await go_beyond(bench, counters, legacy, "a legacy key of a public application")
-        except Inconclusive as why:
-            return [_untold(bench, str(why))]
+        own = await go_beyond(bench, counters, legacy, "a legacy key of a public application")
         if not own.refused and not own.slowed:
             says = (
                 f"{own.size} requests of legacy keys of a public application, and none was "
@@ -264,11 +279,6 @@ async def legacy_class(bench: Bench) -> list[Finding]:
             )
             return [bench.fails("LIM-LEGACY", says, *own.exchanges[-2:])]
     return [bench.reads("LIM-LEGACY", "limits.legacy_class", seen, *sent.exchanges[-1:])]
-
-
-def _untold(bench: Bench, why: str) -> Finding:
-    says = f"not decided whether its kind's rate limits a legacy key as well: {why}"
-    return bench.informs("LIM-LEGACY", says)
 
 
 async def _legacy_keys(bench: Bench) -> list[KeyLabel]:
@@ -409,7 +419,6 @@ async def block(bench: Bench) -> list[Finding]:
             "not decided: the key is refused before it has reached its rate, so other keys seem to "
             "count in its counter (D-AND-COUNTER each); add sources"
         )
-    probing = played[0].counters[0]
     shown = evidence(played)
     if not measured.refused and measured.fault is None:
         raise Inconclusive(
@@ -432,33 +441,26 @@ async def block(bench: Bench) -> list[Finding]:
         raise Inconclusive(
             f"not decided: {seen}; run closer to the server or with less load, or rerun"
         )
-    refused_to_ns = max(
-        (one.received_ns for one in played[0].before_end.exchanges if one.refused)
-        if played[0].before_end
-        else (),
-        default=0,
-    )
-    admitted_ns = min(
-        (
-            one.sent_ns
-            for each in played
-            if each.after_end
-            for one in each.after_end.exchanges
-            if not one.refused and not is_of_a_front(one.status)
-        ),
-        default=0,
-    )
-    length = ""
-    if refused_to_ns and admitted_ns:
-        begun_ns = min(one.sent_ns for one in probing.exchanges() if one.refused)
-        length = (
-            f"; still refused {(refused_to_ns - begun_ns) / SECOND_NS:.2f} s after the block began "
-            f"and answered again after {(admitted_ns - begun_ns) / SECOND_NS:.2f} s"
-        )
+    says = measured.summary + _lasted(played[0].counters[0].exchanges())
     return [
-        bench.passes("LIM-BLOCK", measured.summary + length, *shown),
+        bench.passes("LIM-BLOCK", says, *shown),
         *readings_of(bench, "LIM-BLOCK", rule, measured),
     ]
+
+
+def _lasted(exchanges: list[Exchange]) -> str:
+    """Return words on how long a block was seen to last, empty where its end was not seen."""
+    refused = refused_in(exchanges)
+    begun_ns = min((one.sent_ns for one in refused), default=0)
+    last_ns = max((one.received_ns for one in refused), default=0)
+    admitted = [one for one in exchanges if not one.refused and not is_of_a_front(one.status)]
+    after = [one.sent_ns for one in admitted if refused and one.sent_ns > last_ns]
+    if not after:
+        return ""
+    return (
+        f"; still refused {(last_ns - begun_ns) / SECOND_NS:.2f} s after the block began "
+        f"and answered again after {(min(after) - begun_ns) / SECOND_NS:.2f} s"
+    )
 
 
 def _alike_blocks(measured: Measured) -> list[str]:
@@ -564,16 +566,14 @@ async def _said_instead(bench: Bench, counter: Counter) -> list[Exchange]:
         bench, "tokenize", key=spare[0], sources=bench.sources[:1]
     )
     other = Counter(bench, "another key", asker)
-    said: list[Exchange] = []
-    for turn in range(_TURNS):
-        mine = (await counter.send(f"again {turn}", 3)).exchanges
-        theirs = (await other.send(f"another {turn}", 1)).exchanges
-        if not all(is_of_a_front(one.status) for one in mine):
-            return []
-        if len({one.status for one in (*said, *mine)}) > 1 or is_of_a_front(theirs[0].status):
-            return []
-        said += mine[:1]
-    return [] if said[0].status is None else said
+    shown = await _in_turns(
+        counter,
+        other,
+        lambda one: one.status is not None and is_of_a_front(one.status),
+        lambda one: not is_of_a_front(one.status),
+    )
+    said = shown[::2]
+    return said if len({one.status for one in said}) == 1 else []
 
 
 def _judge_status(bench: Bench, sent: Beyond) -> list[Finding]:

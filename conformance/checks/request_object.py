@@ -39,7 +39,11 @@ def valid(bench: Bench) -> Iterator[Finding]:
     """A token request object with each field that the specification names is accepted."""
     key = bench.ready_key("private_prod")
     mixed = bench.tokenize([bench.token("mixed"), bench.card("mixed")], key)
-    yield _types(bench, mixed)
+    yield bench.ok_or_unsettled("TOK-TYPES", "a token and a card in one request", mixed)
+    if mixed.ok:
+        types = [record.get("type") for record in records_of(mixed, 2)]
+        says = "the type of each record must be the one that was asked for"
+        yield bench.rule("TOK-TYPES", says, mixed, is_so=types == ["token", "card"])
     cases: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("TOK-TOKEN-DATA", "a string", bench.token("plain")),
         (
@@ -65,15 +69,6 @@ def valid(bench: Bench) -> Iterator[Finding]:
     )
     for clause, what, body in cases:
         yield bench.ok_or_unsettled(clause, what, bench.tokenize(body, key))
-
-
-def _types(bench: Bench, mixed: Exchange) -> Finding:
-    if not mixed.ok:
-        return bench.ok_or_unsettled("TOK-TYPES", "a token and a card in one request", mixed)
-    found = [record.get("type") for record in records_of(mixed, 2)]
-    seen = "a token and a card in one request"
-    says = f"types must be token and card, got {found}"
-    return bench.judges("TOK-TYPES", found == ["token", "card"], seen, says, mixed)
 
 
 # --- what is refused, and creates nothing ---------------------------------------------------------
@@ -221,28 +216,22 @@ def encrypted(bench: Bench) -> Iterator[Finding]:
     key = bench.ready_key("private_prod")
     jwk = bench.target.encryption_jwk
     assert jwk is not None, "the plan requires it"
-    text, number = bench.value("sealed"), bench.card_number("sealed")
+    text, card = bench.value("sealed"), bench.card("sealed")
 
     def sealed(name: str, data: Json) -> str:
         return bench.make(name, lambda: jwe.encrypt(jwk, dumps(data)))
 
-    card_data: Json = {
-        "number": number,
-        "expiration_month": 1,
-        "expiration_year": 2032,
-        "cvc": "731",
-    }
     alone = bench.tokenize({"type": "token", "encrypted": sealed("alone", text)}, key)
     yield bench.ok_or_unsettled("TOK-ENCRYPTED", "a single object", alone)
     several: Json = [
         {"type": "token", "encrypted": sealed("in an array", f"{text} 2")},
         bench.value("beside"),
-        {"type": "card", "encrypted": sealed("card", card_data)},
+        {"type": "card", "encrypted": sealed("card", card["data"])},
     ]
     array = bench.tokenize(several, key)
     yield bench.ok_or_unsettled("TOK-ENCRYPTED", "inside an array", array)
     if array.ok:
-        yield from _sealed_card(bench, array, number)
+        yield _sealed_card(bench, array, card["data"]["number"])
     if alone.ok:
         yield from _same_as_plain(bench, alone, text)
     broken = sealed("broken", text)
@@ -251,18 +240,15 @@ def encrypted(bench: Bench) -> Iterator[Finding]:
     yield bench.refusal("TOK-ENCRYPTED", "a message with a changed tag", exchange)
 
 
-def _sealed_card(bench: Bench, array: Exchange, number: str) -> Iterator[Finding]:
+def _sealed_card(bench: Bench, array: Exchange, number: str) -> Finding:
     try:
         record = array.json[2]
-        masks = [record.get(name) for name in ("mask", "data")]
-    except (ValueError, LookupError, TypeError, AttributeError):
-        yield bench.fails("TOK-ENCRYPTED", "an encrypted card must become a record", array)
-        return
-    numbers = [mask.get("number") for mask in masks if isinstance(mask, dict)]
-    is_so = bool(numbers) and all(one == "X" * 12 + number[-4:] for one in numbers)
-    seen = "the card inside the message was masked"
+        masks = [record[name] for name in ("mask", "data") if name in record]
+        numbers = {str(mask["number"]) for mask in masks}
+    except (ValueError, LookupError, TypeError):
+        return bench.fails("TOK-ENCRYPTED", "an encrypted card must become a record", array)
     says = "the record must be that of the card inside the message"
-    yield bench.judges("TOK-ENCRYPTED", is_so, seen, says, array)
+    return bench.rule("TOK-ENCRYPTED", says, array, is_so=numbers == {"X" * 12 + number[-4:]})
 
 
 def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding]:
@@ -287,9 +273,8 @@ def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding
     else:
         yield bench.informs("TOK-ENCRYPTED", "the decrypted value cannot be compared", alone)
         return
-    seen = "the token holds the decrypted value"
     says = "the token must hold the value that was encrypted"
-    yield bench.judges("TOK-ENCRYPTED", is_same, seen, says, alone, shown)
+    yield bench.rule("TOK-ENCRYPTED", says, alone, shown, is_so=is_same)
 
 
 # --- where the specification is silent: other fields and values --------------------------------

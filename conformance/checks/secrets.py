@@ -53,13 +53,14 @@ def _parts(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # noqa: A
             yield from _parts(one)
 
 
-def _shows_cvc(exchange: Exchange, cvc: str | None) -> bool:
-    """Whether a `cvc` field of an answer holds it."""
+def _is_clean(exchange: Exchange, secrets: list[str], cvc: str | None) -> bool:
+    """Whether an answer holds no secret, and no field `cvc` of it holds the cvc."""
     try:
         shown = [str(one) for name, one in _parts(exchange.json) if name == "cvc"]
     except ValueError:
-        return False
-    return cvc is not None and any(cvc in one for one in shown)
+        shown = []
+    is_cvc_shown = cvc is not None and any(cvc in one for one in shown)
+    return not is_cvc_shown and not secrets_found(exchange, secrets)
 
 
 @check(
@@ -74,14 +75,10 @@ def answers(bench: Bench) -> Iterator[Finding]:
     failed = False
     for what, body, secrets, cvc in _cases(bench):
         exchange = bench.tokenize(body, key)
-        found = secrets_found(exchange, secrets)
-        if found or _shows_cvc(exchange, cvc):
-            failed = True
-            says = f"{what}: the answer contains a sensitive value ({exchange.status})"
-            yield bench.fails("REC-SECRET", says, exchange)
-        else:
-            says = f"{what}: no sensitive value in the answer ({exchange.status})"
-            yield bench.passes("REC-SECRET", says, exchange)
+        is_clean = _is_clean(exchange, secrets, cvc)
+        failed |= not is_clean
+        says = f"{what}: the answer must hold no sensitive value ({exchange.status})"
+        yield bench.rule("REC-SECRET", says, exchange, is_so=is_clean)
     if not failed:
         yield from _drawn(bench, key)
 
@@ -89,12 +86,7 @@ def answers(bench: Bench) -> Iterator[Finding]:
 def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
     """Yield a name, the body, the secrets in it, and a cvc to look for by field name."""
     text, number, cvc = bench.value("secret"), bench.card_number("secret"), "7319"
-    data: dict[str, Json] = {
-        "number": number,
-        "expiration_month": 3,
-        "expiration_year": 2033,
-        "cvc": cvc,
-    }
+    data = {**bench.card("secret")["data"], "cvc": cvc}
     one: dict[str, Json] = {"type": "token", "data": text}
     both: dict[str, Json] = {"type": "card", "data": data}
     extra: dict[str, Json] = {
@@ -166,9 +158,8 @@ def reading(bench: Bench) -> Iterator[Finding]:
     is_plain = bool(secrets_found(exchange, [made["data"]]))
     yield bench.reads("REC-SECRET", "tokens.plaintext_reads", is_plain, exchange)
     blind = bench.call("get", {"id": token_id}, key=bench.spread_key("private_prod"))
-    seen = "a key without token:read does not see the value"
     says = "a key without token:read must not see the value"
-    yield bench.judges("REC-SECRET", not secrets_found(blind, [made["data"]]), seen, says, blind)
+    yield bench.rule("REC-SECRET", says, blind, is_so=not secrets_found(blind, [made["data"]]))
 
 
 @check(
@@ -182,13 +173,14 @@ def reading(bench: Bench) -> Iterator[Finding]:
 def deduplicated_record(bench: Bench) -> Iterator[Finding]:
     """A deduplicated record contains no plaintext, whatever the key's permissions."""
     key = bench.ready_key("dedup_reader")
-    for what, body in (("a token", bench.token("again")), ("a card", bench.card("again"))):
+    token, card = bench.token("again"), bench.card("again")
+    for what, body, secret, cvc in (
+        ("a token", token, token["data"], None),
+        ("a card", card, card["data"]["number"], card["data"]["cvc"]),
+    ):
         bench.tokenize(body, key)
         exchange = bench.tokenize(body, key)
         record_of(exchange)
-        secret = body["data"] if isinstance(body["data"], str) else body["data"]["number"]
-        cvc = None if isinstance(body["data"], str) else body["data"]["cvc"]
-        is_so = not secrets_found(exchange, [secret]) and not _shows_cvc(exchange, cvc)
-        seen = f"{what}, deduplicated: no sensitive value"
-        says = f"{what}, deduplicated: the answer contains a sensitive value"
-        yield bench.judges("REC-SECRET", is_so, seen, says, exchange)
+        says = f"{what}, deduplicated: the answer must hold no sensitive value"
+        is_so = _is_clean(exchange, [secret], cvc)
+        yield bench.rule("REC-SECRET", says, exchange, is_so=is_so)

@@ -6,9 +6,8 @@ and the Detokenize Limit are exact.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
 
 from conformance.checks._witness import Witness, seen_witness
 from conformance.runner.answers import (
@@ -57,7 +56,7 @@ def tenants(bench: Bench) -> Iterator[Finding]:
         seen.add(tenant)
         bench.ready(key, role)
         most = bench.quota("Tokenize Limit", key)
-        values: list[Json] = [bench.value(f"{role} {number}") for number in range(2 * most + 1)]
+        values = _values(bench, role, 2 * most + 1)
         below = bench.tokenize(values[:most], key)
         yield bench.ok_or_unsettled("QUO-TENANT", f"{role}: {most} tokens", below)
         above = bench.over_limit("tokenize", values[most:], key)
@@ -101,135 +100,93 @@ def shown(bench: Bench) -> Iterator[Finding]:
 # --- retention ------------------------------------------------------------------------------------
 
 
-class _Kept(ABC):
-    """Something that a tenant retains: created once, then read before and after it expires."""
+_Look = Callable[[Bench, Lane, str], Awaitable[tuple[bool | None, Exchange]]]
+"""Returns whether what was created is readable, None if that is unknown, and the exchange."""
 
-    what: str
-    operation = "tokenize"
 
-    def __init__(self, bench: Bench, lane: Lane, clause: str, name: str) -> None:
-        self.bench = bench
-        self.lane = lane
-        self.clause = clause
-        self.name = name
-        self.key: KeyLabel = lane.defaults["key"]
-        self.retained_ns = bench.quota(name, self.key)
-        self.made_id = ""
+async def _cvc(bench: Bench, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
+    method, path, _ = bench.shaped("detokenize", {"id": made_id})
+    exchange = await lane.insist(method, path, {"value": f"{{{{ {made_id} }}}}"})
+    data = member_of(exchange, "value")
+    if not isinstance(data, dict) or "number" not in data:
+        return None, exchange  # the card itself must stay readable, before and after
+    return "cvc" in data, exchange
 
-    async def call(self, operation: str, values: dict[str, Json], body: Json = None) -> Exchange:
-        """Send the request of an operation."""
-        method, path, shaped = self.bench.shaped(operation, values)
-        return await self.lane.insist(method, path, shaped if body is None else body)
 
-    @abstractmethod
-    def asked(self) -> dict[str, Any]:
-        """Return the token request object that creates it."""
+async def _intent(bench: Bench, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
+    exchange = await lane.insist(*bench.shaped("get_token_intent", {"id": made_id}))
+    if exchange.ok:
+        return True, exchange
+    return (False if is_refused(exchange) else None), exchange
 
-    @abstractmethod
-    async def is_there(self) -> tuple[bool | None, Exchange]:
-        """Return whether it is readable, None if that is unknown, and the exchange."""
 
-    def _unsaid(self, says: str, *shown: Exchange) -> Finding:
-        """Report that nothing can be judged; an unspecified operation is not a failure."""
-        if shown[-1].status in {404, 405, 501}:
-            asked = f"{shown[-1].ask.method} {shown[-1].ask.path.partition('?')[0]}"
-            says = f"{says} to {asked}, whose method and path are not specified; if it is offered "
-            says += "under another path, describe it in [requests]"
-            return self.bench.finding(self.clause, Verdict.SKIPPED, says, *shown)
-        return self.bench.unsettled(self.clause, says, *shown)
+async def _log(bench: Bench, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
+    method, path, _ = bench.shaped("list_logs")
+    exchange = await lane.insist(method, f"{path}?entity_id={made_id}")
+    entries = member_of(exchange, "data")
+    return (bool(entries) if isinstance(entries, list) else None), exchange
 
-    async def judge(self) -> list[Finding]:
-        """Create it, and read it before and after its retention expires."""
-        bench, clause = self.bench, self.clause
-        if self.retained_ns > _LONGEST_NS:
-            says = (
-                f"the tenant of role short has a {self.name} of "
-                f"{self.retained_ns // _SECOND_NS} s; set it to a few, in [[tenants]] too"
-            )
-            return [bench.finding(clause, Verdict.SKIPPED, says)]
-        body = self.asked()
-        is_shaped = self.operation == "tokenize"
-        made = await self.call(self.operation, {"value": body}, None if is_shaped else body)
-        self.made_id = text_of(made, "id") or ""
-        if not self.made_id:
-            says = f"{self.what} could not be created, got {made.status}"
-            return [self._unsaid(says, made)]
-        found: list[Finding] = []
-        for part in (0, 3):
-            await self.lane.sleep_until_ns(
-                made.received_ns + part * self.retained_ns // 5, _RETENTION
-            )
-            there, exchange = await self.is_there()
-            if exchange.received_ns >= made.sent_ns + self.retained_ns:
-                continue  # too late to judge: the retention may have expired
-            if there is None:
-                says = f"{self.what} cannot be looked up, got {exchange.status}"
-                return [self._unsaid(says, made, exchange)]
-            if not there:
-                says = f"{self.what} must be readable until its {self.name} has expired"
-                return [*found, bench.fails(clause, says, made, exchange)]
-            says = f"{self.what} is readable before its {self.name} has expired"
-            found.append(bench.passes(clause, says, made, exchange))
-        if not found:
-            retained = format_duration(self.retained_ns)
-            says = f"answers took longer than the {self.name} of {retained}"
-            return [bench.unsettled(clause, says, made)]
-        await self.lane.sleep_until_ns(
-            made.received_ns + self.retained_ns + _CLOCK_SLACK_NS, _RETENTION
+
+_KEPT: Final[tuple[tuple[str, str, str, str, _Look], ...]] = (
+    ("QUO-CVC", "CVC Retention", "a cvc", "tokenize", _cvc),
+    ("QUO-INTENT", "Token Intent Retention", "a token intent", "create_token_intent", _intent),
+    ("QUO-LOG", "Log Retention", "a log entry", "tokenize", _log),
+)
+"""Clause, quota, what it retains, the operation that creates it, and how to look for it."""
+
+
+async def _retained(
+    bench: Bench, clause: str, name: str, what: str, operation: str, look: _Look
+) -> list[Finding]:
+    """Create something that a tenant retains; read it before and after its retention expires."""
+    lane = bench.lane(clause, key=bench.key("short"))
+    retained_ns = bench.quota(name, bench.key("short"))
+    if retained_ns > _LONGEST_NS:
+        says = (
+            f"the tenant of role short has a {name} of "
+            f"{retained_ns // _SECOND_NS} s; set it to a few, in [[tenants]] too"
         )
-        there, exchange = await self.is_there()
+        return [bench.finding(clause, Verdict.SKIPPED, says)]
+    make = bench.card if clause == "QUO-CVC" else bench.token
+    asked = make(f"kept {what}")
+    method, path, shaped = bench.shaped(operation, {"value": asked})
+    made = await lane.insist(method, path, shaped if operation == "tokenize" else asked)
+    made_id = text_of(made, "id")
+    if made_id is None:
+        return [_unsaid(bench, clause, f"{what} could not be created, got {made.status}", made)]
+    found: list[Finding] = []
+    for part in (0, 3):
+        await lane.sleep_until_ns(made.received_ns + part * retained_ns // 5, _RETENTION)
+        there, exchange = await look(bench, lane, made_id)
+        if exchange.received_ns >= made.sent_ns + retained_ns:
+            continue  # too late to judge: the retention may have expired
         if there is None:
-            says = f"{self.what} cannot be looked up after its {self.name}, got {exchange.status}"
-            found.append(bench.unsettled(clause, says, made, exchange))
-        elif there:
-            says = f"{self.what} must not be readable after its {self.name}"
-            found.append(bench.fails(clause, says, made, exchange))
-        else:
-            says = f"{self.what} is not readable after its {self.name}"
-            found.append(bench.passes(clause, says, made, exchange))
-        return found
+            says = f"{what} cannot be looked up, got {exchange.status}"
+            return [_unsaid(bench, clause, says, made, exchange)]
+        says = f"{what} must be readable until its {name} has expired"
+        found.append(bench.rule(clause, says, made, exchange, is_so=there))
+        if not there:
+            return found
+    if not found:
+        says = f"answers took longer than the {name} of {format_duration(retained_ns)}"
+        return [bench.unsettled(clause, says, made)]
+    await lane.sleep_until_ns(made.received_ns + retained_ns + _CLOCK_SLACK_NS, _RETENTION)
+    there, exchange = await look(bench, lane, made_id)
+    if there is None:
+        says = f"{what} cannot be looked up after its {name}, got {exchange.status}"
+        return [*found, bench.unsettled(clause, says, made, exchange)]
+    says = f"{what} must not be readable after its {name}"
+    return [*found, bench.rule(clause, says, made, exchange, is_so=not there)]
 
 
-class _Cvc(_Kept):
-    what = "a cvc"
-
-    def asked(self) -> dict[str, Any]:
-        return self.bench.card("kept cvc")
-
-    async def is_there(self) -> tuple[bool | None, Exchange]:
-        body: Json = {"value": f"{{{{ {self.made_id} }}}}"}
-        exchange = await self.call("detokenize", {"id": self.made_id}, body)
-        data = member_of(exchange, "value")
-        if not isinstance(data, dict) or "number" not in data:
-            return None, exchange  # the card itself must stay readable, before and after
-        return "cvc" in data, exchange
-
-
-class _Intent(_Kept):
-    what = "a token intent"
-    operation = "create_token_intent"
-
-    def asked(self) -> dict[str, Any]:
-        return self.bench.token("kept intent")
-
-    async def is_there(self) -> tuple[bool | None, Exchange]:
-        exchange = await self.call("get_token_intent", {"id": self.made_id})
-        if exchange.ok:
-            return True, exchange
-        return (False if is_refused(exchange) else None), exchange
-
-
-class _Log(_Kept):
-    what = "a log entry"
-
-    def asked(self) -> dict[str, Any]:
-        return self.bench.token("kept log")
-
-    async def is_there(self) -> tuple[bool | None, Exchange]:
-        method, path, _ = self.bench.shaped("list_logs")
-        exchange = await self.lane.insist(method, f"{path}?entity_id={self.made_id}")
-        entries = member_of(exchange, "data")
-        return (bool(entries) if isinstance(entries, list) else None), exchange
+def _unsaid(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
+    """Report that nothing can be judged; an unspecified operation is not a failure."""
+    if shown[-1].status in {404, 405, 501}:
+        asked = f"{shown[-1].ask.method} {shown[-1].ask.path.partition('?')[0]}"
+        says = f"{says} to {asked}, whose method and path are not specified; if it is offered "
+        says += "under another path, describe it in [requests]"
+        return bench.finding(clause, Verdict.SKIPPED, says, *shown)
+    return bench.unsettled(clause, says, *shown)
 
 
 @check(
@@ -244,16 +201,7 @@ class _Log(_Kept):
 )
 async def retention(bench: Bench) -> list[Finding]:
     """A cvc, a token intent and a log entry are readable until their retention has expired."""
-    key = bench.key("short")
-    kept = [
-        made(bench, bench.lane(clause, key=key), clause, name)
-        for made, clause, name in (
-            (_Cvc, "QUO-CVC", "CVC Retention"),
-            (_Intent, "QUO-INTENT", "Token Intent Retention"),
-            (_Log, "QUO-LOG", "Log Retention"),
-        )
-    ]
-    found = await bench.gather([one.judge() for one in kept])
+    found = await bench.gather([_retained(bench, *kept) for kept in _KEPT])
     return [finding for each in found for finding in each]
 
 
@@ -262,47 +210,27 @@ async def retention(bench: Bench) -> list[Finding]:
 
 _STATUSES: Final = (400, 403, 413, 422, 429)
 
-_Shape = Callable[[Bench, str, int], Json]
+
+def _records(bench: Bench, values: list[Json]) -> Json:
+    return [
+        bench.card(str(one)) if place % 2 else {"type": "token", "data": one}
+        for place, one in enumerate(values)
+    ]
 
 
-def _values(bench: Bench, name: str, count: int) -> list[Json]:
-    return [bench.value(f"{name} {number}") for number in range(count)]
-
-
-def _object(bench: Bench, name: str, count: int) -> Json:
-    return {f"k{place}": one for place, one in enumerate(_values(bench, name, count))}
-
-
-def _nested(bench: Bench, name: str, count: int) -> Json:
-    values = _values(bench, name, count)
-    return {"only": [values[: count // 2], {"rest": values[count // 2 :]}]}
-
-
-def _records(bench: Bench, name: str, count: int) -> Json:
-    found: list[Json] = []
-    for place in range(count):
-        one = f"{name} {place}"
-        found.append(bench.card(one) if place % 2 else {"type": "token", "data": bench.value(one)})
-    return found
-
-
-def _mixed(bench: Bench, name: str, count: int) -> Json:
-    values = _values(bench, name, count)
+def _mixed(_: Bench, values: list[Json]) -> Json:
     wrapped: list[Json] = [{"type": "token", "data": one} for one in values[1::2]]
     return {"strings": values[::2], "records": wrapped}
 
 
-def _equal(bench: Bench, name: str, count: int) -> Json:
-    return [bench.value(name)] * count
-
-
-_SHAPES: Final[tuple[tuple[str, _Shape], ...]] = (
-    ("an array of strings", _values),
-    ("an object of strings", _object),
-    ("one top-level element", _nested),
+_SHAPES: Final[tuple[tuple[str, Callable[[Bench, list[Json]], Json]], ...]] = (
+    ("an array of strings", lambda _, values: values),
+    ("an object of strings", lambda _, values: {f"k{n}": one for n, one in enumerate(values)}),
+    ("one top-level element", lambda _, values: {"only": [values[::2], {"rest": values[1::2]}]}),
     ("records of two types", _records),
     ("strings and records", _mixed),
 )
+"""The name of a shape, and a body of it with some values."""
 
 
 @check(
@@ -319,26 +247,36 @@ def tokenize_limit(bench: Bench) -> Iterator[Finding]:
     refused: list[Exchange] = []
     for what, shape in _SHAPES:
         for count in (most - 1, most) if most > 1 else (most,):
-            exchange = bench.tokenize(shape(bench, f"{what} {count}", count), key)
+            exchange = bench.tokenize(shape(bench, _values(bench, f"{what} {count}", count)), key)
             told = f"{count} tokens of {most} allowed ({what})"
             for clause in bench.check.clauses:
                 yield bench.ok_or_unsettled(clause, told, exchange)
         for count in (most + 1, 2 * most + 1):
-            exchange = bench.over_limit("tokenize", shape(bench, f"{what} {count}", count), key)
+            values = _values(bench, f"{what} {count}", count)
+            exchange = bench.over_limit("tokenize", shape(bench, values), key)
             told = f"{count} tokens of {most} allowed ({what})"
             yield from _over(bench, bench.check.clauses, told, exchange)
             if _is_over(exchange):
                 refused.append(exchange)
-    yield from _status(bench, "TOK-LIMIT", refused)
+    statuses = {exchange.status for exchange in refused}
+    if len(statuses) == 1 and statuses <= set(_STATUSES):
+        yield bench.reads("TOK-LIMIT", "tokens.limit_status", statuses.pop(), refused[0])
+    elif statuses:
+        says = f"over the limit the statuses are {sorted(map(str, statuses))}"
+        yield bench.informs("TOK-LIMIT", says, *refused[:2])
     yield from _equal_strings(bench, key, most)
+
+
+def _values(bench: Bench, name: str, count: int) -> list[Json]:
+    return [bench.value(f"{name} {number}") for number in range(count)]
 
 
 def _equal_strings(bench: Bench, key: KeyLabel, most: int) -> Iterator[Finding]:
     """Equal strings count separately, unless they are deduplicated (D-LIMIT-COUNT)."""
-    pair = bench.tokenize(_equal(bench, "pair", 2), key)
+    pair = bench.tokenize([bench.value("pair")] * 2, key)
     if most < 2 or not pair.ok or len(set(identifiers(pair, 2))) == 1:  # reason: deduplicated
         return
-    exchange = bench.over_limit("tokenize", _equal(bench, "equal", most + 1), key)
+    exchange = bench.over_limit("tokenize", [bench.value("equal")] * (most + 1), key)
     yield from _over(bench, ("TOK-LIMIT",), f"{most + 1} equal strings", exchange)
 
 
@@ -354,15 +292,6 @@ def _over(
         seen = f"{what}: refused with {exchange.status}"
         says = f"{what} must be refused with a 4xx, got {exchange.status}"
         yield bench.judges(clause, _is_over(exchange), seen, says, exchange)
-
-
-def _status(bench: Bench, clause: str, refused: list[Exchange]) -> Iterator[Finding]:
-    statuses = {exchange.status for exchange in refused}
-    if len(statuses) == 1 and statuses <= set(_STATUSES):
-        yield bench.reads(clause, "tokens.limit_status", statuses.pop(), refused[0])
-    elif statuses:
-        says = f"over the limit the statuses are {sorted(map(str, statuses))}"
-        yield bench.informs(clause, says, *refused[:2])
 
 
 @check(
@@ -432,17 +361,18 @@ def detokenize_limit(bench: Bench) -> Iterator[Finding]:
     key = bench.spread_key("private_reader")
     most = bench.quota("Detokenize Limit", key)
     made = _made(bench, key, most + 1)
-    first = _detokenized(bench, key, [made[0]])
+    first = bench.call("detokenize", body=_expressions(made[:1]), key=key)
     must_be_there("detokenize", first)
     if not first.ok:
         raise Inconclusive(
             "a token cannot be detokenized; describe the request in [requests.detokenize]"
         )
     for count in (most - 1, most) if most > 1 else (most,):
-        exchange = _detokenized(bench, key, made[:count])
+        exchange = bench.call("detokenize", body=_expressions(made[:count]), key=key)
         yield bench.ok_or_unsettled("QUO-DETOKENIZE", f"{count} of {most} tokens", exchange)
-        if exchange.ok:
-            yield _values_back(bench, exchange, made[:count])
+        wanted = {f"v{place}": text for place, (_, text) in enumerate(made[:count])}
+        if exchange.ok and accepted(exchange) != wanted:
+            yield bench.unsettled("QUO-DETOKENIZE", "the values did not come back", exchange)
     for nested in (False, True):
         body = _expressions(made)
         exchange = bench.over_limit("detokenize", {"only": [body, {}]} if nested else body, key)
@@ -461,26 +391,13 @@ _Made = tuple[str, str]
 
 def _made(bench: Bench, key: KeyLabel, count: int) -> list[_Made]:
     most = bench.quota("Tokenize Limit", key)
-    values = [bench.value(f"detokenized {number}") for number in range(count)]
     found: list[_Made] = []
     for start in range(0, count, most):
-        part = values[start : start + most]
-        ids = identifiers(bench.tokenize(part, key), len(part))
+        part = [bench.value(f"detokenized {n}") for n in range(start, min(start + most, count))]
+        ids = identifiers(bench.tokenize([*part], key), len(part))
         found.extend(zip(ids, part, strict=True))
     return found
 
 
 def _expressions(made: list[_Made]) -> dict[str, Json]:
     return {f"v{place}": f"{{{{ {token_id} }}}}" for place, (token_id, _) in enumerate(made)}
-
-
-def _detokenized(bench: Bench, key: KeyLabel, made: list[_Made]) -> Exchange:
-    return bench.call("detokenize", body=_expressions(made), key=key)
-
-
-def _values_back(bench: Bench, exchange: Exchange, made: list[_Made]) -> Finding:
-    answer = accepted(exchange)
-    wanted = {f"v{place}": text for place, (_, text) in enumerate(made)}
-    if answer == wanted:
-        return bench.passes("QUO-DETOKENIZE", f"{len(made)} values came back", exchange)
-    return bench.unsettled("QUO-DETOKENIZE", "the values did not come back", exchange)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -14,6 +15,7 @@ from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.messages import Json
+from engine.tokens.cards import card_mask
 
 _SECOND_NS: Final = 1_000_000_000
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
@@ -143,26 +145,21 @@ def tenants(bench: Bench) -> Iterator[Finding]:
         tenant, creator = str(record.get("tenant_id")), str(record.get("created_by"))
         found[key] = (tenant, creator, exchange)
     names = {label: bench.target.key_labels[label].tenant for label in found}
-    for one in found:
-        for two in list(found)[: list(found).index(one)]:
-            if names[one] is None or names[two] is None:
-                continue
-            is_same = found[one][0] == found[two][0]
-            shown = (found[one][2], found[two][2])
-            is_so = is_same == (names[one] == names[two])
-            seen = f"{one} and {two} name {'one tenant' if is_same else 'two tenants'}"
-            says = f"{one} and {two} must name {'two tenants' if is_same else 'one tenant'}"
-            yield bench.judges("REC-TENANT", is_so, seen, says, *shown)
-            says = f"`created_by` of {one} and {two} must be different"
-            apart = found[one][1] != found[two][1]
-            yield bench.rule("REC-CREATED", says, *shown, is_so=apart)
+    for two, one in itertools.combinations(found, 2):
+        if names[one] is None or names[two] is None:
+            continue
+        is_same = names[one] == names[two]
+        shown = (found[one][2], found[two][2])
+        is_so = is_same == (found[one][0] == found[two][0])
+        says = f"`tenant_id` of {one} and {two} must be {'the same' if is_same else 'different'}"
+        yield bench.rule("REC-TENANT", says, *shown, is_so=is_so)
+        says = f"`created_by` of {one} and {two} must be different"
+        yield bench.rule("REC-CREATED", says, *shown, is_so=found[one][1] != found[two][1])
     if all(name is None for name in names.values()):
         yield bench.unsettled("REC-TENANT", "the target does not name the tenants of these keys")
 
 
 # --- the mask -----------------------------------------------------------------------------------
-
-_MASK_KEYS: Final = frozenset({"number", "expiration_month", "expiration_year"})
 
 
 @check(
@@ -201,16 +198,11 @@ def _masked(
     data: dict[str, Any],
     exchange: Exchange,
 ) -> Finding:
-    number: str = data["number"]
-    wanted = {
-        "number": "X" * (len(number) - 4) + number[-4:],
-        "expiration_month": data["expiration_month"],
-        "expiration_year": data["expiration_year"],
-    }
+    number, wanted = data["number"], card_mask(data)
     if seen == wanted and all(type(seen[key]) is type(wanted[key]) for key in wanted):
         says = f"`{name}` of {len(number)} digits shows the last four"
         return bench.passes("REC-CARD-MASK", says, exchange)
-    if isinstance(seen, dict) and seen.keys() - _MASK_KEYS:
+    if isinstance(seen, dict) and seen.keys() - wanted.keys():
         says = f"`{name}` must contain the masked number and the expiry, nothing else"
     elif isinstance(seen, dict) and seen.get("number") != wanted["number"]:
         says = f"`{name}.number` of {len(number)} digits must be `X` except for the last four"
@@ -274,9 +266,8 @@ def _echoed(
     supplied: Any,  # noqa: ANN401 # reason: any JSON
     exchange: Exchange,
 ) -> Finding:
-    seen = f"`{name}` came back as supplied"
     says = f"`{name}` must come back exactly as supplied"
-    return bench.judges(clause, record_of(exchange).get(name) == supplied, seen, says, exchange)
+    return bench.rule(clause, says, exchange, is_so=record_of(exchange).get(name) == supplied)
 
 
 # --- the fingerprint, and the expression that selects its input -----------------------------------
@@ -357,9 +348,9 @@ def _prints(bench: Bench, what: str, exchange: Exchange) -> Iterator[Finding]:
     if not all(isinstance(one, str) and one for one in found):
         yield bench.fails("REC-FINGERPRINT", f"{what}: `fingerprint` must be a string", exchange)
         return
-    says = f"{what}: equal values must have equal fingerprints"
+    says = f"{what}: an equal value must have an equal fingerprint"
     yield bench.rule("REC-FINGERPRINT", says, exchange, is_so=found[0] == found[1])
-    says = f"{what}: different values must have different fingerprints"
+    says = f"{what}: a different value must have a different fingerprint"
     yield bench.rule("REC-FINGERPRINT", says, exchange, is_so=found[0] != found[2])
 
 

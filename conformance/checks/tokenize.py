@@ -7,11 +7,11 @@ reading.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, tokens_in
 from conformance.checks._oracle import Oracle, clauses_in, mirror_faults, shape_clause
-from conformance.checks._witness import Witness
+from conformance.checks._witness import Witness, seen_witness
 from conformance.runner.answers import (
     accepted,
     elements,
@@ -206,17 +206,12 @@ def mirror(bench: Bench) -> Iterator[Finding]:
 # --- each at its own place ------------------------------------------------------------------------
 
 
-_Place: TypeAlias = tuple[str | int, ...]
-_ORDERED: Final[tuple[tuple[str, Callable[[str, str, str], Json], tuple[_Place, ...]], ...]] = (
-    ("TOK-ARRAY", lambda a, b, c: [a, b, c], ((0,), (1,), (2,))),
-    ("TOK-PLAIN", lambda a, b, c: {"z": b, "a": c, "M": a}, (("M",), ("z",), ("a",))),
-    (
-        "TOK-COMPOSITE",
-        lambda a, b, c: {"q": [[c, a]], "b": {"z": [b]}},
-        (("q", 0, 1), ("b", "z", 0), ("q", 0, 0)),
-    ),
+_ORDERED: Final[tuple[tuple[str, Callable[[str, str, str], Json]], ...]] = (
+    ("TOK-ARRAY", lambda a, b, c: [a, b, c]),
+    ("TOK-PLAIN", lambda a, b, c: {"z": b, "a": c, "M": a}),
+    ("TOK-COMPOSITE", lambda a, b, c: {"q": [[c, a]], "b": {"z": [b]}}),
 )
-"""Clause, a body of three values, and where each of the three stands."""
+"""Clause, and a body of three values."""
 
 
 _DRAWS: Final = ("abc", "def", "ghi", "jkl", "mno", "pqr")
@@ -234,23 +229,19 @@ _DRAWS: Final = ("abc", "def", "ghi", "jkl", "mno", "pqr")
 )
 def order(bench: Bench) -> Iterator[Finding]:
     """Each value has its own token, and its identifier is at the value's place."""
-    key = bench.spread_key("private_prod")
+    witness, key, _ = seen_witness(bench)
     yield from _card_order(bench, key)
     for number in range(_MIXED if bench.quota("Tokenize Limit", key) > 1 else 0):
         # `tokenize.steady` judges these answers too, and finds an order that is wrong sometimes.
         text = bench.value(f"mixed {number}")
         bench.tokenize([text, {"type": "token", "data": f"{text} too"}], key)
-    try:
-        witness: Witness | None = Witness.of(bench)
-    except Inconclusive:
-        witness = None
-    key = key if witness is None else witness.key
-    for clause, shape, places in _ORDERED:
+    for clause, shape in _ORDERED:
         for names in _DRAWS:
             values = [bench.value(f"{clause} {name}") for name in names]
-            exchange = bench.tokenize(shape(*values), key)
-            answer = accepted(exchange)
-            found = [_at(answer, place) for place in places]
+            body = shape(*values)
+            exchange = bench.tokenize(body, key)
+            placed = dict(elements(body, accepted(exchange)))
+            found = [placed.get(value) for value in values]
             yield from _placed(bench, witness, clause, values, found, exchange)
             texts = [str(one) for one in found]
             if texts not in (sorted(texts), sorted(texts, reverse=True)):
@@ -285,30 +276,15 @@ def _card_order(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     asked = [bench.card(f"order {number}") for number in range(3)]
     exchange = bench.tokenize(asked, key)
     records = records_of(exchange, len(asked))
-    shown = [_last_four(record) for record in records]
-    if None in shown:
+    masks = [record.get("mask", record.get("data")) for record in records]
+    numbers = [str(mask.get("number")) for mask in masks if isinstance(mask, dict)]
+    if len(numbers) < len(asked):
         return
-    is_so = shown == [request["data"]["number"][-4:] for request in asked]
-    seen = "each card's record is at its place"
-    says = "the records must be in the body's order"
-    yield bench.judges("TOK-ARRAY", is_so, seen, says, exchange)
-
-
-def _last_four(record: dict[str, Any]) -> str | None:
-    for name in ("mask", "data"):
-        masked = record.get(name)
-        if isinstance(masked, dict) and isinstance(masked.get("number"), str):
-            return str(masked["number"])[-4:]
-    return None
-
-
-def _at(answer: Any, place: _Place) -> Any:  # noqa: ANN401 # reason: any JSON
-    for step in place:
-        try:
-            answer = answer[step]
-        except (LookupError, TypeError):
-            return None
-    return answer
+    is_so = all(
+        number[-4:] == request["data"]["number"][-4:]
+        for number, request in zip(numbers, asked, strict=True)
+    )
+    yield bench.rule("TOK-ARRAY", "each card's record must be at its place", exchange, is_so=is_so)
 
 
 def _looked_up(
@@ -327,9 +303,8 @@ def _looked_up(
         says = "no deduplication, so the places of strings could not be checked"
         return bench.informs(clause, says, exchange)
     is_so = [record["id"] for record in records] == found
-    seen = "each identifier is at its value's place"
     says = "each identifier must be at its value's place"
-    return bench.judges(clause, is_so, seen, says, shown, exchange)
+    return bench.rule(clause, says, shown, exchange, is_so=is_so)
 
 
 # --- where the specification is silent: depth, empty bodies, leaves that are no strings --------
@@ -465,14 +440,9 @@ def type_field(bench: Bench) -> Iterator[Finding]:
         yield bench.refusal("TOK-OBJECT", what, bench.tokenize(body, key))
     plain: dict[str, Json] = {"Type": bench.value("Type"), "types": bench.value("types")}
     exchange = bench.tokenize(plain, key)
-    answer = accepted(exchange) if exchange.ok else None
     if exchange.status in {401, 403}:
         yield bench.unsettled("TOK-PLAIN", f"no access: {exchange.status}", exchange)
-    elif (
-        isinstance(answer, dict)
-        and answer.keys() == {"Type", "types"}
-        and all(is_identifier(answer[name], plain[name]) for name in plain)
-    ):
+    elif exchange.ok and not list(mirror_faults(plain, plain, accepted(exchange))):
         yield bench.passes("TOK-PLAIN", "`Type` and `types` are ordinary keys", exchange)
     else:
         says = f"an object with `Type` is a plain object: same keys, got {exchange.status}"

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -37,6 +38,7 @@ _SECOND_NS: Final = 1_000_000_000
 _NO_ACCESS: Final = frozenset({401, 403, 404, 405, 429})
 _TRIES: Final = 3
 _LUHN_PREFIX: Final = "4242"
+_MUST: Final = re.compile(r" must (not )?(\w+)")
 _Computed = TypeVar("_Computed")
 
 
@@ -468,10 +470,8 @@ class Bench:
         return self.passes(clause, seen, *shown) if is_so else self.fails(clause, says, *shown)
 
     def rule(self, clause: str, says: str, *shown: Exchange, is_so: bool) -> Finding:
-        """Judge a rule worded as "… must be …"; the text of a pass says "… is …"."""
-        seen = says.replace("values must have ", "values have ")
-        seen = seen.replace(" must be ", " is ").replace(" must have ", " has ")
-        return self.judges(clause, is_so, seen, says, *shown)
+        """Judge a rule about one thing, "… must be …"; the text of a pass says "… is …"."""
+        return self.judges(clause, is_so, _MUST.sub(_kept, says), says, *shown)
 
     def reads(self, clause: str, field: str, seen: object, *shown: Exchange) -> Finding:
         """Report which reading of an open choice the deployment follows; every reading passes."""
@@ -488,17 +488,28 @@ class Bench:
 
     def ok_or_unsettled(self, clause: str, what: str, exchange: Exchange) -> Finding:
         """Judge a request that must be accepted; a status such as 403 leaves it undecided."""
-        if exchange.ok:
-            return self.passes(clause, f"{what}: accepted", exchange)
         if exchange.status in _NO_ACCESS:
             return self.unsettled(clause, f"{what}: no access, {exchange.status}", exchange)
-        return self.fails(clause, f"{what} must be accepted, got {exchange.status}", exchange)
+        return self.acceptance(clause, what, exchange)
+
+    def acceptance(self, clause: str, what: str, exchange: Exchange) -> Finding:
+        """Judge a request that must be accepted; one like it was accepted before."""
+        says = f"{what} must be accepted, got {exchange.status}"
+        return self.judges(clause, exchange.ok, f"{what}: accepted", says, exchange)
 
     def refusal(self, clause: str, what: str, exchange: Exchange) -> Finding:
         """Judge a request that must be refused; the same key was accepted before (`ready`)."""
         seen = f"{what}: refused with {exchange.status}"
         says = f"{what} must be refused with a 4xx, got {exchange.status}"
         return self.judges(clause, is_refused(exchange), seen, says, exchange)
+
+
+def _kept(rule: re.Match[str]) -> str:
+    """Return the words that say that a rule is kept."""
+    is_not, verb = rule.groups()
+    if is_not:
+        return " is not" if verb == "be" else f" does not {verb}"
+    return {"be": " is", "have": " has"}.get(verb, f" {verb}s")
 
 
 def _retry_after_ns(exchange: Exchange) -> int:

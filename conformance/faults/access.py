@@ -190,20 +190,12 @@ class _Changed:
     def __init__(self, engine: FaultyEngine, fields: Callable[[Subject], dict[str, Any]]) -> None:
         self._inner = engine.limiter
         self._fields = fields
-        self._seen: dict[int, tuple[Subject, Subject]] = {}
-
-    def _subject(self, subject: Subject) -> Subject:
-        known = self._seen.get(id(subject))
-        if known is None or known[0] is not subject:
-            names = [name for name in Subject.__slots__ if not name.startswith("_")]
-            fields = {name: getattr(subject, name) for name in names}
-            known = (subject, Subject(**{**fields, **self._fields(subject)}))
-            self._seen[id(subject)] = known
-        return known[1]
 
     def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
         """Judge the changed subject."""
-        return self._inner.judge(now_ns, self._subject(subject))
+        names = [name for name in Subject.__slots__ if not name.startswith("_")]
+        fields = {name: getattr(subject, name) for name in names} | self._fields(subject)
+        return self._inner.judge(now_ns, Subject(**fields))
 
     def settle(self, decision: Decision, status: int) -> None:
         """Settle as the inner limiter does."""
@@ -218,10 +210,10 @@ def change_subjects(engine: FaultyEngine, fields: Callable[[Subject], dict[str, 
 def fault_of_subjects(fault_id: str, clause_id: str) -> Callable[[_Fields], _Fields]:
     """Register `(subject) -> fields`: those that the limiter sees changed."""
 
-    def parts(fields: Callable[[Subject], dict[str, Any]]) -> dict[str, Any]:
-        return {"prepare": lambda engine: change_subjects(engine, fields)}
+    def made(fields: Callable[[Subject], dict[str, Any]]) -> Callable[[FaultyEngine], None]:
+        return lambda engine: change_subjects(engine, fields)
 
-    return register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, "prepare", made)
 
 
 @fault_of_subjects("public-as-private", "AUTH-KINDS")

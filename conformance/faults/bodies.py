@@ -28,9 +28,9 @@ from conformance.faults.registry import (
     requests_changed,
     with_body,
 )
+from conformance.runner.answers import elements
 from engine import Profile, Request, Response
 from engine.messages import Json, Problem
-from engine.model import Token
 from engine.world import Sleep
 
 _SPORADIC: Final = 50
@@ -53,11 +53,7 @@ def is_request(body: Json) -> bool:
 
 def elements_in(body: Json) -> Iterator[Any]:
     """Yield what a body asks to tokenize: leaves and token request objects, in order."""
-    if isinstance(body, str) or is_request(body):
-        yield body
-    elif isinstance(body, dict | list):
-        for one in body.values() if isinstance(body, dict) else body:
-            yield from elements_in(one)
+    return (one for one, _ in elements(body, body))
 
 
 def requests_in(body: Json) -> Iterator[dict[str, Any]]:
@@ -438,11 +434,6 @@ def _deep_body(body: Json) -> bool:
 _MANY: Final = 1_000_000
 
 
-def _none(tenant_id: str, dedup_hash: bytes) -> Token | None:
-    del tenant_id, dedup_hash
-    return None
-
-
 @contextmanager
 def quota_during(engine: FaultyEngine, request: Request, name: str, value: int) -> Iterator[None]:
     """Change a quota of the caller's tenant, if any, during the block."""
@@ -561,7 +552,8 @@ def _dedup_claimed_false(record: dict[str, Any]) -> None:
 @fault_of_engines("dedup-creates-anew", "TOK-DEDUP")
 def _dedup_creates_anew(engine: FaultyEngine) -> None:
     """A value stored by an earlier request is never found, so a new token is created."""
-    engine.services.store.duplicate = _none  # type: ignore[method-assign] # reason: the fault
+    store = engine.services.store
+    store.duplicate = lambda tenant_id, dedup_hash: None  # type: ignore[method-assign] # noqa: ARG005 # reason: the fault
 
 
 @fault_of_responses("dedup-with-new-id", "TOK-DEDUP")
@@ -913,11 +905,8 @@ async def _limit_of_arrays(engine: FaultyEngine, request: Request, submit: Submi
 
 def has_turn(engine: FaultyEngine, request: Request) -> bool:
     """Whether it is this answer's turn to be wrong."""
-    if request.method != "POST" or request.path != "/tokenize":
-        return False
-    turn = int(engine.notes.get("turn", "0")) + 1
-    engine.notes["turn"] = str(turn)
-    return turn % _SPORADIC == _TURN
+    is_tokenize = request.method == "POST" and request.path == "/tokenize"
+    return is_tokenize and engine.turn("answer") % _SPORADIC == _TURN
 
 
 @fault("sporadic-error", "TOK-PLAIN")
@@ -949,9 +938,7 @@ def _sporadic_order(engine: FaultyEngine, request: Request, response: Response) 
 
 def is_fiftieth(engine: FaultyEngine, what: str) -> bool:
     """Whether this is a fiftieth occurrence of `what`."""
-    turn = int(engine.notes.get(f"rare {what}", "0")) + 1
-    engine.notes[f"rare {what}"] = str(turn)
-    return turn % _SPORADIC == 0
+    return engine.turn(what) % _SPORADIC == 0
 
 
 @fault_of_responses("sporadic-reversed", "TOK-ARRAY")

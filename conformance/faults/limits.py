@@ -59,22 +59,9 @@ def _rate(number: int = 100, window: int = 100, more: int = 0) -> Callable[[Rule
     return change
 
 
-def _number(rule_id: str, percent: int) -> None:
-    says = f"admits {percent} % of its rate."
-    _row_fault(f"number-{percent}-{rule_id}", rule_id, says, _rate(number=percent))
-
-
-def _window(rule_id: str, percent: int) -> None:
-    says = f"has {percent} % of its window."
-    _row_fault(f"window-{percent}-{rule_id}", rule_id, says, _rate(window=percent))
-
-
-def _block(rule_id: str, percent: int) -> None:
-    def change(rule: Rule) -> dict[str, Any]:
-        return {"block_ns": (rule.block_ns or 0) * percent // 100}
-
-    says = f"blocks for {percent} % of its time."
-    _row_fault(f"block-{percent}-{rule_id}", rule_id, says, change)
+def _block(percent: int) -> Callable[[Rule], dict[str, Any]]:
+    """Return a change of a block's length, in percent of the row's own."""
+    return lambda rule: {"block_ns": (rule.block_ns or 0) * percent // 100}
 
 
 def _counted_by(rule_id: str, counter: Counter) -> None:
@@ -108,12 +95,14 @@ for _row, _less, _numbers, _windows, _blocks in (
         _row_fault(
             f"one-less-{_row}", _row, "refuses the last request of its rate.", _rate(more=-1)
         )
-    for _percent in _numbers:
-        _number(_row, _percent)
-    for _percent in _windows:
-        _window(_row, _percent)
-    for _percent in _blocks:
-        _block(_row, _percent)
+    for _part, _percents, _says, _changed in (
+        ("number", _numbers, "admits {} % of its rate.", lambda percent: _rate(number=percent)),
+        ("window", _windows, "has {} % of its window.", lambda percent: _rate(window=percent)),
+        ("block", _blocks, "blocks for {} % of its time.", _block),
+    ):
+        for _percent in _percents:
+            _fault_id = f"{_part}-{_percent}-{_row}"
+            _row_fault(_fault_id, _row, _says.format(_percent), _changed(_percent))
 
 
 # --- counters -------------------------------------------------------------------------------------
@@ -169,11 +158,8 @@ async def _search_counted_by_node(
     engine: FaultyEngine, request: Request, submit: Submit
 ) -> Response:
     """Two nodes behind a load balancer each count only the searches that they receive."""
-    if request.path.partition("?")[0] == "/tokens/search":
-        turn = int(engine.notes.get("turn", "0")) + 1
-        engine.notes["turn"] = str(turn)
-        if turn % 2:
-            request.ip = "198.18." + request.ip.split(".", 2)[2]
+    if request.path.partition("?")[0] == "/tokens/search" and engine.turn("search") % 2:
+        request.ip = "198.18." + request.ip.split(".", 2)[2]
     return await submit(request)
 
 
@@ -198,19 +184,9 @@ def _create_counted_apart(profile: Profile) -> Profile:
     return profile.replace(limits={"or_resource": "separate"})
 
 
-@fault_of_limits("create-without-tokens", "LIM-CREATE")
-def _create_without_tokens(table: LimitTable) -> LimitTable:
-    """LIM-CREATE counts POST /tokenize and not POST /tokens."""
-    return table.replace_rule("LIM-CREATE", **_resource("POST /tokenize")(table["LIM-CREATE"]))
-
-
-@fault_of_limits("read-without-detokenize", "LIM-READ")
-def _read_without_detokenize(table: LimitTable) -> LimitTable:
-    """LIM-READ counts GET /tokens and not POST /detokenize."""
-    return table.replace_rule("LIM-READ", **_resource("GET /tokens")(table["LIM-READ"]))
-
-
 for _id, _row, _paths in (
+    ("create-without-tokens", "LIM-CREATE", ("POST /tokenize",)),
+    ("read-without-detokenize", "LIM-READ", ("GET /tokens",)),
     ("patch-with-delete", "LIM-PATCH", ("PATCH /tokens/{id}", "DELETE /tokens/{id}")),
     ("delete-with-patch", "LIM-DELETE", ("PATCH /tokens/{id}", "DELETE /tokens/{id}")),
     ("updater-posts-only", "LIM-ACCOUNT-UPDATER", ("POST /account-updater/*",)),
@@ -247,10 +223,8 @@ def _lowest_row_alone(profile: Profile) -> Profile:
 @fault_of_limits("create-not-in-test", "LIM-LOWEST")
 def _create_not_in_test(table: LimitTable) -> LimitTable:
     """LIM-TEST-TENANT does not count POST, so POST /tokens is limited to 200 requests, not 50."""
-    everything = ("GET", "PUT", "PATCH", "DELETE")
-    resource = tuple(f"{method} /*" for method in everything)
-    match = dataclasses.replace(table["LIM-TEST-TENANT"].match, resource=resource)
-    return table.replace_rule("LIM-TEST-TENANT", match=match)
+    change = _resource(*(f"{method} /*" for method in ("GET", "PUT", "PATCH", "DELETE")))
+    return table.replace_rule("LIM-TEST-TENANT", **change(table["LIM-TEST-TENANT"]))
 
 
 @fault_of_limits("throttle-only-watches", "LIM-THROTTLE")

@@ -15,15 +15,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from engine import Engine, LimitTable, Profile, Request, Response
 from engine.clauses import clause
 from engine.errors import InputError, did_you_mean
-from engine.hosts import EXAMPLE_SUFFIXES
 from engine.identity import Caller
 from engine.messages import Json, Problem
-from engine.model import QuotaValue, Tenant, TenantKind
+from engine.model import Tenant
 from engine.tokens import dumps, parse
 
 Submit: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -79,23 +78,19 @@ class FaultyEngine(Engine):
         if fault.prepare is not None:
             fault.prepare(self)
 
-    def create_tenant(
-        self,
-        name: str,
-        kind: TenantKind = "production",
-        *,
-        quotas: Mapping[str, QuotaValue] | None = None,
-        settings: Mapping[str, bool] | None = None,
-        host_suffixes: Iterable[str] = EXAMPLE_SUFFIXES,
-    ) -> Tenant:
+    def create_tenant(self, *given: Any, **named: Any) -> Tenant:  # noqa: ANN401 # reason: those of Engine
         """Create a tenant, and change its quotas as the fault does."""
-        tenant = super().create_tenant(
-            name, kind, quotas=quotas, settings=settings, host_suffixes=host_suffixes
-        )
+        tenant = super().create_tenant(*given, **named)
         if self._fault.quotas is not None:
             for quota, value in self._fault.quotas(tenant.quotas).items():
                 self.set_quota(tenant, quota, value)
         return tenant
+
+    def turn(self, what: str) -> int:
+        """Count one more of something; returns how many there are."""
+        turns = int(self.notes.get(f"turns of {what}", "0")) + 1
+        self.notes[f"turns of {what}"] = str(turns)
+        return turns
 
     def identify(self, request: Request) -> Caller | None:
         """Return the caller of a request, None when it is unknown."""
@@ -157,145 +152,154 @@ def fault_of(fault_id: str) -> Fault:
 _Change: TypeAlias = Callable[..., Any]
 
 
+class _Decorator(Protocol):
+    """Registers a change, and returns it as it is."""
+
+    def __call__(self, change: _Changed, /) -> _Changed:
+        """Register the change."""
+
+
 def register(
-    fault_id: str, clause_id: str, parts: Callable[[_Change], dict[str, Any]]
-) -> Callable[[_Changed], _Changed]:
-    """Return the decorator that registers a fault; parts: its fields, by the change."""
+    fault_id: str,
+    clause_id: str,
+    field: str = "around",
+    made: Callable[[_Change], object] | None = None,
+    told: str = "",
+) -> _Decorator:
+    """Return the decorator that registers a fault.
+
+    field: that of `Fault` which is the change, or what `made` makes of it. told: as in `Fault`.
+    """
 
     def registered(change: _Changed) -> _Changed:
         clause(clause_id)
         says = " ".join((change.__doc__ or "").split())
         assert says, f"{fault_id} must say what is wrong"
         assert fault_id not in FAULTS, f"two faults are called {fault_id}"
-        FAULTS[fault_id] = Fault(fault_id, clause_id, says, **parts(change))
+        part: Any = change if made is None else made(change)
+        FAULTS[fault_id] = Fault(fault_id, clause_id, says, told=told, **{field: part})
         return change
 
     return registered
 
 
-def fault(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+def fault(fault_id: str, clause_id: str) -> _Decorator:
     """Register `async (engine, request, submit) -> Response`: a wrapper around every request."""
-    return register(fault_id, clause_id, lambda change: {"around": change})
+    return register(fault_id, clause_id)
 
 
-def fault_of_responses(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+def fault_of_responses(fault_id: str, clause_id: str) -> _Decorator:
     """Register `(engine, request, response) -> Response | None`: changes or replaces any answer."""
-    return register(fault_id, clause_id, _of_responses)
+    return register(fault_id, clause_id, made=_of_responses)
 
 
-def _of_responses(change: _Change) -> dict[str, Any]:
+def _of_responses(change: _Change) -> Around:
     async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
         response = await submit(request)
         return change(engine, request, response) or response
 
-    return {"around": around}
+    return around
 
 
-def fault_of_bodies(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+def fault_of_bodies(fault_id: str, clause_id: str) -> _Decorator:
     """Register `(body) -> body`: changes the body of POST /tokenize that the engine reads."""
-    return register(fault_id, clause_id, _of_bodies)
+    return register(fault_id, clause_id, made=_of_bodies)
 
 
-def _of_bodies(change: _Change) -> dict[str, Any]:
+def _of_bodies(change: _Change) -> Around:
     async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
-        if _is_tokenize(request):
-            body = json_of(request)
-            if isinstance(body, dict | list):
-                request = with_body(request, change(body))
-        return await submit(request)
+        body = json_of(request) if _is_tokenize(request) else None
+        changed = isinstance(body, dict | list)
+        return await submit(with_body(request, change(body)) if changed else request)
 
-    return {"around": around}
+    return around
 
 
-def fault_of_requests(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+def fault_of_requests(fault_id: str, clause_id: str) -> _Decorator:
     """Register `(asked) -> body`: changes each token request object that the engine reads."""
-
-    def parts(change: _Change) -> dict[str, Any]:
-        return _of_bodies(lambda body: requests_changed(body, change))
-
-    return register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, made=_of_requests)
 
 
-def fault_of_cards(fault_id: str, clause_id: str, field: str) -> Callable[[_Changed], _Changed]:
+def _of_requests(change: _Change) -> Around:
+    return _of_bodies(lambda body: requests_changed(body, change))
+
+
+def fault_of_cards(fault_id: str, clause_id: str, field: str) -> _Decorator:
     """Register `(value) -> value`: changes one field of each card's data that the engine reads."""
 
-    def parts(change: _Change) -> dict[str, Any]:
+    def made(change: _Change) -> Around:
         def changed(asked: dict[str, Any]) -> Json:
             data = asked.get("data")
             if asked["type"] == "card" and isinstance(data, dict) and field in data:
                 asked["data"] = {**data, field: change(data[field])}
             return asked
 
-        return _of_bodies(lambda body: requests_changed(body, changed))
+        return _of_requests(changed)
 
-    return register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, made=made)
 
 
-def fault_of_answers(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+def fault_of_answers(fault_id: str, clause_id: str) -> _Decorator:
     """Register `(body, answer) -> answer`: changes the answer to an accepted POST /tokenize."""
 
-    def parts(change: _Change) -> dict[str, Any]:
+    def made(change: _Change) -> Around:
         def changed(_: FaultyEngine, request: Request, response: Response) -> None:
             if _is_tokenize(request) and response.ok:
                 response.body = change(json_of(request), response.body)
 
         return _of_responses(changed)
 
-    return register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, made=made)
 
 
-def fault_of_refusals(
-    fault_id: str, clause_id: str, status: int = 400
-) -> Callable[[_Changed], _Changed]:
+def fault_of_refusals(fault_id: str, clause_id: str, status: int = 400) -> _Decorator:
     """Register `(body) -> bool`: whether a POST /tokenize is answered with the status instead."""
 
-    def parts(change: _Change) -> dict[str, Any]:
+    def made(change: _Change) -> Around:
         async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
             if _is_tokenize(request) and change(json_of(request)):
                 return Problem(status, "Not here.").response()
             return await submit(request)
 
-        return {"around": around}
+        return around
 
-    return register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, made=made)
 
 
-def fault_of_records(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+def fault_of_records(fault_id: str, clause_id: str) -> _Decorator:
     """Register `(record) -> None`: changes every token record in an answer."""
 
-    def parts(change: _Change) -> dict[str, Any]:
+    def made(change: _Change) -> Around:
         def changed(_: FaultyEngine, __: Request, response: Response) -> None:
             for record in records_of(response):
                 change(record)
 
         return _of_responses(changed)
 
-    return register(fault_id, clause_id, parts)
+    return register(fault_id, clause_id, made=made)
 
 
-def fault_of_engines(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+def fault_of_engines(fault_id: str, clause_id: str) -> _Decorator:
     """Register `(engine) -> None`: changes one part of an engine once it exists."""
-    return register(fault_id, clause_id, lambda change: {"prepare": change})
+    return register(fault_id, clause_id, "prepare")
 
 
-def fault_of_limits(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+def fault_of_limits(fault_id: str, clause_id: str) -> _Decorator:
     """Register `(table) -> table`: changes the limit table."""
-    return register(fault_id, clause_id, lambda change: {"limits": change})
+    return register(fault_id, clause_id, "limits")
 
 
-def fault_of_profile(
-    fault_id: str, clause_id: str, told: str = ""
-) -> Callable[[_Changed], _Changed]:
+def fault_of_profile(fault_id: str, clause_id: str, told: str = "") -> _Decorator:
     """Register `(profile) -> profile`: makes a choice that no conforming service may make.
 
     told: the text of a profile file, where the choice is wrong because the operator names another.
     """
-    return register(fault_id, clause_id, lambda change: {"profile": change, "told": told})
+    return register(fault_id, clause_id, "profile", told=told)
 
 
-def fault_of_quotas(fault_id: str, clause_id: str) -> Callable[[_Changed], _Changed]:
+def fault_of_quotas(fault_id: str, clause_id: str) -> _Decorator:
     """Register `(quotas) -> quotas`: returns quotas that replace those of a tenant."""
-    return register(fault_id, clause_id, lambda change: {"quotas": change})
+    return register(fault_id, clause_id, "quotas")
 
 
 # --- looking into requests and answers ----------------------------------------------------------

@@ -55,7 +55,7 @@ class Trial:
     failed: (check, clause) of every failure, the clause's own included. crashed: checks that ended
     in an error. unsaid: clauses that neither passed nor failed, with the reason. says: the sentence
     of the first finding that kills, else why the fault survived. causes: the clauses that the
-    report names as root causes, in its order. took_s: seconds. runs: number of runs.
+    report names as root causes, in its order. runs: number of runs.
     """
 
     fault: str
@@ -65,7 +65,6 @@ class Trial:
     crashed: tuple[str, ...]
     unsaid: tuple[tuple[str, str], ...]
     says: str
-    took_s: float
     causes: tuple[str, ...] = ()
     runs: int = 1
 
@@ -88,7 +87,6 @@ class Trial:
 def judged(
     fault: Fault | None,
     findings: Iterable[Finding],
-    took_s: float,
     results: Sequence[ClauseResult] = (),
 ) -> Trial:
     """Return the trial of some findings; results: of all clauses of the run."""
@@ -106,7 +104,6 @@ def judged(
         crashed=tuple(dict.fromkeys(o.check for o in said if o.verdict is Verdict.ERROR)),
         unsaid=tuple(unsaid.items()),
         says=own[0].says if own else _best_reason(fault, said),
-        took_s=took_s,
         causes=tuple(one.result.clause.id for one in causes(results)),
     )
 
@@ -148,22 +145,21 @@ def try_fault(fault_id: str, *, everything: bool = False) -> Trial:
     """
     fault = fault_of(fault_id)
     known = all_checks()
-    began = time.perf_counter()
     checks = tuple(known) if everything else _checks_for(fault)
     if not checks:
-        return judged(fault, [], 0.0)
+        return judged(fault, [])
     wanted = {clause.id for clause in CLAUSES} if everything else {fault.clause}
 
     def findings(run: Run) -> list[Finding]:
         return [one for one in run.findings if one.clause in wanted]
 
     first, report = _run(deploy(engine=fault.engine), checks, fault.told)
-    trial = judged(fault, findings(first), time.perf_counter() - began, report.results)
+    trial = judged(fault, findings(first), report.results)
     own = [one for one in first.findings if one.clause == fault.clause]
     if trial.is_killed or worst(own) < Verdict.INCONCLUSIVE:
         return trial
     second, report = _run(deploy(engine=fault.engine), checks, _discovered(first))
-    trial = judged(fault, findings(second), time.perf_counter() - began, report.results)
+    trial = judged(fault, findings(second), report.results)
     return dataclasses.replace(trial, runs=2)
 
 
@@ -184,10 +180,9 @@ def _checks_for(fault: Fault) -> tuple[str, ...]:
 def try_good() -> Trial:
     """Run every check on the correct engine, without a profile and then with the discovered one."""
     known = all_checks()
-    began = time.perf_counter()
     first, _ = _run(deploy(), known, "")
     second, _ = _run(deploy(), known, _discovered(first))
-    trial = judged(None, [*first.findings, *second.findings], time.perf_counter() - began)
+    trial = judged(None, [*first.findings, *second.findings])
     return dataclasses.replace(trial, runs=2)
 
 
@@ -245,11 +240,10 @@ def try_over_http(fault: Fault, *, generated: bool = True) -> Trial:
     generated: whether to include the schema layer's checks, which run over HTTP only.
     """
     all_checks()
-    began = time.perf_counter()
     own = checks_of([fault.clause])
     checks = tuple(one.id for one in own if generated or not one.is_generated)
     with served(fault.engine) as target:
         run = Run(target, Options(checks=checks, select=(fault.clause,), seed=SEED))
         run.execute()
     found = [one for one in run.findings if one.clause == fault.clause]
-    return judged(fault, found, time.perf_counter() - began)
+    return judged(fault, found)

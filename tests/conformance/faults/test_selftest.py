@@ -22,7 +22,7 @@ def _finding(clause: str, verdict: Verdict) -> Finding:
 def test_names_who_killed_what(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
     assert main(["selftest", "--select", CHOSEN, "--processes", "1"]) == 0
     said = capsys.readouterr().out
     assert "tokenize.order" in said
@@ -35,7 +35,7 @@ def test_a_survivor_fails_the_command(
 ) -> None:
     harmless = Fault("harmless", "TOK-ARRAY", "Nothing is wrong.")
     monkeypatch.setitem(all_faults(), "harmless", harmless)
-    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
     assert main(["selftest", "--select", "harmless", "--processes", "1"]) == 1
     assert "harmless survives (TOK-ARRAY)" in capsys.readouterr().out
 
@@ -43,9 +43,9 @@ def test_a_survivor_fails_the_command(
 def test_a_report_that_names_another_clause_first_fails_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caught = judged(all_faults()["array-reversed"], [_finding("TOK-ARRAY", Verdict.FAIL)], 0.0)
+    caught = judged(all_faults()["array-reversed"], [_finding("TOK-ARRAY", Verdict.FAIL)])
     misled = dataclasses.replace(caught, causes=("TOK-PLAIN", "TOK-ARRAY"))
-    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
     monkeypatch.setattr(selftest, "try_fault", lambda *_, **__: misled)
     assert main(["selftest", "--select", "array-reversed", "--processes", "1"]) == 1
     said = capsys.readouterr().out
@@ -58,7 +58,7 @@ def test_a_check_that_catches_nothing_fails_the_command(
     known = all_faults()
     wanted = {name: known[name] for name in CHOSEN.split(",")}
     monkeypatch.setattr(selftest, "all_faults", lambda: wanted)
-    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
     assert main(["selftest", "--processes", "1"]) == 1
     said = capsys.readouterr().out
     assert "quotas.tokenize catches none of them" in said
@@ -69,7 +69,7 @@ def test_a_check_that_catches_nothing_fails_the_command(
 def test_a_false_alarm_about_the_good_one_fails_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = judged(None, [_finding("TOK-LEAF", Verdict.FAIL)], 0.0)
+    found = judged(None, [_finding("TOK-LEAF", Verdict.FAIL)])
     monkeypatch.setattr(selftest, "try_good", lambda: found)
     assert main(["selftest", "--select", "array-reversed", "--processes", "1"]) == 1
     assert "the good deployment fails TOK-LEAF by some.check" in capsys.readouterr().out
@@ -78,12 +78,12 @@ def test_a_false_alarm_about_the_good_one_fails_the_command(
 @pytest.mark.parametrize("verdict", [Verdict.ERROR, Verdict.INCONCLUSIVE, Verdict.SKIPPED])
 def test_nothing_but_a_failure_kills(verdict: Verdict) -> None:
     fault = all_faults()["array-reversed"]
-    assert not judged(fault, [_finding("TOK-ARRAY", verdict)], 0.0).is_killed
+    assert not judged(fault, [_finding("TOK-ARRAY", verdict)]).is_killed
 
 
 def test_a_failure_of_another_clause_kills_nothing() -> None:
     fault = all_faults()["array-reversed"]
-    assert not judged(fault, [_finding("TOK-PLAIN", Verdict.FAIL)], 0.0).is_killed
+    assert not judged(fault, [_finding("TOK-PLAIN", Verdict.FAIL)]).is_killed
 
 
 def test_an_unknown_fault_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +107,7 @@ def test_every_fault_is_caught_and_the_good_one_passes(capsys: pytest.CaptureFix
 def test_the_whole_matrix_shows_what_else_fails_and_what_is_caught_over_http(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, [], 0.0))
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
     assert main(["selftest", "--full", "--select", CHOSEN, "--processes", "1"]) == 0
     said = capsys.readouterr().out
     assert "kill matrix" in said

@@ -167,7 +167,7 @@ class HttpApplication:
     """An engine as an ASGI application.
 
     trusted: proxies whose `X-Forwarded-For` is believed (D-IP).
-    pages: an ASGI application for the service's own pages, and `page_paths` where they are.
+    page_paths: where the service's own pages are; `pages` is the ASGI application that shows them.
     origins: web pages that may ask with any public key (D-CORS).
     """
 
@@ -176,7 +176,6 @@ class HttpApplication:
         engine: Engine,
         *,
         trusted: tuple[Network, ...] = (),
-        pages: Pages | None = None,
         page_paths: frozenset[str] = frozenset(),
         origins: tuple[str, ...] = (),
     ) -> None:
@@ -187,7 +186,7 @@ class HttpApplication:
         http = engine.profile.http
         self.clients = Clients(trusted, prefix_bits=http.ipv6_prefix_bits)
         self._trusts = self.clients.trusts
-        self._pages = pages
+        self.pages: Pages | None = None
         self._page_paths = page_paths
         self._key_header = http.key_header.lower().encode()
         self._proxy_key_header = http.proxy_key_header.lower().encode()
@@ -200,8 +199,8 @@ class HttpApplication:
         if scope["type"] != "http":
             return
         if scope["path"] in self._page_paths:
-            assert self._pages is not None, "paths of pages come with pages"
-            await self._pages(scope, receive, self._with_id(scope, send))
+            assert self.pages is not None, "paths of pages come with pages"
+            await self.pages(scope, receive, self._with_id(scope, send))
             return
         started_ns = time.perf_counter_ns()
         metrics = self.metrics

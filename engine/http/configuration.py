@@ -17,7 +17,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from engine.errors import InputError, did_you_mean
 from engine.files import (
@@ -159,6 +159,9 @@ class ServeConfig:
     applications: tuple[ApplicationTable, ...] = ()
 
 
+_Held: TypeAlias = tuple[dict[str, Application], set[str]]
+
+
 @dataclass(frozen=True)
 class Made:
     """A new key; its text can be shown only now."""
@@ -230,23 +233,21 @@ def provision(engine: Engine, config: ServeConfig, document: Document) -> list[M
         with _placed(document, spot):
             tenant = tenants[row.tenant]
             if tenant.id not in held:
-                held[tenant.id] = _Held(engine, tenant)
-            application = _application(engine, row, tenant, held[tenant.id], spot)
-            made.extend(_keys(engine, row, application, tenant, held[tenant.id], spot))
+                held[tenant.id] = _held(engine, tenant)
+            applications, keyed = held[tenant.id]
+            application = _application(engine, row, tenant, applications.get(row.name), spot)
+            made.extend(_keys(engine, row, application, tenant, keyed, spot))
     return made
 
 
-class _Held:
-    """What a tenant had in the store before, read with one query."""
-
-    def __init__(self, engine: Engine, tenant: Tenant) -> None:
-        store = engine.services.store
-        with store.transaction(write=False):
-            found = store.list(Application, tenant.id)
-            keys = store.list(StoredKey, tenant.id)
-        # Names that were not created from a file may repeat; the oldest one counts.
-        self.applications = {each.name: each for each in reversed(found)}
-        self.keyed = {key.application_id for key in keys}
+def _held(engine: Engine, tenant: Tenant) -> _Held:
+    """Return what a tenant had in the store before: applications by name, and which have keys."""
+    store = engine.services.store
+    with store.transaction(write=False):
+        found = store.list(Application, tenant.id)
+        keys = store.list(StoredKey, tenant.id)
+    # Names that were not created from a file may repeat; the oldest one counts.
+    return {each.name: each for each in reversed(found)}, {key.application_id for key in keys}
 
 
 def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spot) -> Tenant:
@@ -267,9 +268,8 @@ def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spo
 
 
 def _application(
-    engine: Engine, row: ApplicationTable, tenant: Tenant, held: _Held, spot: Spot
+    engine: Engine, row: ApplicationTable, tenant: Tenant, stored: Application | None, spot: Spot
 ) -> Application:
-    stored = held.applications.get(row.name)
     if stored is None:
         return engine.create_application(
             tenant, row.name, row.kind, grants=_pairs(row), origins=row.origins
@@ -290,7 +290,7 @@ def _keys(
     row: ApplicationTable,
     application: Application,
     tenant: Tenant,
-    held: _Held,
+    keyed: set[str],
     spot: Spot,
 ) -> Iterator[Made]:
     store = engine.services.store
@@ -303,7 +303,7 @@ def _keys(
             spot.child("keys").child(place).fail(
                 "must not be the key of another application of the store", secret=True
             )
-    if not row.keys and application.id not in held.keyed:
+    if not row.keys and application.id not in keyed:
         yield Made(application, tenant, str(engine.create_key(application)))
 
 

@@ -174,7 +174,7 @@ _METHODS: Final = ["GET", "OPTIONS"]
 
 def make_pages(
     engine: Engine,
-    metrics: Callable[[], Metrics],
+    metrics: Metrics,
     *,
     demo_keys: Sequence[Mapping[str, Any]] = (),
     paths: frozenset[str] = PAGE_PATHS,
@@ -186,14 +186,11 @@ def make_pages(
     openapi = json.dumps(document("full", engine.profile)).encode()
     keys = json.dumps(list(_offered(engine, demo_keys))).encode()
 
-    def numbers(_: Request) -> Response:
-        return Response(metrics().text(), headers={"content-type": CONTENT_TYPE})
-
     pages: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
         **_documentation(),
         "/docs/keys.json": lambda _: _json(keys),
         "/healthz": _Health(engine.services.store),
-        "/metrics": numbers,
+        "/metrics": lambda _: Response(metrics.text(), headers={"content-type": CONTENT_TYPE}),
         "/openapi.json": lambda _: _json(openapi),
     }
     assert pages.keys() == PAGE_PATHS

@@ -54,14 +54,11 @@ def make_application(
     page_paths: frozenset[str] = PAGE_PATHS,
 ) -> HttpApplication:
     """Return the ASGI application of an engine, with its own pages."""
-    made: list[HttpApplication] = []
-    pages = make_pages(engine, lambda: made[0].metrics, demo_keys=demo_keys, paths=page_paths)
-    made.append(
-        HttpApplication(
-            engine, trusted=trusted, pages=pages, page_paths=page_paths, origins=origins
-        )
+    application = HttpApplication(engine, trusted=trusted, page_paths=page_paths, origins=origins)
+    application.pages = make_pages(
+        engine, application.metrics, demo_keys=demo_keys, paths=page_paths
     )
-    return made[0]
+    return application
 
 
 def bind(host: str, port: int, option: str = "--port") -> socket.socket:
@@ -123,7 +120,7 @@ async def serve(
     ]
     second = None
     if metrics is not None:
-        pages = make_pages(engine, lambda: application.metrics, paths=METRICS_PATHS)
+        pages = make_pages(engine, application.metrics, paths=METRICS_PATHS)
         second = SecondServer(_config(pages, protocol))
         beside.append(asyncio.create_task(second.serve(sockets=[metrics])))
     try:

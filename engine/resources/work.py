@@ -9,7 +9,7 @@ intent, which the next start logs as failed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
@@ -51,24 +51,20 @@ async def when_free(services: Services, attempt: Callable[[], _Result]) -> _Resu
     return attempt()
 
 
-class _Transaction:
-    """A transaction that writes; in real time it awaits a foreign lock without blocking others."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
-    async def __aenter__(self) -> None:
-        store = self._services.store
-        if self._services.world.is_real_time:
-            await when_free(self._services, partial(store.begin, wait=False))
-        else:
-            store.begin()
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._services.store.commit()
-        else:
-            self._services.store.rollback()
+@contextlib.asynccontextmanager
+async def _transaction(services: Services) -> AsyncIterator[None]:
+    """Open a transaction that writes; in real time await a foreign lock without blocking others."""
+    store = services.store
+    if services.world.is_real_time:
+        await when_free(services, partial(store.begin, wait=False))
+    else:
+        store.begin()
+    try:
+        yield
+    except BaseException:
+        store.rollback()
+        raise
+    store.commit()
 
 
 class Work:
@@ -105,12 +101,12 @@ class Work:
         wait: with no transaction open. An exception from wait or finish propagates after the intent
             is removed.
         """
-        async with _Transaction(self._context.services):
+        async with _transaction(self._context.services):
             plan = begin()
             self._open()
         try:
             result = await wait(plan)
-            async with _Transaction(self._context.services):
+            async with _transaction(self._context.services):
                 response = finish(result)
                 self._close(response.status)
         except BaseException as error:

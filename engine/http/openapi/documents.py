@@ -10,6 +10,7 @@ that a conforming service may accept. `floor` and `ceiling` leave statuses open,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final, get_args
 
@@ -268,15 +269,18 @@ def _schemas(kind: Kind, profile: Profile) -> dict[str, Schema]:
     return {**asked, "TokenizeAnswer": mirror, "TokenRecord": record}
 
 
+@dataclass(frozen=True, slots=True)
 class _Builder:
     """Builds one operation object."""
 
-    def __init__(self, operation: Operation, kind: Kind, profile: Profile, name: str) -> None:
-        self._operation = operation
-        self._kind = kind
-        self._profile = profile
-        self._name = name
-        self._shape: Shape = SHAPES[operation.name]
+    _operation: Operation
+    _kind: Kind
+    _profile: Profile
+    _name: str
+
+    @property
+    def _shape(self) -> Shape:
+        return SHAPES[self._operation.name]
 
     def operation_object(self) -> dict[str, Any]:
         """Return the object."""

@@ -236,7 +236,7 @@ def test_a_store_that_does_not_answer_is_503_to_a_probe(tmp_path: Path) -> None:
     engine.close()
 
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(make_pages(engine, Metrics))
+        transport = httpx.ASGITransport(make_pages(engine, Metrics()))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.get("/healthz")
 

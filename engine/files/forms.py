@@ -328,13 +328,11 @@ class Include:
 class FilePath(Kind[Include]):
     """The path of another file, relative to the one that names it; it must be there."""
 
-    must_exist: bool = True
-
     def _read(self, spot: Spot) -> Include:
         path = Text().read(spot)
         document = spot.document
         found = Include(path, document.folder, document.where(spot.path))
-        if self.must_exist and not found.file.is_file():
+        if not found.file.is_file():
             spot.fail(f"must be a file; there is none at {found.file}")
         return found
 

@@ -64,14 +64,13 @@ class Text(Kind[str]):
     rule: str = "must not be empty"
     environment: bool = False
     secret: bool = False
-    may_be_empty: bool = False
 
     def _read(self, spot: Spot) -> str:
         if not isinstance(spot.value, str):
             spot.fail("must be a string", secret=self.secret)
         text = self._expanded(spot, spot.value) if self.environment else spot.value
         broken = self.pattern is not None and not re.fullmatch(self.pattern, text)
-        if broken or not (text or self.may_be_empty):
+        if broken or not text:
             spot.fail(self.rule, secret=self.secret)
         return text
 
@@ -79,7 +78,7 @@ class Text(Kind[str]):
         found: Schema = {"type": "string"}
         if self.pattern is not None and not self.environment:
             found["pattern"] = f"^(?:{self.pattern})$"
-        elif not self.may_be_empty:
+        else:
             found["minLength"] = 1
         return found
 
@@ -226,34 +225,20 @@ class Items(Kind[tuple[Any, ...]]):
 
 @dataclass(frozen=True)
 class TableOf(Kind[Mapping[str, Any]]):
-    """A table with any keys (or, with `key_rule`, those that match), all values of one kind."""
+    """A table with any keys, all values of one kind."""
 
     item: Kind[Any]
-    key_pattern: str = ".*"
-    key_rule: str = ""
 
     def _read(self, spot: Spot) -> dict[str, Any]:
         if not isinstance(spot.value, Mapping):
             spot.fail("must be a table")
-        found = {}
-        for key in spot.value:
-            member = spot.child(key)
-            if not re.fullmatch(self.key_pattern, key, re.DOTALL):
-                member.fail_key(self.key_rule)
-            found[key] = self.item.read(member)
-        return found
+        return {key: self.item.read(spot.child(key)) for key in spot.value}
 
     def _write(self, value: Mapping[str, Any]) -> dict[str, Any]:
         return {key: self.item.write(item) for key, item in value.items()}
 
     def _schema(self, definitions: dict[str, Schema]) -> Schema:
-        found: Schema = {
-            "type": "object",
-            "additionalProperties": self.item.schema(definitions),
-        }
-        if self.key_rule:
-            found["propertyNames"] = {"pattern": f"^(?:{self.key_pattern})$"}
-        return found
+        return {"type": "object", "additionalProperties": self.item.schema(definitions)}
 
 
 def _check_bounds(spot: Spot, value: float, minimum: float | None, maximum: float | None) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from engine.containers import container_rule, covers, normal_container
@@ -186,6 +187,7 @@ def secret_text(entropy: Entropy, characters: int = _SECRET_CHARACTERS) -> str:
     return "".join(drawn[:characters])
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Caller:
     """Who is asking, once the key is known.
 
@@ -193,13 +195,10 @@ class Caller:
     one.
     """
 
-    __slots__ = ("_may", "application", "key", "tenant")
-
-    def __init__(self, key: Key, application: Application, tenant: Tenant) -> None:
-        self.key = key
-        self.application = application
-        self.tenant = tenant
-        self._may: dict[tuple[str, str | None], bool] = {}
+    key: Key
+    application: Application
+    tenant: Tenant
+    _may: dict[tuple[str, str | None], bool] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Caller application={self.application.id}>"

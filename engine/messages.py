@@ -123,7 +123,7 @@ ADMITTED: Final = Decision("admitted")
 """The decision about a request that no rule applies to."""
 
 
-@dataclass(slots=True, init=False)
+@dataclass(slots=True)
 class Response:
     """One answer. `body` is a JSON value, `bytes` as they are, or None for no body.
 
@@ -131,21 +131,9 @@ class Response:
     """
 
     status: int
-    body: Any = field(repr=False)
-    headers: dict[str, str] = field(repr=False)
-    decision: Decision
-
-    def __init__(
-        self,
-        status: int,
-        body: Any = None,  # noqa: ANN401 # reason: any JSON, or bytes
-        headers: dict[str, str] | None = None,
-        decision: Decision = ADMITTED,
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.headers = {} if headers is None else headers
-        self.decision = decision
+    body: Any = field(default=None, repr=False)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    decision: Decision = ADMITTED
 
     @property
     def ok(self) -> bool:

@@ -14,6 +14,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
@@ -141,6 +142,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_SHOWN: Final = 60
 
 
+@dataclass(eq=False, repr=False)
 class Document:
     """A parsed TOML text, or plain values that are checked like one.
 
@@ -149,18 +151,11 @@ class Document:
     folder: where its relative paths start; None = the working directory.
     """
 
-    def __init__(
-        self,
-        value: Mapping[str, Any],
-        *,
-        name: str = "",
-        text: str | None = None,
-        folder: FilePath | None = None,
-    ) -> None:
-        self.value = value
-        self.name = name
-        self.text = text
-        self.folder = folder
+    value: Mapping[str, Any]
+    _: KW_ONLY
+    name: str = ""
+    text: str | None = None
+    folder: FilePath | None = None
 
     def __repr__(self) -> str:
         return f"Document({self.name!r})"
@@ -198,15 +193,13 @@ class Document:
         return Spot(self, path, value)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Spot:
     """One value of a document, with the place that an error about it names."""
 
-    __slots__ = ("document", "path", "value")
-
-    def __init__(self, document: Document, path: Path, value: Any) -> None:  # noqa: ANN401 # reason: any TOML value
-        self.document = document
-        self.path = path
-        self.value = value
+    document: Document
+    path: Path
+    value: Any
 
     def child(self, step: str | int) -> Spot:
         """Return a member of this table or array; it must exist."""

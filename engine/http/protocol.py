@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -111,14 +112,12 @@ class _Lingering:
             self._transport.close()
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Exchange:
     """One request and its answer without ASGI messages, which cost half of a small request."""
 
-    __slots__ = ("_cycle", "_protocol")
-
-    def __init__(self, protocol: HttpProtocol, cycle: RequestResponseCycle) -> None:
-        self._protocol = protocol
-        self._cycle = cycle
+    _protocol: HttpProtocol
+    _cycle: RequestResponseCycle
 
     def body(self, limit_bytes: int) -> bytes | None:
         """Return the body if all of it has arrived and fits the limit; else None: use `receive`.

@@ -17,6 +17,7 @@ service answers its requests itself. `refused_hosts` lists these rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from engine.errors import InputError
@@ -34,21 +35,17 @@ _REMEMBERED_CHARACTERS: Final = 300
 """A longer target or hostname is not cached, because callers can send texts of any size."""
 
 
+@dataclass(eq=False, slots=True)
 class Identification:
     """Who asks: the principal, None without one, and the proxies that the request names.
 
     version: of the documents that all this was read from.
     """
 
-    __slots__ = ("_owner", "caller", "proxies", "version")
-
-    def __init__(
-        self, caller: Caller | None, proxies: Proxies, owner: Tenant | None, version: int | None
-    ) -> None:
-        self.caller = caller
-        self.proxies = proxies
-        self._owner = owner
-        self.version = version
+    caller: Caller | None
+    proxies: Proxies
+    _owner: Tenant | None
+    version: int | None
 
     def subject(self, method: str, path: str, ip: str) -> Subject:
         """Return what the limits need to know: AUTH-KINDS, D-UNKEYED, D-PROXY-RULES."""

@@ -87,17 +87,6 @@ COMBINED: Final = (
 """The fields of the combined format; `key` is the first extra one that reads like an API key."""
 
 
-class _Reader:
-    """What readers have in common: whose fields are all known, and stand as they are."""
-
-    open_ended = False
-
-    def clean(self, name: str, text: str | None) -> str | None:
-        """Return the text as it is."""
-        del name
-        return text
-
-
 def _batches(rows: Iterable[tuple[int, Sequence[str | None]]]) -> Iterator[Batch]:
     """Yield rows, each with the number of its line, in batches of columns."""
     left = iter(rows)
@@ -106,7 +95,7 @@ def _batches(rows: Iterable[tuple[int, Sequence[str | None]]]) -> Iterator[Batch
         yield Batch(lines, list(zip(*texts, strict=True)))
 
 
-class CommonReader(_Reader):
+class CommonReader(Reader):
     """The common log format, or the combined one with whatever stands after the user agent.
 
     One search gives all lines of a block: either the fields, or the whole line where it has none.
@@ -208,7 +197,7 @@ class CommonReader(_Reader):
         return _add_extras(more, rest) or more
 
 
-class PatternReader(_Reader):
+class PatternReader(Reader):
     """Lines that a pattern of the user's matches; its named groups are the fields."""
 
     def __init__(self, path: Place, pattern: re.Pattern[str]) -> None:
@@ -270,7 +259,7 @@ _HEAD_LINES: Final = 100
 _DEEPEST_NAME: Final = 8
 
 
-class CsvReader(_Reader):
+class CsvReader(Reader):
     """A CSV file with a header row."""
 
     def __init__(self, path: Place) -> None:
@@ -324,7 +313,7 @@ class CsvReader(_Reader):
                     yield first, row
 
 
-class JsonLinesReader(_Reader):
+class JsonLinesReader(Reader):
     """A file of one JSON object a line."""
 
     open_ended = True
@@ -405,7 +394,7 @@ _READING: Final[Mapping[str, Any]] = {"pre_buffer": False, "buffer_size": 1 << 2
 _NOT_ARROW: Final = (TypeError, ValueError, OverflowError, pa.ArrowException)
 
 
-class ParquetReader(_Reader):
+class ParquetReader(Reader):
     """A Parquet file."""
 
     def __init__(self, path: Path) -> None:
@@ -434,7 +423,7 @@ class ParquetReader(_Reader):
                 ) from error
 
 
-class FrameReader(_Reader):
+class FrameReader(Reader):
     """A frame in memory."""
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 # reason: whatever Arrow takes

@@ -13,10 +13,11 @@ memory: they grow with the number of addresses, keys and paths, and not with the
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -81,26 +82,24 @@ class Batch:
     columns: Sequence[Column]
 
 
-class Reader(Protocol):
-    """A log of one format."""
+class Reader(ABC):
+    """A log of one format.
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The names of its fields; for JSON lines those of the first lines."""
-        ...
+    fields: the names of its fields; for JSON lines those of the first lines. open_ended: whether
+    later lines may hold others.
+    """
 
-    @property
-    def open_ended(self) -> bool:
-        """Whether later lines may hold fields that `fields` does not name."""
-        ...
+    fields: tuple[str, ...]
+    open_ended = False
 
     def clean(self, name: str, text: str | None) -> str | None:
         """Return the value of a field `name` that stands in the log as `text`; None is absent."""
-        ...
+        del name
+        return text
 
+    @abstractmethod
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; unreadable lines go to `faults`."""
-        ...
 
 
 ADDRESS: Final = "192.0.2.1"

@@ -17,14 +17,13 @@ lighter ones for dark paper; a test holds the two together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
 
 from simulator.arguments import takes, whole
 from simulator.rows.parquet import refuse_missing
@@ -33,6 +32,8 @@ from simulator.views.text import Axis, count_text
 
 if TYPE_CHECKING:
     import altair as alt
+
+    from simulator.rows import Result
 
 ADMITTED: Final = "#b9c5d8"
 REFUSED: Final = "#3f4a5f"
@@ -278,19 +279,6 @@ def _coarse(counts: Numbers) -> Numbers:
     return found
 
 
-class PlottedResult(Protocol):
-    """What a plot needs of a result: `simulator.Result` is one."""
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """What `summary.json` holds."""
-        ...
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the attempt rows."""
-        ...
-
-
 class Plots:
     """The plots of one result; each method returns an Altair chart.
 
@@ -298,7 +286,7 @@ class Plots:
     `InputError` where the log does not keep the columns that a plot is made of.
     """
 
-    def __init__(self, result: PlottedResult) -> None:
+    def __init__(self, result: Result) -> None:
         self._summary = result.summary
         self._result = result
         self._known: dict[int, Findings] = {}

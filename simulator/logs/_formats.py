@@ -29,7 +29,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
@@ -106,7 +106,7 @@ class CommonReader(Reader):
         self._path = path
         self._places = (*_PLACES, *_MORE_PLACES) if is_combined else _PLACES
         self._is_combined = is_combined
-        self._tails: dict[str, _Extras] = {}
+        self._extras = lru_cache(_TAILS_KEPT)(self._read_extras)
 
     def clean(self, name: str, text: str | None) -> str | None:
         """Return a field without its quotes; an empty one and `-` are absent."""
@@ -181,20 +181,24 @@ class CommonReader(Reader):
         }
         return [of_tail[tail] for tail in columns["tail"]]
 
-    def _extras(self, tail: str) -> _Extras:
+    def _read_extras(self, tail: str) -> _Extras:
         """Return what stands after the last field that the format has."""
-        found = self._tails.get(tail)
-        if found is None:
-            if len(self._tails) >= _TAILS_KEPT:
-                self._tails.clear()
-            found = self._tails[tail] = self._read_extras(tail.rstrip())
-        return found
-
-    def _read_extras(self, rest: str) -> _Extras:
+        rest, place, number = tail.rstrip(), 0, 0
         if rest and not self._is_combined:
             return "line must end after the size; is it the combined format?"
-        more: dict[str, str | None] = {}
-        return _add_extras(more, rest) or more
+        found: dict[str, str | None] = {}
+        while place < len(rest):
+            extra = _EXTRA.match(rest, place)
+            if extra is None or (extra[2] or "").startswith('"'):
+                return "field after the user agent must be quoted text, closed"
+            number += 1
+            value = _bare(extra[1] or extra[2])
+            if number <= _EXTRAS:
+                found[f"extra{number}"] = value
+            if value.startswith("key_"):
+                found.setdefault("key", value)
+            place = extra.end()
+        return found
 
 
 class PatternReader(Reader):
@@ -221,23 +225,6 @@ class PatternReader(Reader):
                     faults.add(number, "line is too long")
                 elif text.strip():
                     faults.add(number, "line must match the pattern of the map")
-
-
-def _add_extras(found: dict[str, str | None], rest: str) -> str | None:
-    """Add the fields after the user agent; returns what is wrong with them, or None."""
-    place = number = 0
-    while place < len(rest):
-        extra = _EXTRA.match(rest, place)
-        if extra is None or (extra[2] or "").startswith('"'):
-            return "field after the user agent must be quoted text, closed"
-        number += 1
-        value = _bare(extra[1] or extra[2])
-        if number <= _EXTRAS:
-            found[f"extra{number}"] = value
-        if value.startswith("key_"):
-            found.setdefault("key", value)
-        place = extra.end()
-    return None
 
 
 def _bare(value: str) -> str:

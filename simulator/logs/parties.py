@@ -259,8 +259,11 @@ class Naming:
         path = _used(Texts(codes["path"], names["path"]))
         path = _mapped(path, lambda text: _KEY_TEXT.sub("key_…", text))
         if has_keys:
-            shown = Texts(texts, names["key"])
-            path = _replaced(path, shown, dict(_pairs_of(texts, key, labels)), _SHORTEST_KEY)
+            keyed = np.flatnonzero(texts >= 0)
+            rows = keyed[distinct([texts[keyed]])[1]]
+            of_key = zip(texts[rows].tolist(), key[rows].tolist(), strict=True)
+            by = {code: labels[label] for code, label in of_key}
+            path = _replaced(path, Texts(texts, names["key"]), by, _SHORTEST_KEY)
         if self.pseudonym_key is not None:
             hashed = [self._hashed("ip-", self._client(text)) for text in address.texts]
             path = _replaced(path, address, dict(enumerate(hashed)), 1)
@@ -351,17 +354,6 @@ class Naming:
     def _hashed(self, mark: str, text: str) -> str:
         assert self.pseudonym_key is not None, "only asked with a key"
         return mark + hmac.digest(self.pseudonym_key, text.encode(), "sha256").hex()[:_HASH_DIGITS]
-
-
-def _pairs_of(texts: Codes, key: Codes, labels: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the label of each text of a key."""
-    keyed = np.flatnonzero(texts >= 0)
-    _, first = distinct([texts[keyed]])
-    rows = keyed[first]
-    return [
-        (code, labels[label])
-        for code, label in zip(texts[rows].tolist(), key[rows].tolist(), strict=True)
-    ]
 
 
 def _used(column: Texts) -> Texts:

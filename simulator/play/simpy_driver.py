@@ -18,7 +18,7 @@ changes the pace moves that instant. An attempt whose deadline passes leaves the
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, TypeAlias
 
 import simpy
@@ -32,7 +32,6 @@ from simulator.progress import Progress
 from simulator.rows import RunBook
 from simulator.rows.record import NO_STATUS
 from simulator.rows.tally import Tally
-from simulator.scenario import Scenario
 from simulator.scenario.clients import Pacing
 from simulator.traffic.arrivals import NEVER_NS
 from simulator.traffic.client_rules import (
@@ -266,17 +265,6 @@ class ClientRun:
         return self._env.now  # type: ignore[return-value] # reason: time is whole here
 
 
-def start_client(
-    env: simpy.Environment, run: ClientRun, client: Client, arrivals: Callable[[], Iterator[int]]
-) -> None:
-    """Start a client's processes."""
-    if client.group.loop == "open":
-        env.process(run.open_loop(arrivals()))
-        return
-    for lane in range(client.group.concurrency or 1):
-        env.process(run.closed_loop(lane))
-
-
 def _nothing() -> float:
     return 0.0
 
@@ -381,7 +369,19 @@ def simulate_simpy(
             scenario.duration_ns,
             told_to_wait=profile.http.retry_after,
         )
-        start_client(env, run, client, lambda c=client: _arrivals(scenario, c, replayed))  # type: ignore[misc] # reason: a default binds the loop's client
+        group = client.group
+        if group.arrivals is None:
+            for lane in range(group.concurrency or 1):
+                env.process(run.closed_loop(lane))
+            continue
+        instants = arrivals_of(
+            group.arrivals,
+            client.stream,
+            start_ns=group.start_ns,
+            start_time_ns=scenario.start_time_ns,
+            replayed_ns=replayed.of,
+        )
+        env.process(run.open_loop(instants))
     if progress is not None:
         env.process(_ticks(env, scenario.duration_ns, progress))
     env.run()
@@ -402,17 +402,6 @@ def _gate(env: simpy.Environment, setup: Setup, book: RunBook, fidelity: str) ->
     draw = Stream(setup.seed, BALANCE_STREAM).uniform
     limiter = NodesLimiter(tables, profile.limits, profile.nodes, draw)
     return NodesGate(env, start_time_ns, profile, limiter, rows, book.nodes)
-
-
-def _arrivals(scenario: Scenario, client: Client, replayed: ReplayedInstants) -> Iterator[int]:
-    assert client.group.arrivals is not None, "an open loop has arrivals"
-    return arrivals_of(
-        client.group.arrivals,
-        client.stream,
-        start_ns=client.group.start_ns,
-        start_time_ns=scenario.start_time_ns,
-        replayed_ns=replayed.of,
-    )
 
 
 def _ticks(

@@ -468,7 +468,13 @@ def until_precise(
     count = min(first, budget.most_replications)
     for look in itertools.count(1):
         shares = played(count, look)
-        found = _reached_by(shares, precision, look, exact=exact, difference=difference)
+        needed: list[int | None] = []  # of the shares that have values and are not known so well
+        for name, values in shares.items():
+            now = interval_of(values, name, exact=exact, difference=difference)
+            if now.runs and now.half_width > precision:
+                needed.append(runs_for_precision(values, name, precision, difference=difference))
+        most = None if None in needed else max((n for n in needed if n is not None), default=None)
+        found = Precision(precision, not needed, look, most)
         told(found)
         if found.reached or count >= budget.most_replications or time.monotonic() >= ends_s:
             break
@@ -476,21 +482,3 @@ def until_precise(
         aim = 2 * count if found.needed is None else min(2 * count, found.needed)
         count = min(budget.most_replications, max(aim, count + max(2, count // 8)))
     return found
-
-
-def _reached_by(
-    shares: Mapping[str, Sequence[float]],
-    precision: float,
-    looks: int,
-    *,
-    exact: bool = False,
-    difference: bool = False,
-) -> Precision:
-    """Return whether these shares' values reach a precision; shares without values are ignored."""
-    needed: list[int | None] = []
-    for name, values in shares.items():
-        found = interval_of(values, name, exact=exact, difference=difference)
-        if found.runs and found.half_width > precision:
-            needed.append(runs_for_precision(values, name, precision, difference=difference))
-    most = None if None in needed else max((n for n in needed if n is not None), default=None)
-    return Precision(precision, not needed, looks, most)

@@ -118,10 +118,29 @@ def model_of(
     """Return the model of a window of a log. steady: without trends."""
     shared = _Shared(observed, grouping, series)
     names = _names(observed, grouping)
-    groups = [
-        _group(observed, series, grouping, shared, names[number], number, steady=steady)
-        for number in range(len(grouping))
-    ]
+    groups: list[FittedGroup] = []
+    for number, place in enumerate(grouping.owner):
+        owner = observed.parties.owners[place]
+        clients = np.flatnonzero(grouping.of_client == number)
+        count = _count(series.per_client[clients])
+        mix, rest = _mix(observed, series, number)
+        found = FittedGroup(
+            name=names[number],
+            application=_application(owner, place),
+            kind="legacy" if owner.legacy else str(owner.application_kind or "no key"),
+            seen=len(clients),
+            count=count,
+            rows=int(series.rows[number]),
+            firsts=int(series.firsts[number]),
+            refused=int(series.refusals[number]),
+            pace=pace_of(series, number, count.value, steady=steady),
+            retry=retry_of(series, number),
+            mix=mix,
+            rest=rest,
+            sure=grouping.sure[number],
+        )
+        shared.keys(found, number)
+        groups.append(found)
     shared.pools(groups)
     model = Model(
         groups,
@@ -139,40 +158,6 @@ def model_of(
 
 
 # --- groups --------------------------------------------------------------------------------------
-
-
-def _group(
-    observed: Observed,
-    series: Series,
-    grouping: Grouping,
-    shared: _Shared,
-    name: str,
-    number: int,
-    *,
-    steady: bool,
-) -> FittedGroup:
-    clients = np.flatnonzero(grouping.of_client == number)
-    count = _count(series.per_client[clients])
-    pace = pace_of(series, number, count.value, steady=steady)
-    owner = observed.parties.owners[grouping.owner[number]]
-    mix, rest = _mix(observed, series, number)
-    found = FittedGroup(
-        name=name,
-        application=_application(owner, grouping.owner[number]),
-        kind="legacy" if owner.legacy else str(owner.application_kind or "no key"),
-        seen=len(clients),
-        count=count,
-        rows=int(series.rows[number]),
-        firsts=int(series.firsts[number]),
-        refused=int(series.refusals[number]),
-        pace=pace,
-        retry=retry_of(series, number),
-        mix=mix,
-        rest=rest,
-        sure=grouping.sure[number],
-    )
-    shared.keys(found, number)
-    return found
 
 
 def _count(per_client: Numbers) -> Estimate:

@@ -370,7 +370,11 @@ class Series:
             self.beyond[chain].add(group[more], gap[more])
 
     def _first_gaps(self, client: Numbers, group: Numbers, t_ns: Numbers, further: Flags) -> None:
-        """Count gaps between first attempts, and how short and long gaps follow each other."""
+        """Count gaps between first attempts, and how short and long gaps follow each other.
+
+        runs: short gaps, their time, bursts that begin after a long gap, requests between two long
+        gaps, first requests.
+        """
         kept = np.flatnonzero(~further)
         if not len(kept):
             return
@@ -383,24 +387,8 @@ class Series:
         known = before >= 0
         gap = np.maximum(t_ns - before, 0)
         self.gaps.add(group[known], gap[known])
-        if self.hints.burst_gap_ns is not None:
-            self._label(client, group, gap, known, heads, last)
-
-    def _label(
-        self,
-        client: Numbers,
-        group: Numbers,
-        gap: Numbers,
-        known: Flags,
-        heads: Numbers,
-        last: Numbers,
-    ) -> None:
-        """Count the short and long gaps from which bursts are estimated.
-
-        runs: short gaps, their time, bursts that begin after a long gap, requests between two long
-        gaps, first requests.
-        """
-        assert self.hints.burst_gap_ns is not None, "asked with it"
+        if self.hints.burst_gap_ns is None:
+            return
         label = np.where(known, np.where(gap <= self.hints.burst_gap_ns[group], 1, 0), -1)
         prior = np.r_[-1, label[:-1]]
         prior[heads] = self._last_label[client[heads]]

@@ -57,21 +57,52 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     subjects: each party's number in the rows. progress: hears how many rows are decided.
 
     It yields after each block of arrivals. The size of the blocks has no effect on the decisions,
-    and memory grows with the requests in flight, not with the length of the log.
+    and memory grows with the requests in flight, not with the length of the log. Raises
+    `InputError` as `CompiledLimiter` does.
     """
-    if fidelity == "compiled":
-        return _decide_blocks(arrivals, limits, profile, rows, subjects, progress, block_rows)
-    env = simpy.Environment()
-    gate: Gate
-    if fidelity == "engine":
-        from simulator.play.engine_gate import EngineGate  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+    tables = {"Default": limits}
+    if fidelity != "compiled":
+        env = simpy.Environment()
+        gate: Gate
+        if fidelity == "engine":
+            from simulator.play.engine_gate import EngineGate  # noqa: PLC0415 # reason: the limits alone need no store and no vault
 
-        tables = {"Default": limits}
-        gate = EngineGate(env, arrivals.start_ns, profile, tables, seed, rows, LogTraffic(arrivals))
-    else:
-        limiter = Limiter({"Default": limits}, profile.limits)
-        gate = LimitsGate(env, arrivals.start_ns, profile, limiter, rows)
-    return _Feed(env, arrivals, gate, subjects, progress).play(block_rows)
+            traffic = LogTraffic(arrivals)
+            gate = EngineGate(env, arrivals.start_ns, profile, tables, seed, rows, traffic)
+        else:
+            limits_alone = Limiter(tables, profile.limits)
+            gate = LimitsGate(env, arrivals.start_ns, profile, limits_alone, rows)
+        yield from _Feed(env, arrivals, gate, subjects, progress).play(block_rows)
+        return
+    from engine.limits.compiled import Columns, CompiledLimiter  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+    limiter = CompiledLimiter(tables, profile.limits, tell=tell_line)
+    parties = arrivals.parties
+    number, one_of_each = parties.kinds()
+    kinds = np.array([limiter.kind(limit_subject(who)) for who in one_of_each], dtype=np.int64)
+    columns = np.array([kinds[number], parties.key.codes, parties.ip.codes], dtype=np.int64)
+    verdicts = VerdictNumbers(limiter, rows.recorder)
+    done = 0
+    for block in arrivals.blocks(block_rows):
+        kind, key, ip = columns[:, block.party]
+        decided = limiter.decide(Columns(block.t_ns, kind, key, ip))
+        rows.recorder.take(
+            {
+                "t_ns": block.t_ns,
+                "subject": subjects[block.party],
+                "attempt": np.ones_like(block.t_ns),
+                "verdict": verdicts.of(decided.verdict),
+                "wait_ns": decided.wait_ns,
+                "latency_ns": np.where(decided.admitted, decided.wait_ns, 0),
+                "status": np.full(len(block), NO_STATUS, dtype=np.int64),
+            }
+        )
+        done += len(block)
+        if progress is not None:
+            progress(done)
+        yield
+    for clause, count in limiter.shadow_requests().items():
+        rows.tally.add_shadow_requests(clause, count)
 
 
 class _Feed:
@@ -119,47 +150,6 @@ class _Feed:
                 number += 1
             self._fed.succeed()
             self._fed = env.event()
-
-
-def _decide_blocks(
-    arrivals: Arrivals,
-    limits: LimitTable,
-    profile: Profile,
-    rows: Rows,
-    subjects: npt.NDArray[np.int64],
-    progress: Progress | None,
-    block_rows: int,
-) -> Iterator[None]:
-    """Decide block by block, compiled. Raises `InputError` as `CompiledLimiter` does."""
-    from engine.limits.compiled import Columns, CompiledLimiter  # noqa: PLC0415 # reason: numba loads where it is asked for
-
-    limiter = CompiledLimiter({"Default": limits}, profile.limits, tell=tell_line)
-    parties = arrivals.parties
-    number, one_of_each = parties.kinds()
-    kinds = np.array([limiter.kind(limit_subject(who)) for who in one_of_each], dtype=np.int64)
-    columns = np.array([kinds[number], parties.key.codes, parties.ip.codes], dtype=np.int64)
-    verdicts = VerdictNumbers(limiter, rows.recorder)
-    done = 0
-    for block in arrivals.blocks(block_rows):
-        kind, key, ip = columns[:, block.party]
-        decided = limiter.decide(Columns(block.t_ns, kind, key, ip))
-        rows.recorder.take(
-            {
-                "t_ns": block.t_ns,
-                "subject": subjects[block.party],
-                "attempt": np.ones_like(block.t_ns),
-                "verdict": verdicts.of(decided.verdict),
-                "wait_ns": decided.wait_ns,
-                "latency_ns": np.where(decided.admitted, decided.wait_ns, 0),
-                "status": np.full(len(block), NO_STATUS, dtype=np.int64),
-            }
-        )
-        done += len(block)
-        if progress is not None:
-            progress(done)
-        yield
-    for clause, count in limiter.shadow_requests().items():
-        rows.tally.add_shadow_requests(clause, count)
 
 
 class LogTraffic:

@@ -262,7 +262,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.plan:
         planned = Run(target, options)
         planned.transport.close()
-        terminal.planned(planned.plan(), target, seed)
+        terminal.planned(planned.plan(), planned.session)
         terminal.show_plan()
         return 0
     out = args.out or Path("runs") / f"{_name(args.target)}-{seed}"

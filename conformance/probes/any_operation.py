@@ -8,17 +8,16 @@ room that a bucket regains allows, the row does not count the operation.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from conformance.probes.bursts import Asker, Beyond, Burst, Counter
-from conformance.probes.rows import ROWS, rate_of
+from conformance.probes.rows import ROWS, of_token, rate_of
 from conformance.probes.sightings import ABSENT_STATUSES, is_of_a_front
 from conformance.runner.bench import Bench
 from conformance.runner.verdicts import Finding, Verdict
-from conformance.wire.exchange import Ask, Exchange, KeyLabel
+from conformance.wire.exchange import Exchange, KeyLabel
 
 _OPERATIONS: Final = (
     "create",
@@ -79,13 +78,7 @@ class AnyOperation:
         plain = ROWS[self._rule_id].asker(self._bench, name, key=self._key, sources=sources)
         if self._ids is None or name not in _BY_ID:
             return plain
-        known = self._ids[which]
-
-        def make(number: int) -> Ask:
-            _, path, body = self._bench.shaped(name, {"id": known, "value": "probe"})
-            return dataclasses.replace(plain(number), path=path, body=body)
-
-        return make
+        return of_token(self._bench, name, plain, self._ids[which])
 
     async def findings(self, sent: Beyond) -> list[Finding]:
         """Send each operation again once the rate is exceeded, and report what that shows."""

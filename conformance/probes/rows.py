@@ -146,7 +146,7 @@ class Row:
             found[APART + operation] = self.asker(bench, operation, key=key, sources=sources)
         for operation, token in zip(self.any_of, known, strict=False):
             plain = self.asker(bench, operation, key=key, sources=sources)
-            found[ANY + operation] = _of_token(bench, operation, plain, token)
+            found[ANY + operation] = of_token(bench, operation, plain, token)
         found = {name: ask for name, ask in found.items() if name == CONTROL or _may(bench, ask)}
         if self.single is not None:
             found["one token"] = self.asker(bench, self.single, key=key, sources=sources)
@@ -202,7 +202,7 @@ def _addresses(rule: Rule) -> int:
     return MOST_ADDRESSES if rule.counter == "ip+key" else 1
 
 
-def _of_token(bench: Bench, operation: str, plain: Asker, token: str) -> Asker:
+def of_token(bench: Bench, operation: str, plain: Asker, token: str) -> Asker:
     """Return a maker of requests for a given token, instead of one that does not exist."""
 
     def make(number: int) -> Ask:

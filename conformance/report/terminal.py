@@ -25,7 +25,7 @@ from conformance.runner.plan import Plan, blocked_addresses, unshown
 from conformance.runner.preflight import Preflight
 from conformance.runner.registry import Check
 from conformance.runner.runner import Progress
-from conformance.runner.session import Session, Wait
+from conformance.runner.session import Session
 from conformance.runner.verdicts import ClauseResult, Finding, Moment, Verdict, worst
 from conformance.target import Target
 from engine.files import format_duration
@@ -59,19 +59,17 @@ class Terminal(Progress):
         self._bar: Bar | None = None
         self._held: list[str] = []
         self._running: dict[str, Check] = {}
-        self._session: Session | None = None
+        self._told: tuple[Plan, Session] | None = None
         self._done = 0
-        self._total = 0
-        self._plan: Plan | None = None
         self._skipped: set[str] = set()
         self._began_s = 0.0
         self._stop = threading.Event()
         self._beat: threading.Thread | None = None
 
-    def planned(self, plan: Plan, target: Target, seed: int) -> None:
+    def planned(self, plan: Plan, session: Session) -> None:
         """Hold the plan back until the deployment answers: an unreachable one gets one line."""
-        self._total, self._plan = len(plan.dealt), plan
-        self._held = list(_plan_lines(plan, target, seed))
+        self._told = plan, session
+        self._held = list(_plan_lines(plan, session.target, session.seed))
 
     def show_plan(self) -> None:
         """Print the plan: checks, requests, duration, and what cannot be judged and why."""
@@ -108,7 +106,7 @@ class Terminal(Progress):
                 console=self.console,
                 transient=True,
             )
-            self._bar.add_task("", total=self._total)
+            self._bar.add_task("", total=len(self._planned[0].dealt))
             self._bar.start()
         self._beat = threading.Thread(target=self._go_on, name="progress", daemon=True)
         self._beat.start()
@@ -121,18 +119,26 @@ class Terminal(Progress):
             else:
                 self.console.print(f"  … {escape(self._state())}")
 
+    @property
+    def _planned(self) -> tuple[Plan, Session]:
+        assert self._told is not None, "a run says first what it has planned"
+        return self._told
+
     def _state(self) -> str:
         took_s = int(time.monotonic() - self._began_s)
-        plan = self._plan
-        rests = {} if self._session is None else dict(self._session.rests)
-        floor_s = 0 if plan is None else plan.floor_without_ns(self._skipped, rests) // _SECOND_NS
+        plan, session = self._planned
+        rests, now_ns = dict(session.rests), session.transport.now_ns
+        floor_s = plan.floor_without_ns(self._skipped, rests) // _SECOND_NS
         of = f" of at least {floor_s} s" if floor_s else ""
-        if plan is not None and (rest := plan.rest_beyond(self._skipped, rests)).more_ns:
+        rest = plan.rest_beyond(self._skipped, rests)
+        if rest.more_ns:
             of += f" ({rest.more_ns // _SECOND_NS} s of it for {rest.why})"
-        parts = [f"{took_s} s{of}: {self._done} of {self._total} checks done"]
-        wait = self._longest_wait()
-        if wait is not None and self._session is not None:
-            left_s = -(-(wait.until_ns - self._session.transport.now_ns) // _SECOND_NS)
+        parts = [f"{took_s} s{of}: {self._done} of {len(plan.dealt)} checks done"]
+        # Waits that end within a second are not worth a word.
+        waits = [one for one in tuple(session.waits) if one.until_ns > now_ns + _SECOND_NS]
+        wait = max(waits, key=lambda one: one.until_ns, default=None)
+        if wait is not None:
+            left_s = -(-(wait.until_ns - now_ns) // _SECOND_NS)
             why = f" until {wait.why}" if wait.why else ""
             parts.append(f"{wait.check} waits {left_s} s{why}")
         others = sorted(self._running.values(), key=lambda check: -check.takes_ns)
@@ -141,18 +147,6 @@ class Terminal(Progress):
             more = f" and {len(names) - 2} more" if names[2:] else ""
             parts.append(f"running: {', '.join(names[:2])}{more}")
         return "; ".join(parts)
-
-    def _longest_wait(self) -> Wait | None:
-        """Return the wait that ends last, None where all end within a second."""
-        if self._session is None:
-            return None
-        soon_ns = self._session.transport.now_ns + _SECOND_NS
-        waits = [one for one in tuple(self._session.waits) if one.until_ns > soon_ns]
-        return max(waits, key=lambda one: one.until_ns, default=None)
-
-    def watch(self, session: Session) -> None:
-        """Keep the session, which knows what checks wait for."""
-        self._session = session
 
     def began(self, check: Check) -> None:
         """Show that a check runs."""

@@ -24,16 +24,8 @@ from conformance.wire.redaction import Redactor
 from engine.errors import InputError
 
 HISTORY_FILE: Final = "history.ndjson"
-_PLAIN: Final = (
-    "number",
-    "check",
-    "lane",
-    "turn",
-    "sent_ns",
-    "received_ns",
-    "status",
-    "error",
-)
+_OTHERS: Final = {"ask", "headers", "body", "read", "is_success"}
+_PLAIN: Final = [one.name for one in dataclasses.fields(Exchange) if one.name not in _OTHERS]
 """The fields of an exchange that are written as they are."""
 LONGEST_SENT: Final = 65_536
 """The longest request body kept whole, in bytes; longer ones are generated and can be recreated."""

@@ -10,8 +10,8 @@ recorded findings are kept, and a note says so.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -83,39 +83,22 @@ class _NoPacer(Pacer):
         return sources[0], 0
 
 
-@dataclass(slots=True)
 class _Past:
     """What a history holds. began, ended: by check; made: by check and name."""
 
-    head: dict[str, Any] | None = None
-    tail: dict[str, Any] | None = None
-    began: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ended: dict[str, int] = field(default_factory=dict)
-    made: dict[tuple[str, str], str] = field(default_factory=dict)
-    said: list[Finding] = field(default_factory=list)
-    found: dict[str, list[Finding]] = field(default_factory=dict)
-    exchanges: dict[int, Exchange] = field(default_factory=dict)
-
-    def take(self, record: dict[str, Any]) -> None:
-        """Take one record."""
-        kind = record["record"]
-        if kind == "run":
-            self.head = record
-        elif kind == "check":
-            self.began[record["id"]] = record
-        elif kind == "made":
-            self.made[record["check"], record["name"]] = record["text"]
-        elif kind == "ended":
-            self.ended[record["id"]] = record["at_ns"]
-        elif kind == "said":
-            self.said.append(finding_of(record))
-        elif kind == "found":
-            self.found.setdefault(record["check"], []).append(finding_of(record))
-        elif kind == "exchange":
-            exchange = exchange_of(record)
-            self.exchanges[exchange.number] = exchange
-        elif kind == "end":
-            self.tail = record
+    def __init__(self, folder: Path) -> None:
+        records: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for record in read_history(folder):
+            records[record["record"]].append(record)
+        self.head = next(iter(records["run"]), None)
+        self.tail = next(iter(records["end"]), None)
+        self.began = {one["id"]: one for one in records["check"]}
+        self.ended = {one["id"]: one["at_ns"] for one in records["ended"]}
+        self.made = {(one["check"], one["name"]): one["text"] for one in records["made"]}
+        self.said = [finding_of(one) for one in records["said"]]
+        self.found = [finding_of(one) for one in records["found"]]
+        exchanges = [exchange_of(one) for one in records["exchange"]]
+        self.exchanges = {one.number: one for one in exchanges}
 
     @property
     def order(self) -> list[str]:
@@ -169,9 +152,7 @@ class _PastBench(Bench):
 def judge(folder: str | Path) -> Report:
     """Return the report of a run's folder; raises `InputError` where it holds no whole history."""
     folder = Path(folder)
-    past = _Past()
-    for record in read_history(folder):
-        past.take(record)
+    past = _Past(folder)
     if past.head is None or past.head.get("format") != 1:
         raise InputError(f"{folder} holds no run that this version can read; run it again")
     if past.tail is None:
@@ -245,4 +226,6 @@ def _played(
         found = played.run([judge_side_by_side(bench)])[0]
     else:
         found = judge_one(bench)
-    return (past.found.get(check.id, found) if played.is_missing else found), played.is_missing
+    if played.is_missing:
+        found = [one for one in past.found if one.check == check.id] or found
+    return found, played.is_missing

@@ -47,14 +47,11 @@ from engine.profile import Profile
 class Progress:
     """Progress callbacks of a run; these do nothing."""
 
-    def planned(self, plan: Plan, target: Target, seed: int) -> None:
-        """Receive the plan."""
+    def planned(self, plan: Plan, session: Session) -> None:
+        """Receive the plan, and the session, which knows what checks wait for."""
 
     def flown(self, preflight: Preflight) -> None:
         """Receive what the preflight found."""
-
-    def watch(self, session: Session) -> None:
-        """Receive the session, which knows what checks wait for."""
 
     def began(self, check: Check) -> None:
         """Receive a check that begins."""
@@ -174,7 +171,7 @@ class Run:
         head = self._head(plan, started_at)
         self.history.write("run", head)
         try:
-            self.progress.planned(plan, self.target, self.seed)
+            self.progress.planned(plan, self.session)
             self._fly(plan)
             self._say(plan.left_out)
             if self.preflight.fatal is None:
@@ -210,7 +207,6 @@ class Run:
         except Exception as error:  # noqa: BLE001 # reason: a fault of the harness ends in a report
             says = self._broke("its preflight", error)
             self.preflight = Preflight(fatal=f"the harness failed in {says}")
-        self.progress.watch(self.session)
         self.progress.flown(self.preflight)
         self._say(self.preflight.findings)
         if self.preflight.fatal is not None:

@@ -56,7 +56,6 @@ eight keys of each role marked *(several)* and twelve addresses or more, one rou
 
 from conformance.target.dialect import Dialect, ErrorShape
 from conformance.target.form import (
-    ALWAYS,
     Budget,
     Grant,
     Source,
@@ -71,7 +70,6 @@ from conformance.wire.shapes import RequestShape
 __doc__ = (__doc__ or "") + roles_table()
 
 __all__ = [
-    "ALWAYS",
     "ROLES",
     "Budget",
     "Dialect",

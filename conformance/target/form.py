@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from conformance.target.dialect import FIELDS, Dialect, ErrorShape
@@ -39,9 +39,6 @@ from engine.vault import jwe
 
 Source: TypeAlias = str | None
 """An address that requests are sent from; None for the machine's own choice."""
-
-ALWAYS: Final = ("deduplication",)
-"""Features that a deployment may have always on."""
 
 _CREATING: Final = ("private_test", "private_prod", "private_reader", "dedup", "dedup_reader")
 _BY_ROLE: Final[Mapping[str, Mapping[str, bool]]] = {
@@ -192,7 +189,10 @@ class Target:
     pacing: Annotated[Rate | None, "the most that is sent, whatever the deployment allows"] = None
     budget: Budget = Budget()
     forbidden: Annotated[
-        tuple[str, ...], 'operations that must not be asked for, as "DELETE /tokens/{id}"'
+        tuple[
+            Annotated[str, Text("[A-Z]+ /.*", 'must be a method and a path: "DELETE /tokens"')], ...
+        ],
+        'operations that must not be asked for, as "DELETE /tokens/{id}"',
     ] = ()
     expected_failures: Annotated[tuple[str, ...], "clauses known to fail"] = ()
     profile: Annotated[Include | None, FilePath(), "what is known of its choices"] = None
@@ -212,7 +212,8 @@ class Target:
     ] = None
     errors: Annotated[ErrorShape | None, "where errors come with a 2xx: how to tell one"] = None
     always: Annotated[
-        tuple[str, ...], 'what is switched on for good: "deduplication" on every tenant'
+        tuple[Literal["deduplication"], ...],
+        'what is switched on for good: "deduplication" on every tenant',
     ] = ()
     destination_url: Annotated[
         str | None, "an echoing destination that the deployment's proxies may call"
@@ -392,10 +393,6 @@ def _check(target: Target, document: Document) -> None:
     """Check the rules that span several values."""
     for index, source in enumerate(target.sources):
         _check_source(source, target.base_url, document.spot("sources", index))
-    for index, operation in enumerate(target.forbidden):
-        method, _, path = operation.partition(" ")
-        if not (method.isalpha() and method.isupper() and path.startswith("/")):
-            document.spot("forbidden", index).fail('must be a method and a path: "DELETE /tokens"')
     for index, clause_id in enumerate(target.expected_failures):
         if clause_id not in _CLAUSE_IDS:
             hint = did_you_mean(clause_id, _CLAUSE_IDS)
@@ -429,9 +426,6 @@ def _check_jwk(jwk: Mapping[str, Any] | None, document: Document) -> None:
 
 def _check_words(target: Target, document: Document) -> None:
     """Check the names that the deployment uses."""
-    for index, word in enumerate(target.always):
-        if word not in ALWAYS:
-            document.spot("always", index).fail('must be "deduplication"')
     for kind in target.default_containers or {}:
         if kind not in {"token", "card"}:
             spot = document.spot("default_containers", kind)
@@ -444,8 +438,6 @@ def _check_words(target: Target, document: Document) -> None:
         taken = [other for other, its in fields.items() if its == own and other != name]
         if taken or (own in FIELDS and own not in fields):
             spot.fail(f"must be a name of its own; {(taken or [own])[0]} is called so too")
-    if target.errors is not None and not target.errors.at:
-        document.spot("errors", "at").fail("must name a place in an answer")
 
 
 def _check_source(source: str, base_url: str, spot: Spot) -> None:

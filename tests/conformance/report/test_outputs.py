@@ -438,7 +438,9 @@ def test_a_log_hears_that_a_long_wait_goes_on() -> None:
     stream = io.StringIO()
     terminal = Terminal(stream, beat_s=0.01)
     plan = Plan(tuple(select(["TOK-LEAF"])))
-    terminal.planned(plan, Target(base_url="http://localhost"), 1)
+    made = deploy()
+    session = Run(made.target, Options(seed=1), transport=made.transport).session
+    terminal.planned(plan, session)
     assert stream.getvalue() == "", "nothing is said of a plan that meets nobody"
     terminal.flown(Preflight(accepted=["public"]))
     terminal.began(Check("limits.slow", ("LIM-IP",), "says", "a pass", judge))
@@ -446,13 +448,10 @@ def test_a_log_hears_that_a_long_wait_goes_on() -> None:
     while "limits.slow" not in stream.getvalue() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert "of 0 checks done; running: limits.slow" in stream.getvalue()
-    made = deploy()
-    session = Run(made.target, Options(seed=1), transport=made.transport).session
-    terminal.watch(session)
     until_ns = session.transport.now_ns + 41 * SECOND_NS
     with session.waiting("limits.slow", until_ns, "its block is over"):
         while "waits" not in stream.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)
     terminal.close()
     assert "checks done; limits.slow waits 41 s until its block is over" in stream.getvalue()
-    assert "target http://localhost · seed 1" in stream.getvalue()
+    assert "target http://in-process.example · seed 1" in stream.getvalue()

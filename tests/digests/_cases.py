@@ -34,6 +34,7 @@ from engine.profile import LimitsProfile, Profile
 from simulator.play import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
+from tests.digests._studies import FITTED, PLOTTED, chart_text, fit_text, trace_text
 from tests.digests._verdicts import CHANGES, findings_text
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
@@ -182,6 +183,11 @@ def _texts() -> Iterator[Case]:
 def _sessions() -> Iterator[Case]:
     for name in SESSIONS:
         yield Case(f"session {name}", partial(_of_text, printed, name), quick=True)
+    for name in FITTED:
+        yield Case(f"session fit of {name}", partial(_of_text, fit_text, name), quick=True)
+    for name in PLOTTED:
+        yield Case(f"session charts of {name}", partial(_of_text, chart_text, name), quick=True)
+    yield Case("session traces", lambda: _short(trace_text()), quick=True)
 
 
 def _judged() -> Iterator[Case]:

@@ -22,7 +22,7 @@ from unittest import mock
 
 import pandas as pd
 
-__all__ = ["SESSIONS", "printed"]
+__all__ = ["SESSIONS", "printed", "same_everywhere"]
 
 _PLAIN: Final = {"COLUMNS": "100", "NO_COLOR": "1", "PYTHON_COLORS": "0", "TERM": "dumb"}
 _READABLE: Final = {".html", ".json", ".toml", ".txt", ".csv", ".md", ".xml", ".sarif"}
@@ -59,6 +59,13 @@ SESSIONS: Final[dict[str, tuple[str, ...]]] = {
     "run replicated": (
         "simulator run shared-office --fidelity compiled --replications 5 --out one",
         "simulator run shared-office --fidelity compiled --precision 0.2 --out two",
+    ),
+    "compare precisely": (
+        "simulator run shared-office --fidelity compiled --replications 3 --out one --quiet",
+        "simulator run shared-office --fidelity compiled --seed 40 --replications 3 --out two",
+        "simulator compare one two",
+        "simulator compare one two --precision 0.2 --most-replications 8",
+        "simulator compare one two --json --strict",
     ),
     "run nodes": ("simulator run several-nodes --fidelity compiled --out one",),
     "run cold starts": ("simulator run cold-starts --fidelity compiled --out one",),
@@ -124,7 +131,7 @@ def printed(name: str) -> str:
             if path.suffix in _READABLE:
                 said.append(path.read_text(encoding="utf-8"))
         text = "\n".join(said).replace(os.path.realpath(folder), "…").replace(folder, "…")
-    return _same_everywhere(text)
+    return same_everywhere(text)
 
 
 def _ran(words: list[str]) -> str:
@@ -151,6 +158,7 @@ def _quiet(out: io.StringIO, words: list[str]) -> Iterator[None]:
         yield
 
 
-def _same_everywhere(text: str) -> str:
+def same_everywhere(text: str) -> str:
+    """Return a text without durations, and with at most four digits of a long number."""
     text = _CHECKED.sub("; … s)", _TOOK.sub(r"\1…", text))
     return _NUMBER.sub(lambda found: f"{float(found[0]):.4g}", text)

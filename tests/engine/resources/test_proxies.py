@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from engine.model import Application
-from engine.resources.transforms import destination_of
+from engine.resources.proxies import destination_of
 from engine.world import Call, CallAnswer
 from tests.engine.deployment import CARD
 from tests.engine.resources.outside import Outside, Stream

@@ -561,8 +561,10 @@ class Profile:
 
         explained: each field under a comment with its decision, its question and its alternatives.
         """
-        text = to_toml(to_plain(self))
-        return "#:schema profile.schema.json\n" + (_explained(text) if explained else text)
+        plain = to_plain(self)
+        return "#:schema profile.schema.json\n" + (
+            _explained(plain) if explained else to_toml(plain)
+        )
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -584,24 +586,19 @@ def _written(name: str) -> str:
     return name.removesuffix("_ns").removesuffix("_bytes")
 
 
-def _explained(text: str) -> str:
+def _explained(plain: Mapping[str, Any]) -> str:
     """Return the text of a profile file with a comment above each field."""
-    parts = text.split("\n\n")
-    lines = [line for part in parts for line in [*_explained_section(part), ""]]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _explained_section(text: str) -> list[str]:
-    head, *rows = text.strip().splitlines()
-    kind = type(getattr(Profile(), head.strip("[]")))
-    fields = {_written(name): choice for name, choice in _choices_of(kind).items()}
-    lines = [head]
-    for row in rows:
-        choice = fields.pop(row.partition(" = ")[0], None)
-        lines += ([] if choice is None else _comment(choice)) + [row]
-    for name, choice in fields.items():  # one without a value has no form in TOML
-        lines += [*_comment(choice), f"# {name} is left out"]
-    return lines
+    parts = []
+    for name, held in plain.items():
+        choices = _choices_of(type(getattr(Profile(), name)))
+        lines, left_out = [f"[{name}]"], []
+        for key, choice in ((_written(each), choice) for each, choice in choices.items()):
+            if key in held:
+                lines += [*_comment(choice), to_toml({key: held[key]}).rstrip()]
+            else:  # one without a value has no form in TOML
+                left_out += [*_comment(choice), f"# {key} is left out"]
+        parts.append("\n".join([*lines, *left_out]))
+    return "\n\n".join(parts) + "\n"
 
 
 def _comment(choice: Choice) -> list[str]:

@@ -32,8 +32,9 @@ from engine.http.configuration import (
 )
 from engine.identity import ASKABLE, new_key_text, secret_text
 from engine.model import Application, ApplicationKind, EncryptionKey, Proxy, Tenant
+from engine.resources.encryption_keys import new_key
 from engine.service import Engine
-from engine.vault import hash_key_text, jwe
+from engine.vault import hash_key_text
 
 ONE_CONTAINER: Final = "/pci/"
 """Where the key of role `private_one_container` may create tokens."""
@@ -212,22 +213,11 @@ class _Demo:
         store = services.store
         with store.transaction():
             known = store.list(EncryptionKey, tenant.id, size=1)
-            if known:
-                key = known[0]
-            else:
-                key_id = services.new_id()
-                pair = jwe.generate("ECDH-ES", key_id)
-                keys = services.vault.of(tenant.id)
-                key = EncryptionKey(
-                    key_id,
-                    tenant.id,
-                    "ECDH-ES",
-                    pair.public_jwk,
-                    keys.seal("/keys/", key_id, pair.private, "private-key"),
-                    services.world.clock.wall_ns,
-                )
-                store.put(key)
-        return {"role": "encryption", "jwk": dict(key.public_jwk), "tenant_id": tenant.id}
+            if not known:
+                wall_ns = services.world.clock.wall_ns
+                known = [new_key(services, tenant.id, "ECDH-ES", wall_ns)]
+                store.put(known[0])
+        return {"role": "encryption", "jwk": dict(known[0].public_jwk), "tenant_id": tenant.id}
 
     def _entropy(self, label: str) -> Callable[[int], bytes]:
         """Return bytes that follow from the secret and the label."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from engine.messages import Response
 from engine.model import EncryptionKey
-from engine.resources.context import Context
+from engine.resources.context import Context, Services
 from engine.resources.documents import Collection
 from engine.resources.forms import INSTANT, OWNED, TEXT, Form, View, object_schema
 from engine.vault import jwe
@@ -30,16 +30,22 @@ _KEYS: Final = Collection(
 )
 
 
+def new_key(
+    services: Services, tenant_id: str, algorithm: jwe.Algorithm, wall_ns: int
+) -> EncryptionKey:
+    """Return a new pair of a tenant, its private half sealed, for the caller to store."""
+    key_id = services.new_id()
+    pair = jwe.generate(algorithm, key_id)
+    sealed = services.vault.of(tenant_id).seal("/keys/", key_id, pair.private, "private-key")
+    return EncryptionKey(key_id, tenant_id, algorithm, pair.public_jwk, sealed, wall_ns)
+
+
 def _create(context: Context) -> Response:
     context.require("key:create")
     body = {} if context.is_bodiless else _CREATE.check(context.json)
-    services, tenant = context.services, context.tenant
-    key_id = services.new_id()
     algorithm = body.get("algorithm", "ECDH-ES")
-    pair = jwe.generate(algorithm, key_id)
-    sealed = services.vault.of(tenant.id).seal("/keys/", key_id, pair.private, "private-key")
-    key = EncryptionKey(key_id, tenant.id, algorithm, pair.public_jwk, sealed, context.wall_ns)
-    return _KEYS.created(context, key, public_key=dict(pair.public_jwk))
+    key = new_key(context.services, context.tenant.id, algorithm, context.wall_ns)
+    return _KEYS.created(context, key, public_key=dict(key.public_jwk))
 
 
 OPERATIONS = (

@@ -137,8 +137,8 @@ _TABLES: Final = {
     "/keys/": "encryption_keys",
     "/intents/": "intents",
     "/account-updater/": "job_results",
-    "/reactors/": "reactors",
-    "/idempotency/": "answers",
+    "/code/": "reactors or proxies",
+    "/idempotency/": "kept_answers",
 }
 """The table of each sealed place; all other places are containers of tokens."""
 

@@ -82,6 +82,20 @@ def test_changed_or_shortened_bytes_do_not_open(vault: Vault) -> None:
             keys.open("/a/", "id", sealed[:place], "data")
 
 
+@pytest.mark.parametrize(
+    ("container", "table"),
+    [
+        ("/general/", "tokens"),
+        ("/keys/", "encryption_keys"),
+        ("/code/", "reactors or proxies"),
+        ("/idempotency/", "kept_answers"),
+    ],
+)
+def test_what_does_not_open_is_named_by_its_table(vault: Vault, container: str, table: str) -> None:
+    with pytest.raises(VaultError, match=f"^{table} row id: its data: "):
+        vault.of("t").open(container, "id", bytes(64))
+
+
 def test_a_place_holds_no_nul(vault: Vault) -> None:
     with pytest.raises(AssertionError):
         vault.of("t").seal("/a/\0id", "", b"x", "data")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from conformance.checks._witness import Witness, seen_witness
+from conformance.checks._witness import named, seen_witness
 from conformance.runner.answers import accepted, is_refused, record_of, records_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
@@ -127,8 +127,7 @@ def atomic(bench: Bench) -> Iterator[Finding]:
     """One invalid token, at any place, fails the whole request, and no token is created."""
     witness, key, why = seen_witness(bench)
     for place, (clause, what, invalid) in enumerate(_INVALID):
-        name, is_card = f"atomic {place}", place % 3 == 0
-        good = Witness(bench, key, "flag").request(name, is_card=is_card)
+        good = named(bench, f"atomic {place}", is_card=place % 3 == 0)
         shapes: tuple[Json, ...] = (
             [good, invalid],
             {"deep": [{"good": good}], "last": [invalid]},
@@ -139,7 +138,7 @@ def atomic(bench: Bench) -> Iterator[Finding]:
         if witness is None:
             yield bench.refusal("TOK-ATOMIC", f"a valid token beside {what}", exchange)
             continue
-        there, shown = witness.exists(name, is_card=is_card)
+        there, shown = witness.exists(good)
         seen = f"{what}: nothing was created"
         says = f"{what}: a valid token of the request was created anyway"
         yield bench.judges("TOK-ATOMIC", not there, seen, says, exchange, shown)
@@ -164,7 +163,7 @@ def atomic_leaf(bench: Bench) -> Iterator[Finding]:
         yield bench.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
         return
     for where, text in (("before", before), ("after", after)):
-        there, shown = witness.exists_leaf(text)
+        there, shown = witness.exists({"type": "token", "data": text})
         seen = f"the string {where} the invalid token was not tokenized"
         says = f"the string {where} the invalid token was tokenized anyway"
         yield bench.judges("TOK-ATOMIC", not there, seen, says, exchange, shown)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
-from conformance.checks._witness import Witness, seen_witness
+from conformance.checks._witness import named, seen_witness
 from conformance.runner.answers import (
     accepted,
     identifiers,
@@ -304,15 +304,14 @@ def tokenize_whole(bench: Bench) -> Iterator[Finding]:
     """A request over the Tokenize Limit fails as a whole: not even its first token is created."""
     witness, key, unseen = seen_witness(bench)
     most = bench.quota("Tokenize Limit", key)
-    made = witness or Witness(bench, key, "flag")
-    body: list[Json] = [made.request(f"whole {place}") for place in range(most + 1)]
-    exchange = bench.over_limit("tokenize", body, key)
+    asked = [named(bench, f"whole {place}") for place in range(most + 1)]
+    exchange = bench.over_limit("tokenize", [*asked], key)
     yield from _over(bench, ("TOK-LIMIT",), f"{most + 1} token request objects", exchange)
     if witness is None:
         yield bench.finding("TOK-LIMIT", Verdict.NOT_OBSERVABLE, unseen, exchange)
         return
     for place in dict.fromkeys((0, most - 1, most)):
-        there, shown = witness.exists(f"whole {place}")
+        there, shown = witness.exists(asked[place])
         seen = f"token {place + 1} was not created"
         says = f"token {place + 1} of a request over the limit was created"
         yield bench.judges("TOK-LIMIT", not there, seen, says, exchange, shown)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, tokens_in
-from conformance.checks._oracle import Oracle, clauses_in, mirror_faults, shape_clause
+from conformance.checks._oracle import SHAPES, Oracle, clauses_in, mirror_faults, shape_clause
 from conformance.checks._witness import Witness, seen_witness
 from conformance.runner.answers import (
     accepted,
@@ -30,7 +30,6 @@ from engine.messages import Json
 _EXAMPLES: Final = 40
 _MIXED: Final = 60
 """How many arrays of a string and an object are sent; the answer's form shows their order."""
-_SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-LEAF")
 _NO_ACCESS: Final = frozenset({401, 403, 404, 405})
 
 
@@ -167,7 +166,8 @@ def _plain_cases(bench: Bench, limit: int) -> list[Json]:
 
 @check(
     "tokenize.mirror",
-    *_SHAPES,
+    *SHAPES,
+    "TOK-LEAF",
     accepts="2xx with the body's structure: identifier strings for leaves, records for objects",
     requests=_EXAMPLES + 12,
 )
@@ -193,7 +193,7 @@ def mirror(bench: Bench) -> Iterator[Finding]:
         says = f"a plain string came back as {text!r}, but the `id` of every record is a UUID"
         yield bench.fails("TOK-LEAF", f"{says}: must be the identifier alone", shown)
         failed.add("TOK-LEAF")
-    for clause in _SHAPES:
+    for clause in bench.check.clauses:
         if clause not in failed and clause in mirrored.accepted:
             says = f"{mirrored.count} answers mirrored their bodies, this shape among them"
             yield bench.passes(clause, says, mirrored.accepted[clause])

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from engine.errors import InputError, did_you_mean
@@ -39,7 +39,7 @@ from engine.limits.algorithms import (
     grow_ring,
     rule_row,
 )
-from engine.limits.subject import OTHER_PARTS, PARTS, Headroom, Part, Subject, parts_of
+from engine.limits.subject import PARTS, Headroom, Part, Subject
 from engine.limits.table import (
     COUNTER_KINDS,
     DEFAULT_TABLE,
@@ -93,15 +93,24 @@ class Counted:
 class RequestClass(NamedTuple):
     """The properties of a request that decide which rules apply.
 
-    carried: the parts that it has. resources: the patterns that it matches.
+    carried: whether it has each of `PARTS`. resources: the patterns that it matches.
     """
 
     table: str
     tenant_kind: TenantKind | None
     application_kind: ApplicationKind | None
     legacy: bool
-    carried: tuple[Part, ...]
+    carried: tuple[bool, ...]
     resources: tuple[int, ...]
+
+    def carries(self, part: Part) -> bool:
+        """Return whether it has a part."""
+        return self.carried[PARTS.index(part)]
+
+
+def carried(parts: tuple[str | None, ...]) -> tuple[bool, ...]:
+    """Return which of a subject's parts it has."""
+    return tuple([value is not None for value in parts])
 
 
 def class_of(subject: Subject, resources: tuple[int, ...]) -> RequestClass:
@@ -111,24 +120,18 @@ def class_of(subject: Subject, resources: tuple[int, ...]) -> RequestClass:
         subject.tenant_kind,
         subject.application_kind,
         subject.legacy,
-        tuple(p for p, value in zip(PARTS, parts_of(subject), strict=True) if value is not None),
+        carried(subject.parts),
         resources,
     )
 
 
-_KEY_OF: Final = tuple(attrgetter(*by) for by in FAMILIES)
-_COMMON: Final = sum(not set(by) & set(OTHER_PARTS) for by in FAMILIES)
-assert not any(set(by) & set(OTHER_PARTS) for by in FAMILIES[:_COMMON]), "the common ones first"
-_NO_OTHERS: Final = (None,) * len(OTHER_PARTS)
+_KEY_OF: Final = tuple(itemgetter(*map(PARTS.index, by)) for by in FAMILIES)
 
 
 def counter_keys(subject: Subject) -> tuple[CounterKey, ...]:
-    """Return the subject's key in each family of counters; a leg's is at its `key_place`.
-
-    Most subjects carry nothing beyond key and address, and have no keys in the other families.
-    """
-    families = _KEY_OF[:_COMMON] if parts_of(subject)[2:] == _NO_OTHERS else _KEY_OF
-    return tuple([key_of(subject) for key_of in families])
+    """Return the subject's key in each family of counters; a leg's is at its `key_place`."""
+    parts = subject.parts
+    return tuple([key_of(parts) for key_of in _KEY_OF])
 
 
 class Leg:
@@ -160,6 +163,7 @@ class Leg:
         )
         self.block_ns = 0 if rule.block_ns is None else rule.block_ns + closed
         self.key_place = FAMILIES.index(by)
+        self.key_of = _KEY_OF[self.key_place]
         self.settles = profile.counted_statuses == "success"
         self.first_slots = min(_FIRST_SLOTS, rule.limit_requests) if method.has_ring else 0
         self.counters: dict[CounterKey, Counted] = {}
@@ -258,9 +262,9 @@ class Legs:
             return False
         if match.proxy is None:
             return True
-        if "key_id" in asked.carried and self._profile.proxy_rules == "unkeyed":
+        if asked.carries("key_id") and self._profile.proxy_rules == "unkeyed":
             return False
-        return ("proxy_key_id" if match.proxy == "key" else "host_id") in asked.carried
+        return asked.carries("proxy_key_id" if match.proxy == "key" else "host_id")
 
     def _resource(self, rule: Rule, asked: RequestClass) -> int | None:
         """Return the index of the first of a rule's resources that a class falls under."""
@@ -302,7 +306,7 @@ def _counters_of(
     A counter that needs what the request does not carry does not count it (D-UNKEYED).
     """
     by = COUNTER_KINDS[rule.counter].by
-    found = tuple(each for each in suffixed(by) if set(each[1]) <= set(asked.carried))
+    found = tuple(each for each in suffixed(by) if all(map(asked.carries, each[1])))
     if rule.counter == "ip+key" and found:
         return suffixed(_AND_COUNTERS[profile.and_counter])
     return found[:1] if profile.or_counter == "key-else-ip" else found  # D-OR-COUNTER

@@ -46,12 +46,11 @@ from engine.limits.legs import (
     Leg,
     Legs,
     PendingDecision,
-    RequestClass,
+    carried,
     class_of,
-    counter_keys,
     make_charge,
 )
-from engine.limits.subject import Block, Headroom, Subject, parts_of
+from engine.limits.subject import Block, Headroom, Subject
 from engine.limits.table import LimitTable
 from engine.messages import Decision, Outcome
 from engine.profile import LimitsProfile
@@ -113,7 +112,7 @@ class Limiter:
         self._clears = profile.block_reset == "clear"
         self._lanes: dict[object, Lane] = {}
         self._stale: dict[object, Lane] = {}
-        self._plans: dict[RequestClass, Plan] = {}
+        self._plans: dict[object, Plan] = {}
         self._epoch = object()
         self._now_ns = 0
         self._sweep_at_ns = FAR_NS if keeps_idle else 0
@@ -384,26 +383,27 @@ class Limiter:
     def lane(self, subject: Subject) -> Lane:
         """Find the counters of a subject, and let it remember them."""
         classifier = self._legs.classifier
-        key = (
+        kinds = (
             classifier.group(subject.method, subject.path),
-            parts_of(subject),
             subject.tenant_kind,
             subject.application_kind,
             subject.legacy,
             subject.table,
         )
-        lane = self._lanes.get(key)
+        parts = subject.parts
+        lane = self._lanes.get((kinds, parts))
         if lane is None:
-            asked = class_of(subject, classifier.matching(subject.method, subject.path))
-            plan = self._plans.get(asked)
+            known = kinds, carried(parts)
+            plan = self._plans.get(known)
             if plan is None:
-                plan = self._plans[asked] = Plan(self._legs.of_class(asked))
+                asked = class_of(subject, classifier.matching(subject.method, subject.path))
+                plan = self._plans[known] = Plan(self._legs.of_class(asked))
             if self._counters_limit is not None:
                 self._check_room(plan, subject, self._counters_limit)
             lane = Lane(plan, subject)
             if len(self._lanes) >= _LANES_LIMIT:
                 self._lanes.clear()
-            self._lanes[key] = lane
+            self._lanes[kinds, parts] = lane
         subject._lane, subject._epoch = lane, self._epoch  # noqa: SLF001 # reason: a subject remembers its lane
         return lane
 
@@ -413,8 +413,8 @@ class Limiter:
         The bound never admits a request beyond a rate: subjects with counters go on, those without
         wait until other counters are idle. Idle ones are searched at once, and again each second.
         """
-        keys = counter_keys(subject)
-        missing = sum(keys[place] not in leg.counters for leg, place in plan.legs)
+        parts = subject.parts
+        missing = sum(key_of(parts) not in leg.counters for leg, key_of in plan.legs)
         if self.counter_count + missing <= limit:
             return
         if self._now_ns >= self._full_until_ns:
@@ -499,7 +499,7 @@ class Plan:
     __slots__ = ("admitted", "legs", "plain")
 
     def __init__(self, legs: tuple[Leg, ...]) -> None:
-        self.legs = tuple((leg, leg.key_place) for leg in legs)
+        self.legs = tuple((leg, leg.key_of) for leg in legs)
         self.plain = not any(leg.rule.shadow or leg.settles for leg in legs)
         self.admitted = Decision("admitted", counted=tuple(leg.name for leg in legs))
 
@@ -519,12 +519,13 @@ class Lane:
     )
 
     def __init__(self, plan: Plan, subject: Subject) -> None:
-        keys = counter_keys(subject)
+        parts = subject.parts
         counters = []
-        for leg, place in plan.legs:
-            counted = leg.counters.get(keys[place])
+        for leg, key_of in plan.legs:
+            key = key_of(parts)
+            counted = leg.counters.get(key)
             if counted is None:
-                counted = leg.counters[keys[place]] = Counted(leg)
+                counted = leg.counters[key] = Counted(leg)
             counters.append(counted)
         self.admitted = plan.admitted
         self.plain = plan.plain

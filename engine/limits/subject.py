@@ -6,7 +6,6 @@ simulation from its scenario. The limits know no tenant, no key text and no stor
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from engine.model import ApplicationKind, TenantKind
@@ -17,9 +16,6 @@ Part: TypeAlias = Literal["ip", "key_id", "proxy_key_id", "host_id"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
 OTHER_PARTS: Final = PARTS[2:]
 """The parts other than address and key; few requests carry them."""
-
-parts_of: Final = attrgetter(*PARTS)
-"""`parts_of(subject)`: its parts, in the order of `PARTS`."""
 
 _UPLOADS: Final = "/batch-files/"
 _SECOND_NS = 1_000_000_000
@@ -87,6 +83,11 @@ class Subject:
         self.host_id = host_id
         self._epoch: object = None
         self._lane: Any = None
+
+    @property
+    def parts(self) -> tuple[str | None, ...]:
+        """The parts that counters are kept by, in the order of `PARTS`."""
+        return self.ip, self.key_id, self.proxy_key_id, self.host_id
 
     def __repr__(self) -> str:
         path = self.path.partition("?")[0]

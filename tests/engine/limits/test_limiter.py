@@ -4,6 +4,7 @@ Tables, ties, shadows, settling, room left, blocks and memory (QUO-RATE, LIM-IP,
 D-429-HEADERS, D-COUNTED, D-DECIDER).
 """
 
+import random
 from typing import Any, get_args
 
 import pytest
@@ -262,6 +263,32 @@ def test_remaining_is_how_many_more_would_be_admitted_at_once(algorithm: str) ->
         while one.decide(now, asks()).admitted:
             more += 1
         assert headroom.remaining_requests == more
+
+
+@pytest.mark.parametrize("throttle", ["refuse", "delay"])
+@pytest.mark.parametrize("algorithm", get_args(Algorithm))
+def test_headroom_waits_exactly_where_the_next_request_is_refused(
+    algorithm: str, throttle: str
+) -> None:
+    """D-429-HEADERS: a client that is only delayed, even behind a block rule, need not wait."""
+    chance = random.Random(5)
+    for slow in (1, 2, 6):
+        one = limiter(
+            rule("OWN-1", slow, SECOND_NS),
+            rule("OWN-2", 3, 2 * SECOND_NS, block_ns=SECOND_NS),
+            rule("OWN-3", 4, 3 * SECOND_NS, counter="ip"),
+            played=profile(algorithm=algorithm, throttle=throttle),
+        )
+        now, outcomes = 0, set()
+        for _ in range(150):
+            now += chance.randrange(SECOND_NS)
+            asked = asks(chance.choice("ab"))
+            headroom = one.headroom(now, asked)
+            decision = one.decide(now, asked)
+            assert headroom is not None
+            assert (headroom.wait_ns > 0) == (not decision.admitted), (now, headroom, decision)
+            outcomes.add(decision.outcome)
+        assert len(outcomes) > 1
 
 
 # --- memory --------------------------------------------------------------------------------------

@@ -160,6 +160,15 @@ def test_what_was_held_out_is_predicted_with_an_interval() -> None:
     assert found.judged.predicted
 
 
+def test_who_comes_only_in_what_was_held_out_is_in_no_group() -> None:
+    early = poisson_log(3, 1.2, 1_200.0)
+    late = poisson_log(4, 1.2, 300.0)
+    late = late.assign(time=late["time"] + 900 * S, ip="203.0.113.77")
+    rows = pd.concat([early, late]).sort_values("time")
+    found = simulator.fit(rows, holdout="50%", judged=False)
+    assert found.groups["clients"].sum() == early["ip"].nunique()
+
+
 def test_an_attempt_that_a_log_states_is_taken_as_it_stands() -> None:
     rows = poisson_log(5, 1.0, 300.0)
     stated = rows.assign(attempt=np.where(np.arange(len(rows)) % 4 == 0, "1", "2"))

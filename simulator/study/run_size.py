@@ -12,21 +12,8 @@ import math
 from fractions import Fraction
 from typing import Any, Final
 
-from simulator.scenario import Scenario
+from simulator.scenario import Scenario, draws
 from simulator.scenario.clients import ClientGroup, TokenBucketPacing
-from simulator.scenario.draws import (
-    Arrivals,
-    Constant,
-    ConstantArrivals,
-    Discrete,
-    Draw,
-    Exponential,
-    Lognormal,
-    OnOffArrivals,
-    PoissonArrivals,
-    ReplayArrivals,
-    Uniform,
-)
 from simulator.traffic.sampling import ReplayedInstants, pieces_of
 
 LARGE_RUN: Final = 100_000_000
@@ -85,18 +72,18 @@ def _of_group(scenario: Scenario, group: ClientGroup, replayed: ReplayedInstants
 
 
 def _of_arrivals(
-    arrivals: Arrivals,
+    arrivals: draws.Arrivals,
     span_ns: int,
     start_ns: int,
     start_time_ns: int,
     replayed: ReplayedInstants,
 ) -> float:
     """Return how many requests one client begins on average in `span_ns` from its start."""
-    if isinstance(arrivals, ConstantArrivals | PoissonArrivals):
+    if isinstance(arrivals, draws.ConstantArrivals | draws.PoissonArrivals):
         return span_ns * arrivals.rate.limit_requests / arrivals.rate.window_ns
-    if isinstance(arrivals, ReplayArrivals):
+    if isinstance(arrivals, draws.ReplayArrivals):
         return sum(at_ns < span_ns for at_ns in replayed.of(arrivals))
-    if isinstance(arrivals, OnOffArrivals):
+    if isinstance(arrivals, draws.OnOffArrivals):
         on = arrivals.on_rate.limit_requests / arrivals.on_rate.window_ns
         off = arrivals.off_rate.limit_requests / arrivals.off_rate.window_ns
         whole_ns = arrivals.on_ns + arrivals.off_ns
@@ -113,17 +100,17 @@ def _of_arrivals(
     return found
 
 
-def _mean_ns(draw: Draw) -> float:
+def _mean_ns(draw: draws.Draw) -> float:
     """Return the mean of a duration; the median of a Pareto that has no mean."""
-    if isinstance(draw, Constant):
+    if isinstance(draw, draws.Constant):
         return draw.value_ns
-    if isinstance(draw, Uniform):
+    if isinstance(draw, draws.Uniform):
         return (draw.low_ns + draw.high_ns) / 2
-    if isinstance(draw, Exponential):
+    if isinstance(draw, draws.Exponential):
         return draw.mean_ns
-    if isinstance(draw, Lognormal):
+    if isinstance(draw, draws.Lognormal):
         return draw.median_ns * math.exp(draw.sigma**2 / 2)
-    if isinstance(draw, Discrete):
+    if isinstance(draw, draws.Discrete):
         weights = draw.weights or (1.0,) * len(draw.values_ns)
         pairs = zip(draw.values_ns, weights, strict=True)
         return sum(value_ns * weight for value_ns, weight in pairs) / sum(weights)
@@ -132,7 +119,7 @@ def _mean_ns(draw: Draw) -> float:
     return draw.least_ns * 2 ** (1 / draw.alpha)
 
 
-def shorter(draw: Draw, factor: float | Fraction) -> Draw:
+def shorter(draw: draws.Draw, factor: float | Fraction) -> draws.Draw:
     """Return a distribution of durations with every duration divided."""
 
     def divided(value: Any) -> Any:  # noqa: ANN401 # reason: a duration or a tuple of them

@@ -16,22 +16,7 @@ from typing import Final, TypeAlias
 
 from engine.errors import InputError
 from engine.files import Rate
-from simulator.scenario.draws import (
-    Arrivals,
-    Constant,
-    ConstantArrivals,
-    DailyArrivals,
-    Discrete,
-    Draw,
-    Exponential,
-    Lognormal,
-    OnOffArrivals,
-    PoissonArrivals,
-    RampArrivals,
-    ReplayArrivals,
-    StepArrivals,
-    Uniform,
-)
+from simulator.scenario import draws
 from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
 from simulator.traffic.draws import (
     Stream,
@@ -50,7 +35,7 @@ class ReplayedInstants:
     def __init__(self) -> None:
         self._known: dict[tuple[Path, str | None], list[int]] = {}
 
-    def of(self, replay: ReplayArrivals) -> Iterator[int]:
+    def of(self, replay: draws.ReplayArrivals) -> Iterator[int]:
         """Yield floor((t − t₀) / speed) of each line, sorted.
 
         Raises `InputError` with file:line for a file that cannot be read.
@@ -63,7 +48,7 @@ class ReplayedInstants:
         return ((at_ns - first_ns) // replay.speed for at_ns in stamps)
 
 
-def _stamps(replay: ReplayArrivals) -> list[int]:
+def _stamps(replay: draws.ReplayArrivals) -> list[int]:
     path = replay.file.file
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
@@ -76,7 +61,7 @@ def _stamps(replay: ReplayArrivals) -> list[int]:
     return stamps
 
 
-def _read(replay: ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
+def _read(replay: draws.ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
     from simulator.logs._values import StampError, clock_for  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
 
     seconds, iso = clock_for("s"), clock_for("iso")
@@ -88,7 +73,7 @@ def _read(replay: ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
             raise InputError(f"{replay.file.file}:{number}:1: {fault}") from None
 
 
-def _texts(replay: ReplayArrivals, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+def _texts(replay: draws.ReplayArrivals, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     if replay.column is None:
         for number, line in enumerate(lines, start=1):
             text = line.strip()
@@ -119,23 +104,23 @@ def drawn_ns(duration: Duration) -> int:
     return duration if isinstance(duration, int) else duration()
 
 
-def duration_of(draw: Draw, stream: Callable[[], Stream]) -> Duration:
+def duration_of(draw: draws.Draw, stream: Callable[[], Stream]) -> Duration:
     """Return the constant duration, or a function that draws the next one from `stream`.
 
     `stream` is called only where something is drawn, so that constants cost no stream.
     """
-    if isinstance(draw, Constant):
+    if isinstance(draw, draws.Constant):
         return draw.value_ns
     uniform = stream().uniform
-    if isinstance(draw, Uniform):
+    if isinstance(draw, draws.Uniform):
         low_ns, high_ns = draw.low_ns, draw.high_ns
         return lambda: uniform_ns(uniform(), low_ns, high_ns)
-    if isinstance(draw, Exponential):
+    if isinstance(draw, draws.Exponential):
         return exponential_from(uniform, draw.mean_ns)
-    if isinstance(draw, Lognormal):
+    if isinstance(draw, draws.Lognormal):
         median_ns, sigma = draw.median_ns, draw.sigma
         return lambda: lognormal_ns(uniform(), median_ns, sigma)
-    if isinstance(draw, Discrete):
+    if isinstance(draw, draws.Discrete):
         values_ns = draw.values_ns
         table = cumulative_weights(draw.weights or (1.0,) * len(values_ns))
         return lambda: values_ns[categorical(uniform(), table)]
@@ -144,26 +129,26 @@ def duration_of(draw: Draw, stream: Callable[[], Stream]) -> Duration:
 
 
 def arrivals_of(
-    arrivals: Arrivals,
+    arrivals: draws.Arrivals,
     stream: Callable[[str], Stream],
     *,
     start_ns: int,
     start_time_ns: int,
-    replayed_ns: Callable[[ReplayArrivals], Iterator[int]],
+    replayed_ns: Callable[[draws.ReplayArrivals], Iterator[int]],
 ) -> Iterator[int]:
     """Return the instants at which an open-loop client's requests begin, never decreasing.
 
     stream: by purpose. start_time_ns: the run's start on the wall clock, for days.
     replayed_ns: reads a replay's file as instants from 0.
     """
-    if isinstance(arrivals, ConstantArrivals):
+    if isinstance(arrivals, draws.ConstantArrivals):
         return constant(*arrivals.rate, start_ns=start_ns)
-    if isinstance(arrivals, ReplayArrivals):
+    if isinstance(arrivals, draws.ReplayArrivals):
         return (start_ns + at_ns for at_ns in replayed_ns(arrivals))
     source = stream("arrivals")
-    if isinstance(arrivals, PoissonArrivals):
+    if isinstance(arrivals, draws.PoissonArrivals):
         return poisson(source, *arrivals.rate, start_ns=start_ns)
-    if isinstance(arrivals, OnOffArrivals):
+    if isinstance(arrivals, draws.OnOffArrivals):
         return on_off(
             stream("switches"),
             source,
@@ -177,7 +162,7 @@ def arrivals_of(
     return varying(source, pieces_of(arrivals, start_ns, start_time_ns), start_ns=start_ns)
 
 
-def begins_on(arrivals: OnOffArrivals, stream: Callable[[str], Stream]) -> bool:
+def begins_on(arrivals: draws.OnOffArrivals, stream: Callable[[str], Stream]) -> bool:
     """Return whether bursts begin on; where either may be, it is drawn from a stream of its own."""
     if arrivals.begin == "on":
         return True
@@ -186,14 +171,16 @@ def begins_on(arrivals: OnOffArrivals, stream: Callable[[str], Stream]) -> bool:
 
 
 def pieces_of(
-    arrivals: StepArrivals | RampArrivals | DailyArrivals, start_ns: int, start_time_ns: int
+    arrivals: draws.StepArrivals | draws.RampArrivals | draws.DailyArrivals,
+    start_ns: int,
+    start_time_ns: int,
 ) -> Iterator[Piece]:
     """Yield the straight pieces of a rate from the client's start on, without end."""
-    if isinstance(arrivals, RampArrivals):
+    if isinstance(arrivals, draws.RampArrivals):
         low, high = _rate(arrivals.from_rate), _rate(arrivals.to_rate)
         yield Piece(arrivals.over_ns, low, high)
         yield Piece(_FOREVER_NS, high, high)
-    elif isinstance(arrivals, StepArrivals):
+    elif isinstance(arrivals, draws.StepArrivals):
         steps = arrivals.steps
         yield Piece(steps[0].at_ns, 0.0, 0.0)
         ends_ns = [step.at_ns for step in steps[1:]] + [_FOREVER_NS]
@@ -203,7 +190,7 @@ def pieces_of(
         yield from _days(arrivals, start_ns, start_time_ns)
 
 
-def _days(arrivals: DailyArrivals, start_ns: int, start_time_ns: int) -> Iterator[Piece]:
+def _days(arrivals: draws.DailyArrivals, start_ns: int, start_time_ns: int) -> Iterator[Piece]:
     """Yield hourly pieces from the client's start; a day of 24 h follows the UTC clock."""
     mean = _rate(arrivals.rate) * _HOURS / sum(arrivals.hours)
     borders_ns = [hour * arrivals.day_ns // _HOURS for hour in range(_HOURS + 1)]

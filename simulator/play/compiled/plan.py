@@ -23,21 +23,8 @@ from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
 from simulator.play.compiled.layout import Sim, linked
 from simulator.play.outside import Behind, behind
 from simulator.play.request_mix import asked_by, upload_subject
-from simulator.scenario import Scenario, profile_of
+from simulator.scenario import Scenario, draws, profile_of
 from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry, TokenBucketPacing
-from simulator.scenario.draws import (
-    Constant,
-    ConstantArrivals,
-    Discrete,
-    Draw,
-    Exponential,
-    Lognormal,
-    OnOffArrivals,
-    Pareto,
-    PoissonArrivals,
-    ReplayArrivals,
-    Uniform,
-)
 from simulator.scenario.model import Proxy, Reactor, needs_bodies
 from simulator.traffic import client_rules as rules
 from simulator.traffic.draws import BALANCE_STREAM, cumulative_weights, stream_number, zipf_weights
@@ -126,7 +113,9 @@ class Plan:
         else:
             self._pools_of(row, group, member)
         row[at.G_SERVICE] = self._numbers.draw(group.service)
-        row[at.G_THINK] = self._numbers.draw(Constant() if group.think is None else group.think)
+        row[at.G_THINK] = self._numbers.draw(
+            draws.Constant() if group.think is None else group.think
+        )
         self._pacing(row, group)
         floats = [0.0, 0.0]
         if group.loop == "open":
@@ -206,19 +195,19 @@ class Plan:
     def _arrivals(self, row: list[int], floats: list[float], group: ClientGroup) -> None:
         arrivals = group.arrivals
         assert arrivals is not None, "an open loop has arrivals"
-        if isinstance(arrivals, ConstantArrivals):
+        if isinstance(arrivals, draws.ConstantArrivals):
             row[at.G_ARRIVALS] = at.CONSTANT_RATE
             row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = arrivals.rate
-        elif isinstance(arrivals, PoissonArrivals):
+        elif isinstance(arrivals, draws.PoissonArrivals):
             row[at.G_ARRIVALS] = at.POISSON
             floats[0] = arrivals.rate[1] / arrivals.rate[0]
-        elif isinstance(arrivals, OnOffArrivals):
+        elif isinstance(arrivals, draws.OnOffArrivals):
             row[at.G_ARRIVALS] = at.ON_OFF
             row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = arrivals.on_ns, arrivals.off_ns
             floats[0] = arrivals.on_rate[1] / arrivals.on_rate[0]
             if arrivals.off_rate[0]:
                 floats[1] = arrivals.off_rate[1] / arrivals.off_rate[0]
-        elif isinstance(arrivals, ReplayArrivals):
+        elif isinstance(arrivals, draws.ReplayArrivals):
             row[at.G_ARRIVALS] = at.REPLAYED
             instants = list(self._replayed.of(arrivals))
             row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = (
@@ -276,7 +265,7 @@ class Plan:
         row[at.C_KEY] = self._dealt(client.deal_key, groups[at.G_KEY_DEAL], client)
         row[at.C_ADDRESS] = self._dealt(client.deal_address, groups[at.G_ADDRESS_DEAL], client)
         row[at.C_ADDRESSES] = self._address_place(client)
-        if isinstance(group.arrivals, OnOffArrivals):
+        if isinstance(group.arrivals, draws.OnOffArrivals):
             row[at.C_IS_ON] = int(begins_on(group.arrivals, client.stream))
         for column, purpose in streams:
             row[column] = self._stream(client, purpose)
@@ -393,18 +382,18 @@ class Numbers:
         self.tables: list[float] = []
         self.values: list[int] = []
 
-    def draw(self, draw: Draw) -> int:
+    def draw(self, draw: draws.Draw) -> int:
         """Add a distribution."""
         share = 0.0
-        if isinstance(draw, Constant):
+        if isinstance(draw, draws.Constant):
             row = (drawing.CONSTANT, draw.value_ns, 0, 0)
-        elif isinstance(draw, Uniform):
+        elif isinstance(draw, draws.Uniform):
             row = (drawing.UNIFORM, draw.low_ns, draw.high_ns, 0)
-        elif isinstance(draw, Exponential):
+        elif isinstance(draw, draws.Exponential):
             row = (drawing.EXPONENTIAL, draw.mean_ns, 0, 0)
-        elif isinstance(draw, Lognormal):
+        elif isinstance(draw, draws.Lognormal):
             row, share = (drawing.LOGNORMAL, draw.median_ns, 0, 0), draw.sigma
-        elif isinstance(draw, Pareto):
+        elif isinstance(draw, draws.Pareto):
             row, share = (drawing.PARETO, draw.least_ns, 0, 0), draw.alpha
         else:
             row = self._discrete(draw)
@@ -412,7 +401,7 @@ class Numbers:
         self.shares.append(share)
         return len(self.draws) - 1
 
-    def _discrete(self, draw: Discrete) -> tuple[int, int, int, int]:
+    def _discrete(self, draw: draws.Discrete) -> tuple[int, int, int, int]:
         """Place the values and their weights at the same place of both tables."""
         size = max(len(self.tables), len(self.values))
         self.tables += [0.0] * (size - len(self.tables))

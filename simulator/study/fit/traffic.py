@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.files import Rate, format_duration
+from simulator.scenario import draws
 from simulator.scenario.clients import (
     DecorrelatedJitter,
     ExponentialRetry,
@@ -27,19 +28,6 @@ from simulator.scenario.clients import (
     FullJitter,
     NoRetry,
     Retry,
-)
-from simulator.scenario.draws import (
-    Arrivals,
-    Constant,
-    ConstantArrivals,
-    DailyArrivals,
-    Draw,
-    Exponential,
-    Lognormal,
-    OnOffArrivals,
-    PoissonArrivals,
-    Step,
-    StepArrivals,
 )
 from simulator.study.fit.observed import MOST_ATTEMPTS
 from simulator.study.fit.series import LAG_CHAIN, SLOTS, GapCounts, Series, gap_edges
@@ -91,8 +79,8 @@ class Pace:
     kind: str
     rate: Estimate
     sd: float
-    arrivals: Arrivals | None = None
-    think: Draw | None = None
+    arrivals: draws.Arrivals | None = None
+    think: draws.Draw | None = None
     parameters: dict[str, Estimate] = field(default_factory=dict)
     concurrency: int = 1
     start_ns: int = 0
@@ -181,7 +169,7 @@ def _rate(series: Series, group: int, clients: float) -> tuple[Estimate, float]:
 
 
 def _poisson(rate: Estimate, sd: float) -> Pace:
-    arrivals = PoissonArrivals(rate=nice_rate(rate.value))
+    arrivals = draws.PoissonArrivals(rate=nice_rate(rate.value))
     return Pace("open", "poisson", rate, sd, arrivals, parameters={"rate": rate})
 
 
@@ -199,7 +187,7 @@ def _even(series: Series, group: int, rate: Estimate, sd: float, clients: float)
     think = Estimate(middle / 1e9, middle / 1e9 * (1 - half), middle / 1e9 * (1 + half))
     return Pace(
         *("closed", "think-constant", rate, min(sd, 0.02)),
-        think=Constant(value_ns=nice_ns(middle)),
+        think=draws.Constant(value_ns=nice_ns(middle)),
         parameters={"think": think},
         evidence=f"{words}: evenly, one after another; the time of an answer is included",
     )
@@ -221,7 +209,7 @@ def _clock(series: Series, group: int, clients: float) -> Pace | None:
     exact = 1e9 / series.gaps.mean_ns(group)
     found = Estimate(exact, exact * (1 - 1e-3), exact * (1 + 1e-3))
     pace = Pace(
-        *("open", "constant", found, 0.0, ConstantArrivals(rate=nice_rate(exact))),
+        *("open", "constant", found, 0.0, draws.ConstantArrivals(rate=nice_rate(exact))),
         parameters={"rate": found},
         evidence=f"gaps from {_ms(low)} (p10) to {_ms(high)} (p90): evenly spaced",
     )
@@ -246,7 +234,7 @@ def _steps(series: Series, group: int, rate: Estimate, sd: float, clients: float
         for low, high in pairwise(edges)
     ]
     steps = tuple(
-        Step(at_ns=_round_to(low * slot_ns), rate=nice_rate(found))
+        draws.Step(at_ns=_round_to(low * slot_ns), rate=nice_rate(found))
         for low, found in zip(edges, rates, strict=False)
     )
     shape = np.repeat(
@@ -255,7 +243,7 @@ def _steps(series: Series, group: int, rate: Estimate, sd: float, clients: float
     )
     rate, sd = _around(series, group, rate, counts, shape)
     return Pace(
-        *("open", "steps", rate, sd, StepArrivals(steps=steps)),
+        *("open", "steps", rate, sd, draws.StepArrivals(steps=steps)),
         parameters={"rate": rate},
         evidence=f"the pace changes {len(rates) - 1} times in {len(counts)} slots, between "
         f"{min(rates):.3g} and {max(rates):.3g} per second",
@@ -325,7 +313,7 @@ def _explains(series: Series, group: int, pace: Pace) -> bool:
 def own_dispersion(pace: Pace) -> float:
     """Return the index of dispersion over long times that the process itself has."""
     arrivals = pace.arrivals
-    if not isinstance(arrivals, OnOffArrivals):
+    if not isinstance(arrivals, draws.OnOffArrivals):
         return 1.0
     fast, slow = (rate[0] / rate[1] * 1e9 for rate in (arrivals.on_rate, arrivals.off_rate))
     leave, come = 1e9 / arrivals.on_ns, 1e9 / arrivals.off_ns
@@ -347,7 +335,7 @@ def _day(series: Series, group: int, rate: Estimate, sd: float) -> Pace | None:
         return None
     weights = np.where(met > 0, hours / np.maximum(met, 1e-9) / mean, 1.0)
     shape = tuple(round(float(weight), 2) for weight in weights)
-    arrivals = DailyArrivals(rate=nice_rate(rate.value), hours=shape)
+    arrivals = draws.DailyArrivals(rate=nice_rate(rate.value), hours=shape)
     peak = int(np.argmax(weights))
     rate, sd = _around(series, group, rate, hours, expected * weights)
     return Pace(
@@ -435,7 +423,7 @@ def _bursts(series: Series, group: int, rate: Estimate, sd: float, clients: floa
         return None
     if on_s + off_s > series.span_ns / 1e9 * 20:
         return None
-    arrivals = OnOffArrivals(
+    arrivals = draws.OnOffArrivals(
         on_rate=nice_rate(on_rate),
         off_rate=nice_rate(lonely_rate) if lonely_rate else Rate(0, _SECOND_NS),
         on_ns=nice_ns(on_s * 1e9),
@@ -513,7 +501,7 @@ def _halting(series: Series, group: int, rate: Estimate, sd: float) -> Pace | No
     spread = _spread(cycle_s, 0.1 + _Z * going.variation(group) / math.sqrt(going.number(group)))
     return Pace(
         *("closed", "think-constant", rate, min(sd, 0.02)),
-        think=Constant(value_ns=nice_ns(cycle_s * 1e9)),
+        think=draws.Constant(value_ns=nice_ns(cycle_s * 1e9)),
         parameters={"think": spread},
         concurrency=lanes,
         evidence=f"after {refused:,} refusals the next request came {_ms(halts.mean_ns(group))} "
@@ -550,12 +538,12 @@ def _closed(series: Series, group: int, rate: Estimate, sd: float, expected: flo
     if expected is not None:
         why += f"; independent arrivals would put {expected:.0f} requests among retries, not none"
     if variation >= _REGULAR:
-        think: Draw = Exponential(mean_ns=nice_ns(mean_s * 1e9))
+        think: draws.Draw = draws.Exponential(mean_ns=nice_ns(mean_s * 1e9))
         kind = "think-exponential"
     else:
         sigma = math.sqrt(math.log1p(variation**2))
         median = mean_s / math.exp(sigma**2 / 2)
-        think = Lognormal(median_ns=nice_ns(median * 1e9), sigma=round(sigma, 2))
+        think = draws.Lognormal(median_ns=nice_ns(median * 1e9), sigma=round(sigma, 2))
         kind = "think-lognormal"
     return Pace(
         *("closed", kind, rate, sd),

@@ -250,12 +250,8 @@ class ScenarioTraffic:
                     "destination_url": "https://destination.example/",
                     "require_auth": proxy.require_auth,
                     "host": proxy.host,
-                    "request_transform": None
-                    if proxy.request_transform is None
-                    else {"code": REQUEST},
-                    "response_transform": None
-                    if proxy.response_transform is None
-                    else {"code": RESPONSE},
+                    "request_transform": proxy.request_transform and {"code": REQUEST},
+                    "response_transform": proxy.response_transform and {"code": RESPONSE},
                 },
             )
             self._proxy_keys[proxy.name] = (made["key"], proxy.host)

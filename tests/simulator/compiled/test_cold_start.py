@@ -27,6 +27,7 @@ print(json.dumps([result.summary["sha256"], sorted(known), sorted(sys.modules)])
 """
 
 
+@pytest.mark.timeout(600)  # the first run after a change compiles, on a busy machine for minutes
 def test_a_compiled_run_loads_neither_the_engines_services_nor_statistics() -> None:
     expected = run("management-loop", fidelity="compiled", seed=7).summary["sha256"]
     cold = subprocess.run([sys.executable, "-c", _RUN], capture_output=True, text=True, check=True)

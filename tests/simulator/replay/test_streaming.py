@@ -275,7 +275,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
     done = subprocess.run(
-        [sys.executable, "-m", "simulator", "replay", log, "--out", tmp_path / "out"],
+        [sys.executable, "-m", "simulator", "replay", log, "--out", tmp_path / "out", "--quiet"],
         check=False,
         capture_output=True,
         text=True,

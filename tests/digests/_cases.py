@@ -35,7 +35,7 @@ from simulator.play import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
 from tests.digests._studies import FITTED, PLOTTED, chart_text, fit_text, trace_text
-from tests.digests._verdicts import CHANGES, findings_text
+from tests.digests._verdicts import CHANGES, REPORTED, findings_text, report_text
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
 __all__ = ["Case", "cases"]
@@ -195,6 +195,8 @@ def _judged() -> Iterator[Case]:
         yield Case(f"judge {name}", partial(_of_text, findings_text, name), quick=True)
     for name in itertools.islice(all_faults(), None, None, _FAULT_EVERY):
         yield Case(f"fault {name}", partial(_of_fault, name), quick=True)
+    for name in REPORTED:
+        yield Case(f"fault report of {name}", partial(_of_text, report_text, name), quick=True)
 
 
 def _of_text(make: Callable[[str], str], name: str) -> str:

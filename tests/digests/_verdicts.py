@@ -7,18 +7,33 @@ A change of the harness that judges as before leaves them all as they are.
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import itertools
 import json
+import re
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
+from rich.console import Console
+
+from conformance.faults.registry import fault_of
+from conformance.report.report import FORMATS
+from conformance.report.terminal import show_report
+from conformance.runner.history import HISTORY_FILE
+from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Ask
+from conformance.wire.in_process import deploy
 from conformance.wire.transport import Answer
 from tests.conformance.checks.changed import clause_checks, judged
+from tests.digests._commands import same_everywhere
 
-__all__ = ["CHANGES", "findings_text"]
+__all__ = ["CHANGES", "REPORTED", "findings_text", "report_text"]
 
+_STARTED: Final = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)")
 _SECOND_NS: Final = 1_000_000_000
 _HEAVY: Final = {"account-updater.file", "authentication.grants"}
 """Checks that take seconds; they have their own tests."""
@@ -182,3 +197,29 @@ def findings_text(name: str) -> str:
             for one in found
         )
     return "\n".join(lines)
+
+
+REPORTED: Final = {
+    "mask-last-four-first": ("REC-CARD-MASK", "TOK-PLAIN", "QUO-RATE"),
+    "one-less-LIM-MANAGEMENT": ("LIM-MANAGEMENT", "ERR-429"),
+    "array-reversed": ("TOK-ARRAY", "TOK-OBJECT", "TOK-PLAIN", "REC-ID"),
+}
+"""Fault → the clauses that a run is asked for, whose report is then written in every format."""
+
+
+def report_text(name: str) -> str:
+    """Return what a run against a known-bad deployment prints, and its report in every format."""
+    bad = deploy(engine=fault_of(name).engine)
+    asked = Options(seed=1, select=REPORTED[name])
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        report = Run(bad.target, asked, transport=bad.transport, out=out).execute()
+        report = dataclasses.replace(report, started_at="2026-01-01T00:00:00+00:00")
+        written = report.save(out, FORMATS)
+        shown = io.StringIO()
+        show_report(Console(file=shown, width=100, no_color=True), report, written)
+        files = {path.name: path.read_text("utf-8") for path in sorted(out.iterdir())}
+    for other in ("profile.schema.json", HISTORY_FILE):
+        files.pop(other)
+    said = [shown.getvalue(), *(f"+ {file}\n{text}" for file, text in files.items())]
+    return same_everywhere(_STARTED.sub("…", "\n".join(said).replace(folder, "…")))

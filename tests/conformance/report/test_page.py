@@ -90,3 +90,32 @@ def test_counts_of_series_that_lie_close_together_are_one_text() -> None:
     marks = picture(moments)["marks"]
     assert [one["text"] for one in marks] == ["25", "38, 6", "", "35"]
     assert [one["anchor"] for one in marks] == ["start", "start", "start", "end"]
+
+
+@pytest.mark.parametrize(
+    ("span_s", "texts"),
+    [
+        (0.07, ["0 s", "0.01 s", "0.02 s", "0.03 s", "0.04 s", "0.05 s", "0.06 s", "0.07 s"]),
+        (8, [f"{second} s" for second in range(9)]),
+        (60, ["0 s", "10 s", "20 s", "30 s", "40 s", "50 s", "60 s"]),
+        (420, [f"{60 * minute} s" for minute in range(8)]),
+        (2_400, [f"{300 * part} s" for part in range(9)]),
+        (8_000, [f"{1_000 * part} s" for part in range(9)]),
+    ],
+)
+def test_the_axis_of_a_timeline_has_few_round_ticks(span_s: float, texts: list[str]) -> None:
+    end_ns = int(span_s * 1_000_000_000)
+    drawn = picture([Moment(at_ns=5, status=200), Moment(at_ns=5 + end_ns, status=429)])
+    assert [tick["text"] for tick in drawn["ticks"]] == texts
+    assert drawn["ticks"][0]["x"] == drawn["marks"][0]["x"]
+    assert drawn["ticks"][-1]["x"] <= drawn["marks"][-1]["x"]
+
+
+def test_what_is_refused_has_its_number_above_and_what_is_let_in_below() -> None:
+    """Both stand in one row and would be written over each other."""
+    moments = [Moment(at_ns=place, status=status) for place, status in enumerate((200, 429, 503))]
+    drawn = picture(moments)
+    above = [mark["label"] < mark["y"] for mark in drawn["marks"]]
+    assert above == [False, True, False]
+    assert [mark["kind"] for mark in drawn["marks"]] == ["admitted", "refused", "lost"]
+    assert len(drawn["rows"]) == 1

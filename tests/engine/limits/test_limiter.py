@@ -12,6 +12,7 @@ import pytest
 from engine.errors import InputError
 from engine.files import Rate
 from engine.limits import Block, Headroom, Limiter, LimitTable, Match, Rule, Subject
+from engine.limits.legs import Counted
 from engine.profile import Algorithm, LimitsProfile, Profile
 
 SECOND_NS = 1_000_000_000
@@ -303,6 +304,29 @@ def test_memory_follows_the_active_keys() -> None:
     one.decide(500 * SECOND_NS, asks("last"))
     assert one.counter_count == 2
     assert len(one._lanes) == 1
+
+
+def test_counters_in_use_are_looked_at_less_often_than_they_are_charged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Forgetting costs constant time per charge, however many keys are active."""
+    looked = 0
+    is_idle = Counted.is_idle
+
+    def counted(self: Counted, now_ns: int) -> bool:
+        nonlocal looked
+        looked += 1
+        return is_idle(self, now_ns)
+
+    monkeypatch.setattr(Counted, "is_idle", counted)
+    one = limiter(rule("OWN-1", 9, 60 * SECOND_NS))
+    charges = [
+        (start + place) * SECOND_NS // 10 for start in range(0, 6_000, 300) for place in range(300)
+    ]
+    for place, now in enumerate(charges):
+        one.decide(now, asks(f"key-{place % 300}"))
+    assert 0 < looked < len(charges)
+    assert one.counter_count == 300
 
 
 def test_a_ring_grows_with_use_only() -> None:

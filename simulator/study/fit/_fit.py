@@ -147,10 +147,10 @@ def observed_summary(observed: Observed) -> dict[str, Any]:
     return {
         "log": observed.log.name,
         "format": observed.log.format,
-        "requests": observed.rows,
+        "requests": len(observed.arrivals),
         "clients": observed.clients,
         "span_ns": observed.span_ns,
-        "start_ns": observed.start_ns,
+        "start_ns": observed.arrivals.start_ns,
         "unparsed": observed.log.unparsed,
         "unparsed_first": list(observed.log.unparsed_first),
         "says": sorted(observed.says),

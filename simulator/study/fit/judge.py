@@ -114,7 +114,7 @@ def replayed(
         int(of_client.max()) + 1,
         len(of_client),
         window.span_ns,
-        observed.start_ns + window.from_ns,
+        observed.arrivals.start_ns + window.from_ns,
         observed.tick_ns if observed.tick_ns >= 1_000_000 else 1,
         hints,
     )

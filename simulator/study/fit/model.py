@@ -433,7 +433,7 @@ def _head(observed: Observed, window: Window, model: Model, name: str) -> list[s
         "each number, with its 95 % interval."
     )
     lines = textwrap.wrap(question, _WIDTH - 2)
-    start = _instant(observed.start_ns + window.from_ns)
+    start = _instant(observed.arrivals.start_ns + window.from_ns)
     return [
         *(f"# {line}" for line in lines),
         f'name = "{name}"',

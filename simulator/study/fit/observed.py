@@ -91,9 +91,7 @@ class Observed:
     """
 
     log: LogStream
-    start_ns: int
     span_ns: int
-    rows: int
     arrivals: Arrivals
     counts: Numbers
     client: Numbers
@@ -136,12 +134,11 @@ class Observed:
 
 
 class Part:
-    """The arrivals of a window, with the interface of `Arrivals`."""
+    """The arrivals of a window, as much of them as a replay takes."""
 
     def __init__(self, observed: Observed, window: Window) -> None:
         self.parties = observed.parties
-        self.start_ns = observed.start_ns + window.from_ns
-        self.end_ns = observed.start_ns + window.to_ns
+        self.start_ns = observed.arrivals.start_ns + window.from_ns
         self._observed, self._window = observed, window
         self.last = Block(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
@@ -198,9 +195,7 @@ def _observed(log: LogStream, arrivals: Arrivals, table: LimitTable) -> Observed
     says = {name for name, texts in log.names.items() if any(texts)}
     return Observed(
         log=log,
-        start_ns=arrivals.start_ns,
         span_ns=span_ns + max(1, tick_ns),
-        rows=len(arrivals),
         arrivals=arrivals,
         counts=counts,
         client=numbers,

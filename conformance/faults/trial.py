@@ -38,8 +38,8 @@ from engine import Engine
 from engine.clauses import CLAUSES
 from engine.files import Include
 from engine.http.demo import demo_lines, write_target
-from engine.http.protocol import Connections, HttpProtocol
-from engine.http.server import bind, make_application
+from engine.http.protocol import Connections
+from engine.http.server import bind, make_application, server_config
 from engine.http.system import SystemWorld
 
 SEED = 7
@@ -198,20 +198,8 @@ def served(make: Callable[..., Engine] = Engine) -> Iterator[Target]:
     engine = make(world=SystemWorld())
     lines = list(demo_lines(engine, b"over http" * 4, _KEYS_A_ROLE, _DESTINATION))
     bound = bind("127.0.0.1", 0)
-    protocol = type(
-        "_Protocol", (HttpProtocol,), {"connections_of_server": Connections(_MOST_CONNECTIONS)}
-    )
-    server = uvicorn.Server(
-        uvicorn.Config(
-            make_application(engine),
-            http=protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-        )
-    )
+    connections = Connections(_MOST_CONNECTIONS)
+    server = uvicorn.Server(server_config(make_application(engine), connections))
     thread = threading.Thread(
         target=lambda: asyncio.run(server.serve(sockets=[bound])), name="known-bad", daemon=True
     )

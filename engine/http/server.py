@@ -110,8 +110,7 @@ async def serve(
         page_paths=PAGE_PATHS if metrics is None else PAGE_PATHS - {"/metrics"},
     )
     connections = Connections(_connections_limit())
-    protocol = type("_Protocol", (HttpProtocol,), {"connections_of_server": connections})
-    server = _Server(_config(application, protocol), on_start)
+    server = _Server(server_config(application, connections), on_start)
     await _warm_up(engine)
     stopping = asyncio.Event()
     beside = [
@@ -121,7 +120,7 @@ async def serve(
     second = None
     if metrics is not None:
         pages = make_pages(engine, application.metrics, paths=METRICS_PATHS)
-        second = SecondServer(_config(pages, protocol))
+        second = SecondServer(server_config(pages, connections))
         beside.append(asyncio.create_task(second.serve(sockets=[metrics])))
     try:
         await server.serve(sockets=[bound])
@@ -137,7 +136,9 @@ async def serve(
     return 130 if server.was_interrupted else 0
 
 
-def _config(application: Any, protocol: type[HttpProtocol]) -> uvicorn.Config:  # noqa: ANN401 # reason: any ASGI application
+def server_config(application: Any, connections: Connections) -> uvicorn.Config:  # noqa: ANN401 # reason: any ASGI application
+    """Return uvicorn's configuration for an application of ours."""
+    protocol = type("_Protocol", (HttpProtocol,), {"connections_of_server": connections})
     return uvicorn.Config(
         application,
         http=protocol,

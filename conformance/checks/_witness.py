@@ -66,14 +66,20 @@ class Witness:
 
 
 def seen_witness(bench: Bench) -> tuple[Witness | None, KeyLabel, str]:
-    """Return a witness that was tried and works, the key to use, and else why there is none."""
+    """Return a witness, the key to use, and why there is no witness."""
+    witness, why = find_witness(bench)
+    return witness, bench.ready_key("private_prod") if witness is None else witness.key, why
+
+
+def find_witness(bench: Bench) -> tuple[Witness | None, str]:
+    """Return a witness that was tried and works, or why there is none."""
     tried = []
     for way, role in (("flag", "private_prod"), ("setting", "dedup"), ("listing", "private_prod")):
         try:
             found = Witness(bench, bench.key(role), way)
             bench.ready(found.key, way)
             if found.works():
-                return found, found.key, ""
+                return found, ""
         except (Inconclusive, Skip) as why:
             tried.append(f"{way}: {why}")
     says = (
@@ -82,4 +88,4 @@ def seen_witness(bench: Bench) -> tuple[Witness | None, KeyLabel, str]:
         "role dedup, or a listing by metadata ([requests.list]) "
         f"({'; '.join(tried) or 'each was tried'})"
     )
-    return None, bench.ready_key("private_prod"), says
+    return None, says

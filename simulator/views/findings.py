@@ -299,10 +299,7 @@ def histogram(counts: Numbers) -> list[tuple[int, int, int]]:
 
 def quantile_ns(counts: Numbers, share: float) -> int:
     """Return the quantile, at most 6 % too high; 0 where nothing was counted."""
-    total = int(counts.sum())
-    if not total:
-        return 0
-    place = int(np.searchsorted(np.cumsum(counts), share * total))
+    place = int(np.searchsorted(np.cumsum(counts), share * int(counts.sum())))
     return 0 if place == 0 else round(10 ** (place / (_STEPS * _FINE)))
 
 

@@ -121,3 +121,19 @@ def test_a_job_without_an_id_fails_and_is_no_crash_of_the_harness() -> None:
     assert [(one.verdict, one.says) for one in found] == [
         (Verdict.FAIL, "each job must have its own id and its own upload_url")
     ]
+
+
+@pytest.mark.parametrize("given", ["key_prod_us_pub_aaaaaaaaaaaaaaaaaaaaaa", None])
+def test_a_key_that_was_not_made_a_legacy_one_shows_nothing_of_legacy_keys(
+    given: str | None,
+) -> None:
+    """AUTH-LEGACY: a deployment may ignore that a legacy key was asked for, or make none."""
+
+    def change(ask: Ask, answer: Answer) -> Answer:
+        if isinstance(ask.body, dict) and "legacy" in ask.body:
+            answer.body = json.dumps({"key": given}).encode()
+        return answer
+
+    (found,) = judged("limits.legacy-class", change)
+    assert found.verdict is Verdict.INFORMATIONAL
+    assert found.says.endswith("no legacy key of a public application can be created here")

@@ -125,6 +125,10 @@ def test_a_quantile_is_never_too_low_and_at_most_6_percent_too_high(
     assert exact * 0.999 <= found <= max(exact + 1, exact * 1.06)
 
 
+def test_a_quantile_of_nothing_is_0() -> None:
+    assert quantile_ns(_steps(np.array([], dtype=np.int64)), 0.5) == 0
+
+
 @pytest.mark.parametrize("span_ns", [1, 59, 10**9, 3_600 * 10**9, 10**15, 4 * 10**18])
 def test_bins_are_few_and_reach_the_end(span_ns: int) -> None:
     found = gather([], end_ns=span_ns, bins=180)

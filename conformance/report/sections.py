@@ -7,17 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from conformance.runner.verdicts import ClauseResult, Verdict
-
-_UNJUDGED: Final = (
-    Verdict.INCONCLUSIVE,
-    Verdict.SKIPPED,
-    Verdict.NOT_APPLICABLE,
-    Verdict.NOT_OBSERVABLE,
-    Verdict.INFORMATIONAL,
-)
 
 
 @dataclass(slots=True)
@@ -92,7 +83,7 @@ def folds(results: Sequence[ClauseResult]) -> list[Fold]:
     """Return the unjudged clauses, grouped by verdict and reason, the worst verdict first."""
     found: dict[tuple[Verdict, str], Fold] = {}
     for one in results:
-        if one.verdict in _UNJUDGED:
+        if one.is_unjudged or one.verdict is Verdict.INFORMATIONAL:
             reason = next((x.says for x in one.findings if x.verdict is one.verdict), "")
             fold = found.setdefault((one.verdict, reason), Fold(one.verdict, reason))
             fold.results.append(one)

@@ -121,11 +121,6 @@ class Session:
         return f"<Session with {self.target.base_url}: {self._sent} requests>"
 
     @property
-    def is_lost(self) -> bool:
-        """Whether the deployment has stopped answering."""
-        return self.unanswered >= _LOST_AFTER
-
-    @property
     def requests(self) -> int:
         """How many requests were sent."""
         return self._sent
@@ -197,7 +192,7 @@ class Session:
             says = f"budget.requests = {budget.requests} leaves this check {allowed} requests"
             raise Skip(f"{says}, and they are spent; raise it")
         self.check_time(self.transport.now_ns, place.check)
-        if place.check != CLEANING.id and self.is_lost:
+        if place.check != CLEANING.id and self.unanswered >= _LOST_AFTER:
             raise Inconclusive("the target no longer answers")
 
     def check_time(self, at_ns: int, check_id: str) -> None:

@@ -301,7 +301,8 @@ class HttpTransport:
         sent: Sent | None = None
         try:
             async with asyncio.timeout(self._target.timeout_ns / _SECOND_NS):
-                connection = await self._connection(ask.source if self._binds else None)
+                is_bound = self._target.forwarded is None
+                connection = await self._connection(ask.source if is_bound else None)
                 sent = Sent()
                 await connection.ask(ask.method, self._path_of(ask), headers, body, sent)
         except TimeoutError:
@@ -311,7 +312,8 @@ class HttpTransport:
             return self._unanswered(began_ns, sent, str(broken))
         except OSError as error:
             return self._unanswered(began_ns, sent, f"cannot connect: {_reason(error)}")
-        self._keep(connection)
+        if connection.is_open:
+            self._idle.setdefault(connection.source, []).append(connection)
         assert sent.status is not None, "an answer has a status"
         return Answer(
             sent.sent_ns - self._started_ns,
@@ -324,10 +326,6 @@ class HttpTransport:
     def _unanswered(self, began_ns: int, sent: Sent | None, why: str) -> Answer:
         sent_ns = began_ns if sent is None or not sent.sent_ns else sent.sent_ns - self._started_ns
         return Answer(sent_ns, self.now_ns, None, {}, b"", why)
-
-    @property
-    def _binds(self) -> bool:
-        return self._target.forwarded is None
 
     def _message(self, ask: Ask) -> tuple[list[tuple[str, str]], bytes]:
         headers = with_keys(ask.headers, self._keys)
@@ -411,10 +409,6 @@ class HttpTransport:
             local_addr=None if source is None else (source, 0),
         )
         return found
-
-    def _keep(self, connection: Connection) -> None:
-        if connection.is_open:
-            self._idle.setdefault(connection.source, []).append(connection)
 
     # --- time and running -----------------------------------------------------------------------
 

@@ -140,6 +140,7 @@ _COUNTER = _Extension(
             "self.application = application; ",
             "self.host_id = host_id",
         ),
+        _Edit("engine/limits/subject.py", "self.application, ", "self.host_id\n\n    def __repr__"),
         _Edit(
             "engine/resources/identification.py",
             "application=None if caller is None else caller.application.id, ",

@@ -3,7 +3,8 @@
 A digest of a run or a replay is one of its decisions and of all its rows; that of a help text and
 of an OpenAPI document is of the whole of it. A session is what its commands print and write, and a
 judgement what the checks find about a deployment that answers wrongly, or about a fault of the
-self-test. Nothing depends on the clock or the machine.
+self-test. A trace is all that an engine answers, and what its store holds then. Nothing depends on
+the clock or the machine.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from engine.profile import LimitsProfile, Profile
 from simulator.play import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
+from tests.digests._engine import TRACES, answers_text
 from tests.digests._studies import FITTED, PLOTTED, chart_text, fit_text, trace_text
 from tests.digests._verdicts import CHANGES, REPORTED, findings_text, report_text
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
@@ -72,6 +74,7 @@ def cases() -> Iterator[Case]:
     yield from _texts()
     yield from _sessions()
     yield from _judged()
+    yield from _answered()
 
 
 def _built_in() -> Iterator[Case]:
@@ -197,6 +200,15 @@ def _judged() -> Iterator[Case]:
         yield Case(f"fault {name}", partial(_of_fault, name), quick=True)
     for name in REPORTED:
         yield Case(f"fault report of {name}", partial(_of_text, report_text, name), quick=True)
+
+
+def _answered() -> Iterator[Case]:
+    for seed in range(TRACES):
+        yield Case(f"engine {seed}", partial(_of_answers, seed), quick=True)
+
+
+def _of_answers(seed: int) -> str:
+    return _short(answers_text(seed))
 
 
 def _of_text(make: Callable[[str], str], name: str) -> str:

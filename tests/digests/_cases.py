@@ -27,7 +27,6 @@ import pandas as pd
 
 import simulator
 from conformance.faults.registry import all_faults
-from conformance.faults.trial import try_fault
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.limits import LimitTable
@@ -37,7 +36,7 @@ from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
 from tests.digests._engine import TRACES, answers_text
 from tests.digests._studies import FITTED, PLOTTED, chart_text, fit_text, trace_text
-from tests.digests._verdicts import CHANGES, REPORTED, findings_text, report_text
+from tests.digests._verdicts import CHANGES, REPORTED, fault_text, findings_text, report_text
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
 __all__ = ["Case", "cases"]
@@ -197,7 +196,7 @@ def _judged() -> Iterator[Case]:
     for name in itertools.islice(CHANGES, None, None, _CHANGE_EVERY):
         yield Case(f"judge {name}", partial(_of_text, findings_text, name), quick=True)
     for name in sorted(all_faults())[::_FAULT_EVERY]:  # their own order is that of imports
-        yield Case(f"fault {name}", partial(_of_fault, name), quick=True)
+        yield Case(f"fault {name}", partial(_of_text, fault_text, name), quick=True)
     for name in REPORTED:
         yield Case(f"fault report of {name}", partial(_of_text, report_text, name), quick=True)
 
@@ -213,12 +212,6 @@ def _of_answers(seed: int) -> str:
 
 def _of_text(make: Callable[[str], str], name: str) -> str:
     return _short(make(name))
-
-
-def _of_fault(name: str) -> str:
-    trial = try_fault(name)
-    found = (trial.killers, trial.failed, trial.crashed, trial.unsaid, trial.says, trial.causes)
-    return _short(repr(found))
 
 
 def _of_help(package: str, words: list[str]) -> str:

@@ -7,7 +7,9 @@ A change of the harness that judges as before leaves them all as they are.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import io
 import itertools
 import json
@@ -16,10 +18,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 from rich.console import Console
 
 from conformance.faults.registry import fault_of
+from conformance.faults.trial import try_fault
 from conformance.report.report import FORMATS
 from conformance.report.terminal import show_report
 from conformance.runner.history import HISTORY_FILE
@@ -27,13 +31,14 @@ from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Ask
 from conformance.wire.in_process import deploy
-from conformance.wire.transport import Answer
+from conformance.wire.transport import Answer, EngineTransport, Place
 from tests.conformance.checks.changed import clause_checks, judged
 from tests.digests._commands import same_everywhere
 
-__all__ = ["CHANGES", "REPORTED", "findings_text", "report_text"]
+__all__ = ["CHANGES", "REPORTED", "fault_text", "findings_text", "report_text"]
 
 _STARTED: Final = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)")
+_ENCRYPTED: Final = re.compile(r"eyJ[\w-]+(?:\.[\w-]*)+")
 _SECOND_NS: Final = 1_000_000_000
 _HEAVY: Final = {"account-updater.file", "authentication.grants"}
 """Checks that take seconds; they have their own tests."""
@@ -183,11 +188,59 @@ CHANGES: Final = dict(_changes())
 """Name → what makes the change of one check's answers."""
 
 
+class _Sent:
+    """The requests to engines of this process: when, by whom, and what was answered."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.count = 0
+
+    async def send(self, transport: EngineTransport, ask: Ask, place: Place) -> Answer:
+        at_ns = transport.now_ns
+        answer = await _SEND(transport, ask, place)
+        self.count += 1
+        asked = _ENCRYPTED.sub("…", str(ask))
+        self.digest.update(f"{at_ns} {place} {asked} {answer.status}\n".encode())
+        return answer
+
+    def __str__(self) -> str:
+        return f"{self.count} requests, {self.digest.hexdigest()}"
+
+
+_SEND: Final = EngineTransport.send
+
+
+@contextlib.contextmanager
+def _recorded() -> Iterator[_Sent]:
+    """Note every request while the block runs: the same seed sends the same requests."""
+    sent = _Sent()
+
+    async def send(transport: EngineTransport, ask: Ask, place: Place) -> Answer:
+        return await sent.send(transport, ask, place)
+
+    with mock.patch.object(EngineTransport, "send", send):
+        yield sent
+
+
+def fault_text(name: str) -> str:
+    """Return what a trial of the self-test finds, and what it sent for it."""
+    with _recorded() as sent:
+        trial = try_fault(name)
+    found = (trial.killers, trial.failed, trial.crashed, trial.unsaid, trial.says, trial.causes)
+    return f"{found!r} {sent}"
+
+
 def findings_text(name: str) -> str:
     """Return what all checks find about a deployment that is changed so, a finding a line.
 
     No answer may make the harness itself fail.
     """
+    with _recorded() as sent:
+        lines = _finding_lines(name)
+    return "\n".join([*lines, str(sent)])
+
+
+def _finding_lines(name: str) -> list[str]:
     lines: list[str] = []
     for check_id in sorted(clause_checks().keys() - _HEAVY):
         found: list[Finding] = judged(check_id, CHANGES[name]())
@@ -196,7 +249,7 @@ def findings_text(name: str) -> str:
             f"{check_id} {one.clause} {one.verdict.word} {one.says} {one.accepts} {one.reading}"
             for one in found
         )
-    return "\n".join(lines)
+    return lines
 
 
 REPORTED: Final = {

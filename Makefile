@@ -13,6 +13,8 @@ WORKERS ?= 3
 export UV_SYSTEM_CERTS := 1
 export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start Python a hundred times: what it compiles is kept, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-run run test test-all check bench notebooks lab lock wheel release

@@ -35,6 +35,7 @@ from simulator.play import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
 from tests.digests._engine import TRACES, answers_text
+from tests.digests._limiter import decided_text
 from tests.digests._studies import FITTED, PLOTTED, chart_text, fit_text, trace_text
 from tests.digests._verdicts import CHANGES, REPORTED, fault_text, findings_text, report_text
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
@@ -204,6 +205,7 @@ def _judged() -> Iterator[Case]:
 def _answered() -> Iterator[Case]:
     for seed in range(TRACES):
         yield Case(f"engine {seed}", partial(_of_answers, seed), quick=True)
+    yield Case("engine limiter", lambda: _short(decided_text()), quick=True)
 
 
 def _of_answers(seed: int) -> str:

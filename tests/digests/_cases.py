@@ -204,8 +204,8 @@ def _judged() -> Iterator[Case]:
 
 def _answered() -> Iterator[Case]:
     for seed in range(TRACES):
-        yield Case(f"engine {seed}", partial(_of_answers, seed), quick=True)
-    yield Case("engine limiter", lambda: _short(decided_text()), quick=True)
+        yield Case(f"answers {seed}", partial(_of_answers, seed), quick=True)
+    yield Case("answers limiter", lambda: _short(decided_text()), quick=True)
 
 
 def _of_answers(seed: int) -> str:

@@ -86,8 +86,10 @@ def _changed_profile(choose: Seeded) -> Profile:
     """Return a profile with some choices drawn: what is listed, and small bounds."""
     sections: dict[str, dict[str, Any]] = {}
     for choice in choices():
-        if choice.section != "nodes" and len(choice.listed) > 1 and choose.whole(0, 4) == 0:
+        if choice.section != "nodes" and len(choice.listed) > 1 and choose.whole(0, 3) == 0:
             sections.setdefault(choice.section, {})[choice.name] = choose.one(choice.listed)
+    throttle = choose.one(("refuse", "delay"))
+    sections.setdefault("limits", {})["throttle"] = throttle
     for path, values in _BOUNDS.items():
         if choose.whole(0, 2) == 0:
             section, _, name = path.partition(".")
@@ -434,6 +436,8 @@ class _Trace:
             headers["Idempotency-Key"] = choose.one(("one", "two", "three"))
         if body is not None and not isinstance(body, bytes) and choose.whole(0, 4) == 0:
             body = json.dumps(body, ensure_ascii=choose.either()).encode()
+        if body is None and choose.either():
+            body = b""  # as every request over HTTP has one
         if isinstance(body, bytes):
             kind = "application/merge-patch+json" if method == "PATCH" else _MIME
             headers["content-type"] = kind

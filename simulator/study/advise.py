@@ -604,7 +604,7 @@ class _Work:
         runs = "; ".join(f"{each.value}: {_percent(each.interval.mean)}" for each in decided)
         return (
             f"{at_most} up to about {found.estimate} each (now {now}); not decided in"
-            f" {self.budget.most_replications} runs ({runs})"
+            f" {self.budget.most_replications} runs" + (f" ({runs})" if runs else "")
         )
 
     # --- the operator ------------------------------------------------------------------------

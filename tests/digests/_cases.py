@@ -36,7 +36,7 @@ from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
 from tests.digests._engine import TRACES, answers_text
 from tests.digests._limiter import decided_text
-from tests.digests._studies import FITTED, PLOTTED, chart_text, fit_text, trace_text
+from tests.digests._studies import STUDIES
 from tests.digests._verdicts import CHANGES, REPORTED, fault_text, findings_text, report_text
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
@@ -186,11 +186,8 @@ def _texts() -> Iterator[Case]:
 def _sessions() -> Iterator[Case]:
     for name in SESSIONS:
         yield Case(f"session {name}", partial(_of_text, printed, name), quick=True)
-    for name in FITTED:
-        yield Case(f"session fit of {name}", partial(_of_text, fit_text, name), quick=True)
-    for name in PLOTTED:
-        yield Case(f"session charts of {name}", partial(_of_text, chart_text, name), quick=True)
-    yield Case("session traces", lambda: _short(trace_text()), quick=True)
+    for name, make in STUDIES.items():
+        yield Case(f"session {name}", partial(_of_study, make), quick=True)
 
 
 def _judged() -> Iterator[Case]:
@@ -210,6 +207,10 @@ def _answered() -> Iterator[Case]:
 
 def _of_answers(seed: int) -> str:
     return _short(answers_text(seed))
+
+
+def _of_study(make: Callable[[], str]) -> str:
+    return _short(make())
 
 
 def _of_text(make: Callable[[str], str], name: str) -> str:

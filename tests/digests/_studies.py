@@ -1,23 +1,39 @@
-"""What notebooks get: fits of logs whose truth is known, charts, and traces, as text."""
+"""What notebooks get and what compiled runs play, as text.
+
+Fits of logs whose truth is known or drawn, charts, pictures of explorers, traces; and of drawn
+scenarios, how many requests they ask for and the arrays that are made of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
 import simulator
+from engine.errors import InputError
+from engine.limits.compiled import CompiledLimiter
+from simulator.play.compiled.plan import Plan
+from simulator.scenario import Scenario, builtin, load, loads
+from simulator.study.run_size import expected_requests, size_warning
+from simulator.traffic.population import Setup
 from tests.digests._commands import same_everywhere
-from tests.simulator.fit.holdout import KINDS, log_of
+from tests.drawn import Seeded, outside_scenario_text, scenario_text
+from tests.simulator.fit.holdout import KINDS, log_of, map_of
 
-__all__ = ["FITTED", "PLOTTED", "chart_text", "fit_text", "trace_text"]
+__all__ = ["STUDIES"]
 
-FITTED: Final = (*KINDS, "retries judged", "nat judged")
-PLOTTED: Final = ("shared-office", "several-nodes", "cold-starts", "slow-destination")
+_FITTED: Final = (*KINDS, "retries judged", "nat judged")
+_FITTED_DRAWN: Final = range(24)
+_EXPLORED: Final = ("bulk-import", "management-loop")
+_PLOTTED: Final = ("shared-office", "several-nodes", "cold-starts", "slow-destination")
 _CHARTS: Final = ("timeline", "attempts", "goodput", "shut_out", "clauses", "waits", "latencies")
 
 
-def fit_text(name: str) -> str:
+def _fit_text(name: str) -> str:
     """Return a fit as its scenario file, its tables and what it says that it lost."""
     kind, _, judged = name.partition(" ")
     rows, log_map = log_of(kind, 1)
@@ -30,13 +46,116 @@ def fit_text(name: str) -> str:
     return same_everywhere("\n".join(parts))
 
 
-def chart_text(name: str) -> str:
+def _drawn_fit_text(seed: int) -> str:
+    """Return the fit of a minute of a drawn scenario; each seed tells the fit other things."""
+    text = (scenario_text, outside_scenario_text)[seed % 3 == 2](Seeded(seed))
+    scenario = loads(text.replace('duration = "8s"', 'duration = "60s"'))
+    rows = simulator.run(scenario, fidelity="compiled", seed=seed, check=False).requests
+    more: dict[str, Any] = {"map": map_of(scenario), "judged": seed < 4}
+    if seed % 2:
+        told = ["client", "attempt", "outcome", "rule", "tenant" if seed % 4 == 3 else "status"]
+        rows = rows.drop(columns=told)
+    if seed % 4 == 3:
+        more = {"as_kind": ("private", "public")[seed % 8 == 3], "tenant": "test", "judged": False}
+    try:
+        found = simulator.fit(rows, runs=3 if more["judged"] else None, **more)
+    except InputError as fault:
+        return str(fault)
+    parts = [found.text, repr(found), found.groups.to_csv(), found.parameters.to_csv()]
+    return same_everywhere("\n".join([*parts, *found.lost, found._repr_html_()]))
+
+
+def _explorer_text(name: str) -> str:
+    """Return an explorer's knobs and pictures, of values that are turned and of a wrong one."""
+    shown = simulator.explore(name)
+    parts = [repr(knob) for knob in shown.knobs] + [shown.static]
+    parts += [shown.draw({knob.path: knob.written(knob.most)}) for knob in shown.knobs]
+    parts.append(shown.draw({"choices.limits.algorithm": "gcra", "duration": "2m"}))
+    parts.append(shown.draw({shown.knobs[0].path: "<b>"}))
+    return same_everywhere("\n".join(parts))
+
+
+def _many() -> list[Scenario]:
+    """Return scenarios of every kind: the built-in ones, drawn ones, and those with odd parts."""
+    drawn = [loads(scenario_text(Seeded(seed))) for seed in range(40)]
+    outside = [loads(outside_scenario_text(Seeded(seed))) for seed in range(20)]
+    return [*map(load, builtin()), *drawn, *outside, *map(loads, _ODD)]
+
+
+_ODD_HEAD: Final = """
+duration = "100s"
+start_time = 2026-03-02T22:00:00Z
+[nodes]
+count = 3
+balance = "key"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+keys = 5
+[[addresses]]
+name = "nat"
+count = 4
+deal = { zipf = 0.8, per = "request" }
+[[clients]]
+name = "c"
+count = 200
+application = "a"
+addresses = "nat"
+"""
+_STEPS: Final = '[{ at = "5s", rate = "900000/1s" }, { at = "60s", rate = "2/1s" }]'
+_ODD: Final = tuple(
+    _ODD_HEAD.replace("[nodes]", "[choices.nodes]") + more
+    for more in (
+        'loop = "open"\narrivals = { kind = "daily", rate = "3/1s", day = "20s" }\nstart = "7s"',
+        f'loop = "open"\narrivals = {{ kind = "steps", steps = {_STEPS} }}\nconcurrency = 2',
+        (
+            'loop = "open"\narrivals = { kind = "on-off", on_rate = "3/1s", on = "1s", off = "2s",'
+            ' begin = "either" }'
+        ),
+        'think = { kind = "pareto", least = "200ms", alpha = 1.5 }\nkeys = { per = "request" }',
+        'think = { kind = "pareto", least = "200ms", alpha = 0.5 }\nconcurrency = 2\nstop = "9s"',
+        'think = { kind = "discrete", values = ["1s", "3s"], weights = [3, 1] }\nservice = "1ms"',
+        (
+            'think = { kind = "discrete", values = ["0s", "3s"] }\nservice = { kind = "uniform",'
+            ' low = "0s", high = "2s" }'
+        ),
+    )
+)
+
+
+def _sizes_text() -> str:
+    """Return about how many requests scenarios ask for, and what is said of large ones."""
+    return "\n".join(f"{expected_requests(each)} {size_warning(each)}" for each in _many())
+
+
+def _plans_text() -> str:
+    """Return the arrays that compiled runs of scenarios play."""
+    return "\n".join(map(_plan_text, _many()))
+
+
+def _plan_text(scenario: Scenario) -> str:
+    setup = Setup.of(scenario, scenario.seed)
+    profile = setup.profile
+    limiter = CompiledLimiter(setup.tables, profile.limits, nodes=profile.nodes)
+    plan = Plan(setup, limiter)
+    parts = [f"{scenario.name} {plan.loops}"]
+    for name, array in plan.sim._asdict().items():
+        rounded = np.round(array, 9) if array.dtype.kind == "f" else array
+        parts.append(
+            f"{name} {array.shape} {array.dtype} {np.trim_zeros(rounded.ravel()).tolist()}"
+        )
+    return "\n".join(parts)
+
+
+def _chart_text(name: str) -> str:
     """Return every chart of a run as Vega-Lite."""
     plots = simulator.run(name, fidelity="compiled").plots
     return same_everywhere("\n".join(_of_chart(getattr(plots, chart)()) for chart in _CHARTS))
 
 
-def trace_text() -> str:
+def _trace_text() -> str:
     """Return what single requests meet, under each algorithm, as rows and as a drawing."""
     times = [place / 4 for place in range(60)]
     who = simulator.caller("POST", "/tokenize", kind="public")
@@ -51,3 +170,15 @@ def trace_text() -> str:
 def _of_chart(chart: Any) -> str:
     """Return a chart's definition; the names of its data are digests of them, so they stay."""
     return orjson.dumps(chart.to_dict(), option=orjson.OPT_SORT_KEYS, default=str).decode()
+
+
+STUDIES: Final[dict[str, Callable[[], str]]] = {
+    **{f"fit of {name}": partial(_fit_text, name) for name in _FITTED},
+    **{f"fit of drawn {seed}": partial(_drawn_fit_text, seed) for seed in _FITTED_DRAWN},
+    **{f"charts of {name}": partial(_chart_text, name) for name in _PLOTTED},
+    **{f"explorer of {name}": partial(_explorer_text, name) for name in _EXPLORED},
+    "traces": _trace_text,
+    "sizes": _sizes_text,
+    "plans": _plans_text,
+}
+"""Name → what makes the text."""

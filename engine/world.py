@@ -392,8 +392,8 @@ class VirtualLoop:
                 self._push(self.clock.now_ns + sleep.for_ns, task)
                 if sleep.bell is not None:
                     sleep.bell.ring = partial(self._wake, task, task.turn)
-        if until_ns is not None and self.clock.now_ns < until_ns:
-            self.clock.advance_to_ns(until_ns)
+        if until_ns is not None:
+            self.clock.advance_to_ns(max(until_ns, self.clock.now_ns))
 
     def _wake(self, task: Task, turn: int) -> None:
         if task.turn == turn:  # not woken since

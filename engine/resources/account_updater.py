@@ -399,7 +399,6 @@ OPERATIONS = (
         authentication="none",
         body="raw",
         body_limit_bytes=attrgetter("account_updater.file_limit_bytes"),
-        reads_body=True,
         query=("secret",),
         success_status=204,
     ),

@@ -30,6 +30,9 @@ _MEDIA_TYPE: Final = re.compile(rf"(?P<type>{_WORD}/{_WORD})[ \t]*+(?:{_PARAMETE
 _VALUES_AN_ELEMENT: Final = 80
 """JSON values per element: a card with every optional field has about seventy."""
 
+_NOT_HERE: Final = frozenset({"none", "raw"})
+"""Forms of bodies that are not read before the operation runs."""
+
 PARSED: Final = frozenset({dict, list})
 HERE: Final = PARSED | {bytes}
 """Types of bodies that need no `receive`: a coroutine would cost such a request too much."""
@@ -52,13 +55,13 @@ def _is_here(body: Json | bytes | BodyStream) -> TypeGuard[Json | bytes]:
 async def receive(operation: Operation, request: Request, profile: Profile) -> Json | bytes:
     """Return the body as it was sent, once all of it is here, for `read_body`.
 
-    Raises `Problem` 413 over the operation's bound. A body that the operation reads by itself is
-    left unread.
+    Raises `Problem` 413 over the operation's bound. A body that the operation reads itself is left
+    unread.
     """
     body = request.body
     if _is_here(body):
         return body
-    if operation.body == "none" or operation.reads_body:
+    if operation.body in _NOT_HERE:
         return None
     return await _drain(cast("BodyStream", body), operation.body_limit_bytes(profile))
 
@@ -70,14 +73,12 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
     not strict JSON or holds more values than D-BODY-COST allows.
     """
     form = operation.body
-    if form == "none" or operation.reads_body:
+    if form in _NOT_HERE:
         return None
     limit_bytes = operation.body_limit_bytes(context.services.profile)
     if form == "json" and type(body) in PARSED:
         return check_value(body, partial(_check_size, context, limit_bytes))
     request = context.request
-    if form == "raw":
-        return _raw(body, limit_bytes)
     if isinstance(body, bytes):
         if len(body) > limit_bytes:
             raise too_large(limit_bytes)
@@ -131,7 +132,7 @@ async def read_raw(request: Request, limit_bytes: int, clause: str = "D-SIZE") -
     return await _drain(cast("BodyStream", body), limit_bytes, clause)
 
 
-def _raw(body: Json | bytes, limit_bytes: int, clause: str = "D-SIZE") -> bytes:
+def _raw(body: Json | bytes, limit_bytes: int, clause: str) -> bytes:
     if body is None:
         return b""
     raw = body if isinstance(body, bytes) else dumps(check_value(body))

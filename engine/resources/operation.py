@@ -24,7 +24,11 @@ Authentication: TypeAlias = Literal["key", "optional", "none"]
 """`key`: an API key is required; `optional`: the operation decides; `none`: never looked at."""
 
 BodyForm: TypeAlias = Literal["none", "json", "merge-patch", "raw"]
-"""How the body is read: not at all, as JSON of one of two media types, or as bytes."""
+"""How the body is read: not at all, as JSON of one of two media types, or by the operation.
+
+One with a `raw` body reads it itself, with `bodies.read_raw`, because what may be sent depends on
+a record (a proxy's transforms, a job's state) that is looked at first.
+"""
 
 Tier: TypeAlias = Literal["specified", "assumed"]
 """Whether the specification shows the operation's shapes."""
@@ -45,8 +49,6 @@ class Operation:
     body_optional: no body at all is fine too.
     paged: it takes `start` and `size` and answers a page; `query`: what else the query may hold.
     body_limit_bytes: largest body by the profile (D-SIZE).
-    reads_body: it reads its body itself, with `bodies.read_raw`, because what may be sent depends
-    on a record (a proxy's transforms, a job's state) that is looked at first.
     """
 
     name: str
@@ -66,7 +68,6 @@ class Operation:
     paged: bool = False
     query: tuple[str, ...] = ()
     body_limit_bytes: Callable[[Profile], int] = attrgetter("http.body_limit_bytes")
-    reads_body: bool = False
     success_status: int = 200
 
     @property

@@ -585,6 +585,5 @@ OPERATIONS = (
         body="raw",
         body_optional=True,
         body_limit_bytes=attrgetter("http.proxy_body_limit_bytes"),
-        reads_body=True,
     ),
 )

@@ -240,8 +240,8 @@ def without_cvc(token: Token, keys_of: Callable[[str], Keys], rules: Rules) -> T
     """
     bare = replace(token, sealed_cvc=None, cvc_until_ns=None)
     indexes = token.search_indexes
-    kept = () if indexes is None else outliving(indexes)
-    if indexes is not None and len(kept) < len(indexes):
+    if indexes is not None:
+        kept = outliving(indexes)
         hashes = zip(indexes, token.index_hashes, strict=False)
         bare = replace(
             bare,

@@ -247,11 +247,6 @@ class Vault:
         """Mark all keys that `of` has made as committed; later uses do not read the store."""
         self._unconfirmed.clear()
 
-    def forget(self, tenant_id: str) -> None:
-        """Drop a tenant's unwrapped keys from memory."""
-        self._known.pop(tenant_id, None)
-        self._unconfirmed.pop(tenant_id, None)
-
     def verify(self) -> None:
         """Raise `VaultError` unless the master key opens every stored key."""
         for name, wrapped in self._store.secrets().items():

@@ -34,7 +34,7 @@ from engine.profile import LimitsProfile, Profile
 from simulator.play import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
-from tests.digests._engine import TRACES, answers_text
+from tests.digests._engine import TRACES, answers_text, changed_profile
 from tests.digests._limiter import decided_text
 from tests.digests._studies import STUDIES
 from tests.digests._verdicts import CHANGES, REPORTED, fault_text, findings_text, report_text
@@ -49,6 +49,7 @@ _CHANGE_EVERY: Final = 4
 _FAULT_EVERY: Final = 6
 _LOG_ROWS: Final = 600
 _LOGS: Final = 6
+_DOCUMENTS: Final = 12
 _KINDS: Final = ("public", "private", "management", "legacy")
 _FIDELITIES: Final[tuple[Fidelity, ...]] = ("limits", "compiled", "engine")
 _COMMANDS: Final = {
@@ -180,7 +181,7 @@ def _texts() -> Iterator[Case]:
             make = partial(_of_help, package, command.split())
             yield Case(f"help {package} {command}".strip(), make, quick=True)
     for kind in get_args(Kind):
-        yield Case(f"openapi {kind}", partial(_of_openapi, kind), quick=True)
+        yield Case(f"openapi {kind}", partial(_of_openapi, kind, Profile()), quick=True)
 
 
 def _sessions() -> Iterator[Case]:
@@ -202,6 +203,7 @@ def _judged() -> Iterator[Case]:
 def _answered() -> Iterator[Case]:
     for seed in range(TRACES):
         yield Case(f"answers {seed}", partial(_of_answers, seed), quick=True)
+    yield Case("answers documents", _of_documents, quick=True)
     yield Case("answers limiter", lambda: _short(decided_text()), quick=True)
 
 
@@ -232,8 +234,15 @@ def _of_help(package: str, words: list[str]) -> str:
     return _short(out.getvalue())
 
 
-def _of_openapi(kind: Kind) -> str:
-    return _short(orjson.dumps(document(kind, Profile()), option=orjson.OPT_SORT_KEYS).decode())
+def _of_openapi(kind: Kind, profile: Profile) -> str:
+    return _short(orjson.dumps(document(kind, profile), option=orjson.OPT_SORT_KEYS).decode())
+
+
+def _of_documents() -> str:
+    """Return the digest of the documents of drawn profiles."""
+    profiles = [changed_profile(Seeded(seed)) for seed in range(_DOCUMENTS)]
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    return _short("".join(_of_openapi(kind, profile) for profile in profiles for kind in kinds))
 
 
 def _short(text: str) -> str:

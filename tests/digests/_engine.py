@@ -35,7 +35,7 @@ from engine.world import Call, CallAnswer, ModelWorld, VirtualLoop
 from tests.drawn import Seeded
 from tests.engine.deployment import CARD, IP
 
-__all__ = ["TRACES", "answers_text"]
+__all__ = ["TRACES", "answers_text", "changed_profile"]
 
 TRACES: Final = 8
 _STEPS: Final = 260
@@ -82,7 +82,7 @@ _ODD_BODIES: Final = (
 )
 
 
-def _changed_profile(choose: Seeded) -> Profile:
+def changed_profile(choose: Seeded) -> Profile:
     """Return a profile with some choices drawn: what is listed, and small bounds."""
     sections: dict[str, dict[str, Any]] = {}
     for choice in choices():
@@ -238,7 +238,7 @@ class _Trace:
         world.random = random.Random(seed)
         usual = LimitTable.default()
         limits = _low_limits(choose) if seed else {"Default": usual, "Large": usual}
-        self.profile = _changed_profile(choose) if seed else Profile()
+        self.profile = changed_profile(choose) if seed else Profile()
         self.engine = Engine(
             world=world, profile=self.profile, limits=limits, store=store, master_key=bytes(32)
         )

@@ -1,0 +1,175 @@
+"""The real world's ports, in process: turns of the worker, sleeps, code, and the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from engine.errors import DestinationTimeout
+from engine.http.system import SystemClock, SystemWorld
+from engine.world import Bell
+
+SECOND_NS = 1_000_000_000
+
+
+def _in_world(use: Callable[[SystemWorld], Awaitable[Any]], **ports: Any) -> Any:
+    async def run() -> Any:
+        world = SystemWorld(**ports)
+        try:
+            return await use(world)
+        finally:
+            await world.close()
+
+    return asyncio.run(run())
+
+
+async def _settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+class _Queue:
+    """Work in the one worker, which stays busy until it is let go on."""
+
+    def __init__(self, world: SystemWorld) -> None:
+        self._world = world
+        self._go = threading.Event()
+        self.done: list[str] = []
+        self.tasks: dict[str, asyncio.Task[str]] = {}
+
+    def _work(self, name: str) -> str:
+        self._go.wait(9)
+        self.done.append(name)
+        return name
+
+    async def add(self, *names: str) -> None:
+        """Ask for work in this order; the caller is the first letter of a name."""
+        for name in names:
+
+            async def ask(name: str = name) -> str:
+                return await self._world.apart(lambda: self._work(name), name[0])
+
+            self.tasks[name] = asyncio.create_task(ask())
+            await _settle()
+
+    async def finish(self) -> list[str]:
+        """Let the worker go on; return the order in which the work was done."""
+        self._go.set()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        return self.done
+
+
+def test_callers_share_the_worker_in_turn() -> None:
+    """D-BODY-COST: who has much work delays itself; others wait for one piece of it."""
+
+    async def use(world: SystemWorld) -> list[str]:
+        queue = _Queue(world)
+        await queue.add("a1", "a2", "a3", "a4", "b1", "b2", "c1")
+        return await queue.finish()
+
+    assert _in_world(use) == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
+
+
+def test_who_goes_away_while_waiting_is_passed_over() -> None:
+    async def use(world: SystemWorld) -> list[str]:
+        queue = _Queue(world)
+        await queue.add("a1", "b1", "b2", "c1")
+        queue.tasks["b1"].cancel()
+        await _settle()
+        return [*await queue.finish(), *await _Queue(world).finish(), await _one(world)]
+
+    async def _one(world: SystemWorld) -> str:
+        return await world.apart(lambda: "free again", "d")
+
+    assert _in_world(use) == ["a1", "c1", "b2", "free again"]
+
+
+def test_who_goes_away_at_its_turn_gives_it_to_the_next() -> None:
+    async def use(world: SystemWorld) -> list[str]:
+        turns = world._turns
+        await turns.begin("a")
+        waiting = [asyncio.create_task(turns.begin(name)) for name in "bc"]
+        await _settle()
+        turns.end()  # it is b's turn, who does not know yet
+        waiting[0].cancel()
+        await _settle()
+        assert waiting[1].done()
+        turns.end()
+        return [await world.apart(lambda: "free again", "d")]
+
+    assert _in_world(use) == ["free again"]
+
+
+def test_work_that_fails_ends_its_turn() -> None:
+    async def use(world: SystemWorld) -> int:
+        with pytest.raises(ZeroDivisionError):
+            await world.apart(lambda: 1 // 0, "a")
+        return await world.apart(lambda: 1, "a")
+
+    assert _in_world(use) == 1
+
+
+def _ring(bell: Bell) -> None:
+    bell.ring()
+
+
+def test_a_bell_ends_a_sleep_early_and_a_sleep_without_one_lasts() -> None:
+    async def use(world: SystemWorld) -> list[int]:
+        bell, start_ns = Bell(), time.monotonic_ns()
+        asyncio.get_running_loop().call_soon(_ring, bell)
+        await world.sleep_ns(30 * SECOND_NS, bell)
+        rung_ns = time.monotonic_ns()
+        await world.sleep_ns(20_000_000, Bell())
+        unrung_ns = time.monotonic_ns()
+        await world.sleep_ns(20_000_000)
+        slept_ns = time.monotonic_ns()
+        await world.sleep_ns(-5)
+        return [rung_ns - start_ns, unrung_ns - rung_ns, slept_ns - unrung_ns]
+
+    rung_ns, unrung_ns, slept_ns = _in_world(use)
+    assert rung_ns < 10 * SECOND_NS
+    assert unrung_ns >= 19_000_000
+    assert slept_ns >= 19_000_000
+
+
+def test_code_goes_to_the_runtime_and_may_take_its_time() -> None:
+    """RCT-TIMEOUT: a runtime may be a function or a coroutine function."""
+
+    def function(code: str, args: Any, configuration: Any) -> Any:
+        if code == "slow":
+            time.sleep(0.05)
+        return [code, args, dict(configuration)]
+
+    async def coroutine(code: str, args: Any, configuration: Any) -> Any:
+        await asyncio.sleep(5 if code == "slow" else 0)
+        return [code, args, dict(configuration)]
+
+    async def use(world: SystemWorld) -> Any:
+        with pytest.raises(DestinationTimeout):
+            await world.run_code("slow", 1, {}, 5_000_000)
+        return await world.run_code("quick", 1, {"a": "b"}, SECOND_NS)
+
+    for runtime in (function, coroutine):
+        assert _in_world(use, runtime=runtime) == ["quick", 1, {"a": "b"}]
+
+    async def plain(world: SystemWorld) -> Any:
+        return await world.run_code("any", [1], {}, SECOND_NS)
+
+    assert _in_world(plain) == [1]
+
+
+def test_the_steady_time_starts_at_the_wall_clock_or_at_the_last_instant_kept() -> None:
+    """D-CLOCK: deadlines never move back, whatever was done to the wall clock between runs."""
+    clock = SystemClock()
+    assert 0 <= clock.now_ns < 5 * SECOND_NS
+    assert abs(clock.wall_ns - time.time_ns()) < 5 * SECOND_NS
+    assert abs(clock.lead_ns) < SECOND_NS
+    clock.not_before(clock.wall_ns - 100 * SECOND_NS)
+    assert abs(clock.lead_ns) < SECOND_NS
+    clock.not_before(clock.wall_ns + 100 * SECOND_NS)
+    assert abs(clock.lead_ns - 100 * SECOND_NS) < SECOND_NS

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import sys
 import threading
@@ -416,19 +417,22 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+_DAMAGED: Final = re.compile(r"\bindex (\w+)$|^(?:Tree|Page) ([0-9]+)")
+
+
 def _damage(reader: sqlite3.Connection, said: str) -> str:
     """Return SQLite's finding with the table that it is about.
 
     It names rows by number and the index that lacks them, or the root page of a tree.
     """
     said = said.rpartition("***\n")[2].partition("\n")[0]
-    words = said.split()
-    name, root = (words[-1] if "index" in words else ""), 0
-    if words[:1] == ["Tree"] and words[1].isdigit():
-        root = int(words[1])
-    found = reader.execute(
-        "SELECT tbl_name FROM sqlite_master WHERE name = ? OR rootpage = ?", (name, root or -1)
-    ).fetchone()
+    named = _DAMAGED.search(said)
+    found = (
+        named
+        and reader.execute(
+            "SELECT tbl_name FROM sqlite_master WHERE name = ? OR rootpage = ?", named.groups()
+        ).fetchone()
+    )
     return said if found is None else f"table {found[0]}: {said}"
 
 

@@ -1,0 +1,171 @@
+"""What a SQLite store says when its file, its lock or its neighbours are not as they should be."""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+import stat
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.errors import StoreBusy, StoreError
+from engine.store import SqliteStore, TokenFilter, back_up
+from engine.store.sqlite_file import _damage
+from tests.engine.store._records import TENANT, tenant, token
+
+
+def _held(path: Path) -> list[str]:
+    with closing(SqliteStore(path)) as store, store.transaction(write=False):
+        return [each.id for each in store.find_tokens(TENANT, TokenFilter(), size=9)]
+
+
+def _made(path: Path, *numbers: int) -> None:
+    with closing(SqliteStore(path)) as store, store.transaction():
+        store.add_tokens([token(number) for number in numbers])
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_what_can_be_no_file_name_is_said_in_ascii(tmp_path: Path, name: str) -> None:
+    with pytest.raises(
+        StoreError, match="must be a file's path; no file can have that name"
+    ) as said:
+        SqliteStore(tmp_path / name)
+    assert str(said.value).isascii()
+
+
+def test_a_store_that_is_refused_is_left_as_it_was(path: Path) -> None:
+    """Its mode too, which a store that is kept makes 0600."""
+    _made(path, 1)
+    path.with_name(f"{path.name}-lock").unlink()
+    path.chmod(0o644)
+    before = path.read_bytes(), sorted(each.name for each in path.parent.iterdir())
+    store = SqliteStore(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    store.refuse()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert (path.read_bytes(), sorted(each.name for each in path.parent.iterdir())) == before
+    _made(path, 2)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_nothing_is_written_to_a_file_that_is_gone(path: Path, is_replaced: bool) -> None:
+    """What is written to a file without a name is lost with the process."""
+    with closing(SqliteStore(path)) as store:
+        path.rename(path.with_name("moved"))
+        if is_replaced:
+            path.write_bytes(b"")
+        for _ in range(2):
+            with pytest.raises(StoreError, match="was removed or replaced; start again with it"):
+                store.begin()
+        path.unlink(missing_ok=True)
+        path.with_name("moved").rename(path)
+        with store.transaction():
+            store.add_tokens([token(1)])
+    assert len(_held(path)) == 1
+
+
+def test_a_closed_store_says_so_in_its_own_words(path: Path) -> None:
+    store = SqliteStore(path)
+    store.close()
+    with pytest.raises(StoreError, match="the store file failed: Cannot operate on a closed"):
+        store.documents_version()
+
+
+def test_another_programs_lock_is_waited_for_only_if_asked(path: Path) -> None:
+    with (
+        closing(SqliteStore(path, timeout_s=0.05)) as store,
+        path.with_name(f"{path.name}-lock").open("r+") as lock,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        start_s = time.monotonic()
+        with pytest.raises(StoreBusy):
+            store.begin(wait=False)
+        at_once_s = time.monotonic() - start_s
+        with pytest.raises(StoreBusy):
+            store.begin()
+        assert time.monotonic() - start_s - at_once_s >= 0.05
+        store.begin(write=False)
+        store.commit()
+        with pytest.raises(StoreBusy):
+            SqliteStore(path, timeout_s=0.02)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        with store.transaction():
+            store.put(tenant(1))
+        SqliteStore(path, timeout_s=0.02).close()
+
+
+def test_a_backup_is_a_whole_store_of_its_own(path: Path) -> None:
+    _made(path, 1, 2)
+    copy = path.with_name("copy")
+    with closing(SqliteStore(path)) as store, store.transaction():
+        store.add_tokens([token(3)])
+        size = back_up(path, copy)  # before the commit
+    assert size == copy.stat().st_size > 0
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert [len(_held(copy)), len(_held(path))] == [2, 3]
+    assert not [each for each in path.parent.iterdir() if each.name.endswith(".part")]
+
+
+def test_a_backup_replaces_nothing_and_leaves_nothing_behind(path: Path) -> None:
+    _made(path, 1)
+    taken = path.with_name("taken")
+    taken.write_text("mine")
+    with pytest.raises(StoreError, match="taken must be a file to make: file exists"):
+        back_up(path, taken)
+    assert taken.read_text() == "mine"
+    with pytest.raises(StoreError, match="part must be a file that can be made: no such file"):
+        back_up(path, path.with_name("nowhere") / "copy")
+    assert {each.name for each in path.parent.iterdir()} == {
+        path.name,
+        f"{path.name}-lock",
+        "taken",
+    }
+
+
+def test_a_damaged_store_is_not_copied(path: Path) -> None:
+    _made(path, *range(1, 200))
+    with closing(sqlite3.connect(path)) as store:
+        ((root,),) = store.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'tokens_listed'"
+        )
+    content = bytearray(path.read_bytes())
+    size = int.from_bytes(content[16:18], "big")
+    content[(root - 1) * size : (root - 1) * size + 60] = bytes(60)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="is damaged: table tokens: "):
+        back_up(path, path.with_name("copy"))
+    assert not [each for each in path.parent.iterdir() if "copy" in each.name]
+
+
+def test_damage_names_the_table(path: Path) -> None:
+    """SQLite names an index or the number of a root page."""
+    _made(path, 1)
+    with closing(sqlite3.connect(path)) as reader:
+        ((root,),) = reader.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'logs'")
+        for said, shown in (
+            (
+                "row 3 missing from index tokens_listed",
+                "table tokens: row 3 missing from index tokens_listed",
+            ),
+            (f"Tree {root} page {root}: btree", f"table logs: Tree {root} page {root}: btree"),
+            (
+                f"*** in database main ***\nTree {root} page 9: x\nmore",
+                f"table logs: Tree {root} page 9: x",
+            ),
+            ("Tree 99999 page 1: x", "Tree 99999 page 1: x"),
+            ("Freelist: size is 3 but should be 1", "Freelist: size is 3 but should be 1"),
+        ):
+            assert _damage(reader, said) == shown
+
+
+def test_a_store_that_cannot_be_made_leaves_no_lock_file(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with pytest.raises(StoreError, match="must be a file that can be made and written"):
+        SqliteStore(folder)
+    assert list(tmp_path.iterdir()) == [folder]
+    assert not list(folder.iterdir())

@@ -294,6 +294,16 @@ def check_accepted(burst: Burst, what: str) -> None:
         raise Inconclusive(f"{what} is not accepted: {first.status or first.error}")
 
 
+def check_counted(exchanges: Sequence[Exchange], what: str) -> None:
+    """Raise `Inconclusive` if all these requests failed: they need not count (D-COUNTED)."""
+    statuses = {one.status or 0 for one in exchanges if not is_of_a_front(one.status)}
+    if statuses and all(400 <= status < 500 for status in statuses):
+        raise Inconclusive(
+            f"not decided: requests of {what} are answered {min(statuses)} and never refused, and "
+            "failed requests need not count; give the key the permissions for them"
+        )
+
+
 async def go_beyond(
     bench: Bench,
     counters: Sequence[Counter],
@@ -303,13 +313,15 @@ async def go_beyond(
     *,
     pause_ns: int = 0,
     until_lost: bool = False,
+    may_fail: bool = False,
 ) -> Beyond:
     """Send `size` requests at once (default: 1.5 times the rate), then more until it is certain.
 
     counters: of one row, whose keys take turns; with a single one, more than 2 L may have to be
     sent, with two, each gets one burst. what: whose requests they are. pause_ns: pause before each
-    further burst. until_lost: also stop after a burst that a front end answers in good part. Raises
-    `Inconclusive` if the requests come too slowly.
+    further burst. until_lost: also stop after a burst that a front end answers in good part.
+    may_fail: the requests may all be invalid. Raises `Inconclusive` if the requests come too
+    slowly.
     """
     found = Beyond()
     size = size or rate.limit_requests * 3 // 2 + regained(bench, rate)
@@ -323,7 +335,11 @@ async def go_beyond(
         found.refused = refused_in(found.exchanges)
         # A limiter that blocks refuses at once: so late answers were delayed by something else.
         found.slowed = [] if rate.block_ns else slowed_in(bench, found.exchanges)
-        if found.refused or found.slowed or _is_overrun(counters, rate, bursts):
+        if found.refused or found.slowed:
+            return found
+        if _is_overrun(counters, rate, bursts):
+            if not may_fail:
+                check_counted(found.exchanges, what)
             return found
         lost = sum(is_of_a_front(one.status) for one in bursts[-1].exchanges)
         if until_lost and lost > size // 5:

@@ -34,7 +34,9 @@ from engine.profile import LimitsProfile, Profile
 from simulator.play import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
+from tests.digests._deployments import DEPLOYMENTS, TARGETS, planned_text, played_text
 from tests.digests._engine import TRACES, answers_text, changed_profile
+from tests.digests._harness import HARNESS, harness_text
 from tests.digests._limiter import decided_text
 from tests.digests._studies import STUDIES
 from tests.digests._verdicts import CHANGES, REPORTED, fault_text, findings_text, report_text
@@ -198,6 +200,12 @@ def _judged() -> Iterator[Case]:
         yield Case(f"fault {name}", partial(_of_text, fault_text, name), quick=True)
     for name in REPORTED:
         yield Case(f"fault report of {name}", partial(_of_text, report_text, name), quick=True)
+    for name in HARNESS:
+        yield Case(f"fault commands {name}", partial(_of_text, harness_text, name), quick=True)
+    for name in DEPLOYMENTS:
+        yield Case(f"judge deployment {name}", partial(_of_text, played_text, name), quick=True)
+    for name in TARGETS:
+        yield Case(f"judge target {name}", partial(_of_text, planned_text, name), quick=True)
 
 
 def _answered() -> Iterator[Case]:

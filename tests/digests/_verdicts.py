@@ -211,7 +211,7 @@ _SEND: Final = EngineTransport.send
 
 
 @contextlib.contextmanager
-def _recorded() -> Iterator[_Sent]:
+def recorded() -> Iterator[_Sent]:
     """Note every request while the block runs: the same seed sends the same requests."""
     sent = _Sent()
 
@@ -224,7 +224,7 @@ def _recorded() -> Iterator[_Sent]:
 
 def fault_text(name: str) -> str:
     """Return what a trial of the self-test finds, and what it sent for it."""
-    with _recorded() as sent:
+    with recorded() as sent:
         trial = try_fault(name)
     found = (trial.killers, trial.failed, trial.crashed, trial.unsaid, trial.says, trial.causes)
     return f"{found!r} {sent}"
@@ -235,7 +235,7 @@ def findings_text(name: str) -> str:
 
     No answer may make the harness itself fail.
     """
-    with _recorded() as sent:
+    with recorded() as sent:
         lines = _finding_lines(name)
     return "\n".join([*lines, str(sent)])
 
@@ -245,11 +245,13 @@ def _finding_lines(name: str) -> list[str]:
     for check_id in sorted(clause_checks().keys() - _HEAVY):
         found: list[Finding] = judged(check_id, CHANGES[name]())
         assert Verdict.ERROR not in {one.verdict for one in found}, (check_id, name)
-        lines.extend(
-            f"{check_id} {one.clause} {one.verdict.word} {one.says} {one.accepts} {one.reading}"
-            for one in found
-        )
+        lines += map(finding_line, found)
     return lines
+
+
+def finding_line(one: Finding) -> str:
+    """Return what a finding says, in one line."""
+    return f"{one.check} {one.clause} {one.verdict.word} {one.says} {one.accepts} {one.reading}"
 
 
 REPORTED: Final = {
@@ -275,4 +277,9 @@ def report_text(name: str) -> str:
     for other in ("profile.schema.json", HISTORY_FILE):
         files.pop(other)
     said = [shown.getvalue(), *(f"+ {file}\n{text}" for file, text in files.items())]
-    return same_everywhere(_STARTED.sub("…", "\n".join(said).replace(folder, "…")))
+    return plain_text("\n".join(said).replace(folder, "…"))
+
+
+def plain_text(text: str) -> str:
+    """Return a text without the instants at which runs began, and without encrypted values."""
+    return same_everywhere(_STARTED.sub("…", _ENCRYPTED.sub("…", text)))

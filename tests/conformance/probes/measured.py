@@ -11,7 +11,8 @@ from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict, worst
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Latency
-from engine import LimitTable, ManualClock, Profile
+from engine import Decision, Engine, LimitTable, ManualClock, Profile
+from engine.limits import Headroom, Limiter, Subject
 from engine.world import Clock
 
 MS_NS = 1_000_000
@@ -128,3 +129,47 @@ def tenth() -> LimitTable:
         rate = rule.rate._replace(window_ns=rule.window_ns // 10)
         table = table.replace_rule(rule.id, rate=rate, block_ns=block_ns)
     return table
+
+
+Balance = Callable[[Subject, int], int]
+"""Chooses a node for the request of a number."""
+
+
+class Balanced:
+    """Limiters side by side, of which each request meets one."""
+
+    def __init__(self, nodes: list[Limiter], balance: Balance) -> None:
+        self._nodes = nodes
+        self._balance = balance
+        self._number = 0
+
+    def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
+        """Let the next request's node decide."""
+        node = self._nodes[self._balance(subject, self._number) % len(self._nodes)]
+        self._number += 1
+        return node.judge(now_ns, subject)
+
+
+def nodes_of(count: int, balance: Balance) -> Callable[..., Engine]:
+    """Return what makes an engine that counts on several nodes."""
+
+    def make(**options: Any) -> Engine:
+        engine = Engine(**options)
+        limits = engine.profile.limits
+        nodes = [Limiter(engine.tables, limits, is_bounded=True) for _ in range(count)]
+        engine.limiter = Balanced(nodes, balance)  # type: ignore[assignment] # reason: a balancer
+        return engine
+
+    return make
+
+
+def in_turn(_: Subject, number: int) -> int:
+    return number
+
+
+def by_address(subject: Subject, _: int) -> int:
+    return int(subject.ip.rpartition(".")[2])
+
+
+def at_random(_: Subject, number: int) -> int:
+    return random.Random(number).getrandbits(30)

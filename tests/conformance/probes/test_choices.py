@@ -68,3 +68,18 @@ def test_what_the_container_field_is_called_is_discovered(name: str, form: str) 
     assert {one.verdict for one in run.findings} == {Verdict.PASS}
     found = run.session.profile.tokens
     assert (found.container_field, found.container_form) == (name, form)
+
+
+def test_requests_that_fail_and_need_not_count_fail_no_clause() -> None:
+    """D-EMPTY, D-COUNTED: bursts of `{}` are then refused, and reach no rate."""
+    readings = {"tokens": {"empty_body": "reject"}, "limits": {"counted_statuses": "success"}}
+    made = deploy(profile=Profile().replace(**readings))
+    names = ("throttle", "block", "lowest", "classes", "any", "counted", "status", "status-blocked")
+    options = Options(checks=tuple(f"limits.{name}" for name in names), seed=3)
+    run = Run(made.target, options, transport=made.transport)
+    run.execute()
+    said = {(one.clause, one.verdict) for one in run.findings}
+    assert Verdict.FAIL not in {verdict for _, verdict in said}, said
+    assert ("LIM-THROTTLE", Verdict.INCONCLUSIVE) in said
+    assert ("LIM-BLOCK", Verdict.INCONCLUSIVE) in said
+    assert run.session.profile.limits.counted_statuses == "success"

@@ -6,7 +6,6 @@ LIM-SEARCH, LIM-CREATE, LIM-READ, LIM-LEGACY, LIM-PUBLIC.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,58 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.probes.sightings import Sighting, turns_beyond
-from engine import Decision, Engine, LimitTable
+from engine import LimitTable
 from engine.files import Rate
-from engine.limits import Headroom, Limiter, Rule, Subject
+from engine.limits import Limiter, Rule, Subject
 from engine.profile import LimitsProfile
-from tests.conformance.probes.measured import MS_NS, SECOND_NS, Stalling, jittery, play
+from tests.conformance.probes.measured import (
+    MS_NS,
+    SECOND_NS,
+    Balance,
+    Stalling,
+    at_random,
+    by_address,
+    in_turn,
+    jittery,
+    nodes_of,
+    play,
+)
 
 SEED = LimitTable.default()
 CERTAIN = "admits up to {} × the rate: counters per node, since"
 LIKELY = "admits up to {} × the rate: counters per node would explain it"
 SUBJECT = Subject("GET", "/", "192.0.2.1", key_id="key")
-Balance = Callable[[Subject, int], int]
-"""Chooses a node for the request of a number."""
-
-
-class Balanced:
-    """Limiters side by side, of which each request meets one."""
-
-    def __init__(self, nodes: list[Limiter], balance: Balance) -> None:
-        self._nodes = nodes
-        self._balance = balance
-        self._number = 0
-
-    def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
-        """Let the next request's node decide."""
-        node = self._nodes[self._balance(subject, self._number) % len(self._nodes)]
-        self._number += 1
-        return node.judge(now_ns, subject)
-
-
-def nodes_of(count: int, balance: Balance) -> Callable[..., Engine]:
-    """Return what makes an engine that counts on several nodes."""
-
-    def make(**options: Any) -> Engine:
-        engine = Engine(**options)
-        limits = engine.profile.limits
-        nodes = [Limiter(engine.tables, limits, is_bounded=True) for _ in range(count)]
-        engine.limiter = Balanced(nodes, balance)  # type: ignore[assignment] # reason: a balancer
-        return engine
-
-    return make
-
-
-def in_turn(_: Subject, number: int) -> int:
-    return number
-
-
-def by_address(subject: Subject, _: int) -> int:
-    return int(subject.ip.rpartition(".")[2])
-
-
-def at_random(_: Subject, number: int) -> int:
-    return random.Random(number).getrandbits(30)
 
 
 def said(rule_id: str, count: int, balance: Balance, **more: Any) -> str:

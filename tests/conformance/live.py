@@ -1,0 +1,45 @@
+"""Runs that are as live ones in everything but the wire: an engine on virtual time answers.
+
+The requests that are generated and the waits of a live run are then tried in seconds; what stands
+on the wire itself has its tests in `wire`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import uuid
+from collections.abc import Iterator
+from functools import partial
+from unittest import mock
+
+from conformance.target import Target
+from conformance.wire.in_process import secrets_of
+from conformance.wire.transport import EngineTransport
+from engine import Engine
+
+__all__ = ["in_place_of_http"]
+
+
+@contextlib.contextmanager
+def in_place_of_http(engine: Engine) -> Iterator[None]:
+    """Let every transport of the harness end at this engine; its own values are always the same."""
+    drawn = random.Random(6)
+
+    class Transport(EngineTransport):
+        """Takes the place of `HttpTransport`."""
+
+        def __init__(self, target: Target) -> None:
+            texts, hosts = secrets_of(target)
+            super().__init__(engine, texts, hosts=hosts)
+
+    def new_id() -> uuid.UUID:
+        return uuid.UUID(int=drawn.getrandbits(128), version=4)
+
+    with (
+        mock.patch("conformance.runner.runner.HttpTransport", Transport),
+        mock.patch("conformance.target.starter.HttpTransport", Transport),
+        mock.patch("conformance.target.starter.uuid.uuid4", new_id),
+        mock.patch("random.SystemRandom", partial(random.Random, 5)),
+    ):
+        yield

@@ -40,6 +40,7 @@ from tests.digests._harness import HARNESS, harness_text
 from tests.digests._limiter import decided_text
 from tests.digests._studies import STUDIES
 from tests.digests._verdicts import CHANGES, REPORTED, fault_text, findings_text, report_text
+from tests.digests._wire import wire_text
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
 __all__ = ["Case", "cases"]
@@ -212,6 +213,7 @@ def _answered() -> Iterator[Case]:
     for seed in range(TRACES):
         yield Case(f"answers {seed}", partial(_of_answers, seed), quick=True)
     yield Case("answers documents", _of_documents, quick=True)
+    yield Case("answers wire", lambda: _short(wire_text()), quick=True)
     yield Case("answers limiter", lambda: _short(decided_text()), quick=True)
 
 

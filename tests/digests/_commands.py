@@ -60,12 +60,13 @@ def _log(rows: int, step_ns: int) -> pd.DataFrame:
 
 def _access_log(rows: int) -> str:
     """Return a combined log with keys after the agent, out of order, and with faulty lines."""
+    ips = [*(f"198.51.100.{number}" for number in range(4)), f"2001:db8{':1234' * 6}"]
     lines = []
     for place in range(rows):
         at = pd.Timestamp(1_767_225_600 + (place ^ 1) // 90, unit="s")
         request = ("GET /tokens/abc?x=1", "POST /tokenize", "GET /me", "DELETE /keys")[place % 4]
         lines.append(
-            f"198.51.100.{place * 3 % 5} - - [{at:%d/%b/%Y:%H:%M:%S} +0000]"
+            f"{ips[place * 3 % 5]} - - [{at:%d/%b/%Y:%H:%M:%S} +0000]"
             f' "{request} HTTP/1.1" {429 if place % 7 == 0 else 200}'
             f' 12 "-" "curl/8" "key_{place * 5 % 6}" 0.{place % 9}'
         )

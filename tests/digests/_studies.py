@@ -17,7 +17,7 @@ import simulator
 from engine.errors import InputError
 from engine.limits.compiled import CompiledLimiter
 from simulator.play.compiled.plan import Plan
-from simulator.scenario import Scenario, builtin, load, loads
+from simulator.scenario import Scenario, builtin, limits_of, load, loads
 from simulator.study.run_size import expected_requests, size_warning
 from simulator.traffic.population import Setup
 from tests.digests._commands import same_everywhere
@@ -63,6 +63,54 @@ def _drawn_fit_text(seed: int) -> str:
         return str(fault)
     parts = [found.text, repr(found), found.groups.to_csv(), found.parameters.to_csv()]
     return same_everywhere("\n".join([*parts, *found.lost, found._repr_html_()]))
+
+
+_RETRIED: Final = """
+duration = "4m"
+tenants = [{ name = "t" }]
+applications = [{ name = "a", tenant = "t", kind = "KIND" }]
+[rules.LIM-PUBLIC]
+rate = "30/20s"
+block = "3s"
+[rules.LIM-MANAGEMENT]
+rate = "9/5s"
+block = "7s"
+[[clients]]
+name = "c"
+count = 3
+application = "a"
+"""
+_LOOPS: Final = (
+    'think = { kind = "exponential", mean = "700ms" }',
+    'loop = "open"\narrivals = { kind = "poisson", rate = "2/1s" }',
+)
+_OWN: Final = "honour_retry_after = false"
+_POLICIES: Final = (
+    f'{{ kind = "fixed", delay = "250ms", attempts = 40, {_OWN} }}',
+    '{ kind = "fixed", delay = "1500ms", attempts = 3 }',
+    f'{{ kind = "exponential", base = "200ms", cap = "5s", attempts = 6, {_OWN} }}',
+    '{ kind = "exponential", base = "6s", cap = "60s", attempts = 4 }',
+    f'{{ kind = "full-jitter", base = "300ms", cap = "4s", attempts = 9, {_OWN} }}',
+    '{ kind = "full-jitter", base = "9s", cap = "40s", attempts = 5 }',
+    f'{{ kind = "decorrelated-jitter", base = "400ms", cap = "6s", attempts = 7, {_OWN} }}',
+)
+
+
+def _retries_text(number: int) -> str:
+    """Return fits of clients with one retry policy, of logs that tell ever less."""
+    policy, loop = _POLICIES[number % len(_POLICIES)], _LOOPS[number // len(_POLICIES)]
+    kind = ("public", "management")[number % 2]
+    scenario = loads(f"{_RETRIED.replace('KIND', kind)}{loop}\nretry = {policy}")
+    rows = simulator.run(scenario, fidelity="compiled", check=False).requests
+    status = rows["outcome"].isin(["refused", "blocked"]).map({True: 429, False: 200})
+    bare = rows[["t_ns", "ip", "key", "method", "path"]].assign(status=status)
+    coarse = bare.assign(t_ns=rows["t_ns"] // 500_000_000 * 500_000_000)
+    told: dict[str, Any] = {"as_kind": kind, "limits": limits_of(scenario), "judged": False}
+    parts = []
+    for log in (rows, bare, coarse):
+        found = simulator.fit(log, **told)
+        parts += [found.text, found.groups.to_csv(), found.parameters.to_csv(), *found.lost]
+    return same_everywhere("\n".join(parts))
 
 
 def _explorer_text(name: str) -> str:
@@ -175,6 +223,7 @@ def _of_chart(chart: Any) -> str:
 STUDIES: Final[dict[str, Callable[[], str]]] = {
     **{f"fit of {name}": partial(_fit_text, name) for name in _FITTED},
     **{f"fit of drawn {seed}": partial(_drawn_fit_text, seed) for seed in _FITTED_DRAWN},
+    **{f"fit of retries {number}": partial(_retries_text, number) for number in range(14)},
     **{f"charts of {name}": partial(_chart_text, name) for name in _PLOTTED},
     **{f"explorer of {name}": partial(_explorer_text, name) for name in _EXPLORED},
     "traces": _trace_text,

@@ -624,11 +624,11 @@ def attempts_told(series: Series, group: int) -> int:
 
 
 def _attempts(series: Series, group: int) -> Estimate:
-    """Return the attempts of a request: exact where several requests ended at the same number."""
+    """Return the attempts of a request: exact where several ended at a number that is counted."""
     most = int(np.flatnonzero(series.attempts[group]).max())
     gave_up = int(series.refused_attempts[group, most])
     before = int(series.refused_attempts[group, most - 1])
-    if gave_up >= 3 or (gave_up and gave_up >= 0.2 * before):
+    if most < MOST_ATTEMPTS and (gave_up >= 3 or (gave_up and gave_up >= 0.2 * before)):
         return Estimate(most, most, most)
     return Estimate(max(most, 5), most, math.inf)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.cli import main
 from engine.vault import jwe
 from tests.engine.http.live import MASTER_KEY, Live
 
@@ -237,6 +238,39 @@ def test_what_cannot_be_served_is_one_line_and_2(
         check=False,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", f"engine: {message}\n")
+
+
+WORKERS = "--workers = 2 must be 1: the limits' counters live in the process, and 2 of them "
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--port", "65535"], WORKERS),
+        (["--port", "65536"], "argument --port: '65536' must be a port from 0 to 65535"),
+        (["--port", "-1"], "argument --port: '-1' must be a port from 0 to 65535"),
+        (["--port", "\u0661"], "must be a port from 0 to 65535"),
+        (["--demo-keys", "9999", "--demo"], WORKERS),
+        (["--demo-keys", "1", "--demo"], WORKERS),
+        (["--demo-keys", "10000"], "'10000' must be a whole number from 1 to 9999"),
+        (["--demo-keys", "0"], "'0' must be a whole number from 1 to 9999"),
+        (["--metrics", "127.0.0.1:65535"], WORKERS),
+        (["--metrics", "[::1]:1"], WORKERS),
+        (["--metrics", "127.0.0.1:65536"], "argument --metrics: '127.0.0.1:65536' must be "),
+        (["--metrics", "9464"], "argument --metrics: '9464' must be "),
+    ],
+)
+def test_an_option_takes_what_it_says_and_no_more(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that are taken meet the next rule: there is one worker."""
+    code: object = None
+    try:
+        code = main(["serve", "--workers", "2", *flags])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_named(hurried: Live) -> None:

@@ -1,0 +1,118 @@
+"""What stands beside the service: its metrics, the demo's destination, and waits for a lock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.errors import StoreBusy
+from engine.http.pages import Metrics
+from engine.http.slow_destination import _echo
+from engine.messages import Decision
+from engine.resources.work import when_free
+
+MS = 1_000_000
+
+
+def test_latencies_are_counted_up_to_each_bound() -> None:
+    """A bound belongs to its bucket, as Prometheus has it; the last one takes all."""
+    metrics = Metrics()
+    refused = Decision("refused", "LIM-READ", shadow=("own", "other"))
+    for latency_ns in (0, 5 * MS, 5 * MS + 1, 250 * MS, 10_000 * MS, 30_000 * MS + 1):
+        metrics.count("list_tokens", 429, refused, latency_ns)
+    metrics.count("tokenize", 200, Decision("admitted"), 1_000 * MS)
+    lines = metrics.text().decode().splitlines()
+    buckets = dict(
+        line.removeprefix('tollgate_request_duration_seconds_bucket{le="').split('"} ')
+        for line in lines
+        if "_bucket{" in line
+    )
+    expected = {
+        "0.005": 2,
+        "0.25": 4,
+        "0.5": 4,
+        "1": 5,
+        "2.5": 5,
+        "10": 6,
+        "30": 6,
+        "+Inf": 7,
+    }
+    assert {bound: float(buckets[bound]) for bound in expected} == expected
+    for said in (
+        'tollgate_requests_total{operation="list_tokens",status="429"} 6.0',
+        'tollgate_requests_total{operation="tokenize",status="200"} 1.0',
+        'tollgate_decisions_total{outcome="refused",rule="LIM-READ"} 6.0',
+        'tollgate_decisions_total{outcome="admitted",rule=""} 1.0',
+        'tollgate_shadow_refusals_total{rule="other"} 6.0',
+        "tollgate_requests_in_flight 0.0",
+        "tollgate_request_duration_seconds_count 7.0",
+        "tollgate_request_duration_seconds_sum 41.260000002",
+    ):
+        assert said in lines
+
+
+@pytest.mark.parametrize(
+    ("target", "waits"),
+    [
+        ("/a?b=c", []),
+        ("/delay/0.001", [0.001]),
+        ("/a/delay/26?b=c", [26.0]),
+        ("/delay/60", [60.0]),
+        ("/delay/99.999", [60.0]),
+        ("/delay/100", []),
+        ("/delay/x", []),
+    ],
+)
+def test_the_demos_destination_echoes_after_the_delay_that_is_asked(
+    target: str, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ERR-408 can be seen without another machine; secrets are not shown."""
+    slept: list[float] = []
+    sent: list[dict[str, Any]] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"abc", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    monkeypatch.setattr("engine.http.slow_destination.asyncio.sleep", sleep)
+    path, _, query = target.partition("?")
+    headers = [(b"host", b"h"), (b"x-a", b"1"), (b"cookie", b"c"), (b"authorization", b"s")]
+    scope = {"type": "http", "method": "PUT", "path": path, "raw_path": path.encode()}
+    scope |= {"query_string": query.encode(), "headers": headers, "server": ("h", 80)}
+    asyncio.run(_echo(scope, receive, send))
+    assert slept == waits
+    assert sent[0]["status"] == 200
+    shown = {"method": "PUT", "path": target, "headers": {"host": "h", "x-a": "1"}, "body_bytes": 3}
+    assert json.loads(sent[1]["body"]) == shown
+
+
+@pytest.mark.parametrize("free_after", [0, 1, 9, None])
+def test_a_locked_store_is_tried_again_for_two_seconds(free_after: int | None) -> None:
+    pauses: list[int] = []
+
+    async def sleep_ns(for_ns: int) -> None:
+        pauses.append(for_ns // MS)
+
+    def attempt() -> str:
+        if free_after is None or len(pauses) < free_after:
+            raise StoreBusy("locked")
+        return "done"
+
+    services: Any = SimpleNamespace(world=SimpleNamespace(sleep_ns=sleep_ns))
+    waits = [5, 10, 20, 40, 80, 160, 320, 640, 725]
+    assert sum(waits) == 2_000
+    if free_after is None:
+        with pytest.raises(StoreBusy):
+            asyncio.run(when_free(services, attempt))
+    else:
+        assert asyncio.run(when_free(services, attempt)) == "done"
+    assert pauses == waits[:free_after]

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from joserfc.jwk import OKPKey
 
 from engine import Engine, InputError, LimitTable, ManualClock, Profile, Request, Response
+from engine.http.demo import demo_lines, write_target
 from engine.identity import ASKABLE
 from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import choices
@@ -35,7 +36,7 @@ from engine.world import Call, CallAnswer, ModelWorld, VirtualLoop
 from tests.drawn import Seeded
 from tests.engine.deployment import CARD, IP
 
-__all__ = ["TRACES", "answers_text", "changed_profile"]
+__all__ = ["TRACES", "answers_text", "changed_profile", "demo_text"]
 
 TRACES: Final = 8
 _STEPS: Final = 260
@@ -900,3 +901,15 @@ def answers_text(seed: int) -> str:
         in_memory, in_file = found
         assert in_memory == in_file, "both stores answer alike"
         return "\n".join([*in_file, *_rows(file)])
+
+
+def demo_text() -> str:
+    """Return the lines of a demo, its targets and its store; made twice, it is the same."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(jwe, "generate", _fixed_pair):
+        file, found = Path(folder) / "target.toml", []
+        engine = Engine(seed=7)
+        for url in ("http://127.0.0.1:8420", "http://[::1]:8420"):
+            lines = list(demo_lines(engine, bytes(32), 3, "http://127.0.0.1:9"))
+            write_target(file, url, engine, lines)
+            found += [*map(repr, lines), file.read_text("utf-8"), oct(file.stat().st_mode)]
+        return "\n".join([*found, *_held(engine.services.store)])

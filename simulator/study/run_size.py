@@ -56,8 +56,6 @@ def _of_group(scenario: Scenario, group: ClientGroup, replayed: ReplayedInstants
     """Return how many requests the clients of a group begin on average."""
     stop_ns = scenario.duration_ns if group.stop_ns is None else group.stop_ns
     span_ns = min(stop_ns, scenario.duration_ns) - group.start_ns
-    if span_ns <= 0 or not group.count:
-        return 0.0
     if group.arrivals is not None:
         begins_ns = group.start_ns
         each = _of_arrivals(group.arrivals, span_ns, begins_ns, scenario.start_time_ns, replayed)

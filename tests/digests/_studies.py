@@ -6,8 +6,13 @@ scenarios, how many requests they ask for and the arrays that are made of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +22,9 @@ import simulator
 from engine.errors import InputError
 from engine.limits.compiled import CompiledLimiter
 from simulator.play.compiled.plan import Plan
-from simulator.scenario import Scenario, builtin, limits_of, load, loads
+from simulator.scenario import Scenario, builtin, dump, limits_of, load, loads
+from simulator.study.advise import _at_pace, _stated_pace
+from simulator.study.fit.model import varied
 from simulator.study.run_size import expected_requests, size_warning
 from simulator.traffic.population import Setup
 from tests.digests._commands import same_everywhere
@@ -123,11 +130,14 @@ def _explorer_text(name: str) -> str:
     return same_everywhere("\n".join(parts))
 
 
-def _many() -> list[Scenario]:
-    """Return scenarios of every kind: the built-in ones, drawn ones, and those with odd parts."""
+@contextmanager
+def _many() -> Iterator[list[Scenario]]:
+    """Yield scenarios of every kind: the built-in ones, drawn ones, and those with odd parts."""
     drawn = [loads(scenario_text(Seeded(seed))) for seed in range(40)]
     outside = [loads(outside_scenario_text(Seeded(seed))) for seed in range(20)]
-    return [*map(load, builtin()), *drawn, *outside, *map(loads, _ODD)]
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("times.txt").write_text("0\n0.5\n7\n99\n100\n101\n")
+        yield [*map(load, builtin()), *drawn, *outside, *map(loads, _ODD)]
 
 
 _ODD_HEAD: Final = """
@@ -135,6 +145,7 @@ duration = "100s"
 start_time = 2026-03-02T22:00:00Z
 [nodes]
 count = 3
+sharing = "split"
 balance = "key"
 [[tenants]]
 name = "t"
@@ -162,6 +173,9 @@ _ODD: Final = tuple(
             'loop = "open"\narrivals = { kind = "on-off", on_rate = "3/1s", on = "1s", off = "2s",'
             ' begin = "either" }'
         ),
+        'loop = "open"\narrivals = { kind = "replay", file = "times.txt" }\nstart = "1s"',
+        'think = "1s"\nstart = "99s"',
+        'think = "1s"\n[[clients]]\nname = "none"\ncount = 0\napplication = "a"\nthink = "2s"',
         'think = { kind = "pareto", least = "200ms", alpha = 1.5 }\nkeys = { per = "request" }',
         'think = { kind = "pareto", least = "200ms", alpha = 0.5 }\nconcurrency = 2\nstop = "9s"',
         'think = { kind = "discrete", values = ["1s", "3s"], weights = [3, 1] }\nservice = "1ms"',
@@ -175,12 +189,28 @@ _ODD: Final = tuple(
 
 def _sizes_text() -> str:
     """Return about how many requests scenarios ask for, and what is said of large ones."""
-    return "\n".join(f"{expected_requests(each)} {size_warning(each)}" for each in _many())
+    with _many() as scenarios:
+        return "\n".join(f"{expected_requests(each)} {size_warning(each)}" for each in scenarios)
+
+
+def _paces_text() -> str:
+    """Return the changes that give clients of scenarios another pace, and what a fit varies."""
+    parts = []
+    with _many() as scenarios:
+        for scenario in scenarios:
+            for group in scenario.clients:
+                now = _stated_pace(group) or Fraction(3, 2)
+                paces = (now / 7, now, now * 3)
+                parts += [repr(_at_pace("there", group, pace, now)) for pace in paces]
+            factors = {group.name: 0.3 + place for place, group in enumerate(scenario.clients)}
+            parts += [dump(varied(scenario, {}, factors)), dump(varied(scenario, factors, {}))]
+    return same_everywhere("\n".join(parts))
 
 
 def _plans_text() -> str:
     """Return the arrays that compiled runs of scenarios play."""
-    return "\n".join(map(_plan_text, _many()))
+    with _many() as scenarios:
+        return "\n".join(map(_plan_text, scenarios))
 
 
 def _plan_text(scenario: Scenario) -> str:
@@ -229,5 +259,6 @@ STUDIES: Final[dict[str, Callable[[], str]]] = {
     "traces": _trace_text,
     "sizes": _sizes_text,
     "plans": _plans_text,
+    "paces": _paces_text,
 }
 """Name → what makes the text."""

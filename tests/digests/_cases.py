@@ -36,6 +36,7 @@ from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
 from tests.digests._deployments import DEPLOYMENTS, TARGETS, planned_text, played_text
 from tests.digests._engine import TRACES, answers_text, changed_profile, demo_text
+from tests.digests._files import FILES, read_text
 from tests.digests._harness import HARNESS, harness_text
 from tests.digests._limiter import decided_text
 from tests.digests._studies import STUDIES
@@ -213,6 +214,8 @@ def _answered() -> Iterator[Case]:
     for seed in range(TRACES):
         yield Case(f"answers {seed}", partial(_of_answers, seed), quick=True)
     yield Case("answers documents", _of_documents, quick=True)
+    for name in FILES:
+        yield Case(f"answers to files: {name}", partial(_of_text, read_text, name), quick=True)
     yield Case("answers demo", lambda: _short(demo_text()), quick=True)
     yield Case("answers wire", lambda: _short(wire_text()), quick=True)
     yield Case("answers limiter", lambda: _short(decided_text()), quick=True)

@@ -103,6 +103,8 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
         return found
     if found.accepted:
         _baseline(bench, lane, found)
+        if found.fatal is not None:
+            return found
         session.latency_ns = found.latency_ns
         if not with_addresses:
             found.apart_says = "not tested: this run measures no limits"
@@ -287,11 +289,21 @@ def _baseline(bench: Bench, lane: Lane, found: Preflight) -> None:
     role = next((role for role in found.accepted if role.startswith("private_prod")), None)
     label = bench.target.labels(role or found.accepted[0])[0]
 
-    async def asked() -> list[Exchange]:
-        asked = _tokenize(bench, {})
-        return [await lane.insist(*asked, key=label) for _ in range(_BASELINE)]
+    async def one() -> int | None:
+        try:
+            sent = await lane.insist(*_tokenize(bench, {}), key=label)
+        except Inconclusive as why:
+            found.fatal = str(why)
+            return None
+        return sent.received_ns - sent.sent_ns
 
-    took = [one.received_ns - one.sent_ns for one in bench.transport.run([asked()])[0]]
+    async def several() -> list[int]:
+        return [took for _ in range(_BASELINE) if (took := await one()) is not None]
+
+    took = bench.transport.run([several()])[0]
+    if not took:
+        return
+    found.fatal = None  # a connection may break by chance
     found.latency_ns = int(statistics.median(took))
     found.jitter_ns = max(took) - min(took)
 

@@ -214,7 +214,8 @@ def _ask_operations(ask: _Asker, seen: _Seen) -> None:
             seen.missing[name] = status
     there = len(_OPTIONAL) - len(seen.missing)
     if seen.hides_paths:
-        seen.said.append(f"an unknown path answers {nowhere}: which operations exist is not seen")
+        answers = "gets no answer" if nowhere is None else f"answers {nowhere}"
+        seen.said.append(f"an unknown path {answers}: which operations exist is not seen")
     else:
         seen.said.append(f"{there} of {len(_OPTIONAL)} further operations are there")
 

@@ -14,16 +14,21 @@ from functools import partial
 from unittest import mock
 
 from conformance.target import Target
+from conformance.wire.exchange import Ask
 from conformance.wire.in_process import secrets_of
-from conformance.wire.transport import EngineTransport
+from conformance.wire.transport import Answer, EngineTransport, Place
 from engine import Engine
+from tests.conformance.checks.changed import Change
 
 __all__ = ["in_place_of_http"]
 
 
 @contextlib.contextmanager
-def in_place_of_http(engine: Engine) -> Iterator[None]:
-    """Let every transport of the harness end at this engine; its own values are always the same."""
+def in_place_of_http(engine: Engine, change: Change | None = None) -> Iterator[None]:
+    """Let every transport of the harness end at this engine; its own values are always the same.
+
+    change: alters the answers.
+    """
     drawn = random.Random(6)
 
     class Transport(EngineTransport):
@@ -32,6 +37,10 @@ def in_place_of_http(engine: Engine) -> Iterator[None]:
         def __init__(self, target: Target) -> None:
             texts, hosts = secrets_of(target)
             super().__init__(engine, texts, hosts=hosts)
+
+        async def send(self, ask: Ask, place: Place) -> Answer:
+            answer: Answer = await super().send(ask, place)
+            return answer if change is None else change(ask, answer)
 
     def new_id() -> uuid.UUID:
         return uuid.UUID(int=drawn.getrandbits(128), version=4)

@@ -8,6 +8,7 @@ of the plan, which sends nothing.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -15,12 +16,15 @@ from conformance.runner.plan import Dealt, loads_after_ns, make_plan, outlook, s
 from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
 from conformance.target import Budget, RequestShape, Target
+from conformance.wire.exchange import Ask
 from conformance.wire.in_process import deploy
 from conformance.wire.shapes import SHAPES
+from conformance.wire.transport import Answer
 from engine import Engine, LimitTable, Profile
 from engine.clauses import select
 from engine.files import parse_rate
 from engine.profile import Choice, choices
+from tests.conformance.checks.changed import Changed
 from tests.conformance.field import MEASURING
 from tests.conformance.probes.measured import (
     Stalling,
@@ -30,7 +34,7 @@ from tests.conformance.probes.measured import (
     jittery,
     nodes_of,
 )
-from tests.digests._verdicts import finding_line, recorded
+from tests.digests._verdicts import CHANGES, finding_line, recorded, swapped
 from tests.drawn import Seeded
 
 __all__ = ["DEPLOYMENTS", "TARGETS", "planned_text", "played_text"]
@@ -51,6 +55,8 @@ class _Kind(NamedTuple):
     """Rule → another rate."""
     told: bool = False
     """Whether the target tells the other rates."""
+    change: Callable[[], Any] | None = None
+    """What alters its answers."""
     keys: int = 1
     target: Mapping[str, Any] = {}
 
@@ -83,6 +89,41 @@ _MORE: Final = _of(
     "LIM-READ", "LIM-LEGACY", "LIM-PROXY-KEY", "classes", "counted", "status", "block"
 )
 _LESS: Final = tuple(sorted({*MEASURING} - {*_SLOW, "limits.LIM-PRIVATE"}))
+_REFUSED: Final = (
+    *("proxies.timeout", "reactors.timeout"),
+    *_of("block", "throttle", "lowest", "counted", "status", "status-blocked", "legacy-class"),
+)
+_PREFLIGHT: Final = 100
+_SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 12))
+
+
+def _later(change: Callable[[], Any]) -> Callable[[], Any]:
+    """Let a change begin after the preflight, which would end the run."""
+
+    def made() -> Callable[[Ask, Answer], Answer]:
+        count, changed = itertools.count(), change()
+        return lambda ask, answer: changed(ask, answer) if next(count) > _PREFLIGHT else answer
+
+    return made
+
+
+def _changes() -> dict[str, Callable[[], Any]]:
+    """Return changes of answers that limits meet: what refuses them, and what is lost."""
+    return {
+        "429 as 503": swapped(429, 503),
+        "429 as 403": swapped(429, 403),
+        "429 as nothing": swapped(429, None),
+        "429 as success": swapped(429, 200),
+        "lost answers": _later(CHANGES["cut off, every fifth"]),
+        "lost refusals": _later(swapped(429, None)),
+        "late answers": CHANGES["late, every fifth"],
+        "errors of a front": CHANGES["status 503, every second"],
+        "refused keys": CHANGES["status 401, every second"],
+        "denied keys": CHANGES["status 403, all"],
+        "absent operations": CHANGES["status 404, every second"],
+    }
+
+
 _RATES: Final = {"LIM-SEARCH": "30/7s", "LIM-PUBLIC": "90/1m", "LIM-READ": "150/5s"}
 _TOKEN_BUCKET: Final = {"algorithm": "token-bucket"}
 DEPLOYMENTS: Final[Mapping[str, _Kind]] = {
@@ -119,6 +160,15 @@ DEPLOYMENTS: Final[Mapping[str, _Kind]] = {
     **{
         f"of reading {place}": _Kind(sections=_readings(place), checks=(*_PLAIN, *_FEW), keys=4)
         for place in range(4)
+    },
+    **{
+        f"of {name}": _Kind(
+            checks=(*_of("LIM-SEARCH", "LIM-PUBLIC", "LIM-READ", "any", "classes"), *_REFUSED),
+            change=change,
+            keys=4,
+            target={"sources": _SOURCES},
+        )
+        for name, change in _changes().items()
     },
     "of other rates": _Kind(rates=_RATES, checks=(*_FEW, *_MORE), keys=4),
     "of told rates": _Kind(rates=_RATES, checks=(*_FEW, *_MORE), keys=4, told=True),
@@ -220,10 +270,9 @@ def played_text(name: str) -> str:
     if isinstance(latency, Stalling):
         latency.clock = made.engine.clock
     options = Options(checks=tuple(kind.checks), seed=5)
+    transport = made.transport if kind.change is None else Changed(made, kind.change())
     with recorded() as sent:
-        run = Run(
-            made.target, options, transport=made.transport, limits=table if kind.told else None
-        )
+        run = Run(made.target, options, transport=transport, limits=table if kind.told else None)
         report = run.execute()
     lines = [finding_line(one) for one in run.findings]
     told = (report.preflight, report.rest, report.took_ns, report.floor_ns, report.cleaned)

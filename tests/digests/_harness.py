@@ -26,7 +26,7 @@ from conformance.wire.in_process import deploy
 from engine import Engine, Profile
 from engine.http.demo import demo_lines, write_target
 from tests.conformance.live import in_place_of_http
-from tests.digests._verdicts import plain_text, recorded
+from tests.digests._verdicts import CHANGES, plain_text, recorded
 
 __all__ = ["HARNESS", "harness_text"]
 
@@ -37,6 +37,8 @@ class _Session(NamedTuple):
     lines: tuple[str, ...]
     fault: str | None = None
     profile: Mapping[str, Any] = {}
+    change: str | None = None
+    """A name of `CHANGES`: what alters the answers."""
     has_key: bool = False
     """Whether the environment holds a key for `init`."""
 
@@ -101,6 +103,27 @@ HARNESS: Final[Mapping[str, _Session]] = {
         profile={"tokens": {"container_form": "string"}},
         has_key=True,
     ),
+    **{
+        f"that meet {change}": _Session(
+            (
+                "conformance init mine.toml --url http://in-process.example",
+                "conformance run target.toml --select TOK-TYPES,ERR-429 --seed 3 --quiet --out one",
+                "conformance run few.toml --select TOK-TYPES,QUO-RATE --seed 3 --out two",
+            ),
+            change=change,
+            has_key=True,
+        )
+        for change in (
+            "status 404, all",
+            "status 403, every fifth",
+            "status 200, every second",
+            "cut off, all",
+            "cut off, every second",
+            "no JSON, all",
+            "no texts, all",
+            "without id, all",
+        )
+    },
     "of pytest": _Session(
         (
             f"{_PYTEST} -k 'QUO- or TOK-TYPES or LIM-SEARCH' --target-no-limits {_FILES}",
@@ -167,7 +190,7 @@ def _deployed(session: _Session) -> Iterator[None]:
 
     told = key if session.has_key else ""
     with (
-        in_place_of_http(engine),
+        in_place_of_http(engine, None if session.change is None else CHANGES[session.change]()),
         mock.patch.dict(os.environ, {**_PLAIN, "KEY_PRIVATE_PROD_1": told}),
     ):
         yield

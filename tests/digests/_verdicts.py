@@ -168,7 +168,9 @@ def _places(change: Callable[[Answer], None], step: int, first: int) -> Callable
     return made
 
 
-def _swapped(old: int, new: int) -> Callable[[], Any]:
+def swapped(old: int, new: int | None) -> Callable[[], Any]:
+    """Answer with another status; None: no answer at all."""
+
     def changed(ask: Ask, answer: Answer) -> Answer:
         if answer.status == old:
             answer.status = new
@@ -181,7 +183,7 @@ def _changes() -> Iterator[tuple[str, Callable[[], Any]]]:
     for (name, change), (which, (step, first)) in itertools.product(_EVERY.items(), _WHICH.items()):
         yield f"{name}, {which}", _places(change, step, first)
     for old, new in _SWAPPED:
-        yield f"{new} for {old}", _swapped(old, new)
+        yield f"{new} for {old}", swapped(old, new)
 
 
 CHANGES: Final = dict(_changes())

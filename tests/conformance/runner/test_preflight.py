@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from conformance.runner.preflight import Preflight, fly
@@ -51,3 +53,25 @@ def test_else_nothing_is_judged_with_it(status: int, says: str) -> None:
     found = _flown(status)
     assert found.accepted == ["private_prod"]
     assert says in found.problems[ROLE]
+
+
+@pytest.mark.parametrize("lost", [{4}, {8}, {4, 5, 7, 8}, {4, 5, 6, 7, 8}])
+def test_a_lost_answer_ends_no_run_and_no_answer_at_all_does(lost: set[int]) -> None:
+    """The fourth to the eighth request show how long an answer takes."""
+    deployment = deploy(keys_a_role=1, latency=lambda: (1_000_000, 2_000_000))
+    send, turns = deployment.transport.send, itertools.count(1)
+
+    async def losing(ask: Ask, place: Place) -> Answer:
+        found = await send(ask, place)
+        if next(turns) in lost:
+            found.status, found.error = None, "cut off"
+        return found
+
+    deployment.transport.send = losing  # type: ignore[method-assign] # reason: a network of its own
+    session = Session(deployment.target, deployment.transport, seed=1)
+    found = fly(session, ["private_prod", "private_test"], with_addresses=False)
+    assert found.accepted == ["private_prod", "private_test"]
+    if len(lost) < 5:
+        assert (found.fatal, found.latency_ns, found.jitter_ns) == (None, 3_000_000, 0)
+    else:
+        assert found.fatal == "no answer to POST /tokenize: cut off"

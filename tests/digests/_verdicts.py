@@ -23,7 +23,7 @@ from unittest import mock
 from rich.console import Console
 
 from conformance.faults.registry import fault_of
-from conformance.faults.trial import try_fault
+from conformance.faults.trial import Trial, try_fault
 from conformance.report.report import FORMATS
 from conformance.report.terminal import show_report
 from conformance.runner.history import HISTORY_FILE
@@ -35,7 +35,7 @@ from conformance.wire.transport import Answer, EngineTransport, Place
 from tests.conformance.checks.changed import clause_checks, judged
 from tests.digests._commands import same_everywhere
 
-__all__ = ["CHANGES", "REPORTED", "fault_text", "findings_text", "report_text"]
+__all__ = ["CHANGES", "REPORTED", "fault_text", "findings_text", "report_text", "tried"]
 
 _STARTED: Final = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)")
 _ENCRYPTED: Final = re.compile(r"eyJ[\w-]+(?:\.[\w-]*)+")
@@ -226,10 +226,15 @@ def recorded() -> Iterator[_Sent]:
 
 def fault_text(name: str) -> str:
     """Return what a trial of the self-test finds, and what it sent for it."""
+    return tried(name)[1]
+
+
+def tried(name: str) -> tuple[Trial, str]:
+    """Return a trial of the self-test, and it as text with what it sent."""
     with recorded() as sent:
         trial = try_fault(name)
     found = (trial.killers, trial.failed, trial.crashed, trial.unsaid, trial.says, trial.causes)
-    return f"{found!r} {sent}"
+    return trial, f"{found!r} {sent}"
 
 
 def findings_text(name: str) -> str:

@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from conformance.checks._bodies import BACKEND, Broken, bodies, smallest, tokens_in
+from conformance.checks._bodies import BACKEND, Broken, bodies, repeating, smallest, tokens_in
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
@@ -39,7 +39,8 @@ def _drawn(count: int) -> list[Any]:
     def draw(body: Any) -> None:
         found.append(body)
 
-    draw()
+    with repeating():
+        draw()
     return found
 
 
@@ -105,19 +106,29 @@ def test_a_search_ends_and_tells_the_smallest() -> None:
 def test_a_search_repeats_whatever_modules_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same seed draws the same: a history is recognised by another process."""
+    """The same seed draws the same: a history is recognised by another process.
 
-    def drawn() -> list[Any]:
+    This holds for what is tried to make a broken body smaller as well.
+    """
+
+    def drawn(broken_from: int) -> list[Any]:
         found: list[Any] = []
-        smallest(bench_of("tokenize.mirror"), bodies(_LIMIT, [_CARD]), found.append, 60)
+
+        def judge(body: Any) -> Broken | None:
+            found.append(body)
+            return Broken(body, [], ()) if len(str(body)) > broken_from else None
+
+        smallest(bench_of("tokenize.mirror"), bodies(_LIMIT, [_CARD]), judge, 60)
         return found
 
-    before = drawn()
+    cases = (10_000_000, 30, 60, 90)
+
+    before = list(map(drawn, cases))
     names = ", ".join(f"'constant {number}'" for number in range(500))
     (tmp_path / "many_constants.py").write_text(f"NAMES = [{names}]")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("many_constants")
-    assert drawn() == before
+    assert list(map(drawn, cases)) == before
 
 
 def test_a_search_hands_on_why_nothing_can_be_said() -> None:

@@ -9,8 +9,11 @@ import pytest
 from conformance.cli import main
 from conformance.faults import all_faults, selftest
 from conformance.faults.registry import Fault
-from conformance.faults.trial import judged, try_fault, try_over_http
+from conformance.faults.trial import Trial, judged, try_fault, try_over_http
 from conformance.runner.verdicts import Finding, Verdict
+from tests.digests.__main__ import committed
+from tests.digests._cases import short
+from tests.digests._verdicts import tried
 
 CHOSEN = "array-reversed,naive-timestamp"
 
@@ -97,10 +100,32 @@ def test_a_known_bad_server_is_caught_over_http() -> None:
 
 
 @pytest.mark.slow
-def test_every_fault_is_caught_and_the_good_one_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    """And every check catches one. How long that takes is a benchmark, `selftest`."""
-    code = main(["selftest", "--processes", "2"])
+def test_every_fault_is_caught_and_the_good_one_passes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And every check catches one; each trial sends and finds what its digest holds."""
+    found: dict[str, str] = {}
+
+    def noted(fault_id: str, *, everything: bool) -> Trial:
+        assert not everything
+        trial, text = tried(fault_id)
+        found[f"fault {fault_id}"] = short(text)
+        return trial
+
+    monkeypatch.setattr(selftest, "try_fault", noted)
+    code = main(["selftest", "--processes", "1"])
     assert code == 0, capsys.readouterr().out
+    known = {name: digest for name, digest in committed().items() if name.startswith("fault ")}
+    assert found == known
+
+
+@pytest.mark.slow
+def test_processes_share_the_trials(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
+    assert main(["selftest", "--select", "AUTH-", "--processes", "2"]) == 0
+    assert "fine" in capsys.readouterr().out
 
 
 @pytest.mark.slow

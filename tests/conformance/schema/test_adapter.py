@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import hypothesis
 from schemathesis.generation.hypothesis.examples import default_settings
 
-from conformance.checks._bodies import BACKEND
 from conformance.schema.adapter import explore
 
 
@@ -17,12 +17,12 @@ class _Asks:
     key_header = "SVC-API-KEY"
 
     def __init__(self) -> None:
-        self.backends: set[str] = set()
+        self.fixed: set[bool] = set()
         self.failures: list[tuple[str, str, int]] = []
         self.errors: list[str] = []
 
     def __call__(self, environ: Any, start_response: Any) -> list[bytes]:
-        self.backends.add(default_settings().backend)
+        self.fixed.add(default_settings().derandomize)
         start_response("200 OK", [("Content-Type", "application/json")])
         return [b"{}"]
 
@@ -34,19 +34,25 @@ def test_settings_of_an_earlier_user_of_the_library_are_not_kept() -> None:
         "info": {"title": "t", "version": "1"},
         "paths": {"/a": {"get": {"operationId": "a", "responses": {"200": {"description": "a"}}}}},
     }
-    default_settings.cache_clear()
-    own = default_settings().backend
-    assert own != BACKEND
-    asks = _Asks()
-    explore(
-        document,
-        asks,  # type: ignore[arg-type] # reason: all that it needs of a bridge
-        lambda asked: [],
-        keys=[],
-        mode="positive",
-        phases=("fuzzing",),
-        examples=1,
-        seed=1,
-    )
-    assert (asks.backends, asks.errors) == ({BACKEND}, [])
-    assert default_settings().backend == own
+    before = hypothesis.settings.get_current_profile_name()
+    hypothesis.settings.register_profile("of the user", derandomize=True)
+    hypothesis.settings.load_profile("of the user")
+    try:
+        default_settings.cache_clear()
+        assert default_settings().derandomize
+        asks = _Asks()
+        explore(
+            document,
+            asks,  # type: ignore[arg-type] # reason: all that it needs of a bridge
+            lambda asked: [],
+            keys=[],
+            mode="positive",
+            phases=("fuzzing",),
+            examples=1,
+            seed=1,
+        )
+        assert (asks.fixed, asks.errors) == ({False}, [])
+        assert default_settings().derandomize
+    finally:
+        hypothesis.settings.load_profile(before)
+        default_settings.cache_clear()

@@ -216,12 +216,13 @@ def _card(ask: Ask, number: str) -> dict[str, Json]:
 
 @lru_cache(maxsize=4)
 def batch_file(size_bytes: int) -> bytes:
-    """Return an account-updater batch file of exactly `size_bytes` where it is above a row's size.
+    """Return an account-updater batch file of at most `size_bytes`, exactly so if it is large.
 
-    Up to `_ROWS_BYTES` it is rows of tokens, which the service looks up. What is larger goes on
-    as one line that is no row, so that its job fails after the rows before: a simulation is about
-    when and how much is uploaded (ACC-FILE, ACC-SPLIT), and looking up and keeping hundreds of
-    thousands of rows a file would cost seconds and as much memory as all files together.
+    Up to `_ROWS_BYTES` it is whole rows of tokens, which the service looks up. What is larger goes
+    on as one line that is no row, so that its job fails after the rows before: a simulation is
+    about when and how much is uploaded (ACC-FILE, ACC-SPLIT), and looking up and keeping
+    hundreds of thousands of rows a file would cost seconds and as much memory as all files
+    together.
     """
     line = f"{NOTHING},2030,12\n".encode()
     rows_bytes = min(size_bytes, _ROWS_BYTES) - len(_HEADER)

@@ -20,12 +20,15 @@ import orjson
 
 import simulator
 from engine.errors import InputError
+from engine.files import parse_toml
 from engine.limits.compiled import CompiledLimiter
+from simulator.logs import LogMap
 from simulator.play.compiled.plan import Plan
 from simulator.scenario import Scenario, builtin, dump, limits_of, load, loads
 from simulator.study.advise import _at_pace, _stated_pace
 from simulator.study.fit.model import varied
 from simulator.study.run_size import expected_requests, size_warning
+from simulator.traffic.bodies import GroupValues, Known, batch_file, body_of
 from simulator.traffic.population import Setup
 from tests.digests._commands import same_everywhere
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
@@ -250,6 +253,98 @@ def _of_chart(chart: Any) -> str:
     return orjson.dumps(chart.to_dict(), option=orjson.OPT_SORT_KEYS, default=str).decode()
 
 
+_ASKED: Final = (
+    'request = "POST /tokens"\nduplicate_share = 0.5',
+    'request = "POST /token-intents"\ntypes = { token = 1, card = 2 }\ncvc = false',
+    *(
+        f'request = "POST /tokens/search"\npick = "{pick}"'
+        for pick in ("newest", "oldest", "uniform")
+    ),
+    *(
+        f'request = "GET /tokens/{{id}}"\npick = "{pick}"'
+        for pick in ("newest", "oldest", "uniform")
+    ),
+    'request = "POST /detokenize"\ntokens = 2\ntokens_max = 4\npick = "uniform"',
+    'request = "PATCH /tokens/{id}"',
+    'request = "DELETE /tokens/{id}"',
+    'request = "PATCH /proxies/{id}"',
+    'request = "POST /proxies"',
+    'request = "POST /applications"',
+    'request = "POST /reactors"\nsize = "30B"',
+    *(
+        f'request = "POST /tokenize"\n{more}'
+        for more in (
+            "tokens = 3\ntokens_max = 5\ninvalid_share = 0.4\nduplicate_share = 0.3",
+            "types = { token = 1, card = 1 }\ntokens = 4\nduplicate_share = 0.5",
+            'types = { token = 0, card = 1 }\nshape = "object"',
+            'shape = "object"\ninvalid_share = 0.5',
+            'shape = "array"\ntokens = 2',
+        )
+    ),
+)
+
+
+def _bodies_text() -> str:
+    """Return the bodies that requests of mixes carry one after the other, and batch files."""
+    mix = "".join(f"[[clients.mix]]\n{item}\n" for item in _ASKED)
+    scenario = loads(f'{_ODD_HEAD}think = "1s"\n{mix}')
+    values, known, choose = GroupValues(), Known(), Seeded(4)
+    parts = []
+    for turn in range(9):
+        known.add("tokens", iter([f"{turn:08d}", f"{turn + 20:08d}"]))
+        for ask in scenario.clients[0].mix:
+            body = body_of(ask, values, known, lambda: choose.whole(0, 999) / 1000)
+            parts.append(f"{ask.request} {body!r}")
+        known.forget("tokens", f"{turn // 2:08d}")
+    files = [batch_file(size) for size in (1, 39, 90, 1_000_000, 1_000_001, 1_200_000)]
+    return "\n".join([*parts, *(f"{len(file)} {file[:200]!r} {file[-90:]!r}" for file in files)])
+
+
+_WRONG_MAPS: Final = (
+    'address = "ip"',
+    'time = "t"\nadress = "ip"',
+    'time = "t"\nrequest = "r"\nmethod = "m"',
+    'time = { value = "1" }',
+    'time = { field = "t", unit = "h" }',
+    'time = { field = "t", units = "s" }',
+    'time = "t"\naddress = { field = "ip", unit = "s" }',
+    'time = "t"\naddress = { field = "ip", value = "x" }',
+    'time = "t"\naddress = { value = "x", default = "y" }',
+    'time = "t"\naddress = 3',
+    'time = "t"\naddress = { field = "" }',
+    'time = "t"\nkey = { value = 3 }',
+    'time = "t"\ntenant_kind = { value = "prod" }',
+    'time = "t"\nlegacy = { value = true }\napplication_kind = { field = "a", default = "x" }',
+    'time = "t"\ntenant = { field = "a", lookup = {} }',
+    'time = "t"\ntenant = { field = "a", lookup = { a = "" } }',
+    'time = "t"\ntenant = { field = "a", pattern = "(a)(b)" }',
+    'time = "t"\ntenant = { field = "a", pattern = "(a" }',
+    'time = "t"\ntenant = { field = "a", pattern = "(?P<tenant>a)(b)" }',
+    'time = "t"\nline = "a"',
+    'time = "t"\nline = "(?P<t>a)"\nformat = "csv"',
+    'time = "t"\nformat = "cvs"',
+    'time = "t"\nformat = "nothing like it"',
+    'time = "t"\nline = "(?P<t>a)"',
+)
+
+
+def _maps_text() -> str:
+    """Return what is said of maps of logs, most of them wrong."""
+    parts = []
+    for text in _WRONG_MAPS:
+        try:
+            parts.append(repr(LogMap.from_document(parse_toml(text, "map.toml"))))
+        except InputError as fault:
+            parts.append(str(fault))
+    for names in (("Time", "client-ip", "api_key"), ("@timestamp", "cs_method", "URI"), ("x", "y")):
+        try:
+            found = LogMap.guess(names).with_extra(names, {"status": ["y"], "key": ["y"]})
+            parts.append(repr(found))
+        except InputError as fault:
+            parts.append(str(fault))
+    return "\n".join(parts)
+
+
 STUDIES: Final[dict[str, Callable[[], str]]] = {
     **{f"fit of {name}": partial(_fit_text, name) for name in _FITTED},
     **{f"fit of drawn {seed}": partial(_drawn_fit_text, seed) for seed in _FITTED_DRAWN},
@@ -260,5 +355,7 @@ STUDIES: Final[dict[str, Callable[[], str]]] = {
     "sizes": _sizes_text,
     "plans": _plans_text,
     "paces": _paces_text,
+    "bodies": _bodies_text,
+    "maps": _maps_text,
 }
 """Name → what makes the text."""

@@ -265,6 +265,10 @@ SESSIONS: Final[dict[str, tuple[tuple[Step, ...], list[str]]]] = {
     "wished": ((_post(ADA, "connection: close"),), [f"200{CLOSE}, closed"]),
     "idle": ((_post(ADA), 75, 75, 0.5), ["200", "", "", "closed"]),
     "used": ((_post(ADA), 1, 74, _post(ADA), 74, 75, 1), ["200", "", "", "200", "", "", "closed"]),
+    "another protocol": (
+        (_head("connection: upgrade", "upgrade: h2c", first=TOKENS),),
+        [f"200 with a body{CLOSE}, closed"],
+    ),
     # a reader that takes nothing of its answer for 30 s
     "unread": ((_post(ADA), "unsent 5", 1, 30, 1), ["200", "", "", "", "aborted"]),
     "read slowly": (

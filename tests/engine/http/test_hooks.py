@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import schemathesis
 from hypothesis import given
 
 from engine.http.openapi import hooks
@@ -78,3 +80,24 @@ def test_card_numbers_are_valid(number: str) -> None:
     """D-CARD: 12 to 19 digits, the last of which is the check digit."""
     assert 12 <= len(number) <= 19
     assert is_luhn_valid(number)
+
+
+@pytest.mark.parametrize(
+    ("variable", "is_loaded"), [("", False), ("other", False), ("engine.http.openapi.hooks", True)]
+)
+def test_the_hooks_are_registered_where_schemathesis_is_told_to(
+    variable: str, is_loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the variable that names the module, as schemathesis documents it."""
+    named: list[str] = []
+
+    def hook(name: str) -> Any:
+        named.append(name)
+        return lambda function: function
+
+    monkeypatch.setenv("SCHEMATHESIS_HOOKS", variable)
+    monkeypatch.setattr(schemathesis, "hook", hook)
+    monkeypatch.setattr(schemathesis.openapi, "format", lambda name, _: named.append(name))
+    runpy.run_path(str(hooks.__file__), run_name=hooks.__name__)
+    formats = ["card-number", "jwe-compact", "data-expression"]
+    assert named == ([*formats, "before_load_schema", "filter_case"] if is_loaded else [])

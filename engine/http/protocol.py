@@ -59,6 +59,7 @@ _FIELDS_LIMIT: Final = 100
 _CONTINUE: Final = b"HTTP/1.1 100 "
 _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
 _USUAL: Final = frozenset({b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS"})
+_UPGRADE: Final = re.compile(rb"(\r\nconnection:[^\r\n]*)\bupgrade\b", re.IGNORECASE)
 _STAND_IN: Final = b"PROPFIND"
 _PHRASES: Final = {
     400: b"Bad Request",
@@ -297,6 +298,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._method = None
             if data[: data.find(b" ", 0, 33)] not in _USUAL:
                 data = self._with_known_method(data)
+            if b"pgrade" in data:
+                data = _without_upgrade(data)
         self._feed_bytes = len(data)
         HttpToolsProtocol.data_received(self, data)
         if self._in_head and self.is_receiving:
@@ -400,6 +403,15 @@ class HttpProtocol(HttpToolsProtocol):
         later = b"retry-after: 1\r\n" if status == 503 else b""
         self._direct.write(head % (status, _PHRASES[status], len(body), later) + body)
         self.linger()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """Return a request that asks for the connection's end instead of another protocol.
+
+    The parser reads no body of one that does, and Java's client asks so with its first request.
+    """
+    head, end, body = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(rb"\1close  ", head) + end + body
 
 
 def _fault(headers: list[tuple[bytes, bytes]], version: str) -> str | None:

@@ -265,9 +265,15 @@ SESSIONS: Final[dict[str, tuple[tuple[Step, ...], list[str]]]] = {
     "wished": ((_post(ADA, "connection: close"),), [f"200{CLOSE}, closed"]),
     "idle": ((_post(ADA), 75, 75, 0.5), ["200", "", "", "closed"]),
     "used": ((_post(ADA), 1, 74, _post(ADA), 74, 75, 1), ["200", "", "", "200", "", "", "closed"]),
+    # RFC 9110, 7.8: who asks for another protocol is answered in this one, its body included
+    # RFC 9110, 7.8: who asks for another protocol is answered in this one, its body included
     "another protocol": (
-        (_head("connection: upgrade", "upgrade: h2c", first=TOKENS),),
-        [f"200 with a body{CLOSE}, closed"],
+        (_post(ADA, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c"),),
+        [f"200{CLOSE}, closed"],
+    ),
+    "another in pieces": (
+        (_head("connection: upgrade", "upg", first=TOKENS)[:-14], b"grade\r\nupgrade: a\r\n\r\n"),
+        ["", f"200 with a body{CLOSE}, closed"],
     ),
     # a reader that takes nothing of its answer for 30 s
     "unread": ((_post(ADA), "unsent 5", 1, 30, 1), ["200", "", "", "", "aborted"]),

@@ -350,3 +350,15 @@ def test_the_real_logs_parse_whole(shared_data: Path) -> None:
     assert (len(arrivals), arrivals.unparsed) == (19_366, 0)
     assert all(arrivals.t_ns % 100 == 0)
     assert int(arrivals.t_ns[0]) == 1_700_158_546_680_590_000
+
+
+def test_nine_fields_after_the_agent_have_names(tmp_path: Path) -> None:
+    log = combined(tmp_path, GOOD + "".join(f' "e{number}"' for number in range(1, 11)))
+
+    def extra(number: int) -> Log:
+        text = f'time = "time"\naddress = "address"\nkey = "extra{number}"'
+        return read_log(log, map=LogMap.from_document(parse_toml(text, "map.toml")))
+
+    assert [values(extra(number), "key") for number in (1, 9)] == [["e1"], ["e9"]]
+    with pytest.raises(InputError, match=r"key.field = 'extra10' must be a field of access.log"):
+        extra(10)

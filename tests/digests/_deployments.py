@@ -8,13 +8,17 @@ of the plan, which sends nothing.
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from unittest import mock
 
+from conformance.report.terminal import Terminal
 from conformance.runner.plan import Dealt, loads_after_ns, make_plan, outlook, starts_ns
-from conformance.runner.registry import all_checks
+from conformance.runner.registry import Check, all_checks
 from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding
 from conformance.target import Budget, RequestShape, Target
 from conformance.wire.exchange import Ask
 from conformance.wire.in_process import deploy
@@ -251,6 +255,23 @@ def _limited(name: str, choose: Seeded) -> RequestShape:
     return dataclasses.replace(SHAPES[name], limit=limit)
 
 
+class _Watching(Terminal):
+    """Keeps what a log shows of a run, and what it would say after each check."""
+
+    def __init__(self) -> None:
+        self.text = io.StringIO()
+        super().__init__(self.text, beat_s=3_600)
+        self.states: list[str] = []
+
+    def began(self, check: Check) -> None:
+        super().began(check)
+        self.states.append(self._state())
+
+    def ended(self, check: Check, findings: Sequence[Finding]) -> None:
+        super().ended(check, findings)
+        self.states.append(self._state())
+
+
 def played_text(name: str) -> str:
     """Return what a run found about a deployment, what it learned, and what it sent."""
     kind = DEPLOYMENTS[name]
@@ -271,10 +292,26 @@ def played_text(name: str) -> str:
         latency.clock = made.engine.clock
     options = Options(checks=tuple(kind.checks), seed=5)
     transport = made.transport if kind.change is None else Changed(made, kind.change())
-    with recorded() as sent:
-        run = Run(made.target, options, transport=transport, limits=table if kind.told else None)
+
+    def now_s() -> float:
+        return transport.now_ns / 1e9
+
+    watching = _Watching()
+    with (
+        recorded() as sent,
+        mock.patch("conformance.report.terminal.time.monotonic", now_s),
+    ):
+        run = Run(
+            made.target,
+            options,
+            transport=transport,
+            limits=table if kind.told else None,
+            progress=watching,
+        )
         report = run.execute()
-    lines = [finding_line(one) for one in run.findings]
+    watching.close()
+    lines = [watching.text.getvalue(), *watching.states]
+    lines += [finding_line(one) for one in run.findings]
     told = (report.preflight, report.rest, report.took_ns, report.floor_ns, report.cleaned)
     lines += [*report.notes, str(told), report.verdict_line, run.session.profile.to_toml()]
     return "\n".join([*lines, str(sent)])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.errors import StoreBusy
-from engine.http.pages import Metrics
+from engine.errors import StoreBusy, StoreError
+from engine.http.pages import Metrics, _Health
 from engine.http.slow_destination import _echo
 from engine.messages import Decision
 from engine.resources.work import when_free
@@ -116,3 +116,30 @@ def test_a_locked_store_is_tried_again_for_two_seconds(free_after: int | None) -
     else:
         assert asyncio.run(when_free(services, attempt)) == "done"
     assert pauses == waits[:free_after]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "logged"),
+    [
+        (None, None, []),
+        (StoreBusy("busy"), "The store is locked by another program.", []),
+        (
+            StoreError("table logs, row 3"),
+            "The store cannot be written or read; the service's log says why.",
+            ["the store is not healthy: table logs, row 3"],
+        ),
+    ],
+)
+def test_a_probe_says_what_is_wrong_and_the_log_why(
+    fault: Exception | None,
+    said: str | None,
+    logged: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def probe() -> None:
+        if fault is not None:
+            raise fault
+
+    store: Any = SimpleNamespace(probe=probe)
+    assert _Health(store)._probe() == said
+    assert [record.getMessage() for record in caplog.records] == logged

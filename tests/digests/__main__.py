@@ -1,7 +1,7 @@
 """`python -m tests.digests [--quick] [--write] [WORD…]` compares digests with the committed ones.
 
 It says which differ; the exit code is 1 when one does. `--write` commits them to the file instead.
-`--quick` makes a part in about 20 s; WORDs choose the names that hold one of them. Help texts are
+`--quick` makes a part in about 2 min; WORDs choose the names that hold one of them. Help texts are
 those of Python 3.11; other versions lay some of them out in another way.
 """
 
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Make and compare digests; 1 when one differs from the file's."""
     parser = argparse.ArgumentParser(prog="python -m tests.digests", description=__doc__)
     parser.add_argument("words", nargs="*", metavar="WORD", help="part of a name; default: all")
-    parser.add_argument("--quick", action="store_true", help="only a part, in about 20 s")
+    parser.add_argument("--quick", action="store_true", help="only a part, in about 2 min")
     parser.add_argument("--write", action="store_true", help="write the file")
     options = parser.parse_args(arguments)
     known, found = committed(), {}

@@ -139,6 +139,8 @@ HARNESS: Final[Mapping[str, _Session]] = {
 """Name → the session."""
 
 _PLAIN: Final = {
+    "CI": "",  # where it is set, pytest cuts no line
+    "BUILD_NUMBER": "",
     "COLUMNS": "100",
     "NO_COLOR": "1",
     "PYTHON_COLORS": "0",

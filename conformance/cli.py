@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.errors import InputError, TollgateError, did_you_mean
+from engine.command_line import run_command
+from engine.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from conformance.runner.registry import Check
     from conformance.runner.runner import Options
     from conformance.target import Target
 
-_UNREACHABLE: Final = 3
 _EXTRA: Final = ("hypothesis", "pytest", "schemathesis")
 _CALM_ALLOCATIONS: Final = 50_000
 _COMMANDS: Final = {
@@ -47,30 +47,15 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    from conformance.runner.preflight import Unreachable
-
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr] # reason: text streams of a process have it
     args = _parser().parse_args(argv)
-    try:
+
+    def command() -> int:
         if args.run is not _init:
             _check_extra()
         code: int = args.run(args)
-        sys.stdout.flush()
-    except TollgateError as error:
-        print(f"conformance: {error}", file=sys.stderr)
-        return 2
-    except Unreachable as error:
-        print(f"conformance: {error}", file=sys.stderr)
-        return _UNREACHABLE
-    except KeyboardInterrupt:
-        print("conformance: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return code
+        return code
+
+    return run_command("conformance", command)
 
 
 def _check_extra() -> None:

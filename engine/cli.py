@@ -6,11 +6,10 @@ Exit codes: 0 fine, 2 usage or bad input, 130 interrupted. Bad input is one line
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Sequence
 
-from engine.errors import TollgateError
+from engine.command_line import run_command
 from engine.http._cli_serve import (
     add_backup_arguments,
     add_openapi_arguments,
@@ -21,18 +20,8 @@ from engine.http._cli_serve import (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    parser = _parser()
-    args = parser.parse_args(argv)
-    try:
-        code: int = args.run(args)
-    except TollgateError as error:
-        print(f"engine: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        return 0
-    return code
+    args = _parser().parse_args(argv)
+    return run_command("engine", lambda: args.run(args))
 
 
 def _parser() -> argparse.ArgumentParser:

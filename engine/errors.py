@@ -22,7 +22,12 @@ from collections.abc import Iterable
 
 
 class TollgateError(Exception):
-    """Root of every exception that Tollgate raises on purpose."""
+    """Root of every exception that Tollgate raises on purpose.
+
+    exit_code: what a command returns that ends with it.
+    """
+
+    exit_code = 2
 
 
 class InputError(TollgateError, ValueError):

@@ -7,15 +7,13 @@ Exit codes: 0 fine, 1 a finding (a threshold or an invariant that does not hold,
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
 
-from engine.errors import TollgateError
+from engine.command_line import run_command
 
 _LOGS: Final = "simulator.commands.logs"
 _STUDIES: Final = "simulator.commands.studies"
@@ -40,33 +38,14 @@ _COMMANDS: Final = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr] # reason: text streams of a process have it
     words = sys.argv[1:] if argv is None else list(argv)
-    try:
+
+    def command() -> int:
         args = _parser(words[:1]).parse_args(words)
         code: int = args.run(args)
-        sys.stdout.flush()
-    except TollgateError as error:
-        print(f"simulator: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
-        print(f"simulator: {_words(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("simulator: interrupted", file=sys.stderr)
-        return 130
-    return code
+        return code
 
-
-def _words(error: OSError) -> str:
-    """Return what the operating system said, in one line: a full disk, a folder that vanished."""
-    place = f"{error.filename}: " if error.filename else ""
-    return place + (error.strerror or str(error)).splitlines()[0]
+    return run_command("simulator", command)
 
 
 class _Parser(argparse.ArgumentParser):

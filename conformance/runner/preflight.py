@@ -21,6 +21,7 @@ from conformance.runner.session import Session
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Source
 from conformance.wire.exchange import Exchange, KeyLabel
+from engine.errors import TollgateError
 from engine.messages import Json
 
 _BASELINE: Final = 5
@@ -33,8 +34,10 @@ _UNKNOWN: Final = "no-key-of-this-deployment"
 _LACKS: Final = "lacks the permission"
 
 
-class Unreachable(Exception):
+class Unreachable(TollgateError):
     """The target gives no answer at all; the message tells the error."""
+
+    exit_code = 3
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from simulator.views.text import (
     binding_text,
     needed_text,
     nodes_text,
+    number_text,
     pace_text,
     plain_table,
     value_text,
@@ -211,10 +212,11 @@ def _print_head(asked: RunOptions, seed: int) -> None:
     )
     count = asked.replications or 1
     if asked.precision is not None:
-        most_time = "" if asked.most_time is None else f" and {asked.most_time}"
+        budget = asked.budget(asked.replications)
+        time_s = "" if budget.most_time_s is None else f" in {number_text(budget.most_time_s)} s"
         print(
             f"replications until every share is known to ± {asked.precision:g}, at most "
-            f"{asked.budget(asked.replications).most_replications}{most_time}, seeds from {seed}"
+            f"{budget.most_replications}{time_s}, seeds from {seed}"
         )
     elif count > 1:
         print(f"replications {count}, seeds {seed} to {seed + count - 1}")

@@ -66,6 +66,16 @@ def test_a_run_prints_its_seed_first_and_its_report_last(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_a_precision_is_told_with_its_bounds_before_it_is_played(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "small.toml", "--fidelity", "limits", "--precision", "0.2"]
+    assert main([*words, "--most-replications", "9", "--most-time", "1m30s"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == (
+        "replications until every share is known to ± 0.2, at most 9 in 90 s, seeds from 7"
+    )
+
+
 def test_the_resolved_scenario_repeats_the_run(here: Path) -> None:
     assert main(["run", "small.toml", "--quiet"]) == 0
     resolved = "runs/small-7/scenario.resolved.toml"

@@ -19,12 +19,13 @@ line, and its named groups are the fields. Lookups and patterns are applied once
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import re
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingOf
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, Literal, NoReturn, TypeAlias, get_args
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
@@ -54,10 +55,11 @@ CHOICES: Final[MappingOf[str, tuple[str, ...]]] = {
     "application_kind": KINDS,
     "legacy": ("false", "true"),
 }
-_SOURCE_KEYS: Final = ("field", "value", "pattern", "lookup", "default", "unit")
 _LONGEST_NAME: Final = 40
 _NAMES_SHOWN: Final = 30
-UNITS: Final = ("auto", "clf", "iso", "s", "ms", "us", "ns")
+Notation: TypeAlias = Literal["clf", "iso", "s", "ms", "us", "ns"]
+"""How a column writes time: the common log format's stamp, ISO 8601, or an epoch number's unit."""
+UNITS: Final = ("auto", *get_args(Notation))
 
 _NAMES: Final[MappingOf[str, tuple[str, ...]]] = {
     "time": (
@@ -158,7 +160,7 @@ class LogMap:
         _check_whole(document, sources)
         return cls(
             sources,
-            _format(document),
+            _choice(document.spot("format"), FORMATS) if "format" in document.value else None,
             None if line is None else _line(document.spot("line")),
             document.name,
         )
@@ -244,51 +246,23 @@ def _check_whole(document: Document, sources: MappingOf[str, Source]) -> None:
         document.spot("time").fail("must come from a field; a log has no constant time")
 
 
-def _format(document: Document) -> Format | None:
-    if "format" not in document.value:
-        return None
-    spot = document.spot("format")
-    if spot.value not in FORMATS:
-        spot.fail(f"must be one of {', '.join(FORMATS)}{_hint(spot.value, FORMATS)}")
-    return cast("Format", spot.value)
-
-
 def _source(spot: Spot, target: str) -> Source:
     where = spot.document.where(spot.path)
-    known = _SOURCE_KEYS if target == "time" else _SOURCE_KEYS[:-1]
     if isinstance(spot.value, str):
         return Source(target, spot.value, where=where)
     if not isinstance(spot.value, dict):
         spot.fail('must be the name of a field, or a table like { field = "…" }')
-    for key in spot.value:
-        if key not in known:
-            spot.child(key).fail_key(f"is no known key{did_you_mean(key, known)}")
+    spot.check_keys([key for key in _READERS if key != "unit" or target == "time"])
     if ("field" in spot.value) == ("value" in spot.value):
         spot.fail("must have either field or value")
-    if "value" in spot.value:
-        for key in spot.value:
-            if key != "value":
-                spot.child(key).fail_key("needs a field; a constant value stands alone")
-        return Source(target, value=_word(spot.child("value"), target), where=where)
-    return Source(
-        target,
-        field=_string(spot.child("field")),
-        pattern=_target_pattern(spot.child("pattern"), target) if "pattern" in spot.value else None,
-        lookup=_lookup(spot.child("lookup"), target) if "lookup" in spot.value else None,
-        default=_word(spot.child("default"), target) if "default" in spot.value else None,
-        unit=_unit(spot),
-        where=where,
-    )
+    for key in spot.value:
+        if "value" in spot.value and key != "value":
+            spot.child(key).fail_key("needs a field; a constant value stands alone")
+    said = {key: _READERS[key](spot.child(key), target) for key in spot.value}
+    return Source(target, where=where, **said)
 
 
-def _unit(spot: Spot) -> str:
-    unit: Any = spot.value.get("unit", "auto")
-    if unit not in UNITS:
-        spot.child("unit").fail(f"must be one of {', '.join(UNITS)}")
-    return str(unit)
-
-
-def _string(spot: Spot) -> str:
+def _field(spot: Spot, _target: str = "") -> str:
     if not isinstance(spot.value, str) or not spot.value:
         spot.fail("must be a text that is not empty")
     return spot.value
@@ -296,21 +270,36 @@ def _string(spot: Spot) -> str:
 
 def _word(spot: Spot, target: str) -> str:
     """Return the text of a constant; true and false may stand bare."""
-    value = spot.value
-    if isinstance(value, bool):
-        value = "true" if value else "false"
+    value = str(spot.value).lower() if isinstance(spot.value, bool) else spot.value
     if not isinstance(value, str) or not value:
         spot.fail("must be a text that is not empty", secret=target == "key")
-    choices = CHOICES.get(target)
-    if choices is not None and value not in choices:
-        spot.fail(f"must be one of {', '.join(choices)}{_hint(value, choices)}")
+    if value not in CHOICES.get(target, (value,)):
+        _fail_choice(spot, CHOICES[target])
     return value
 
 
-def _hint(value: object, known: Sequence[str]) -> str:
-    """Return `; did you mean 'x'?` where a known word is near; the rule lists them already."""
-    hint = did_you_mean(str(value), known)
-    return "" if hint.startswith("; known") else hint
+def _constant(spot: Spot, target: str) -> str:
+    """Return the text of a constant that all of the log's lines can have."""
+    value = _word(spot, target)
+    for part in parts_of(target).values():
+        try:
+            part(value)
+        except Rejected as fault:
+            spot.fail(str(fault).removeprefix(f"{target} "))
+    return value
+
+
+def _fail_choice(spot: Spot, known: Sequence[str]) -> NoReturn:
+    """Say which words there are, and `; did you mean 'x'?` where one is near."""
+    hint = did_you_mean(str(spot.value), known)
+    near = "" if hint.startswith("; known") else hint
+    spot.fail(f"must be one of {', '.join(known)}{near}")
+
+
+def _choice(spot: Spot, known: Sequence[str]) -> Any:  # noqa: ANN401 # reason: one of the words
+    if spot.value not in known:
+        _fail_choice(spot, known)
+    return spot.value
 
 
 def _lookup(spot: Spot, target: str) -> dict[str, str]:
@@ -334,8 +323,65 @@ def _target_pattern(spot: Spot, target: str) -> re.Pattern[str]:
 
 
 def _pattern(spot: Spot) -> re.Pattern[str]:
-    text = _string(spot)
+    text = _field(spot)
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         spot.fail(f"must be a regular expression; {error}")
+
+
+_READERS: Final[MappingOf[str, Callable[[Spot, str], Any]]] = {
+    "field": _field,
+    "value": _constant,
+    "pattern": _target_pattern,
+    "lookup": _lookup,
+    "default": _word,
+    "unit": lambda spot, _: _choice(spot, UNITS),
+}
+"""Key of a target's table → what reads it."""
+
+
+# --- what a value comes to -----------------------------------------------------------------------
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VERSION: Final = re.compile(r" +HTTP/[0-9.]+$")
+
+
+def parts_of(target: str) -> dict[str, Callable[[str], str]]:
+    """Return the fields that a target gives, and what reads each from its value.
+
+    They raise `Rejected`. A request line gives two.
+    """
+    if target == "request":
+        return {
+            "method": lambda text: _request(text)[0],
+            "path": lambda text: _request(text)[1],
+        }
+    return {target: {"address": _address, "method": _method}.get(target, str)}
+
+
+def _request(text: str) -> tuple[str, str]:
+    """Split a request line into method and path as logged; the version may be missing."""
+    method, space, rest = text.partition(" ")
+    path = _VERSION.sub("", rest).strip(" ")
+    if not space or not path or _TOKEN.fullmatch(method) is None:
+        raise Rejected("request must be a method, a path and a version")
+    return method, path
+
+
+def _method(text: str) -> str:
+    if _TOKEN.fullmatch(text) is None:
+        raise Rejected("method must be one word")
+    return text
+
+
+def _address(text: str) -> str:
+    """Return an address in its one spelling; IPv4-mapped IPv6 is IPv4 (D-IP), a name stays."""
+    try:
+        found = ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        if re.fullmatch(r"[^\s\x00-\x1f\x7f]{1,255}", text) is None:
+            raise Rejected("address must be an IP address or a host name") from None
+        return text
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)

@@ -25,17 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.errors import InputError
-from simulator.logs._log_map import LogMap, Rejected, Source
-from simulator.logs._values import (
-    Notation,
-    StampError,
-    arrow_numbers,
-    arrow_texts,
-    arrow_times,
-    clock_for,
-    guess_notation,
-    parts_of,
-)
+from simulator.logs._log_map import LogMap, Notation, Rejected, Source, parts_of
+from simulator.logs._values import CLOCKS, arrow_instants, arrow_texts, guess_notation
 from simulator.rows.record import words
 
 BATCH_LINES: Final = 1 << 15
@@ -184,7 +175,7 @@ class LogStream:
         self._targets = {
             target: _Target(each, part, reader, changes.get(target, str))
             for each in others
-            for target, part in parts_of(each)
+            for target, part in parts_of(each.target).items()
         }
         for target, constant in _CONSTANTS.items():
             source = Source(target, value=constant)
@@ -305,7 +296,7 @@ class _Target:
         self._part = part
         self._reader = reader
         self._change = change
-        self._words = words() if source.value is None else words(change(source.value))
+        self._words = words() if source.value is None else words(change(part(source.value)))
         self.names: list[str] = self._words.known
         self._codes = array("i")
         self._why: dict[int, str] = {}
@@ -341,15 +332,12 @@ class _Stamps(dict["str | None", int]):
         self._source = source
         self._reader = reader
         self._notation = None if source.unit == "auto" else cast("Notation", source.unit)
-        self._clock: Callable[[str], int] | None = None
         self._why: dict[str | None, str] = {}
 
     def read(self, column: Column) -> tuple[npt.NDArray[np.int64], dict[str, list[int]]]:
         """Return each row's instant, and the rows without one by the reason."""
         if isinstance(column, pa.Array):
-            exact = arrow_times(column)
-            if exact is None and self._notation is not None and self._source.is_plain:
-                exact = arrow_numbers(column, self._notation)
+            exact = arrow_instants(column, self._notation if self._source.is_plain else None)
             if exact is not None:
                 missing = exact[1].tolist()
                 return exact[0], {"time is missing": missing} if missing else {}
@@ -367,7 +355,7 @@ class _Stamps(dict["str | None", int]):
     def __missing__(self, stamp: str | None) -> int:
         try:
             found = self._read_one(stamp)
-        except (StampError, Rejected) as error:
+        except Rejected as error:
             self._why[stamp] = str(error)
             found = _NO_TIME
         self[stamp] = found
@@ -377,8 +365,6 @@ class _Stamps(dict["str | None", int]):
         source = self._source
         text = source.map_value(self._reader.clean(cast("str", source.field), stamp))
         if text is None:
-            raise StampError("time is missing")
-        if self._clock is None:
-            self._notation = self._notation or guess_notation(text)
-            self._clock = clock_for(self._notation)
-        return self._clock(text)
+            raise Rejected("time is missing")
+        self._notation = self._notation or guess_notation(text)
+        return CLOCKS[self._notation](text)

@@ -62,14 +62,15 @@ def _stamps(replay: draws.ReplayArrivals) -> list[int]:
 
 
 def _read(replay: draws.ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
-    from simulator.logs._values import StampError, clock_for  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
+    from simulator.logs._log_map import Rejected  # noqa: PLC0415 # reason: as below
+    from simulator.logs._values import CLOCKS  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
 
-    seconds, iso = clock_for("s"), clock_for("iso")
+    seconds, iso = CLOCKS["s"], CLOCKS["iso"]
     for number, text in _texts(replay, lines):
         read = seconds if text.lstrip("-").replace(".", "", 1).isdigit() else iso
         try:
             yield read(text)
-        except StampError as fault:
+        except Rejected as fault:
             raise InputError(f"{replay.file.file}:{number}:1: {fault}") from None
 
 

@@ -78,6 +78,17 @@ def test_each_target_comes_from_where_the_map_says(tmp_path: Path) -> None:
     }
 
 
+def test_a_constant_is_read_as_the_text_of_a_field_is(tmp_path: Path) -> None:
+    text = """
+    time = { field = "at", unit = "ms" }
+    request = { value = "GET /x HTTP/1.1" }
+    address = { value = "::ffff:203.0.113.7" }
+    """
+    log = read_log(jsonl(tmp_path, LINES[:1]), map=read_map(text))
+    said = [values(log, name) for name in ("method", "path", "address")]
+    assert said == [["GET"], ["/x"], ["203.0.113.7"]]
+
+
 def test_a_line_whose_value_does_not_map_is_counted_and_never_quoted(tmp_path: Path) -> None:
     bad = [{**LINES[0], "verb": "secret"}, {**LINES[0], "app": "secret"}, {**LINES[0], "url": "x"}]
     log = read_log(jsonl(tmp_path, [*bad, LINES[0]]), map=read_map(EXAMPLE))
@@ -124,6 +135,10 @@ def test_a_pattern_splits_lines_of_a_format_of_ones_own(tmp_path: Path) -> None:
         (
             'time = "t"\nkey = { value = 5 }',
             "map.toml:2:17: key.value must be a text that is not empty",
+        ),
+        (
+            'time = "t"\nrequest = { value = "GET" }',
+            'map.toml:2:21: request.value = "GET" must be a method, a path and a version',
         ),
         (
             'time = "t"\npath = { field = "p", pattern = "(" }',

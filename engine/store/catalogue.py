@@ -190,8 +190,8 @@ def _names(record: Document) -> list[Name]:
     if isinstance(record, Key):
         return [("key hash", record.text_hash)]
     if isinstance(record, Proxy):
-        names: list[Name] = [("hostname", record.host)] if record.host else []
-        return [*names, ("proxy-key hash", record.key_hash)] if record.key_hash else names
+        own: Name = ("proxy-key hash", record.key_hash)
+        return [own] if record.host is None else [own, ("hostname", record.host)]
     return []
 
 

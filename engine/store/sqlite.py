@@ -66,7 +66,6 @@ from engine.store.sqlite_schema import (
     TOKENS,
     Rows,
     make_cell,
-    make_cells,
     open_cell,
 )
 
@@ -397,11 +396,11 @@ class SqliteStore(Transactional):
 
     def proxy_by_hash(self, key_hash: bytes) -> Proxy | None:
         """Return the proxy of that proxy-key hash."""
-        return self._find(Proxy, "key_hash", key_hash) if key_hash else None
+        return self._find(Proxy, "key_hash", key_hash)
 
     def proxy_by_host(self, host: str) -> Proxy | None:
         """Return the proxy of that custom hostname."""
-        return self._find(Proxy, "host", host) if host else None
+        return self._find(Proxy, "host", host)
 
     def documents_version(self) -> int | None:
         """Return a number that changes whenever a document changes; None when unknown."""
@@ -462,7 +461,7 @@ class SqliteStore(Transactional):
         """Write ciphertexts into slots, free ones of their size first, and return the numbers."""
         if not sealed:
             return []
-        session, cells = self._session, make_cells(sealed)
+        session, cells = self._session, [make_cell(each) for each in sealed]
         free: dict[int, list[int]] = {}
         for size_bytes, wanted in Counter(map(len, cells)).items():
             found = session.all(_FREE_SLOTS, (size_bytes, wanted))

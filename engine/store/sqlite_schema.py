@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from operator import attrgetter
-from typing import Any, Final, Generic, TypeAlias, TypeVar, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
 
@@ -108,11 +109,6 @@ def make_cell(sealed: bytes) -> bytes:
     return framed.ljust(size_class(len(sealed)), b"\0")
 
 
-def make_cells(sealed: Iterable[bytes]) -> list[bytes]:
-    """Return the cells that hold these ciphertexts."""
-    return [make_cell(each) for each in sealed]
-
-
 def open_cell(cell: bytes | None) -> bytes | None:
     """Return the ciphertext of a cell."""
     if cell is None:
@@ -122,8 +118,8 @@ def open_cell(cell: bytes | None) -> bytes | None:
 
 
 R = TypeVar("R")
-_TYPES: Final = {int: "INTEGER", int | None: "INTEGER", bool: "INTEGER", bytes: "BLOB"}
 _Codec: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""What makes a column of a value, and a value of a column."""
 
 
 def _dumps(value: object) -> str:
@@ -136,10 +132,6 @@ def _optional(pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> _Code
         lambda value: None if value is None else pack(value),
         lambda column: None if column is None else unpack(column),
     )
-
-
-def _strings(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(orjson.loads(text))
 
 
 def _dump_hashes(value: tuple[bytes, ...]) -> str | None:
@@ -158,18 +150,27 @@ def _load_grants(text: str) -> tuple[Grant, ...]:
     return tuple(Grant(path, frozenset(rights)) for path, rights in orjson.loads(text))
 
 
-def _or_null(value: bytes | str | None) -> bytes | str | None:
-    return value or None
+_TYPES: Final = {int: "INTEGER", bool: "INTEGER", bytes: "BLOB"}
+"""Column type of a field's type; text for all others."""
+
+_CODECS: Final[Mapping[Any, _Codec]] = {
+    bool: (int, bool),
+    Mapping: _optional(_dumps, orjson.loads),
+    tuple[str, ...]: _optional(_dumps, lambda text: tuple(orjson.loads(text))),
+    tuple[bytes, ...]: (_dump_hashes, _load_hashes),
+    tuple[Grant, ...]: (_dump_grants, _load_grants),
+}
+"""Codec of a field's type; a value of any other type is its own column."""
 
 
-_MAPPING: Final[_Codec] = _optional(_dumps, orjson.loads)
-_STRINGS: Final[_Codec] = _optional(_dumps, _strings)
-_LIST: Final[_Codec] = (_dumps, _strings)
-_HASHES: Final[_Codec] = (_dump_hashes, _load_hashes)
-_GRANTS: Final[_Codec] = (_dump_grants, _load_grants)
-_FLAG: Final[_Codec] = (int, bool)
-_UNIQUE_HASH: Final[_Codec] = (_or_null, lambda value: value or b"")
-_UNIQUE_HOST: Final[_Codec] = (_or_null, lambda value: value)
+def _codec_of(hint: Any) -> _Codec | None:  # noqa: ANN401 # reason: any annotation
+    return _CODECS.get(Mapping if get_origin(hint) is Mapping else hint)
+
+
+def _without_none(hint: Any) -> Any:  # noqa: ANN401 # reason: any annotation
+    """Return the type of a field's value where there is one."""
+    is_optional = get_origin(hint) is UnionType
+    return next(each for each in get_args(hint) if each is not NoneType) if is_optional else hint
 
 
 class Rows(Generic[R]):
@@ -187,10 +188,11 @@ class Rows(Generic[R]):
         *,
         guarded: bool = False,
         unique: Sequence[str] = (),
-        **codecs: _Codec,
     ) -> None:
         self.table = table
-        self.names: Sequence[str] = list(signature(kind).parameters)
+        hints = get_type_hints(kind)
+        self._types = {name: _without_none(hints[name]) for name in signature(kind).parameters}
+        self.names: Sequence[str] = list(self._types)
         self.sealed = [at for at, name in enumerate(self.names) if name.startswith("sealed_")]
         self.sealed_names = [self.names[at] for at in self.sealed]
         self.columns = ", ".join(
@@ -210,16 +212,17 @@ class Rows(Generic[R]):
         self._kind = kind
         self._unique = unique
         self._values = attrgetter(*self.names)
-        self._packed = [(self.names.index(name), codec[0]) for name, codec in codecs.items()]
-        self._unpacked = [(self.names.index(name), codec[1]) for name, codec in codecs.items()]
+        codecs = [(at, _codec_of(self._types[name])) for at, name in enumerate(self.names)]
+        self._packed = [(at, codec[0]) for at, codec in codecs if codec is not None]
+        self._unpacked = [(at, codec[1]) for at, codec in codecs if codec is not None]
         self._unpacked += [(at, open_cell) for at in self.sealed]
 
     def schema(self) -> Iterator[str]:
         """Yield the statements that make the table of a document, with its indexes."""
-        hints = get_type_hints(self._kind)
         columns = ["id TEXT PRIMARY KEY"]
         for name in self.names[1:]:
-            type_ = "INTEGER" if name in self.sealed_names else _TYPES.get(hints[name], "TEXT")
+            sealed = name in self.sealed_names
+            type_ = "INTEGER" if sealed else _TYPES.get(self._types[name], "TEXT")
             columns.append(f"{name} {type_}{' UNIQUE' if name in self._unique else ''}")
         yield f"CREATE TABLE {self.table} ({', '.join(columns)}, mac BLOB)"
         if "tenant_id" in self.names:
@@ -276,40 +279,18 @@ class Rows(Generic[R]):
 
 
 DOCUMENTS: Final[Mapping[type, Rows[Any]]] = {
-    Tenant: Rows(
-        Tenant,
-        "tenants",
-        guarded=True,
-        quotas=_MAPPING,
-        settings=_MAPPING,
-        host_suffixes=_LIST,
-    ),
-    Application: Rows(Application, "applications", guarded=True, grants=_GRANTS, origins=_LIST),
-    Key: Rows(Key, "api_keys", guarded=True, unique=("text_hash",), legacy=_FLAG),
-    EncryptionKey: Rows(EncryptionKey, "encryption_keys", guarded=True, public_jwk=_MAPPING),
+    Tenant: Rows(Tenant, "tenants", guarded=True),
+    Application: Rows(Application, "applications", guarded=True),
+    Key: Rows(Key, "api_keys", guarded=True, unique=("text_hash",)),
+    EncryptionKey: Rows(EncryptionKey, "encryption_keys", guarded=True),
     Reactor: Rows(Reactor, "reactors", guarded=True),
-    Proxy: Rows(
-        Proxy,
-        "proxies",
-        guarded=True,
-        unique=("key_hash", "host"),
-        require_auth=_FLAG,
-        key_hash=_UNIQUE_HASH,
-        host=_UNIQUE_HOST,
-    ),
+    Proxy: Rows(Proxy, "proxies", guarded=True, unique=("key_hash", "host")),
     Job: Rows(Job, "jobs", guarded=True),
     JobResult: Rows(JobResult, "job_results", guarded=True),
-    Intent: Rows(Intent, "intents", guarded=True, mask=_MAPPING),
+    Intent: Rows(Intent, "intents", guarded=True),
     KeptAnswer: Rows(KeptAnswer, "kept_answers", guarded=True),
 }
-TOKENS: Final = Rows(
-    Token,
-    "tokens",
-    mask=_MAPPING,
-    metadata=_MAPPING,
-    search_indexes=_STRINGS,
-    index_hashes=_HASHES,
-)
+TOKENS: Final = Rows(Token, "tokens")
 LOGS: Final = Rows(LogEntry, "logs")
 
 SCHEMA: Final = (

@@ -126,32 +126,18 @@ class VerdictNumbers:
     """Converts the verdicts of a compiled limiter to the recorder's, column by column."""
 
     def __init__(self, limiter: CompiledLimiter, recorder: Recorder) -> None:
-        self._limiter = limiter
-        self._recorder = recorder
-        self._known: dict[int, int] = {0: 0}
+        self._legs = limiter.legs
+        self._verdicts = recorder.verdicts
+        self._numbers: Numbers = np.full(4 * (len(self._legs) + 1), -1, dtype=np.int64)
 
     def of(self, verdicts: Numbers) -> Numbers:
-        """Return the recorder's number of each verdict."""
+        """Return the recorder's number of each verdict; those that occur get one, and no other."""
         from engine.limits.compiled.limiter import verdict_of  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-        numbers, place = _distinct(verdicts)
-        known, legs = self._known, self._limiter.legs
-        for number in numbers.tolist():
-            if number not in known:
-                known[number] = self._recorder.verdicts[verdict_of(number, legs)]
-        return np.array([known[number] for number in numbers.tolist()], dtype=np.int64)[place]
-
-
-def _distinct(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the distinct numbers in order, and each one's place among them."""
-    top = int(numbers.max(initial=0))
-    if top > len(numbers) or numbers.min(initial=0) < 0:
-        found, inverse = np.unique(numbers, return_inverse=True)
-        return found, inverse
-    found = np.flatnonzero(np.bincount(numbers))
-    place = np.zeros(top + 1, dtype=np.int64)
-    place[found] = np.arange(len(found))
-    return found, place[numbers]
+        for number in np.flatnonzero(np.bincount(verdicts)).tolist():
+            if self._numbers[number] < 0:
+                self._numbers[number] = self._verdicts[verdict_of(number, self._legs)]
+        return self._numbers[verdicts]
 
 
 class LimitsGate:

@@ -5,7 +5,7 @@ of a run covers all columns whichever are kept, so runs that keep different ones
 Readers call `missing` first, and leave a part out or report it in one line.
 
 *Digest*: the SHA-256 of the decoded values alone, whatever library stored them (`ColumnDigest`).
-Texts are numbered once a run (`TextColumns`), so that a chunk's text column is a look-up.
+Texts are numbered once a run, so that a chunk's text column is a look-up.
 
 *File*: each column has the encoding that packs it best. Instants are delta-packed, other numbers
 are split into bytes (so that leading zeros compress), waits are plain (whole values repeat), texts
@@ -128,27 +128,13 @@ class Coded:
     texts: dict[str, Texts]
 
 
-class TextColumns:
-    """The text columns of a run; new texts get numbers as they appear."""
-
-    def __init__(self) -> None:
-        self._words = {name: words() for name in _VERDICT_COLUMNS}
-        self._verdicts = {name: Growing(np.int32) for name in _VERDICT_COLUMNS}
-        self._verdicts_seen = 0
-
-    def encode(self, chunk: Chunk) -> Coded:
-        """Return the chunk with every column as numbers."""
-        self._grow(chunk)
-        texts = {name: chunk.subjects.text(name) for name in SUBJECT_COLUMNS}
-        for name, column in self._verdicts.items():
-            texts[name] = Texts(column.read(), self._words[name].known)
-        return Coded(chunk, chunk.subjects.clients(), texts)
-
-    def _grow(self, chunk: Chunk) -> None:
-        for verdict in chunk.verdicts[self._verdicts_seen :]:
-            for name, text in zip(_VERDICT_COLUMNS, verdict, strict=True):
-                self._verdicts[name].extend((self._words[name][text],))
-            self._verdicts_seen += 1
+def encode(chunk: Chunk) -> Coded:
+    """Return the chunk with every column as numbers."""
+    texts = {name: chunk.subjects.text(name) for name in SUBJECT_COLUMNS}
+    for name, column in zip(_VERDICT_COLUMNS, zip(*chunk.verdicts, strict=True), strict=True):
+        numbers = words()
+        texts[name] = Texts(np.array([numbers[text] for text in column]), numbers.known)
+    return Coded(chunk, chunk.subjects.clients(), texts)
 
 
 class _Used:
@@ -348,16 +334,15 @@ class _Lane:
 
 
 class _Sink(ABC):
-    """What both sinks share: the texts and the digest."""
+    """What both sinks share: the digest."""
 
     def __init__(self) -> None:
-        self._texts = TextColumns()
         self._digest = ColumnDigest()
         self.rows = 0
 
     def take(self, chunk: Chunk) -> None:
         """Take in the next rows, which must not change any more."""
-        self._put(self._texts.encode(chunk))
+        self._put(encode(chunk))
         self.rows += len(chunk)
 
     def hexdigest(self, *, without: str | None = None) -> str:

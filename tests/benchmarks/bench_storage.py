@@ -30,7 +30,7 @@ from simulator.play.compiled.layout import COMBO_COUNT
 from simulator.rows.parquet import (
     COLUMN_SETS,
     FileSink,
-    TextColumns,
+    encode,
     open_file,
     record_batch,
     schema_of,
@@ -112,10 +112,10 @@ def _sink(chunks: list[Chunk], path: Path, columns: Columns = None) -> Callable[
 
 def _bare(chunks: list[Chunk], path: Path, columns: Columns = None) -> Callable[[], object]:
     def write() -> None:
-        texts, schema = TextColumns(), schema_of(columns)
+        schema = schema_of(columns)
         with open_file(path, schema) as writer:
             for chunk in chunks:
-                writer.write_batch(record_batch(texts.encode(chunk), schema))
+                writer.write_batch(record_batch(encode(chunk), schema))
 
     return write
 

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from engine.limits.algorithms import ALGORITHMS
+from engine.limits.algorithms import ALGORITHMS, SLACK
+from engine.limits.legs import Leg
 from engine.profile import NodesProfile
-from simulator.rows.counters import CountedRule, CounterIndex
 from simulator.rows.record import NO_STATUS, Chunk, Numbers
 from simulator.rows.reducer import LatestEnd, order_by_counter
 
@@ -126,10 +127,10 @@ class RateChecker(Checker):
     invariant = "rate"
 
     def __init__(
-        self, index: CounterIndex, *, closed: bool = False, clears: bool = False, nodes: int = 1
+        self, legs: Sequence[Leg], *, closed: bool = False, clears: bool = False, nodes: int = 1
     ) -> None:
         super().__init__()
-        self._index = index
+        self._legs = legs
         self._nodes = nodes
         self._clears = clears
         self._closed = 1 if closed else 0
@@ -140,15 +141,15 @@ class RateChecker(Checker):
         rows = chunk.passed()
         rows &= (chunk.status == NO_STATUS) | (chunk.status < 300)
         release_ns = chunk.release_ns()
-        for place, rule, counter in self._index.in_force(chunk):
+        for place, leg, counter in _in_force(self._legs, chunk):
             chosen = np.flatnonzero(rows & (counter >= 0))
             if len(chosen):
-                self._check(place, rule, chunk, chosen, counter[chosen], release_ns[chosen])
+                self._check(place, leg, chunk, chosen, counter[chosen], release_ns[chosen])
 
     def _check(
         self,
         place: int,
-        rule: CountedRule,
+        leg: Leg,
         chunk: Chunk,
         chosen: Numbers,
         counter: Numbers,
@@ -159,22 +160,22 @@ class RateChecker(Checker):
         times_ns = np.r_[before_ns, release_ns]
         order = order_by_counter(counters)
         counters, times_ns = counters[order], times_ns[order]
-        bound = self._bound(rule)
+        bound, window_ns = self._bound(leg), leg.rule.window_ns
         if len(counters) > bound:
             same = counters[bound:] == counters[:-bound]
-            near = times_ns[bound:] - times_ns[:-bound] < rule.window_ns + self._closed
+            near = times_ns[bound:] - times_ns[:-bound] < window_ns + self._closed
             late = order[bound:][same & near]
             bad = np.zeros(len(chunk), dtype=bool)
             bad[chosen[late[late >= len(before)] - len(before)]] = True
-            self.fault(bad, chunk, f"{rule.id}: over {bound} admitted in {rule.window_ns} ns")
-        keep = times_ns > int(chunk.t_ns[-1]) - rule.window_ns - self._closed
+            self.fault(bad, chunk, f"{leg.name}: over {bound} admitted in {window_ns} ns")
+        keep = times_ns > int(chunk.t_ns[-1]) - window_ns - self._closed
         self._carried[place] = (counters[keep], times_ns[keep])
 
-    def _bound(self, rule: CountedRule) -> int:
-        method = ALGORITHMS[rule.algorithm]
+    def _bound(self, leg: Leg) -> int:
+        method, rule = ALGORITHMS[leg.algorithm], leg.rule
         bound = method.windows * rule.limit_requests
         if method.has_burst:
-            bound += rule.burst_requests
+            bound += leg.row[SLACK] // rule.window_ns + 1  # the burst
         if self._clears and rule.block_ns:
             bound *= 1 - -rule.window_ns // rule.block_ns
         return bound * self._nodes
@@ -190,17 +191,17 @@ class WaitChecker(Checker):
 
     invariant = "wait"
 
-    def __init__(self, index: CounterIndex) -> None:
+    def __init__(self, legs: Sequence[Leg]) -> None:
         super().__init__()
-        self._index = index
+        self._legs = legs
         self._latest: defaultdict[int, LatestEnd] = defaultdict(LatestEnd)
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         turned = ~chunk.passed()
-        for place, rule, counter in self._index.in_force(chunk):
+        for place, leg, counter in _in_force(self._legs, chunk):
             chosen = np.flatnonzero(counter >= 0)
-            closes = (turned & chunk.rule_is(rule.id))[chosen]
+            closes = (turned & chunk.rule_is(leg.name))[chosen]
             if closes.any():
                 ends_ns = np.where(closes, chunk.t_ns[chosen] + chunk.wait_ns[chosen], 0)
                 open_ns = self._latest[place].before(counter[chosen], ends_ns)
@@ -208,11 +209,18 @@ class WaitChecker(Checker):
                 open_ns = self._latest[place].so_far(counter[chosen])
             bad = np.zeros(len(chunk), dtype=bool)
             bad[chosen] = ~turned[chosen] & (chunk.t_ns[chosen] < open_ns)
-            self.fault(bad, chunk, f"{rule.id}: admitted before the announced instant")
+            self.fault(bad, chunk, f"{leg.name}: admitted before the announced instant")
+
+
+def _in_force(legs: Sequence[Leg], chunk: Chunk) -> Iterator[tuple[int, Leg, Numbers]]:
+    """Yield the legs that are not in shadow: place, leg, and each row's counter, −1 for none."""
+    for place, leg in enumerate(legs):
+        if not leg.rule.shadow:
+            yield place, leg, chunk.counters(place)
 
 
 def checkers(
-    index: CounterIndex,
+    legs: Sequence[Leg],
     *,
     delays: bool = False,
     closed: bool = False,
@@ -229,10 +237,10 @@ def checkers(
     exact = nodes is None or nodes.is_exact
     found: list[Checker] = [OrderChecker(by_client=by_client), RowChecker()]
     if exact:
-        found.append(RateChecker(index, closed=closed, clears=clears))
+        found.append(RateChecker(legs, closed=closed, clears=clears))
     elif nodes is not None and nodes.sharing != "shared-slow" and not delays:
         each = 1 if nodes.sharing == "split" else nodes.count
-        found.append(RateChecker(index, closed=closed, clears=clears, nodes=each))
+        found.append(RateChecker(legs, closed=closed, clears=clears, nodes=each))
     if exact and not delays:
-        found.append(WaitChecker(index))
+        found.append(WaitChecker(legs))
     return found

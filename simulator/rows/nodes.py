@@ -17,8 +17,7 @@ from typing import Any
 
 from engine.messages import Decision
 from engine.profile import NodesProfile
-from simulator.rows.record import SubjectTable
-from simulator.rows.tally import clauses_of
+from simulator.rows.record import SubjectTable, clause_of
 
 
 class NodesTally:
@@ -46,8 +45,7 @@ class NodesTally:
 
     def add(self, group: str, rule: str, count: int, *, beyond: bool) -> None:
         """Count attempts of a group, all after the warm-up."""
-        (clause,) = clauses_of([rule])
-        (self._beyond if beyond else self._below)[group, clause] += count
+        (self._beyond if beyond else self._below)[group, clause_of(rule)] += count
 
     def summary(self, subjects: SubjectTable) -> dict[str, Any]:
         """Return what the run's summary says of its nodes."""

@@ -80,7 +80,7 @@ class Subject(NamedTuple):
 
 
 Counters = tuple[tuple[int, int], ...]
-"""What a kind of request is counted in: (place of the rule in the run's index, family) each."""
+"""What a kind of request is counted in: (place of the leg in the run's view, family) each."""
 
 
 _CLIENT: Final = ("key", "ip")
@@ -96,6 +96,15 @@ def columns_by(parts: Iterable[str]) -> tuple[str, ...]:
     """
     names = {part.removesuffix("_id") for part in parts}
     return tuple(name for name in SUBJECT_COLUMNS if name in names)
+
+
+def clause_of(rule: str) -> str:
+    """Return the clause of a rule as decisions name it.
+
+    >>> clause_of("LIM-PRIVATE.key"), clause_of("LIM-IP")
+    ('LIM-PRIVATE', 'LIM-IP')
+    """
+    return rule.partition(".")[0]
 
 
 class Counted(NamedTuple):
@@ -275,7 +284,7 @@ class SubjectTable(Sequence[Subject]):
         return self._kind.read(), self._kinds.known
 
     def counters(self, place: int, rows: Table) -> Table:
-        """Return each row's counter of the rule at `place`, −1 where the rule does not apply.
+        """Return each row's counter of the leg at `place`, −1 where it does not apply.
 
         rows: numbers of subjects.
         """
@@ -284,7 +293,7 @@ class SubjectTable(Sequence[Subject]):
         used = {family for family in families if family is not None}
         if not used:
             return np.full(len(rows), -1, dtype=np.int64)
-        (family,) = used  # a rule's counters are told apart in one way
+        (family,) = used  # a leg's counters are told apart in one way
         found: Numbers = self._families[family].read().take(rows).astype(np.int64)
         if None in families:
             applies = np.array([each is not None for each in families])
@@ -355,6 +364,10 @@ class Chunk:
         """Return, row by row, whether its decision names this rule; None where it names none."""
         hits = np.fromiter((r == rule for _, r in self.verdicts), bool, len(self.verdicts))
         return np.asarray(hits[self.verdict])
+
+    def counters(self, place: int) -> Numbers:
+        """Return, row by row, the counter of the leg at `place`, −1 where it does not apply."""
+        return self.subjects.counters(place, self.subject)
 
     def release_ns(self) -> Numbers:
         """Return, row by row, when it was let in, if it was."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from simulator.rows.record import PASSED, Numbers, Table, distinct
+from simulator.rows.record import PASSED, Numbers, Table, clause_of, distinct
 
 _DIGIT_BITS: Final = 16
 _DIGIT: Final = (1 << _DIGIT_BITS) - 1
@@ -201,7 +201,7 @@ class Rows:
         """Return a dimension as codes, and the list that they point into; null is −1."""
         if name == "clause":
             codes, rules = self._texts("rule")
-            return codes, [rule.partition(".")[0] for rule in rules]
+            return codes, [clause_of(rule) for rule in rules]
         if name in {"client", "group", "time"}:
             values, codes = np.unique(self._number(name), return_inverse=True)
             if name == "group":

@@ -18,12 +18,20 @@ from typing import Any, Final
 import msgspec
 
 from engine.limits import LimitTable
+from engine.limits.table import FAMILIES
 from engine.profile import LimitsProfile, NodesProfile
 from simulator.rows.counters import LimitsView
 from simulator.rows.invariants import Checker, Violation, checkers
 from simulator.rows.nodes import NodesTally
 from simulator.rows.parquet import REQUESTS_FILE, CountSink, FileSink, MemorySink
-from simulator.rows.record import CHUNK_ROWS, Chunk, Recorder, SubjectTable, Watcher
+from simulator.rows.record import (
+    CHUNK_ROWS,
+    Chunk,
+    Recorder,
+    SubjectTable,
+    Watcher,
+    columns_by,
+)
 from simulator.rows.result import Result
 from simulator.rows.tally import Headroom, Tally
 
@@ -99,7 +107,7 @@ class RunBook:
         self._columns = None if folder is None or columns is None else list(columns)
         self.view, subjects = known or (LimitsView(tables, profile), SubjectTable())
         self.tally = Tally(
-            self.view.index,
+            self.view.legs,
             self.view.clauses,
             end_ns=header.duration_ns,
             warm_up_ns=header.warm_up_ns,
@@ -116,7 +124,7 @@ class RunBook:
         self._checkers: list[Checker] = []
         if check:
             self._checkers = checkers(
-                self.view.index,
+                self.view.legs,
                 delays=self.view.delays,
                 closed=profile.edges == "closed",
                 clears=profile.block_reset == "clear",
@@ -128,7 +136,7 @@ class RunBook:
         self._headroom: Headroom | None = None
         if header.groups and headroom:
             self._headroom = Headroom(
-                self.view.index, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
+                self.view.legs, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
             )
             watchers.append(self._headroom)
         self.recorder = Recorder(watchers, chunk_rows=chunk_rows, subjects=subjects)
@@ -205,7 +213,11 @@ class RunBook:
                 "latency_ns": self.tally.latency_quantiles_ns(),
             },
             "clauses": msgspec.to_builtins(self.tally.clauses()),
-            "counters": {rule.id: list(rule.by) for rule in self.view.index.rules if rule.block_ns},
+            "counters": {
+                leg.name: list(columns_by(FAMILIES[leg.key_place]))
+                for leg in self.view.legs
+                if leg.rule.block_ns
+            },
             "groups": self.tally.groups(),
             **({} if self.nodes is None else {"nodes": self.nodes.summary(self.recorder.subjects)}),
             **({} if self._headroom is None else {"headroom": self._headroom.summary()}),

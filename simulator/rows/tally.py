@@ -40,10 +40,10 @@ from typing import Any, Final
 import numpy as np
 from fastdigest import TDigest
 
+from engine.limits.legs import Leg
 from engine.messages import Outcome
-from simulator.rows.counters import CounterIndex
 from simulator.rows.metrics import QUANTILES
-from simulator.rows.record import NO_STATUS, PASSED, Chunk, Numbers, SubjectTable, Table
+from simulator.rows.record import NO_STATUS, PASSED, Chunk, Numbers, SubjectTable, Table, clause_of
 from simulator.rows.reducer import Cells, Waits
 
 
@@ -87,14 +87,14 @@ class ClauseLine:
 class Tally:
     """Counts a run's rows; see the file's head for what each number means.
 
-    index: the run's counters. clauses: the lines of the table, in order. end_ns: the run's end.
+    legs: those of the run's view. clauses: the lines of the table, in order. end_ns: the run's end.
     warm_up_ns: rows before are left out. groups: name → numbers of its clients. by_subject: count
     by subject, as the lines of groups need; memory follows the subjects then.
     """
 
     def __init__(
         self,
-        index: CounterIndex,
+        legs: Sequence[Leg],
         clauses: Iterable[str],
         *,
         end_ns: int,
@@ -102,7 +102,7 @@ class Tally:
         groups: Mapping[str, range] | None = None,
         by_subject: bool = False,
     ) -> None:
-        self._index = index
+        self._legs = legs
         self._end_ns = end_ns
         self._warm_up_ns = warm_up_ns
         self._groups = groups or {}
@@ -151,7 +151,7 @@ class Tally:
     def add_shadow(self, t_ns: int, rules: Iterable[str]) -> None:
         """Count what shadow rules would have refused at `t_ns`; ids as in `Decision.shadow`."""
         if t_ns >= self._warm_up_ns:
-            self._shadow.update(clauses_of(rules).keys())
+            self._shadow.update({clause_of(rule) for rule in rules})
 
     def add_shadow_requests(self, clause: str, count: int) -> None:
         """Count requests that a clause in shadow would have refused, all after the warm-up."""
@@ -223,12 +223,12 @@ class Tally:
         for counters, counts in zip(self._subjects.kinds()[1], self._of_kinds(), strict=False):
             offered = sum(counts)
             admitted = sum(c for c, passed in zip(counts, passes, strict=False) if passed)
-            for clause in dict.fromkeys(self._index.rules[place].clause for place, _ in counters):
+            for clause in dict.fromkeys(self._legs[place].rule.id for place, _ in counters):
                 lines[clause].offered += offered
                 lines[clause].admitted += admitted
         for (outcome, rule), count in zip(self._verdicts, self._met(), strict=False):
             if rule is not None:
-                line = lines[self._index.clause_of[rule]]
+                line = lines[clause_of(rule)]
                 if outcome == "delayed":
                     line.delayed += count
                 else:
@@ -274,7 +274,7 @@ class Tally:
     def _by_clause(self, by_rule: Mapping[str, int]) -> dict[str, int]:
         found: Counter[str] = Counter()
         for rule, number in sorted(by_rule.items(), key=lambda each: (-each[1], each[0])):
-            found[self._index.clause_of[rule]] += number
+            found[clause_of(rule)] += number
         return dict(found)
 
     def _binds(
@@ -292,8 +292,8 @@ class Tally:
         name = max(by_rule, key=lambda rule: (by_rule[rule], rule))
         everybody = np.arange(len(mine), dtype=np.int64)
         most, found = 0, None
-        for place, rule in enumerate(self._index.rules):
-            if rule.id != name:
+        for place, leg in enumerate(self._legs):
+            if leg.name != name:
                 continue
             counter = self._subjects.counters(place, everybody)
             counts = np.bincount(
@@ -303,12 +303,12 @@ class Tally:
                 most, busiest = int(counts.max()), int(counts.argmax())
                 sharing = (counter == busiest) & asked
                 found = {
-                    "clause": rule.clause,
-                    "rule": rule.id,
+                    "clause": leg.rule.id,
+                    "rule": leg.name,
                     "refused": by_rule[name],
                     "addresses": _distinct(ips[mine & (refused[name] > 0)]),
-                    "limit_requests": rule.limit_requests,
-                    "window_ns": rule.window_ns,
+                    "limit_requests": leg.rule.limit_requests,
+                    "window_ns": leg.rule.window_ns,
                     "sharing": _distinct(clients[sharing]),
                 }
         return found
@@ -330,17 +330,18 @@ class Tally:
 
     def _block_times(self, chunk: Chunk) -> None:
         blocked = chunk.outcome_is("blocked")
-        for place, rule in enumerate(self._index.rules):
+        for place, leg in enumerate(self._legs):
+            rule = leg.rule
             if not rule.block_ns or rule.shadow:
                 continue
-            chosen = np.flatnonzero(blocked & chunk.rule_is(rule.id))
+            chosen = np.flatnonzero(blocked & chunk.rule_is(leg.name))
             if not len(chosen):
                 continue
             # A rule of this name may be in another table too, with numbers of its own.
-            counter = self._index.numbers(place, chunk)[chosen]
+            counter = chunk.counters(place)[chosen]
             chosen, counter = chosen[counter >= 0], counter[counter >= 0]
             shut = self._blocks[place].take(counter, chunk.t_ns[chosen], chunk.wait_ns[chosen])
-            self._blocked_ns[rule.clause] += int(shut.lasted_ns.sum())
+            self._blocked_ns[rule.id] += int(shut.lasted_ns.sum())
 
     def _first_refusals(self, chunk: Chunk, turned: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
         for number, (_, rule) in enumerate(chunk.verdicts):
@@ -349,7 +350,7 @@ class Tally:
             rows = np.flatnonzero(turned & (chunk.verdict == number))
             if not len(rows):
                 continue
-            clause, first_ns = self._index.clause_of[rule], int(chunk.t_ns[rows[0]])
+            clause, first_ns = clause_of(rule), int(chunk.t_ns[rows[0]])
             earlier_ns = self._first_refusal_ns.get(clause, first_ns)
             self._first_refusal_ns[clause] = min(earlier_ns, first_ns)
             for seen, name in zip(self._touched[clause], ("key", "ip"), strict=True):
@@ -375,11 +376,6 @@ class _Seen:
         self._seen[numbers[numbers >= 0]] = True
 
 
-def clauses_of(rules: Iterable[str]) -> dict[str, None]:
-    """Return the clauses of rules as decisions name them, each once (`LIM-PRIVATE.key`)."""
-    return dict.fromkeys(rule.partition(".")[0] for rule in rules)
-
-
 _NONE: Final[Numbers] = np.zeros(0, dtype=np.int64)
 
 
@@ -396,11 +392,11 @@ CLASSES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 class Headroom:
     """Watches how full counters are.
 
-    index: the run's counters. end_ns: the run's end, where it is known; bins grow beyond it.
+    legs: those of the run's view. end_ns: the run's end, where it is known; bins grow beyond it.
     """
 
-    def __init__(self, index: CounterIndex, *, end_ns: int, warm_up_ns: int = 0) -> None:
-        self._index = index
+    def __init__(self, legs: Sequence[Leg], *, end_ns: int, warm_up_ns: int = 0) -> None:
+        self._legs = legs
         self._warm_up_ns = warm_up_ns
         self._bin_ns = max(1, -(-end_ns // _BINS))
         self._most: dict[int, Numbers] = {}
@@ -416,8 +412,8 @@ class Headroom:
             self._fold()
         passed = chunk.passed()
         release_ns = chunk.release_ns()
-        for place in range(len(self._index.rules)):
-            counter = self._index.numbers(place, chunk)
+        for place in range(len(self._legs)):
+            counter = chunk.counters(place)
             met = np.flatnonzero(counter >= 0)
             if len(met):
                 self._look(place, chunk, met, counter, passed, release_ns)
@@ -431,7 +427,7 @@ class Headroom:
         passed: np.ndarray[Any, np.dtype[np.bool_]],
         release_ns: Numbers,
     ) -> None:
-        window_ns = self._index.rules[place].window_ns
+        window_ns = self._legs[place].rule.window_ns
         let_in = met[passed[met]]
         before, before_ns = self._carried.get(place, (_NONE, _NONE))
         counters = np.r_[before, counter[let_in]]
@@ -467,17 +463,17 @@ class Headroom:
         """
         lines = []
         for place, most in self._most.items():
-            rule = self._index.rules[place]
+            leg = self._legs[place]
             peaks = self._peaks.get(place, _NONE)
             peaks = peaks[peaks >= 0]
-            shares = peaks / rule.limit_requests
+            shares = peaks / leg.rule.limit_requests
             classes = np.bincount(np.searchsorted(CLASSES, shares, side="right"), minlength=7)
             lines.append(
                 {
-                    "rule": rule.id,
-                    "clause": rule.clause,
-                    "limit_requests": rule.limit_requests,
-                    "window_ns": rule.window_ns,
+                    "rule": leg.name,
+                    "clause": leg.rule.id,
+                    "limit_requests": leg.rule.limit_requests,
+                    "window_ns": leg.rule.window_ns,
                     "counters": len(peaks),
                     "peak": int(peaks.max(initial=0)),
                     "classes": classes.tolist(),

@@ -28,8 +28,17 @@ from simulator.options import DEFAULT, ReplayOptions, table_of, takes_options
 from simulator.play.gates import Rows
 from simulator.play.replay import limit_subject, replay_arrivals
 from simulator.rows import Result, RunBook, RunHeader
-from simulator.rows.counters import CounterIndex, LimitsView
-from simulator.rows.record import NO_STATUS, Chunk, Recorder, SubjectTable, Texts, distinct, words
+from simulator.rows.counters import LimitsView
+from simulator.rows.record import (
+    NO_STATUS,
+    Chunk,
+    Recorder,
+    SubjectTable,
+    Texts,
+    clause_of,
+    distinct,
+    words,
+)
 from simulator.rows.reducer import Cells
 from simulator.rows.run_writer import iso_text
 from simulator.rows.tally import Tally
@@ -58,7 +67,7 @@ class Comparison:
         self._verdicts: list[Sequence[tuple[Outcome, str | None]]] = [(), ()]
         self._waiting: tuple[deque[Chunk], deque[Chunk]] = deque(), deque()
         recorder = Recorder([_Side(self, 0)], subjects=subjects)
-        self.old = Rows(recorder, Tally(CounterIndex(), (), end_ns=0))
+        self.old = Rows(recorder, Tally((), (), end_ns=0))
 
     def take(self, chunk: Chunk) -> None:
         """Take what the newer table decided about the next rows."""
@@ -111,7 +120,7 @@ class Comparison:
                 verdicts, counted[refused].tolist(), counted[changed].tolist(), strict=False
             ):
                 if rule and counts[0]:
-                    clause = rule.partition(".")[0]
+                    clause = clause_of(rule)
                     line = lines.setdefault(clause, {"clause": clause, **dict.fromkeys(_COUNTS, 0)})
                     line[refused] += counts[0]
                     line[changed] += counts[1]

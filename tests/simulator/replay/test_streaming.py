@@ -81,7 +81,7 @@ def decided(
 ) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
     """Return every row with what was decided about it, and what shadow rules say."""
     kept, view = Kept(arrivals), LimitsView({"Default": TIGHT}, profile.limits)
-    tally = Tally(view.index, view.clauses, end_ns=1 << 62)
+    tally = Tally(view.legs, view.clauses, end_ns=1 << 62)
     rows = Rows(Recorder([kept], chunk_rows=block_rows), tally)
     numbers = np.arange(len(arrivals.parties))
     played = replay_arrivals(

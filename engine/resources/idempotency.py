@@ -57,7 +57,7 @@ def once(operation: Operation, context: Context) -> Response:
                 response.status,
                 keys.seal(_CONTAINER, record_id, answer, "answer"),
                 context.wall_ns,
-                context.wall_ns + _kept_for_ns(operation, context),
+                context.steady_ns + _kept_for_ns(operation, context),
             )
         )
     return response
@@ -71,7 +71,7 @@ def first_answer(context: Context) -> Response | None:
     record_id, body_hash = _hashes(context)
     services = context.services
     kept = services.store.get(KeptAnswer, record_id)
-    if kept is None or kept.until_ns <= context.wall_ns:
+    if kept is None or kept.until_ns <= context.steady_ns:
         return None
     if kept.body_hash != body_hash:
         raise Problem(

@@ -127,6 +127,25 @@ def test_an_answer_that_shows_a_cvc_is_not_kept_longer(deploy: Callable[..., Dep
     assert again.body["id"] != first.body["id"]
 
 
+@pytest.mark.parametrize("ahead_ns", [-DAY_NS, DAY_NS])
+def test_a_wall_clock_that_was_set_keeps_no_answer_longer_or_shorter(
+    deploy: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, ahead_ns: int
+) -> None:
+    """D-CLOCK: deadlines follow the steady time; this answer's is that of the cvc in it."""
+    open_reads = deploy(tokens={"plaintext_reads": True})
+    monkeypatch.setattr(ManualClock, "lead_ns", -ahead_ns)
+    store = open_reads.engine.services.store
+    _once(open_reads, "/tokens", CARD, "k-1")
+    open_reads.clock.advance_ns("59m")
+    open_reads.engine.expire()
+    with store.transaction(write=False):
+        assert len(store.list(KeptAnswer, open_reads.tenant.id)) == 1
+    open_reads.clock.advance_ns("1m")
+    open_reads.engine.expire()
+    with store.transaction(write=False):
+        assert not store.list(KeptAnswer, open_reads.tenant.id)
+
+
 def test_neither_body_nor_answer_nor_key_lies_open_in_the_file(tmp_path: Path) -> None:
     """D-KEY: a kept answer may show a key's text; the file holds ciphertext and keyed hashes."""
     path = tmp_path / "a.sqlite"

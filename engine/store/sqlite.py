@@ -66,6 +66,7 @@ from engine.store.sqlite_schema import (
     TOKENS,
     Rows,
     make_cell,
+    make_cells,
     open_cell,
 )
 
@@ -461,7 +462,7 @@ class SqliteStore(Transactional):
         """Write ciphertexts into slots, free ones of their size first, and return the numbers."""
         if not sealed:
             return []
-        session, cells = self._session, [make_cell(each) for each in sealed]
+        session, cells = self._session, make_cells(sealed)
         free: dict[int, list[int]] = {}
         for size_bytes, wanted in Counter(map(len, cells)).items():
             found = session.all(_FREE_SLOTS, (size_bytes, wanted))

@@ -38,12 +38,13 @@ from engine.http.protocol import EXCHANGE, Exchange
 from engine.http.requests import (
     KEPT_UNREAD_BYTES,
     Body,
-    Clients,
     Disconnected,
     Fields,
     Network,
     Receive,
     Watch,
+    forwarded_client,
+    peer_address,
 )
 from engine.messages import Problem, Request, Response
 from engine.model import Application
@@ -184,8 +185,7 @@ class HttpApplication:
         self.metrics = Metrics()
         self.watch = Watch()
         http = engine.profile.http
-        self.clients = Clients(trusted, prefix_bits=http.ipv6_prefix_bits)
-        self._trusts = self.clients.trusts
+        self._trusted = trusted
         self.pages: Pages | None = None
         self._page_paths = page_paths
         self._key_header = http.key_header.lower().encode()
@@ -243,28 +243,25 @@ class HttpApplication:
         key, proxy_key = found.get(self._key_header), found.get(self._proxy_key_header)
         if len(found) != len(raw):  # some field comes more than once
             key, proxy_key = _once(raw, self._key_header), _once(raw, self._proxy_key_header)
-        client = scope["client"]
+        headers, client = Fields(raw), scope["client"]
+        ip = peer_address(client[0] if client else "")
+        if self._trusted:
+            ip = forwarded_client(ip, headers.get("x-forwarded-for", ""), self._trusted)
         content = b"" if exchange is None else exchange.body(KEPT_UNREAD_BYTES)
         body = None
-        if not content:
-            size = found.get(b"content-length")
-            if b"transfer-encoding" in found:
-                body = Body(receive, None, self.watch, key or (client and client[0]))
-            elif size is not None and size != b"0":
-                body = Body(receive, int(size), self.watch, key or (client and client[0]))
+        size = None if b"transfer-encoding" in found else int(found.get(b"content-length", b"0"))
+        if not content and size != 0:
+            body = Body(receive, size, self.watch, key or ip)
         query = scope["query_string"]
         target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
         request_id = self._request_id(found.get(b"x-request-id"))
-        forwarded: list[str] = []
-        if self._trusts:
-            forwarded = [v.decode("latin-1") for n, v in raw if n == b"x-forwarded-for"]
         host = found.get(b"host")
         request = Request(
             scope["method"],
             target.decode("latin-1"),
-            ip=self.clients.of(client[0] if client else "", forwarded),
+            ip=ip,
             key=None if key is None else key.decode("latin-1"),
-            headers=Fields(raw),
+            headers=headers,
             body=(content or b"") if body is None else body,
             host=None if host is None else host.decode("latin-1"),
             proxy_key=None if proxy_key is None else proxy_key.decode("latin-1"),

@@ -8,8 +8,7 @@ exempt.
 
 A client's address (D-IP) is the socket's peer. A forwarded-for header counts only when the peer is
 one of the proxies that the operator trusts, and then the nearest address in it that is none of
-them. An IPv4-mapped IPv6 address is the IPv4 one; IPv6 clients are told apart by the profile's
-prefix.
+them. The engine tells apart which addresses are one client's.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_network
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final, TypeAlias
 
 from engine.errors import InputError
-from engine.hosts import Address, read_address, shown_address
+from engine.hosts import Address, read_address
 from engine.messages import Problem
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
-_NOBODY: Final = IPv4Address(0)
+_NOBODY: Final = "0.0.0.0"  # noqa: S104 # reason: compared, never bound
 """The address of clients that connect through a Unix socket."""
 
-_REMEMBERED: Final = 65_536
 _HOPS_LIMIT: Final = 32
 
 
@@ -54,61 +53,31 @@ def in_networks(address: Address, networks: Sequence[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-class Clients:
-    """Finds the client address of requests.
+@lru_cache(65_536)
+def peer_address(peer: str) -> str:
+    """Return the address of a socket's peer; one without an address has nobody's."""
+    return _NOBODY if read_address(peer) is None else peer
 
-    trusted: proxies whose `X-Forwarded-For` is believed. prefix_bits: how many bits of an IPv6
-    address tell clients apart (128 or 64).
 
-    >>> clients = Clients(parse_networks(["10.0.0.1"], "trusted"), prefix_bits=64)
-    >>> clients.of("::ffff:203.0.113.7", []), clients.of("10.0.0.1", ["198.51.100.9"])
-    ('203.0.113.7', '198.51.100.9')
-    >>> clients.of("2001:db8::1:2:3:4", [])
-    '2001:db8::'
+def forwarded_client(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
+    """Return the last address of a chain of proxies that is no trusted one's.
+
+    peer: the address of the chain's end. forwarded: the header. An entry that is not an address
+    ends the chain: the entries before it cannot be trusted.
+
+    >>> forwarded_client("10.0.0.1", "198.51.100.9", parse_networks(["10.0.0.0/8"], "trusted"))
+    '198.51.100.9'
     """
-
-    __slots__ = ("_known", "_prefix_bits", "_trusted")
-
-    def __init__(self, trusted: Sequence[Network] = (), *, prefix_bits: int = 128) -> None:
-        self._trusted = trusted
-        self._prefix_bits = prefix_bits
-        self._known: dict[str, str] = {}
-
-    @property
-    def trusts(self) -> bool:
-        """Whether any proxy's forwarded-for header is trusted."""
-        return bool(self._trusted)
-
-    def of(self, peer: str, forwarded: Sequence[str]) -> str:
-        """Return the client's address; `forwarded` holds the values of the header, in order."""
-        if self._trusted and forwarded:
-            return self._shown(self._nearest(peer, forwarded))
-        known = self._known.get(peer)
-        if known is None:
-            known = self._shown(read_address(peer) or _NOBODY)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[peer] = known
-        return known
-
-    def _nearest(self, peer: str, forwarded: Sequence[str]) -> Address:
-        """Return the last address of the chain that belongs to no trusted proxy.
-
-        An entry that is not an address ends the chain: the entries before it cannot be trusted.
-        """
-        nearest = read_address(peer) or _NOBODY
-        hops = [hop for value in forwarded for hop in value.split(",")]
-        for hop in reversed(hops[-_HOPS_LIMIT:]):
-            if not in_networks(nearest, self._trusted):
-                break
-            address = read_address(_without_port(hop.strip()))
-            if address is None:
-                break
-            nearest = address
-        return nearest
-
-    def _shown(self, address: Address) -> str:
-        return shown_address(address, self._prefix_bits)
+    nearest = read_address(peer)
+    assert nearest is not None, "a peer has an address"
+    for hop in reversed(forwarded.split(",")[-_HOPS_LIMIT:]):
+        if not in_networks(nearest, trusted):
+            break
+        address = read_address(_without_port(hop.strip()))
+        if address is None:
+            break
+        nearest = address
+    return str(nearest)
 
 
 def _without_port(text: str) -> str:

@@ -389,8 +389,26 @@ def stand_ins(document: Document) -> list[str]:
     return list(unset)
 
 
+def url_fault(url: str) -> str | None:
+    """Return the rule that the address of a deployment breaks; None for a sound one."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # brackets that hold no IPv6 address
+        parts = urlsplit("")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
+        return "must be an http or https URL without query"
+    try:
+        _ = parts.port
+    except ValueError:
+        return "must name a port from 1 to 65535"
+    return None
+
+
 def _check(target: Target, document: Document) -> None:
     """Check the rules that span several values."""
+    fault = url_fault(target.base_url)
+    if fault is not None:
+        document.spot("base_url").fail(fault)
     for index, source in enumerate(target.sources):
         _check_source(source, target.base_url, document.spot("sources", index))
     for index, clause_id in enumerate(target.expected_failures):

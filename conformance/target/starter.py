@@ -17,12 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from conformance.runner.preflight import Unreachable
-from conformance.target.form import Target, TargetKey
+from conformance.target.form import Target, TargetKey, url_fault
 from conformance.target.roles import ROLES, Role
 from conformance.wire.exchange import Ask, parsed
 from conformance.wire.over_http import HttpTransport
@@ -111,13 +110,9 @@ def starter(url: str | None) -> Starter:
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
-        raise InputError(f"--url = {url!r} must be an http or https URL without query")
-    try:
-        _ = parts.port
-    except ValueError:
-        raise InputError(f"--url = {url!r} must name a port from 1 to 65535") from None
+    fault = url_fault(url)
+    if fault is not None:
+        raise InputError(f"--url = {url!r} {fault}")
     return url.rstrip("/")
 
 

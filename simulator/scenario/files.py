@@ -183,9 +183,9 @@ def _check_pool(pool: AddressPool, document: Document, path: Place) -> None:
         network = ipaddress.ip_network(pool.network)
     except ValueError:
         fail(document, (*path, "network"), 'must be a block such as "203.0.113.0/24"')
-    hosts = max(network.num_addresses - 2, 1)
-    if network.num_addresses <= 2:
-        hosts = network.num_addresses
+    hosts = network.num_addresses
+    if hosts > 2:
+        hosts -= 2
     if pool.count > hosts:
         fail(document, (*path, "count"), f"must be at most {hosts}, the hosts of {pool.network}")
 

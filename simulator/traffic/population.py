@@ -187,8 +187,7 @@ def _address_pools(scenario: Scenario) -> tuple[dict[str, Sequence[str]], int]:
 
 def _of_network(pool: AddressPool, text: str) -> Sequence[str]:
     network = ipaddress.ip_network(text, strict=False)
-    alone = network.num_addresses == 1
-    first = int(network.network_address) + (0 if alone else 1)
+    first = int(network.network_address) + (network.num_addresses > 2)  # RFC 3021: two are hosts
     make = ipaddress.IPv4Address if network.version == 4 else ipaddress.IPv6Address
     return [str(make(first + place)) for place in range(pool.count)]
 

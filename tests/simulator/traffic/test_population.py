@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from simulator.scenario import Scenario, loads
 from simulator.traffic.population import populate
 
@@ -118,6 +120,22 @@ def test_nat_shares_addresses_block_by_block() -> None:
     found = [client.addresses[client.deal_address()] for client in people]
     assert found[:8] == ["203.0.113.1"] * 3 + ["203.0.113.2"] * 3 + ["203.0.113.1"] * 2
     assert found[8:] == ["10.0.0.2", "10.0.0.3"]  # 10.0.0.1 is the office's
+
+
+@pytest.mark.parametrize(
+    ("network", "hosts"),
+    [
+        ("203.0.113.5/32", ["203.0.113.5"]),
+        ("203.0.113.4/31", ["203.0.113.4", "203.0.113.5"]),
+        ("203.0.113.4/30", ["203.0.113.5", "203.0.113.6"]),
+        ("2001:db8::4/127", ["2001:db8::4", "2001:db8::5"]),
+    ],
+)
+def test_a_pool_uses_the_hosts_of_its_network_and_no_others(network: str, hosts: list[str]) -> None:
+    pool = f'[[addresses]]\nname = "nat"\ncount = {len(hosts)}\nnetwork = "{network}"\n'
+    clients = f'[[clients]]\nname = "c"\naddresses = "nat"\n{_THINK}\n'
+    (client,) = populate(_scenario(clients, pool), 7).clients
+    assert list(client.addresses) == hosts
 
 
 def test_adding_a_group_moves_no_other_draw() -> None:

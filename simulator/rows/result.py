@@ -478,12 +478,6 @@ def measure_condition(result: Result, condition: Condition) -> float:
     return measure(result, condition.metric, dict(condition.labels))
 
 
-def subject_of(condition: Condition) -> str:
-    """Return what a condition is about, as it is written: `refused_share{client='browsers'}`."""
-    labels = ",".join(f"{name}='{value}'" for name, value in condition.labels)
-    return f"{condition.metric}{{{labels}}}" if labels else condition.metric
-
-
 def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None) -> float:
     """Return a metric's value; nanoseconds where it is a duration, NaN where there is none.
 

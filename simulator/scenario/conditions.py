@@ -110,12 +110,21 @@ class Condition:
         """Return whether a value of the metric meets the condition; NaN meets none."""
         return not math.isnan(value) and _COMPARE[self.compare](value, self.bound)
 
+    @property
+    def subject(self) -> str:
+        """What it is about, as it is written: `refused_share{client='browsers'}`."""
+        labels = ",".join(f"{name}={_quoted(value)}" for name, value in self.labels)
+        return f"{self.metric}{{{labels}}}" if labels else self.metric
+
     def __str__(self) -> str:
-        labels = ",".join(f"{name}='{value}'" for name, value in self.labels)
-        subject = f"{self.metric}{{{labels}}}" if labels else self.metric
         if self.is_duration:
-            return f"{subject} {self.compare} {format_duration(int(self.bound))}"
-        return f"{subject} {self.compare} {repr(self.bound).removesuffix('.0')}"
+            return f"{self.subject} {self.compare} {format_duration(int(self.bound))}"
+        return f"{self.subject} {self.compare} {repr(self.bound).removesuffix('.0')}"
+
+
+def _quoted(text: str) -> str:
+    """Return a label's value in quotes; a text that was read holds one kind of them at most."""
+    return f'"{text}"' if "'" in text else f"'{text}'"
 
 
 def parse_condition(text: str) -> Condition:

@@ -47,7 +47,6 @@ from simulator.options import (
 )
 from simulator.play import Fidelity, seed_in_force
 from simulator.progress import Interrupted
-from simulator.rows.result import subject_of
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
 from simulator.study.replications import Replicator, replicator
@@ -312,7 +311,7 @@ class ScenarioPlayer:
             told=progress and (lambda done: progress(value, done, count)),
             only=self._asked,
         )
-        name, offered = map(subject_of, self._asked)
+        name, offered = (each.subject for each in self._asked)
         return [run.line[name] for run in found], [run.line[offered] for run in found]
 
 

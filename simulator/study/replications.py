@@ -36,7 +36,7 @@ from simulator.options import Budget, RunOptions
 from simulator.play import Fidelity, seed_in_force, simulate, template_for
 from simulator.progress import Interrupted, Stop, tell_line
 from simulator.rows import Result
-from simulator.rows.result import is_of_totals, measure_condition, subject_of, value_in
+from simulator.rows.result import is_of_totals, measure_condition, value_in
 from simulator.scenario import METRICS, Condition, Scenario, dump, loads
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
                 line[f"blocked_time{{clause='{clause['clause']}'}}"] = float(clause["blocked_ns"])
     line |= _of_nodes(result.summary.get("nodes"))
     for threshold in scenario.thresholds if scenario is not None else ():
-        subject = subject_of(threshold.that)
+        subject = threshold.that.subject
         if subject not in line:
             line[subject] = measure_condition(result, threshold.that)
     return line
@@ -275,7 +275,7 @@ def intervals(
 def _line_of_conditions(
     conditions: Sequence[Condition], result: Result, _scenario: Scenario
 ) -> dict[str, float]:
-    return {subject_of(each): measure_condition(result, each) for each in conditions}
+    return {each.subject: measure_condition(result, each) for each in conditions}
 
 
 def replication_of(result: Result, line: dict[str, float]) -> Replication:

@@ -18,7 +18,7 @@ from simulator.play import seed_in_force, simulate
 from simulator.progress import Interrupted, Progress, in_notebook, progress_bar
 from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
-from simulator.rows.result import columns_of, measure_condition, subject_of
+from simulator.rows.result import columns_of, measure_condition
 from simulator.scenario import Scenario, dump
 from simulator.scenario.model import draws_at_random
 from simulator.study.replications import (
@@ -190,7 +190,7 @@ def _judged_by_intervals(
     """
     lines = []
     for threshold in scenario.thresholds:
-        name = subject_of(threshold.that)
+        name = threshold.that.subject
         verdict: Verdict = judged(threshold.that, spread[name])
         needed = None
         if verdict == "not decided":

@@ -246,6 +246,7 @@ def test_a_resolved_scenario_can_be_put_elsewhere(tmp_path: Path) -> None:
         ("latency_p99{client='web'} < 1.5s", 1.5e9 - 1, True),
         ("refused{clause=\"LIM-IP\", client='web'} == 0", 1.0, False),
         ("fairness != 1", float("nan"), False),
+        ("""refused{path="/it's"} < 1""", 0.0, True),
     ],
 )
 def test_a_condition_holds_or_not(text: str, value: float, holds: bool) -> None:

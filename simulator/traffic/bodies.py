@@ -10,7 +10,7 @@ Answers are read only for the ids that later requests need (`Known`).
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
@@ -53,25 +53,18 @@ class Known:
 
 
 class GroupValues:
-    """How many values of each kind a client group has sent."""
+    """How many values of each kind, `token` or `card`, a client group has sent."""
 
     def __init__(self) -> None:
-        self.tokens = 0
-        self.cards = 0
+        self.sent: Counter[str] = Counter()
 
-    def token(self, *, old: float | None) -> str:
-        """Return a new value; with `old` in (0, 1), one that was sent before."""
-        if old is not None and self.tokens:
-            return f"value-{math.floor(old * self.tokens)}"
-        self.tokens += 1
-        return f"value-{self.tokens - 1}"
-
-    def card(self, *, old: float | None) -> str:
-        """Return a new card number; with `old` in (0, 1), one that was sent before."""
-        if old is not None and self.cards:
-            return card_number(math.floor(old * self.cards))
-        self.cards += 1
-        return card_number(self.cards - 1)
+    def number(self, kind: str, old: float | None) -> int:
+        """Return the number of a new value; with `old` in (0, 1), of one that was sent before."""
+        sent = self.sent[kind]
+        if old is not None and sent:
+            return math.floor(old * sent)
+        self.sent[kind] += 1
+        return sent
 
 
 def card_number(number: int) -> str:
@@ -130,7 +123,7 @@ def body_of(
         picked = [known.pick("tokens", ask.pick, uniform) for _ in range(_count(ask, uniform))]
         return {f"v{place}": f"{{{{ {token} }}}}" for place, token in enumerate(picked)}
     if path == "/tokens/search":
-        last = max(values.tokens - 1, 0)
+        last = max(values.sent["token"] - 1, 0)
         number = {"newest": last, "oldest": 0}.get(ask.pick, math.floor(uniform() * (last + 1)))
         return {"query": f"data:value-{number}"}
     return _other(path, ask)
@@ -175,7 +168,7 @@ def _element(ask: Ask, values: GroupValues, uniform: Callable[[], float]) -> Jso
     """Return a plain string, or a card's token request object."""
     is_card = _is_card(ask, uniform)
     old = _old(ask, uniform)
-    return _card(ask, values.card(old=old)) if is_card else values.token(old=old)
+    return _card(ask, values, old) if is_card else _token(values, old)
 
 
 def _record(
@@ -187,8 +180,8 @@ def _record(
     if ask.invalid_share and uniform() < ask.invalid_share:
         return dict(_INVALID)
     if is_card:
-        return _card(ask, values.card(old=old))
-    found: dict[str, Json] = {"type": "token", "data": values.token(old=old)}
+        return _card(ask, values, old)
+    found: dict[str, Json] = {"type": "token", "data": _token(values, old)}
     if indexed:
         found["search_indexes"] = ["{{ data }}"]
     return found
@@ -207,7 +200,12 @@ def _old(ask: Ask, uniform: Callable[[], float]) -> float | None:
     return uniform()
 
 
-def _card(ask: Ask, number: str) -> dict[str, Json]:
+def _token(values: GroupValues, old: float | None) -> str:
+    return f"value-{values.number('token', old)}"
+
+
+def _card(ask: Ask, values: GroupValues, old: float | None) -> dict[str, Json]:
+    number = card_number(values.number("card", old))
     data: dict[str, Json] = {"number": number, "expiration_month": 12, "expiration_year": 2030}
     if ask.cvc:
         data["cvc"] = "123"

@@ -69,10 +69,10 @@ class FixedRetry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExponentialRetry:
-    """Exponential without jitter: min(cap, base · 2^n) before retry n = 0, 1 and on."""
+class _Backoff:
+    """Delays that grow from retry to retry, up to a cap."""
 
-    kind: Literal["exponential"] = "exponential"
+    kind: str
     base_ns: Annotated[int, Duration(1), "delay before the first retry"]
     cap_ns: Annotated[int, Duration(1), "longest delay, not below `base`"]
     attempts: _Attempts = 5
@@ -81,19 +81,22 @@ class ExponentialRetry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullJitter(Drawn):
+class ExponentialRetry(_Backoff):
+    """Exponential without jitter: min(cap, base · 2^n) before retry n = 0, 1 and on."""
+
+    kind: Literal["exponential"] = "exponential"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullJitter(_Backoff, Drawn):
     """Full jitter: uniform in [0, min(cap, base · 2^n)] before retry n = 0, 1 and on."""
 
     kind: Literal["full-jitter"] = "full-jitter"
     base_ns: Annotated[int, Duration(1), "upper end of the first retry's delay"]
-    cap_ns: Annotated[int, Duration(1), "longest delay, not below `base`"]
-    attempts: _Attempts = 5
-    honour_retry_after: _Honour = True
-    statuses: _Statuses = (429,)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecorrelatedJitter(Drawn):
+class DecorrelatedJitter(_Backoff, Drawn):
     """Decorrelated jitter: min(cap, uniform in [base, 3 · previous delay]); previous = base first.
 
     So the first retry waits from base to 3 · base. `previous` is the last value of this formula
@@ -102,10 +105,6 @@ class DecorrelatedJitter(Drawn):
 
     kind: Literal["decorrelated-jitter"] = "decorrelated-jitter"
     base_ns: Annotated[int, Duration(1), "least delay"]
-    cap_ns: Annotated[int, Duration(1), "longest delay, not below `base`"]
-    attempts: _Attempts = 5
-    honour_retry_after: _Honour = True
-    statuses: _Statuses = (429,)
 
 
 Retry: TypeAlias = NoRetry | FixedRetry | ExponentialRetry | FullJitter | DecorrelatedJitter

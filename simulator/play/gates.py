@@ -205,11 +205,7 @@ class LimitsGate:
         if self._outside is None:
             self._outside = outside_services(self._profile, world)
         playing = play_outside(asked.ask, asked.proxy, self._outside, wait_ns)
-        found = step(playing, world, plan)
-        if isinstance(found, tuple):
-            status = found[0]
-        else:
-            status = yield from go_on(self._env, playing, world, plan, found)
+        status = yield from go_on(self._env, playing, world, plan, step(playing, world, plan))
         self._recorder.answer(row, world.clock.now_ns + service_ns - began_ns, status)
         return Answer(status, service_ns, wait_ns)
 

@@ -112,10 +112,14 @@ def go_on(
     coroutine: Coroutine[Any, None, _Result],
     world: OutsideWorld,
     plan: Plan,
-    sleep: Sleep,
+    found: Sleep | tuple[_Result],
 ) -> Generator[simpy.Event, object, _Result]:
-    """Run a coroutine that sleeps to its end, inside a SimPy process; returns its result."""
-    while True:
+    """Run a coroutine to its end, inside a SimPy process; returns its result.
+
+    found: where it is, as `step` says.
+    """
+    while isinstance(found, Sleep):
+        sleep = found
         timer: simpy.Event = At(env, sleep.for_ns, SERVICE)
         if sleep.bell is not None:
             rung = env.event()
@@ -125,9 +129,7 @@ def go_on(
         if sleep.bell is not None:
             sleep.bell.ring = _nobody
         found = step(coroutine, world, plan)
-        if isinstance(found, tuple):
-            return found[0]
-        sleep = found
+    return found[0]
 
 
 def _ring(event: simpy.Event) -> None:

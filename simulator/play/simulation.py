@@ -123,7 +123,7 @@ def _refuse_unplayable(scenario: Scenario, profile: Profile, fidelity: Fidelity)
             f"fidelity = 'engine' is one node, and nodes.sharing = {profile.nodes.sharing!r} takes "
             "several; choose limits or compiled"
         )
-    if fidelity != "engine" and (reason := needs_bodies(scenario, profile)):
+    if fidelity != "engine" and (reason := needs_bodies(scenario)):
         raise InputError(f"fidelity = {fidelity!r} runs no bodies, and {reason}; choose engine")
 
 

@@ -393,13 +393,14 @@ def _body_is_random(ask: Ask) -> bool:
     )
 
 
-def needs_bodies(scenario: Scenario, profile: Profile) -> str | None:
+def needs_bodies(scenario: Scenario) -> str | None:
     """Return what in the scenario needs bodies, as part of a sentence; None when nothing does.
 
     Without bodies nothing is created, so nothing can be invalid, missing or beyond a token quota:
     only the limits decide. Where something else affects a decision, a fidelity without bodies would
     decide differently, so it must not run.
     """
+    profile = profile_of(scenario)
     if profile.limits.counted_statuses == "success":
         return 'the profile\'s counted_statuses = "success" counts by what a body answers'
     played = {429, 408, 502, profile.outside.reactor_timeout_status}

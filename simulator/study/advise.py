@@ -39,12 +39,12 @@ from simulator.options import (
     typed,
 )
 from simulator.play import seed_in_force, simulate
-from simulator.play.compiled import cannot_play, warm_up
+from simulator.play.compiled import warm_up
 from simulator.progress import Interrupted, tell_line
 from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
 from simulator.scenario.draws import Draw
-from simulator.scenario.model import changed, draws_at_random
+from simulator.scenario.model import changed, draws_at_random, needs_bodies
 from simulator.study.capacity import Capacity, Scale, ScenarioPlayer, Search, Trial, Values
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
 from simulator.study.replications import Replicator, replicator
@@ -276,7 +276,7 @@ def advise(options: AdviseOptions) -> Advice:
     """
     refused, groups = options.refused, options.groups
     base = options.played
-    if reason := cannot_play(base):
+    if reason := needs_bodies(base):
         raise InputError(f"advise is compiled, limits alone, and {reason}")
     if not (nodes := profile_of(base).nodes).is_exact:
         raise InputError(

@@ -19,11 +19,12 @@ from engine.profile import Algorithm
 from simulator.arguments import TEXT, Rule, optional, takes
 from simulator.options import SCENARIO, ScenarioLike, resolve
 from simulator.play import simulate
-from simulator.play.compiled import cannot_play, warm_up
+from simulator.play.compiled import warm_up
 from simulator.progress import tell_line
 from simulator.rows import Result
 from simulator.scenario import Scenario, limits_of, profile_of, with_values
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
+from simulator.scenario.model import needs_bodies
 from simulator.views import charts
 from simulator.views.findings import PARTS, gather
 from simulator.views.svg import rates
@@ -64,7 +65,7 @@ class Explorer:
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        if reason := cannot_play(scenario):
+        if reason := needs_bodies(scenario):
             raise InputError(f"explore is compiled, limits alone, and {reason}; use run")
         warm_up(tell_line)
         self.scenario = scenario

@@ -27,10 +27,10 @@ from simulator.options import (
     takes_options,
 )
 from simulator.play import SEED, seed_in_force
-from simulator.play.compiled import cannot_play, warm_up
+from simulator.play.compiled import warm_up
 from simulator.progress import Interrupted, tell_line
 from simulator.scenario import Scenario, with_values
-from simulator.scenario.model import draws_at_random
+from simulator.scenario.model import draws_at_random, needs_bodies
 from simulator.study.observations import Observed, mean_of, observe, paired
 from simulator.views.report import study_page, table_html
 
@@ -164,7 +164,7 @@ def policies(options: PolicyOptions) -> Policies:
         for name, edits in changes.items()
     ]
     for _, name, scenario in plans:
-        if reason := cannot_play(scenario):
+        if reason := needs_bodies(scenario):
             raise InputError(f"policies are compiled, limits alone, and {name}: {reason}")
     warm_up(tell_line)
     lines: list[dict[str, object]] = []

@@ -55,6 +55,7 @@ from simulator.options import CompiledOptions, count_option, option, options, ta
 from simulator.play import Fidelity, seed_in_force, template_for
 from simulator.progress import Progress, tell_line
 from simulator.scenario import Scenario, dump, loads, value_of, with_values
+from simulator.scenario.model import needs_bodies
 from simulator.study.replications import (
     NONE_IS_0,
     Play,
@@ -609,11 +610,8 @@ def tasks_of(
     tasks = []
     for number, values in enumerate(points):
         scenario = with_values(base, values.items())
-        if fidelity == "compiled":
-            from simulator.play.compiled import cannot_play  # noqa: PLC0415 # reason: as above
-
-            if reason := cannot_play(scenario):
-                raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}")
+        if fidelity == "compiled" and (reason := needs_bodies(scenario)):
+            raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}")
         text = dump(scenario, absolute=True)
         first = scenario.seed if _SEED in values else seed
         tasks += [

@@ -1,10 +1,9 @@
 """The compiled fidelity: the limits' decisions and the clients' loops over arrays.
 
-`simulate_compiled` plays what `cannot_play` does not name; its rows are those of the `limits`
-fidelity, bit for bit. Importing this package imports numba.
+`simulate_compiled` plays what needs no bodies; its rows are those of the `limits` fidelity, bit for
+bit. Importing this package imports numba.
 """
 
-from simulator.play.compiled.plan import cannot_play
 from simulator.play.compiled.run import (
     CompiledRun,
     Template,
@@ -17,7 +16,6 @@ from simulator.play.compiled.run import (
 __all__ = [
     "CompiledRun",
     "Template",
-    "cannot_play",
     "simulate_compiled",
     "template_of",
     "warm_up",

@@ -1,7 +1,6 @@
 """From a scenario and its population to the arrays that the compiled loop plays.
 
-Numbers are put where `layout` says. `cannot_play` names the features of a scenario that the loop
-cannot play.
+Numbers are put where `layout` says.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
 from simulator.play.compiled.layout import Sim, linked
 from simulator.play.outside import Behind, behind
 from simulator.play.request_mix import asked_by, upload_subject
-from simulator.scenario import Scenario, draws, profile_of
+from simulator.scenario import Scenario, draws
 from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry, TokenBucketPacing
-from simulator.scenario.model import Proxy, Reactor, needs_bodies
+from simulator.scenario.model import Proxy, Reactor
 from simulator.traffic import client_rules as rules
 from simulator.traffic.draws import BALANCE_STREAM, cumulative_weights, stream_number, zipf_weights
 from simulator.traffic.population import Client, KeyHolder, Setup
@@ -35,14 +34,6 @@ _BOUND: Final = 1 << 62
 _MOST_PIECES: Final = 1_000_000
 _FIRST_ROOM: Final = 1 << 10
 _FIRST_CALLS: Final = 1 << 6
-
-
-def cannot_play(scenario: Scenario) -> str | None:
-    """Return the first feature of the scenario that the compiled loop cannot play, or None.
-
-    The loop plays only limits, so it cannot play what depends on bodies.
-    """
-    return needs_bodies(scenario, profile_of(scenario))
 
 
 class Plan:

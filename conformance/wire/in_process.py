@@ -6,16 +6,18 @@ offers over HTTP, behind an `EngineTransport` and without real waiting.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.target import Budget, Target, TargetKey, TargetTenant
+from conformance.target import Budget, Target
 from conformance.wire.exchange import KeyLabel
 from conformance.wire.transport import EngineTransport, Latency
 from engine import Call, CallAnswer, Engine, LimitTable, ManualClock, ModelWorld, Profile
-from engine.http.demo import DEMO_TENANTS, demo_lines
+from engine.files import Document, from_document
+from engine.http.demo import demo_lines, target_of
 from engine.messages import Json
 from engine.tokens import dumps
 
@@ -25,7 +27,6 @@ _WAITS: Final = re.compile(r"setTimeout\(\w+, ([0-9]{1,6})\)")
 _SECOND_NS: Final = 1_000_000_000
 _SERVICE_NS: Final = 20_000_000
 """The run time of reactor code here, so that concurrent invocations overlap."""
-_SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 34))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +64,12 @@ def deploy(
         ),
     )
     lines = list(demo_lines(made, b"in process" * 4, keys_a_role, _DESTINATION))
-    with made.services.store.transaction(write=False):
-        tenants = {tenant.id: tenant.name for tenant in made.services.store.tenants()}
-    http = made.profile.http
-    keys = tuple(
-        TargetKey(
-            role=line["role"],
-            value=line["key"] or "",
-            tenant=tenants[line["tenant_id"]],
-            header=line["header"],
-            host=line["host"],
-            path=line.get("path"),
-        )
-        for line in lines
-        if line["role"] != "encryption"
-    )
-    jwk = next(line["jwk"] for line in lines if line["role"] == "encryption")
-    fields: dict[str, Any] = {
-        "base_url": "http://in-process.example",
-        "key_header": http.key_header,
-        "proxy_key_header": http.proxy_key_header,
-        "sources": _SOURCES,
+    told = from_document(Target, Document(target_of("http://in-process.example", made, lines)))
+    own: dict[str, Any] = {
+        "proxy_key_header": made.profile.http.proxy_key_header,
         "budget": Budget(requests=1_000_000, minutes=240),
-        "destination_url": _DESTINATION,
-        "encryption_jwk": jwk,
-        "keys": keys,
-        "tenants": tuple(
-            TargetTenant(name=name, kind=table.kind, quotas=table.quotas)
-            for name, table in DEMO_TENANTS.items()
-        ),
     }
-    found = Target(**{**fields, **target})
+    found = dataclasses.replace(told, **own | target)
     texts, hosts = secrets_of(found)
     return Deployment(made, found, EngineTransport(made, texts, hosts=hosts, latency=latency))
 

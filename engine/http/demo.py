@@ -4,7 +4,7 @@ Each role is one application (or proxies of one), so that there is a key for eve
 limits and every right that a clause names. Key texts are derived from the master key: with a kept
 store, the next start finds everything in place and shows the same keys again.
 
-`target_text` is the conformance target of a demo: the harness's description of a deployment, as
+`target_of` is the conformance target of a demo: the harness's description of a deployment, as
 TOML. It holds keys, so that it can be used unchanged; only its owner can read the file.
 """
 
@@ -255,24 +255,21 @@ _SOURCES: Final = tuple(f"127.0.0.{number}" for number in range(2, 34))
 """Loopback addresses besides 127.0.0.1; IPv6 has only one, ::1."""
 
 
-def write_target(
-    path: Path,
+def target_of(
     base_url: str,
     engine: Engine,
     lines: Sequence[Mapping[str, Any]],
-    *,
-    profile: str | None = None,
-    limits: str | None = None,
-) -> None:
-    """Write the target of a demo's lines; raises `InputError` when the file cannot be written.
+    **files: str | None,
+) -> dict[str, Any]:
+    """Return the target of a demo's lines, as the tables of its file.
 
-    profile, limits: the files that the demo was started with.
+    files: `profile` and `limits`, where the demo was started with one.
     """
     key_header = engine.profile.http.key_header
     names = {tenant.id: tenant.name for tenant in engine.tenants()}
     keys: list[dict[str, Any]] = []
     plain: dict[str, Any] = {"base_url": base_url, "key_header": key_header} | _sources(base_url)
-    for name, value in (("profile", profile), ("limits", limits)):
+    for name, value in files.items():
         if value is not None:
             plain[name] = str(Path(value).resolve())
     for line in lines:
@@ -297,7 +294,7 @@ def write_target(
         {"name": name, "kind": DEMO_TENANTS[name].kind, **_quotas(name)}
         for name in dict.fromkeys(row["tenant"] for row in keys)
     ]
-    _write(path, to_toml(plain))
+    return plain
 
 
 def _sources(base_url: str) -> dict[str, Any]:
@@ -310,11 +307,24 @@ def _quotas(name: str) -> dict[str, Any]:
     return {"quotas": quotas} if quotas else {}
 
 
-def _write(path: Path, text: str) -> None:
+def write_target(
+    path: Path,
+    base_url: str,
+    engine: Engine,
+    lines: Sequence[Mapping[str, Any]],
+    *,
+    profile: str | None = None,
+    limits: str | None = None,
+) -> None:
+    """Write the target of a demo's lines, for its owner alone.
+
+    Raises `InputError` when the file cannot be written.
+    """
+    target = target_of(base_url, engine, lines, profile=profile, limits=limits)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(to_toml(target))
     except OSError as error:
         reason = (error.strerror or "no reason given").lower()
         raise InputError(f"--write-target = {path} must be a file to write: {reason}") from None

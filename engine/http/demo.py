@@ -324,6 +324,7 @@ def write_target(
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
+            path.chmod(0o600)  # of a file that was there before
             file.write(to_toml(target))
     except OSError as error:
         reason = (error.strerror or "no reason given").lower()

@@ -125,6 +125,7 @@ def test_what_the_short_tenant_keeps_is_gone_after_three_seconds(hurried: Live) 
 
 def test_the_target_has_every_key_and_tenant_and_is_its_owners(tmp_path: Path) -> None:
     file = tmp_path / "target.toml"
+    file.touch(0o644)  # an earlier file, which others could read
     with Live("--demo", "--demo-keys", "2", "--write-target", str(file)) as live:
         target = tomllib.loads(file.read_text("utf-8"))
         assert stat.S_IMODE(file.stat().st_mode) == 0o600

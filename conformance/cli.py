@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.command_line import run_command
-from engine.errors import InputError, did_you_mean
+from engine.command_line import number_of, run_command
+from engine.errors import InputError, did_you_mean, reason_of
 
 if TYPE_CHECKING:
     from conformance.runner.registry import Check
@@ -137,17 +137,11 @@ def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     parser.add_argument(
         "--processes",
-        type=_process_count,
+        type=number_of("a whole number", 1, 64),
         default=min(2, os.cpu_count() or 1),
         metavar="N",
         help="processes to spread the work over (default: 2 where there are as many)",
     )
-
-
-def _process_count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 64):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 64")
-    return int(text)
 
 
 def _selftest(args: argparse.Namespace) -> int:
@@ -309,8 +303,7 @@ def _prepare(out: Path, *, is_forced: bool) -> None:
         if any(out.iterdir()) and not is_forced:
             raise InputError(f"--out = {out} must be empty; choose another, or give --force")
     except OSError as error:
-        reason = (error.strerror or "no reason given").lower()
-        raise InputError(f"--out = {out} must be a folder to write: {reason}") from None
+        raise InputError(f"--out = {out} must be a folder to write: {reason_of(error)}") from None
 
 
 @contextlib.contextmanager
@@ -459,8 +452,7 @@ def _explain(args: argparse.Namespace) -> int:
             clauses = select([one])
         except InputError:
             known = [*(clause.id for clause in CLAUSES), *checks]
-            hint = did_you_mean(one, known)
-            hint = hint if hint.startswith("; did") else "; `list` prints them"
+            hint = did_you_mean(one, known, otherwise="; `list` prints them")
             raise InputError(f"ID = {one!r} must be a clause or a check{hint}") from None
         for clause in clauses:
             print(f"{clause.id}  (section {clause.seed_section}, {clause.status})")

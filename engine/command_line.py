@@ -5,6 +5,7 @@ Exit codes: 2 for usage and bad input, 130 for an interruption, else what the co
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
@@ -37,6 +38,18 @@ def run_command(program: str, command: Callable[[], int]) -> int:
         return code
     sys.stderr.write(f"{program}: {said}\n")
     return code
+
+
+def number_of(what: str, least: int, most: int) -> Callable[[str], int]:
+    """Return the type of a flag that takes a number; `what` names it in messages."""
+
+    def read(text: str) -> int:
+        is_whole = text.isascii() and text.isdigit() and len(text) < 19
+        if not (is_whole and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text!r} must be {what} from {least} to {most}")
+        return int(text)
+
+    return read
 
 
 def _words(error: OSError) -> str:

@@ -97,8 +97,15 @@ def wrong_type(thing: str, value: object, rule: str) -> InputError:
     return InputError(f"{thing} = {shown} must be {rule}")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def reason_of(error: OSError) -> str:
+    """Return what the operating system said, to stand within a message."""
+    return (error.strerror or "no reason given").lower()
+
+
+def did_you_mean(word: str, known: Iterable[str], *, otherwise: str | None = None) -> str:
     """Return `; did you mean 'x'?` for the nearest known word, else the list of known ones.
+
+    otherwise: what to return instead of the list.
 
     >>> did_you_mean("LIM-PUBLICK", ["LIM-PUBLIC", "LIM-IP"])
     "; did you mean 'LIM-PUBLIC'?"
@@ -111,4 +118,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
         if near:
             return f"; did you mean {near[0]!r}?"
-    return "; known: " + ", ".join(names)
+    return "; known: " + ", ".join(names) if otherwise is None else otherwise

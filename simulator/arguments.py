@@ -140,8 +140,7 @@ def one_of(words: Sequence[str]) -> Rule:
     """Return the rule that a value is one of some words."""
 
     def hint(value: object) -> str:
-        near = did_you_mean(value, words) if isinstance(value, str) else ""
-        return near if near.startswith("; did") else ""
+        return did_you_mean(value, words, otherwise="") if isinstance(value, str) else ""
 
     text = f"one of {', '.join(words)}"
     return Rule(text, lambda value: isinstance(value, str) and value in words, hint=hint)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.runner.verdicts import ClauseResult
-from engine.errors import InputError
+from engine.errors import InputError, reason_of
 
 RESULTS_FILE: Final = "results.json"
 
@@ -81,8 +81,7 @@ def read_results(path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(file.read_text("utf-8"))
     except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise InputError(f"{file}: {reason}; give the folder of a run") from None
+        raise InputError(f"{file}: {reason_of(error)}; give the folder of a run") from None
     except (ValueError, RecursionError):
         found = None
     clauses = found.get("clauses") if isinstance(found, dict) else None

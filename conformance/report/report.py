@@ -347,8 +347,7 @@ def chosen_formats(asked: Iterable[str], name: str = "formats") -> tuple[str, ..
     found = [part.strip() for each in asked for part in each.split(",") if part.strip()]
     for one in found:
         if one not in FORMATS:
-            hint = did_you_mean(one, FORMATS)
-            hint = hint if hint.startswith("; did") else ""
+            hint = did_you_mean(one, FORMATS, otherwise="")
             raise InputError(f"{name} = {one!r} must be some of {', '.join(FORMATS)}{hint}")
     return tuple(found) or DEFAULT_FORMATS
 

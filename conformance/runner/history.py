@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 from conformance.runner.verdicts import Finding, Moment, Verdict
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.redaction import Redactor
-from engine.errors import InputError
+from engine.errors import InputError, reason_of
 
 HISTORY_FILE: Final = "history.ndjson"
 _OTHERS: Final = {"ask", "headers", "body", "read", "is_success"}
@@ -121,8 +121,7 @@ def read_history(folder: Path) -> Iterator[dict[str, Any]]:
                     raise InputError(f"{path}:{number}:1: the line must be a record") from None
                 yield record
     except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise InputError(f"{path}: {reason}; give the folder of a run") from None
+        raise InputError(f"{path}: {reason_of(error)}; give the folder of a run") from None
 
 
 def exchange_of(record: Mapping[str, Any]) -> Exchange:

@@ -413,8 +413,8 @@ def _check(target: Target, document: Document) -> None:
         _check_source(source, target.base_url, document.spot("sources", index))
     for index, clause_id in enumerate(target.expected_failures):
         if clause_id not in _CLAUSE_IDS:
-            hint = did_you_mean(clause_id, _CLAUSE_IDS)
-            hint = hint if hint.startswith("; did") else "; `conformance list` prints them"
+            listed = "; `conformance list` prints them"
+            hint = did_you_mean(clause_id, _CLAUSE_IDS, otherwise=listed)
             document.spot("expected_failures", index).fail(f"must be a clause's id{hint}")
     if target.tls.private_key is not None and target.tls.certificate is None:
         document.spot("tls", "private_key").fail("must stand beside its tls.certificate; add it")

@@ -27,7 +27,7 @@ from conformance.wire.exchange import Ask, parsed
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.shapes import SHAPES, filled
 from conformance.wire.transport import Answer, Place
-from engine.errors import InputError
+from engine.errors import InputError, reason_of
 from engine.messages import Json
 
 SCHEMA_FILE: Final = "target.schema.json"
@@ -131,8 +131,7 @@ def write_starter(file: Path, made: Starter) -> None:
     except FileExistsError:
         raise InputError(f"{file} is there already; choose another name") from None
     except OSError as error:
-        reason = (error.strerror or "no reason given").lower()
-        raise InputError(f"{file} must be a file to write: {reason}") from None
+        raise InputError(f"{file} must be a file to write: {reason_of(error)}") from None
 
 
 # --- asking -------------------------------------------------------------------------------------

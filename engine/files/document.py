@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from engine.errors import InputError, did_you_mean
+from engine.errors import InputError, did_you_mean, reason_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -240,8 +240,7 @@ def read_toml(path: str | FilePath) -> Document:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except OSError as error:
-        reason = (error.strerror or "unreadable").lower()
-        raise InputError(f"{path}: cannot be read: {reason}") from None
+        raise InputError(f"{path}: cannot be read: {reason_of(error)}") from None
     except ValueError:  # a NUL, or a surrogate that stands for no byte
         raise InputError(f"{str(path)!a}: no file can have that name") from None
     try:

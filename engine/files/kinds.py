@@ -105,8 +105,9 @@ class Choice(Kind[Any]):
             if type(spot.value) is type(choice) and spot.value == choice:
                 return choice
         names = ", ".join(shown_value(choice) for choice in self.choices)
-        near = did_you_mean(str(spot.value), [str(choice) for choice in self.choices])
-        hint = near if near.startswith("; did") and isinstance(spot.value, str) else ""
+        words = [str(choice) for choice in self.choices]
+        is_text = isinstance(spot.value, str)
+        hint = did_you_mean(spot.value, words, otherwise="") if is_text else ""
         rule = f"must be one of {names}{hint}" if len(self.choices) > 1 else f"must be {names}"
         return spot.fail(rule)
 

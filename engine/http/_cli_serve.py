@@ -26,7 +26,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.errors import InputError, StoreError, TollgateError, VaultError
+from engine.command_line import number_of
+from engine.errors import InputError, StoreError, TollgateError, VaultError, reason_of
 
 if TYPE_CHECKING:
     from engine.http.configuration import ServeConfig
@@ -64,14 +65,17 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Answer HTTP until stopped."
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
-        "--port", type=_port, default=_PORT, help=f"port, 0 for any free one ({_PORT})"
+        "--port",
+        type=number_of("a port", 0, 65_535),
+        default=_PORT,
+        help=f"port, 0 for any free one ({_PORT})",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--config", metavar="FILE", help="a serve.toml: tenants, applications, keys")
     what.add_argument("--demo", action="store_true", help="tenants and keys of every role")
     parser.add_argument(
         "--demo-keys",
-        type=_count,
+        type=number_of("a whole number", 1, 9_999),
         metavar="N",
         help=f"keys of each role that needs several ({_DEMO_KEYS})",
     )
@@ -89,7 +93,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", metavar="FILE", help="choices other than the defaults")
     parser.add_argument(
         "--workers",
-        type=_count,
+        type=number_of("a whole number", 1, 9_999),
         default=1,
         metavar="N",
         help="must be 1; counters live in the process",
@@ -128,7 +132,7 @@ def openapi(args: argparse.Namespace) -> int:
     try:
         args.out.write_text(text, encoding="utf-8")
     except OSError as error:
-        reason = (error.strerror or "no reason given").lower()
+        reason = reason_of(error)
         raise InputError(f"--out = {args.out} must be a file to write: {reason}") from None
     return 0
 
@@ -331,8 +335,7 @@ def _claim(path: str) -> None:
             f"two of them would admit twice each rate; stop the other one first"
         ) from None
     except OSError as error:
-        reason = (error.strerror or "no reason given").lower()
-        raise InputError(f"store = {path} must be a file to read: {reason}") from None
+        raise InputError(f"store = {path} must be a file to read: {reason_of(error)}") from None
 
 
 def _profile(args: argparse.Namespace) -> Profile:
@@ -405,18 +408,6 @@ def _address(text: str) -> str:
     if re.fullmatch(ADDRESS_FORM, text) is None or int(text.rpartition(":")[2]) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} {ADDRESS_RULE}")
     return text
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 65_536):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a port from 0 to 65535")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10_000):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 9999")
-    return int(text)
 
 
 _NEW_KEY_VARIABLE: Final = "TOLLGATE_NEW_MASTER_KEY"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from engine.errors import InputError
+from engine.errors import InputError, reason_of
 from engine.files import Document, to_plain, to_toml
 from engine.hosts import EXAMPLE_SUFFIXES
 from engine.http.configuration import (
@@ -327,5 +327,5 @@ def write_target(
             path.chmod(0o600)  # of a file that was there before
             file.write(to_toml(target))
     except OSError as error:
-        reason = (error.strerror or "no reason given").lower()
+        reason = reason_of(error)
         raise InputError(f"--write-target = {path} must be a file to write: {reason}") from None

@@ -42,13 +42,20 @@ from engine.limits.compiled.lookup import (
 )
 from engine.limits.compiled.nodes import decide_on_node
 from simulator.play.compiled import layout as at
-from simulator.play.compiled.event_queue import free_event, next_event, schedule, schedule_for
+from simulator.play.compiled.event_queue import (
+    free_event,
+    next_event,
+    place_events,
+    schedule,
+    schedule_for,
+)
 from simulator.play.compiled.layout import Ints
 from simulator.play.compiled.sampling import (
     asked,
     drawn_ns,
     entry_row,
     next_arrival_ns,
+    place_combos,
     uniform,
     uploaded,
 )
@@ -194,8 +201,6 @@ def new_call(sim: RawSim) -> Int:
     row = call_row(sim, number)
     clock[at.FREE_CALL] = row[at.V_NEXT]
     clock[at.CALLS] += 1
-    row[at.V_TIMER] = at.NONE
-    row[at.V_BELL] = at.NONE
     return number
 
 
@@ -493,9 +498,6 @@ def _wake(sim: RawSim, call: Int, now_ns: Int) -> None:
 
 # --- requests ------------------------------------------------------------------------------------
 
-HAS_TURN: Final = 1 << 40
-"""Added to a request whose turn it is already."""
-
 _own_delay_ns = inlined(client_rules.own_delay_ns)
 _retry_after_ns = inlined(client_rules.retry_after_ns)
 _goes_on_ns = inlined(client_rules.goes_on_ns)
@@ -622,7 +624,7 @@ def leave_line(sim: RawSim, asking: Int, now_ns: Int) -> None:
 
 @called
 def fire(sim: RawSim, number: Int, made: Int, now_ns: Int) -> Int:
-    """Return the first in a client's line if its turn has come, above `HAS_TURN`.
+    """Return the first in a client's line if its turn has come.
 
     made: the timer's number; only the last one that was set counts.
     """
@@ -636,9 +638,7 @@ def fire(sim: RawSim, number: Int, made: Int, now_ns: Int) -> Int:
     began(sim, client, now_ns)
     if client[at.C_LINE_HEAD] >= 0:
         arm(sim, number, now_ns)
-    if _in_time(sim, asking, now_ns) < 0:
-        return np.int64(at.NONE)
-    return HAS_TURN + asking
+    return _in_time(sim, asking, now_ns)
 
 
 @called
@@ -983,10 +983,15 @@ def play(words: Ints, core: Core, loops: int) -> int:
     if not clock[at.STARTED]:
         clock[at.STARTED] = 1
         _start(sim, sim.client_count, loops)
+    if clock[at.GROWN]:
+        clock[at.GROWN] = 0
+        place_events(sim, clock[at.SHIFT])
+        place_combos(sim)
     while clock[at.PENDING] or clock[at.PARTS_LEFT]:
         short = _short_of(sim)
         if short != at.DONE:
             return int(short)
+        kind = np.int64(at.ASK)
         if clock[at.PARTS_LEFT]:
             asking = begin_part(sim)
         else:
@@ -999,9 +1004,7 @@ def play(words: Ints, core: Core, loops: int) -> int:
             kind = what & at.KIND_MASK
             asking = _happen(sim, clock[at.NOW], kind, what >> at.KIND_BITS, made)
         now_ns = clock[at.NOW]
-        if asking >= HAS_TURN:
-            asking -= HAS_TURN
-        elif asking >= 0:
+        if asking >= 0 and kind != at.TIMER:
             asking = turn(sim, asking, now_ns)
         if asking >= 0:
             put(sim, asking, now_ns)

@@ -289,11 +289,11 @@ def _tune(sim: RawSim) -> None:
     clock[at.TUNE_AT] = _TUNED_EVERY + 2 * clock[at.PENDING]
     clock[at.NEAR_WANTED] = _AHEAD if clock[at.PENDING] >= _MANY else 0
     if abs(shift - clock[at.SHIFT]) > 1:
-        _change(sim, shift)
+        place_events(sim, shift)
 
 
 @called
-def _change(sim: RawSim, shift: Int) -> None:
+def place_events(sim: RawSim, shift: Int) -> None:
     """Place every event again, in spans of 2^shift ns."""
     clock, heap, wheel = sim.clock, sim.heap, sim.wheel
     chain = np.int64(at.NONE)

@@ -18,10 +18,13 @@ from engine.limits.compiled.core import aligned
 from engine.limits.subject import OTHER_PARTS
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Shorts: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
+Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
 # `clock`: one row of whole numbers about the run, then what the profile says of the outside and of
-# nodes: how many, 0 where they are exact.
+# nodes: how many, 0 where they are exact. `GROWN`: whether the wheel, or the table of combos, is a
+# larger one than before.
 (
     NOW,
     SEQUENCE,
@@ -62,8 +65,9 @@ Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
     TURN,
     NODE_STREAM,
     HOME_KEYS,
-) = range(39)
-CLOCK_WIDTH: Final = 39
+    GROWN,
+) = range(40)
+CLOCK_WIDTH: Final = 40
 
 # A group's row. At `G_RETRY` stands the rule of its retries, at `G_RULE` that of its pace
 # (`simulator.traffic.client_rules`).
@@ -294,7 +298,7 @@ class Sim(NamedTuple):
     group_floats: Floats
     clients: Ints
     client_floats: Floats
-    streams: np.ndarray[Any, np.dtype[np.uint64]]
+    streams: Words
     draws: Ints
     shares: Floats
     tables: Floats
@@ -304,21 +308,21 @@ class Sim(NamedTuple):
     behind: Ints
     pools: Ints
     calls: Ints
-    kinds: np.ndarray[Any, np.dtype[np.int32]]
-    keys: np.ndarray[Any, np.dtype[np.int32]]
-    addresses: np.ndarray[Any, np.dtype[np.int32]]
+    kinds: Shorts
+    keys: Shorts
+    addresses: Shorts
     requests: Ints
     events: Ints
     links: Ints
     near: Ints
-    wheel: np.ndarray[Any, np.dtype[np.int32]]
+    wheel: Shorts
     heap: Ints
-    combos: np.ndarray[Any, np.dtype[np.int32]]
-    combo_table: np.ndarray[Any, np.dtype[np.int32]]
+    combos: Shorts
+    combo_table: Shorts
     ended: Ints
     rows: Ints
     late: Ints
-    homes: np.ndarray[Any, np.dtype[np.int32]]
+    homes: Shorts
     in_flight: Ints
     apart: Ints
 

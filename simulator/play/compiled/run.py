@@ -13,7 +13,6 @@ import numpy as np
 from engine.limits import LimitTable
 from engine.limits.compiled import CompiledLimiter
 from engine.limits.compiled.core import FLAGS, MOST_LEGS, aligned, fresh_core, longer
-from engine.limits.compiled.lookup import MIX_1, MIX_2
 from engine.profile import LimitsProfile
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.event_loop import JIT, play
@@ -117,11 +116,13 @@ class CompiledRun:
 
     def _more_combos(self) -> None:
         sim = self.sim
-        size, count = 2 * len(sim.combos), int(sim.clock[at.COMBO_COUNT])
-        combos = longer(sim.combos, size)
+        size = 2 * len(sim.combos)
         self.sim = sim._replace(
-            combos=combos, ended=longer(sim.ended, size), combo_table=_hashed(combos, count)
+            combos=longer(sim.combos, size),
+            ended=longer(sim.ended, size),
+            combo_table=np.zeros(2 * size, dtype=np.int32),
         )
+        sim.clock[at.GROWN] = 1
 
     def _more_places(self) -> None:
         sim, clock = self.sim, self.sim.clock
@@ -159,15 +160,8 @@ def _more_events(sim: Sim) -> Sim:
     links = _more_free(sim, sim.links, at.FREE_EVENT, at.L_NEXT)
     size = len(links)
     wheel = np.full(size, at.NONE, dtype=np.int32)
-    shift = int(sim.clock[at.SHIFT])
-    for first in sim.wheel[sim.wheel >= 0].tolist():
-        number = first
-        while number >= 0:
-            slot = int(links[number, at.L_T]) >> shift & (size - 1)
-            following = int(links[number, at.L_NEXT])
-            links[number, at.L_NEXT] = wheel[slot]
-            wheel[slot] = number
-            number = following
+    wheel[: len(sim.wheel)] = sim.wheel
+    sim.clock[at.GROWN] = 1
     events, heap = longer(sim.events, size), longer(sim.heap, size)
     return sim._replace(events=events, links=links, wheel=wheel, heap=heap)
 
@@ -179,24 +173,6 @@ def _more_free(sim: Sim, rows: at.Ints, free: int, column: int) -> at.Ints:
     found[-1, column] = sim.clock[free]
     sim.clock[free] = len(rows)
     return found
-
-
-def _hashed(combos: np.ndarray, count: int) -> np.ndarray:
-    """Return the table by which combos are found, as the loop's `_combo` probes it."""
-    size = 2 * len(combos)
-    table = np.full(size, -1, dtype=np.int32)
-    rows = combos[:count].astype(np.int64)
-    with np.errstate(over="ignore"):
-        mixed = (rows[:, at.O_CLIENT] * 31 + rows[:, at.O_ENTRY]) * np.int64(MIX_1) + (
-            rows[:, at.O_KEY] * 8191 + rows[:, at.O_ADDRESS]
-        ) * np.int64(MIX_2)
-    slots = ((mixed ^ (mixed >> 31)) & (size - 1)).tolist()
-    for number, first in enumerate(slots):
-        slot = first
-        while table[slot] >= 0:
-            slot = (slot + 1) & (size - 1)
-        table[slot] = number
-    return table
 
 
 def _number_of(numbering: Numbering, client: Client, entry: int, key: int, address: int) -> int:

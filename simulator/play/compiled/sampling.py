@@ -195,11 +195,32 @@ def uploaded(sim: RawSim, job: Int) -> Int:
     return _combo(sim, number, entry, key, np.int64(row[at.O_ADDRESS]))
 
 
+@inlined
+def _first_slot(sim: RawSim, number: Int, entry: Int, key: Int, address: Int) -> Int:
+    """Return the slot of the table at which the search for a combo begins."""
+    mixed = (number * 31 + entry) * MIX_1 + (key * 8191 + address) * MIX_2
+    return (mixed ^ (mixed >> 31)) & sim.combo_mask
+
+
+@called
+def place_combos(sim: RawSim) -> None:
+    """Put every combo into the table again, which may be a larger one."""
+    for slot in range(sim.combo_mask + 1):
+        sim.combo_table[slot] = at.NONE
+    for number in range(sim.clock[at.COMBO_COUNT]):
+        row = combo_row(sim, number)
+        client, entry = np.int64(row[at.O_CLIENT]), np.int64(row[at.O_ENTRY])
+        key, address = np.int64(row[at.O_KEY]), np.int64(row[at.O_ADDRESS])
+        slot = _first_slot(sim, client, entry, key, address)
+        while sim.combo_table[slot] >= 0:
+            slot = (slot + 1) & sim.combo_mask
+        sim.combo_table[slot] = number
+
+
 @called
 def _combo(sim: RawSim, number: Int, entry: Int, key: Int, address: Int) -> Int:
     """Return the number of a client's combo, a new one where it is new."""
-    mixed = (number * 31 + entry) * MIX_1 + (key * 8191 + address) * MIX_2
-    slot = (mixed ^ (mixed >> 31)) & sim.combo_mask
+    slot = _first_slot(sim, number, entry, key, address)
     while sim.combo_table[slot] >= 0:
         row = combo_row(sim, sim.combo_table[slot])
         if (

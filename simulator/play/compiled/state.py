@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_type_hints
 
 import numpy as np
 from llvmlite import ir
@@ -27,13 +27,15 @@ from engine.limits.compiled.lookup import Int, Pointer, rows_of
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.layout import Sim
 
-_OTHERS: Final = {
-    "streams": types.uint64,
-    **dict.fromkeys(("group_floats", "client_floats", "shares", "tables", "pieces"), types.float64),
-    **dict.fromkeys(("kinds", "keys", "addresses", "wheel", "combos", "combo_table"), types.int32),
-    "homes": types.int32,
+_TYPES: Final = {
+    at.Ints: types.int64,
+    at.Shorts: types.int32,
+    at.Words: types.uint64,
+    at.Floats: types.float64,
 }
-_POINTERS: Final = {name: types.CPointer(_OTHERS.get(name, types.int64)) for name in Sim._fields}
+_POINTERS: Final = {
+    name: types.CPointer(_TYPES[kind]) for name, kind in get_type_hints(Sim).items()
+}
 _SIZES: Final[dict[str, Callable[[Any], int]]] = {
     "call_room": lambda sim: len(sim.calls),
     "apart_width": lambda sim: sim.apart.shape[1],

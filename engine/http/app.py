@@ -143,14 +143,6 @@ _NAMES: Final = {
     name: name.lower().encode()
     for name in ("RateLimit", "RateLimit-Policy", "Retry-After", "Content-Type", "Location")
 }
-_LINES: Final = {
-    name: b"\r\n%b: " % name.lower().encode()
-    for name in ("RateLimit", "RateLimit-Policy", "Retry-After")
-}
-_ID_LINE: Final = b"x-request-id: "
-_JSON_LINES: Final = (
-    b"\r\ncache-control: no-store\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-)
 _EMPTY: Final = frozenset({204, 304})
 _FAILED: Final = Problem(
     500, "The service has failed; the request id finds this in its log.", clause=None
@@ -222,11 +214,14 @@ class HttpApplication:
             origin = request.headers.get("origin") if request.headers is not None else None
             if origin is not None:
                 self._cors.add(request, response, origin)
-            if body is not None or not _answer(exchange, request, response, request_id):
-                headers, content = _outgoing(response, request_id, request.method == "HEAD")
-                if body is not None and body.ends_connection:
-                    headers.append(_CLOSE)
-                await _send(send, response.status, headers, content)
+            status = response.status
+            headers, content = _outgoing(response, request_id, request.method == "HEAD")
+            if body is not None and body.ends_connection:
+                headers.append(_CLOSE)
+            is_read = body is None
+            if exchange is None or not is_read or not exchange.answer(status, headers, content):
+                await send({"type": "http.response.start", "status": status, "headers": headers})
+                await send({"type": "http.response.body", "body": content})
         except Disconnected:
             return
         finally:
@@ -301,33 +296,6 @@ def _once(raw: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     if not values:
         return None
     return values[0] if len(values) == 1 else _TWICE
-
-
-async def _send(
-    send: Send, status: int, headers: list[tuple[bytes, bytes]], content: bytes
-) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})
-
-
-def _answer(
-    exchange: Exchange | None, request: Request, response: Response, request_id: bytes
-) -> bool:
-    """Send a JSON answer whose only headers are the limits'; return False for any other."""
-    status, content = response.status, response.body
-    if exchange is None or content is None or type(content) is bytes:
-        return False
-    if status in _EMPTY or request.method == "HEAD":
-        return False
-    lines = [_ID_LINE, request_id]
-    for name, value in response.headers.items():
-        start = _LINES.get(name)
-        if start is None:
-            return False
-        lines += (start, value.encode("latin-1"))
-    body = dumps(content)
-    lines.append(_JSON_LINES % len(body))
-    return exchange.answer(status, b"".join(lines), body)
 
 
 def _outgoing(

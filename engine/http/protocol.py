@@ -130,10 +130,10 @@ class Exchange:
             return None
         return bytes(cycle.body)
 
-    def answer(self, status: int, head: bytes, body: bytes) -> bool:
+    def answer(self, status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> bool:
         """Send a whole answer; False, and nothing is sent, where it must go through `send`.
 
-        head: the header fields, each ended by CR LF, a content-length among them.
+        fields: of the header, a content-length among them where there is a body.
         """
         cycle, protocol = self._cycle, self._protocol
         if cycle.disconnected or cycle.flow.write_paused or not cycle.keep_alive:
@@ -141,7 +141,9 @@ class Exchange:
         assert not cycle.response_started, "a request has one answer"
         cycle.response_started = cycle.response_complete = True
         start = protocol.connections_of_server.start_of(status, cycle.default_headers)
-        protocol.write(b"".join((start, head, b"\r\n", body)))
+        lines = b"\r\n".join(map(b": ".join, fields))
+        assert lines.count(b"\n") == lines.count(b"\r") == len(fields) - 1, "a field is one line"
+        protocol.write(b"".join((start, lines, b"\r\n\r\n", body)))
         cycle.message_event.set()
         cycle.on_response()
         return True

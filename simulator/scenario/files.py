@@ -14,12 +14,13 @@ import ipaddress
 import re
 import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, TypeAlias
 
 from engine.errors import InputError, did_you_mean
 from engine.files import (
@@ -38,10 +39,10 @@ from engine.identity import make_grants
 from engine.limits import DEFAULT_TABLE
 from engine.limits.legs import Legs
 from engine.limits.nodes import sets_of_counters
+from engine.profile import Profile
 from simulator.arguments import TEXT, Rule, instance, takes
 from simulator.scenario.clients import AimdPacing, Ask, ClientGroup, Dealing, FixedRetry, NoRetry
 from simulator.scenario.draws import (
-    Arrivals,
     Constant,
     DailyArrivals,
     Discrete,
@@ -64,178 +65,206 @@ _ADDRESSES: Final = 2**24 - 2
 _WORD: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _HOST: Final = re.compile(rf"(?=.{{1,253}}$){_WORD}(\.{_WORD})*")
 
+Place: TypeAlias = tuple[str | int, ...]
+Faults: TypeAlias = Iterator[tuple[Place, str]]
+"""Where something is wrong, and the rule that it breaks; only the first is asked for."""
+
 
 def check(scenario: Scenario, document: Document) -> None:
     """Raise `InputError` at the first place where the scenario's parts do not fit together.
 
     document: what the scenario was read from. Files that it includes are read too.
     """
-    _check_times(scenario, document)
+    for path, rule in _faults(scenario, document):
+        try:
+            spot = document.spot(*path)
+        except LookupError:  # what the document has left out
+            raise InputError(f"{document.where(path)}{path_text(path)} {rule}") from None
+        spot.fail(rule)
+
+
+def _faults(scenario: Scenario, document: Document) -> Faults:
+    if scenario.warm_up_ns >= scenario.duration_ns:
+        yield ("warm_up",), "must be below the duration"
     for table in ("tenants", "clients"):
         if not getattr(scenario, table):
-            fail(document, (table,), f"must have at least one [[{table}]]")
+            yield (table,), f"must have at least one [[{table}]]"
     for table in ("tenants", "applications", "addresses", "proxies", "reactors", "clients"):
-        _check_unique(document, table, [item.name for item in getattr(scenario, table)])
-    profile_of(scenario)
+        yield from _double_names(scenario, table)
+    profile = profile_of(scenario)
     _check_rules(scenario, document)
-    _check_tenants(scenario, document)
-    _check_tables(scenario, document)
-    _check_nodes(scenario, document)
+    yield from _tenant_faults(scenario)
+    _check_tables(scenario, profile, document)
+    _check_nodes(scenario, profile, document)
     for index, application in enumerate(scenario.applications):
-        _check_application(application, document, ("applications", index), scenario)
+        path: Place = ("applications", index)
+        yield from _under(path, _application_faults(scenario, application))
+        _check_grants(application, profile, document, path)
     for index, pool in enumerate(scenario.addresses):
-        _check_pool(pool, document, ("addresses", index))
-    _check_room(scenario, document)
-    _check_outside(scenario, document)
-    for index in range(len(scenario.clients)):
-        check_client(scenario, document, index)
-    _check_thresholds(scenario, document)
+        yield from _under(("addresses", index), _pool_faults(pool))
+    yield from _room_faults(scenario)
+    yield from _outside_faults(scenario)
+    for index, group in enumerate(scenario.clients):
+        path = ("clients", index)
+        yield from _application_names(scenario, group, document, path)
+        yield from _under(path, _client_faults(scenario, group))
+    yield from _threshold_faults(scenario)
 
 
-def _check_times(scenario: Scenario, document: Document) -> None:
-    if scenario.warm_up_ns >= scenario.duration_ns:
-        fail(document, ("warm_up",), "must be below the duration")
+def _under(path: Place, faults: Faults) -> Faults:
+    """Yield the faults of a part, which is at `path`."""
+    for place, rule in faults:
+        yield (*path, *place), rule
 
 
-def _check_unique(document: Document, table: str, names: Iterable[str]) -> None:
+@contextmanager
+def _told_at(document: Document, *path: str) -> Iterator[None]:
+    """Begin an error's message with a place of the document."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{document.where(path)}{error}") from None
+
+
+def _names(scenario: Scenario, table: str) -> list[str]:
+    return [item.name for item in getattr(scenario, table)]
+
+
+def _no_name(scenario: Scenario, key: str, name: str, table: str) -> Faults:
+    """Yield the fault of a name that none of a `[[table]]` has."""
+    names = _names(scenario, table)
+    if name not in names:
+        hint = did_you_mean(name, names) if names else "; there is none"
+        yield (key,), f"must name one of [[{table}]]{hint}"
+
+
+def _double_names(scenario: Scenario, table: str) -> Faults:
     seen: dict[str, int] = {}
-    for index, name in enumerate(names):
+    for index, name in enumerate(_names(scenario, table)):
         if name in seen:
-            path: Place = (table, index, "name")
-            fail(document, path, f"must be unique; {table}[{seen[name]}] has it too")
+            yield (table, index, "name"), f"must be unique; {table}[{seen[name]}] has it too"
         seen[name] = index
 
 
 def _check_rules(scenario: Scenario, document: Document) -> None:
-    limits_only = limits_of(_without_rules(scenario))
-    known = [rule.id for rule in limits_only]
+    known = [rule.id for rule in limits_of(_without_rules(scenario))]
     for rule_id in scenario.rules:
         if rule_id not in known:
             spot = document.spot("rules", rule_id)
             spot.fail_key(f"is no rule of the limit table{did_you_mean(rule_id, known)}")
-    try:
+    with _told_at(document, "rules"):
         limits_of(scenario)
-    except InputError as error:
-        raise InputError(f"{document.where(('rules',))}{error}") from None
 
 
 def _without_rules(scenario: Scenario) -> Scenario:
     return dataclasses.replace(scenario, rules={})
 
 
-def _check_tenants(scenario: Scenario, document: Document) -> None:
+def _tenant_faults(scenario: Scenario) -> Faults:
     tables = [DEFAULT_TABLE, *scenario.limit_tables]
     for index, tenant in enumerate(scenario.tenants):
         name = tenant.quotas.rate_limit
         if name is not None and name not in tables:
-            path: Place = ("tenants", index, "quotas", "Rate Limit")
-            fail(document, path, f"must name one of limit_tables{did_you_mean(name, tables)}")
+            rule = f"must name one of limit_tables{did_you_mean(name, tables)}"
+            yield ("tenants", index, "quotas", "Rate Limit"), rule
 
 
-def _check_tables(scenario: Scenario, document: Document) -> None:
+def _check_tables(scenario: Scenario, profile: Profile, document: Document) -> None:
     """Tables that cannot stand beside each other are told here, and not when a run begins."""
-    if not scenario.limit_tables:
-        return
-    try:
-        Legs(limit_tables_of(scenario), profile_of(scenario).limits)
-    except InputError as error:
-        raise InputError(f"{document.where(('limit_tables',))}{error}") from None
+    if scenario.limit_tables:
+        with _told_at(document, "limit_tables"):
+            Legs(limit_tables_of(scenario), profile.limits)
 
 
-def _check_nodes(scenario: Scenario, document: Document) -> None:
-    profile = profile_of(scenario)
+def _check_nodes(scenario: Scenario, profile: Profile, document: Document) -> None:
     if profile.nodes.is_exact:
         return
-    if profile.nodes.sharing == "split" and profile.limits.compose == "lowest":
-        raise InputError(
-            f"{document.where(('nodes',))}nodes.sharing = 'split' must stand with limits.compose = "
-            "'all'; a share that is rounded could make another rule the lowest"
-        )
-    try:
+    with _told_at(document, "nodes"):
+        if profile.nodes.sharing == "split" and profile.limits.compose == "lowest":
+            raise InputError(
+                "nodes.sharing = 'split' must stand with limits.compose = 'all'; a share that is "
+                "rounded could make another rule the lowest"
+            )
         sets_of_counters(limit_tables_of(scenario), profile.limits, profile.nodes)
-    except InputError as error:
-        raise InputError(f"{document.where(('nodes',))}{error}") from None
 
 
-def _check_application(
-    application: Application, document: Document, path: Place, scenario: Scenario
-) -> None:
-    tenants = [tenant.name for tenant in scenario.tenants]
-    need_name(document, (*path, "tenant"), application.tenant, tenants, "tenants")
+def _application_faults(scenario: Scenario, application: Application) -> Faults:
+    yield from _no_name(scenario, "tenant", application.tenant, "tenants")
     if application.ordinary_keys + application.legacy_keys == 0:
-        fail(document, (*path, "keys"), "must be above 0 where there are no legacy keys")
+        yield ("keys",), "must be above 0 where there are no legacy keys"
+
+
+def _check_grants(
+    application: Application, profile: Profile, document: Document, path: Place
+) -> None:
     for place, grant in enumerate(application.grants or ()):
+        at = (*path, "grants", place)
         try:
-            limit = profile_of(scenario).tokens.container_limit
+            limit = profile.tokens.container_limit
             make_grants(application.kind, [(grant.container, grant.permissions)], limit)
         except InputError as error:
-            where = document.where((*path, "grants", place))
             text = str(error).removeprefix("grants[0]")
-            raise InputError(f"{where}{path[0]}[{path[1]}].grants[{place}]{text}") from None
+            raise InputError(f"{document.where(at)}{path_text(at)}{text}") from None
 
 
-def _check_pool(pool: AddressPool, document: Document, path: Place) -> None:
+def _pool_faults(pool: AddressPool) -> Faults:
     if pool.clients_each is not None and pool.deal != Dealing():
-        fail(document, (*path, "clients_each"), "must not stand beside deal; leave one out")
+        yield ("clients_each",), "must not stand beside deal; leave one out"
     if pool.network is None:
         return
     try:
-        network = ipaddress.ip_network(pool.network)
+        hosts = ipaddress.ip_network(pool.network).num_addresses
     except ValueError:
-        fail(document, (*path, "network"), 'must be a block such as "203.0.113.0/24"')
-    hosts = network.num_addresses
+        yield ("network",), 'must be a block such as "203.0.113.0/24"'
+        return
     if hosts > 2:
         hosts -= 2
     if pool.count > hosts:
-        fail(document, (*path, "count"), f"must be at most {hosts}, the hosts of {pool.network}")
+        yield ("count",), f"must be at most {hosts}, the hosts of {pool.network}"
 
 
-def _check_room(scenario: Scenario, document: Document) -> None:
+def _room_faults(scenario: Scenario) -> Faults:
     """Pools without a network and clients without a pool share 10.0.0.0/8."""
     pooled = sum(pool.count for pool in scenario.addresses if pool.network is None)
     alone = sum(group.count for group in scenario.clients if group.addresses is None)
     if pooled + alone > _ADDRESSES:
         rule = f"must fit in {_ADDRESSES} addresses in all; let clients share a pool"
-        fail(document, ("clients",), rule)
+        yield ("clients",), rule
 
 
-def _check_outside(scenario: Scenario, document: Document) -> None:
-    tenants = [tenant.name for tenant in scenario.tenants]
+def _outside_faults(scenario: Scenario) -> Faults:
     hosts: list[str] = []
     for index, proxy in enumerate(scenario.proxies):
-        path: Place = ("proxies", index)
-        need_name(document, (*path, "tenant"), proxy.tenant, tenants, "tenants")
-        _check_host(proxy, hosts, document, path)
-        check_draw(proxy.destination, document, (*path, "destination"))
-        check_draw(proxy.request_transform, document, (*path, "request_transform"))
-        check_draw(proxy.response_transform, document, (*path, "response_transform"))
+        yield from _under(("proxies", index), _proxy_faults(scenario, proxy, hosts))
+        if proxy.host is not None:
+            hosts.append(proxy.host)
     for index, reactor in enumerate(scenario.reactors):
         path = ("reactors", index)
-        need_name(document, (*path, "tenant"), reactor.tenant, tenants, "tenants")
-        check_draw(reactor.service, document, (*path, "service"))
+        yield from _under(path, _no_name(scenario, "tenant", reactor.tenant, "tenants"))
+        yield from _under(path, _draw_faults("service", reactor.service))
 
 
-def _check_host(proxy: Proxy, hosts: list[str], document: Document, path: Place) -> None:
-    if proxy.host is None:
-        return
-    if not _HOST.fullmatch(proxy.host):
-        fail(document, (*path, "host"), "must be a hostname in small letters")
-    if not is_suffix(proxy.host):
-        fail(document, (*path, "host"), "must be no IP address and no name of this machine")
-    if proxy.host in hosts:
-        fail(document, (*path, "host"), "must be of one proxy only")
-    hosts.append(proxy.host)
+def _proxy_faults(scenario: Scenario, proxy: Proxy, hosts: list[str]) -> Faults:
+    """Yield what is wrong with a proxy. hosts: those of the proxies before it."""
+    yield from _no_name(scenario, "tenant", proxy.tenant, "tenants")
+    if proxy.host is not None:
+        if not _HOST.fullmatch(proxy.host):
+            yield ("host",), "must be a hostname in small letters"
+        if not is_suffix(proxy.host):
+            yield ("host",), "must be no IP address and no name of this machine"
+        if proxy.host in hosts:
+            yield ("host",), "must be of one proxy only"
+    for key in ("destination", "request_transform", "response_transform"):
+        yield from _draw_faults(key, getattr(proxy, key))
 
 
-def _check_thresholds(scenario: Scenario, document: Document) -> None:
-    tables = limit_tables_of(
-        _without_rules(scenario)
-    )  # a rule that is off refuses none, and is known
+def _threshold_faults(scenario: Scenario) -> Faults:
+    tables = limit_tables_of(_without_rules(scenario))  # a rule that is off is known, too
     rules = [rule for table in tables.values() for rule in table]
     known = {
-        "client": [group.name for group in scenario.clients],
-        "tenant": [tenant.name for tenant in scenario.tenants],
-        "application": [application.name for application in scenario.applications],
+        "client": _names(scenario, "clients"),
+        "tenant": _names(scenario, "tenants"),
+        "application": _names(scenario, "applications"),
         "clause": [rule.id for rule in rules],
         "rule": [name for rule in rules for name in rule.counter_names],
     }
@@ -243,76 +272,78 @@ def _check_thresholds(scenario: Scenario, document: Document) -> None:
         for label, value in threshold.that.labels:
             if label in known and value not in known[label]:
                 hint = did_you_mean(value, dict.fromkeys(known[label]))
-                path: Place = ("thresholds", index, "that")
-                fail(document, path, f"must name a {label}; there is no {value!r}{hint}")
+                rule = f"must name a {label}; there is no {value!r}{hint}"
+                yield ("thresholds", index, "that"), rule
 
 
-def check_client(scenario: Scenario, document: Document, index: int) -> None:
-    """Raise `InputError` at the first fault of one client group."""
-    group = scenario.clients[index]
-    path: Place = ("clients", index)
-    _check_references(scenario, group, document, path)
-    _check_span(scenario, group, document, path)
-    _check_loop(group, document, path)
-    _check_behaviour(group, document, path)
+def _application_names(
+    scenario: Scenario, group: ClientGroup, document: Document, path: Place
+) -> Faults:
+    """Yield what is wrong with a group's `application`: a name, or a list of names."""
+    is_list = isinstance(document.value["clients"][path[-1]].get("application"), list | tuple)
+    for place, name in enumerate(group.applications):
+        for where, rule in _no_name(scenario, "application", name, "applications"):
+            yield (*path, *where, *([place] if is_list else [])), rule
+
+
+def _client_faults(scenario: Scenario, group: ClientGroup) -> Faults:
+    if group.addresses is not None:
+        yield from _no_name(scenario, "addresses", group.addresses, "addresses")
+    if group.start_ns >= scenario.duration_ns:
+        yield ("start",), "must be below the duration"
+    if group.stop_ns is not None and group.stop_ns <= group.start_ns:
+        yield ("stop",), "must be after start"
+    yield from _open_faults(group) if group.loop == "open" else _closed_faults(group)
+    yield from _behaviour_faults(group)
     if not group.mix:
-        fail(document, (*path, "mix"), "must not be empty")
+        yield ("mix",), "must not be empty"
     if sum(ask.weight for ask in group.mix) <= 0:
-        fail(document, (*path, "mix"), "must have a weight above 0")
+        yield ("mix",), "must have a weight above 0"
     for place, ask in enumerate(group.mix):
-        _check_ask(ask, document, (*path, "mix", place))
-        _check_ask_names(scenario, group, ask, document, (*path, "mix", place))
+        yield from _under(("mix", place), _ask_faults(ask))
+        yield from _under(("mix", place), _ask_name_faults(scenario, group, ask))
 
 
-def check_draw(draw: Draw | None, document: Document, path: Place) -> None:
-    """Raise `InputError` when a distribution's parameters do not fit together."""
+def _draw_faults(key: str, draw: Draw | None) -> Faults:
+    """Yield how the parameters of a distribution do not fit together."""
     if isinstance(draw, Uniform) and draw.high_ns < draw.low_ns:
-        fail(document, (*path, "high"), "must not be below low")
+        yield (key, "high"), "must not be below low"
     if isinstance(draw, Discrete) and draw.weights:
         if len(draw.weights) != len(draw.values_ns):
-            fail(document, (*path, "weights"), "must have one weight a value")
+            yield (key, "weights"), "must have one weight a value"
         if sum(draw.weights) <= 0:
-            fail(document, (*path, "weights"), "must have a weight above 0")
+            yield (key, "weights"), "must have a weight above 0"
 
 
-def _check_references(
-    scenario: Scenario, group: ClientGroup, document: Document, path: Place
-) -> None:
-    known = [application.name for application in scenario.applications]
-    for place, name in enumerate(group.applications):
-        at: Place = (*path, "application")
-        if isinstance(document.spot(*at).value, list | tuple):
-            at = (*at, place)
-        need_name(document, at, name, known, "applications")
-    if group.addresses is not None:
-        pools = [pool.name for pool in scenario.addresses]
-        need_name(document, (*path, "addresses"), group.addresses, pools, "addresses")
+def _open_faults(group: ClientGroup) -> Faults:
+    if group.think is not None:
+        yield ("think",), 'must stand with loop = "closed"'
+    arrivals = group.arrivals
+    if arrivals is None:
+        yield ("arrivals",), "is missing; an open loop needs arrivals"
+    if isinstance(arrivals, StepArrivals):
+        if not arrivals.steps:
+            yield ("arrivals", "steps"), "must not be empty"
+        for place, (before, after) in enumerate(pairwise(arrivals.steps)):
+            if after.at_ns <= before.at_ns:
+                yield ("arrivals", "steps", place + 1, "at"), "must be after the step before"
+    if isinstance(arrivals, DailyArrivals):
+        if len(arrivals.hours) != 24:
+            yield ("arrivals", "hours"), "must have 24 weights"
+        if sum(arrivals.hours) <= 0:
+            yield ("arrivals", "hours"), "must have a weight above 0"
 
 
-def _check_span(scenario: Scenario, group: ClientGroup, document: Document, path: Place) -> None:
-    if group.start_ns >= scenario.duration_ns:
-        fail(document, (*path, "start"), "must be below the duration")
-    if group.stop_ns is not None and group.stop_ns <= group.start_ns:
-        fail(document, (*path, "stop"), "must be after start")
-
-
-def _check_loop(group: ClientGroup, document: Document, path: Place) -> None:
-    if group.loop == "open":
-        if group.think is not None:
-            fail(document, (*path, "think"), 'must stand with loop = "closed"')
-        if group.arrivals is None:
-            fail(document, (*path, "arrivals"), "is missing; an open loop needs arrivals")
-        _check_arrivals(group.arrivals, document, (*path, "arrivals"))
-        return
+def _closed_faults(group: ClientGroup) -> Faults:
     if group.arrivals is not None:
-        fail(document, (*path, "arrivals"), 'must stand with loop = "open"')
+        yield ("arrivals",), 'must stand with loop = "open"'
     if _never_above_zero(group.think) and not _passes_time(group):
         rule = (
             "must be above 0 in a closed loop without pacing, or without a service time and a"
             " retry of 429; else its time stands still"
         )
-        fail(document, (*path, "think"), rule)
-    check_draw(group.think, document, (*path, "think"))
+        yield ("think",), rule
+    yield from _draw_faults("think", group.think)
 
 
 def _passes_time(group: ClientGroup) -> bool:
@@ -334,25 +365,11 @@ def _never_above_zero(draw: Draw | None) -> bool:
     return draw is None
 
 
-def _check_arrivals(arrivals: Arrivals, document: Document, path: Place) -> None:
-    if isinstance(arrivals, StepArrivals):
-        if not arrivals.steps:
-            fail(document, (*path, "steps"), "must not be empty")
-        for place, (before, after) in enumerate(pairwise(arrivals.steps)):
-            if after.at_ns <= before.at_ns:
-                fail(document, (*path, "steps", place + 1, "at"), "must be after the step before")
-    if isinstance(arrivals, DailyArrivals):
-        if len(arrivals.hours) != 24:
-            fail(document, (*path, "hours"), "must have 24 weights")
-        if sum(arrivals.hours) <= 0:
-            fail(document, (*path, "hours"), "must have a weight above 0")
-
-
-def _check_behaviour(group: ClientGroup, document: Document, path: Place) -> None:
-    check_draw(group.service, document, (*path, "service"))
+def _behaviour_faults(group: ClientGroup) -> Faults:
+    yield from _draw_faults("service", group.service)
     retry = group.retry
     if not isinstance(retry, NoRetry | FixedRetry) and retry.cap_ns < retry.base_ns:
-        fail(document, (*path, "retry", "cap"), "must not be below base")
+        yield ("retry", "cap"), "must not be below base"
     pacing = group.pacing
     if isinstance(pacing, AimdPacing):
         least, start, most = (
@@ -360,77 +377,47 @@ def _check_behaviour(group: ClientGroup, document: Document, path: Place) -> Non
             for limit_requests, window_ns in (pacing.minimum, pacing.start, pacing.maximum)
         )
         if not least <= start <= most:
-            fail(document, (*path, "pacing", "start"), "must be from minimum to maximum")
+            yield ("pacing", "start"), "must be from minimum to maximum"
         if least < Fraction(1, 1000):
-            fail(document, (*path, "pacing", "minimum"), "must be at least 1/1000s")
+            yield ("pacing", "minimum"), "must be at least 1/1000s"
 
 
-def _check_ask(ask: Ask, document: Document, path: Place) -> None:
+def _ask_faults(ask: Ask) -> Faults:
     if ask.tokens_max is not None and ask.tokens_max < ask.tokens:
-        fail(document, (*path, "tokens_max"), "must not be below tokens")
+        yield ("tokens_max",), "must not be below tokens"
     if ask.types.token + ask.types.card <= 0:
-        fail(document, (*path, "types"), "must have a weight above 0")
+        yield ("types",), "must have a weight above 0"
     most = ask.tokens if ask.tokens_max is None else ask.tokens_max
     if ask.shape == "object" and (ask.tokens, most) != (1, 1):
-        fail(document, (*path, "shape"), "must hold exactly one token; set tokens = 1")
+        yield ("shape",), "must hold exactly one token; set tokens = 1"
     if ask.shape == "plain" and ask.types.card > 0:
-        fail(document, (*path, "shape"), 'must hold no cards; choose "array" or "composite"')
+        yield ("shape",), 'must hold no cards; choose "array" or "composite"'
 
 
-def _check_ask_names(
-    scenario: Scenario, group: ClientGroup, ask: Ask, document: Document, path: Place
-) -> None:
+def _ask_name_faults(scenario: Scenario, group: ClientGroup, ask: Ask) -> Faults:
     asked = ask.request.partition(" ")[2].partition("?")[0]
     at_proxy = asked == "/proxy" or asked.startswith("/proxy/")
+    tenants = [app.tenant for app in scenario.applications if app.name in group.applications]
     if at_proxy and ask.proxy is None:
-        fail(document, (*path, "proxy"), "is missing; name one of [[proxies]]")
+        yield ("proxy",), "is missing; name one of [[proxies]]"
     if ask.proxy is not None:
         if not at_proxy:
-            fail(document, (*path, "proxy"), 'must stand with a path that begins with "/proxy"')
-        known = {proxy.name: proxy for proxy in scenario.proxies}
-        need_name(document, (*path, "proxy"), ask.proxy, known, "proxies")
-        proxy = known[ask.proxy]
+            yield ("proxy",), 'must stand with a path that begins with "/proxy"'
+        yield from _no_name(scenario, "proxy", ask.proxy, "proxies")
+        proxy = scenario.proxy_of(ask)
+        assert proxy is not None, "its name is known"
         if ask.via == "host" and proxy.host is None:
-            fail(document, (*path, "via"), f'must be "key"; proxy {proxy.name!r} has no host')
-        if proxy.require_auth and proxy.tenant not in _tenants_of(scenario, group):
+            yield ("via",), f'must be "key"; proxy {proxy.name!r} has no host'
+        if proxy.require_auth and proxy.tenant not in tenants:
             rule = f"must be of the clients' own tenant; {proxy.name!r} needs an API key of its own"
-            fail(document, (*path, "proxy"), rule)
+            yield ("proxy",), rule
     if ask.reactor is not None:
         if asked != "/reactors/{id}/react":
-            fail(document, (*path, "reactor"), 'must stand with "POST /reactors/{id}/react"')
-        reactors = {reactor.name: reactor for reactor in scenario.reactors}
-        need_name(document, (*path, "reactor"), ask.reactor, reactors, "reactors")
-        if reactors[ask.reactor].tenant not in _tenants_of(scenario, group):
-            fail(document, (*path, "reactor"), "must be of the clients' own tenant")
-
-
-def _tenants_of(scenario: Scenario, group: ClientGroup) -> list[str]:
-    return [
-        application.tenant
-        for application in scenario.applications
-        if application.name in group.applications
-    ]
-
-
-Place = tuple[str | int, ...]
-
-
-def fail(document: Document, path: Place, rule: str) -> NoReturn:
-    """Raise `InputError` about the value at `path`, which the document may have left out."""
-    try:
-        spot = document.spot(*path)
-    except LookupError:
-        where = document.where(path)
-        raise InputError(f"{where}{path_text(path)} {rule}") from None
-    spot.fail(rule)
-
-
-def need_name(document: Document, path: Place, name: str, known: Iterable[str], table: str) -> None:
-    """Fail at `path` unless `name` is one of the names of a `[[table]]`."""
-    names = list(known)
-    if name not in names:
-        hint = did_you_mean(name, names) if names else "; there is none"
-        fail(document, path, f"must name one of [[{table}]]{hint}")
+            yield ("reactor",), 'must stand with "POST /reactors/{id}/react"'
+        yield from _no_name(scenario, "reactor", ask.reactor, "reactors")
+        reactor = scenario.reactor_of(ask)
+        if reactor is not None and reactor.tenant not in tenants:
+            yield ("reactor",), "must be of the clients' own tenant"
 
 
 _STEP: Final = re.compile(r'\.?([A-Za-z0-9_-]+)|\.?"([^"]*)"|\[([0-9]+)\]|\[([A-Za-z0-9_-]+)\]')

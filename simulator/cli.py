@@ -25,10 +25,7 @@ _COMMANDS: Final = {
     "sweep": ("run a scenario with many values", _STUDIES),
     "capacity": ("find the largest value that meets a condition", _STUDIES),
     "compare": ("say what differs between runs or policies", _STUDIES),
-    "advise": (
-        "say which limits bind each client group, and what helps",
-        "simulator.commands.advise",
-    ),
+    "advise": ("say which limits bind each client group, and what helps", _STUDIES),
     "scenarios": ("list the built-in scenarios", __name__),
     "check": ("check a scenario file", __name__),
     "init": ("write a small scenario to start from", __name__),

@@ -61,6 +61,16 @@ class Interrupted(KeyboardInterrupt):
         self.looks = looks
 
 
+@contextmanager
+def keeps_what_is_known(found: Any) -> Iterator[None]:  # noqa: ANN401 # reason: what the study finds
+    """Raise `Interrupted` with what is found so far, where Ctrl-C ends the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        found.unfinished = "it was interrupted"
+        raise Interrupted(found) from None
+
+
 def tell_line(text: str) -> None:
     """Say on standard error what is taking long, so that silence does not look like a hang."""
     print(f"simulator: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a terminal shows

@@ -17,8 +17,17 @@ from rich.text import Text
 
 from simulator.commands.words import console
 from simulator.logs import log_name
+from simulator.options import (
+    DEFAULT_KIND,
+    DEFAULT_TENANT,
+    FitOptions,
+    ReplayOptions,
+    add_flags,
+    given,
+    repeated,
+)
 from simulator.progress import progress_shown
-from simulator.rows import Result
+from simulator.rows import Result, check_out
 from simulator.views.findings import Findings, gather, together_ns
 from simulator.views.text import Axis, count_text, counted_text, plain_text, share_text, span_text
 
@@ -30,7 +39,6 @@ _SCENARIO: Final = "scenario.toml"
 def add_replay(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `replay`."""
     parser.description = "Put the requests of a real access log through the limits."
-    from simulator.options import ReplayOptions, add_flags
 
     add_flags(parser, ReplayOptions, out="folder of the results (runs/<log>-0)")
     parser.add_argument("--quiet", action="store_true", help="print only the report's path")
@@ -38,8 +46,6 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 
 def run_replay(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
-    from simulator.options import DEFAULT_KIND, DEFAULT_TENANT, ReplayOptions, given, repeated
-    from simulator.rows import check_out
     from simulator.study.replay import SEED, replay, run_name
     from simulator.views.report import REPORT_FILE
 
@@ -219,7 +225,6 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Fit a scenario to a real access log, and run both under the same limits to judge it."
     )
-    from simulator.options import FitOptions, add_flags
 
     add_flags(parser, FitOptions)
     parser.add_argument("--out", metavar="FILE", help=f"the scenario file ({_SCENARIO})")
@@ -229,7 +234,6 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
 
 def run_fit(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
-    from simulator.options import FitOptions, given
     from simulator.study.fit import check_free, fit
 
     out = Path(args.out or _SCENARIO)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine.files import format_duration
 from simulator.commands.words import console, interval_text, metric_text, print_precision
+from simulator.options import RunOptions, add_flags, given, read_options, repeated, resolve
+from simulator.rows import Result, check_out
 from simulator.views.text import (
     binding_text,
     needed_text,
@@ -25,8 +27,6 @@ from simulator.views.text import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from simulator.options import RunOptions
-    from simulator.rows import Result
     from simulator.scenario import Scenario
     from simulator.study.replications import Precision, Replication
 
@@ -46,7 +46,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a scenario, and report which limits refused requests, when, and whose."
     )
-    from simulator.options import RunOptions, add_flags
 
     add_flags(parser, RunOptions, out="folder of the results (runs/<name>-<seed>)")
     parser.add_argument(
@@ -59,8 +58,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def run_run(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
-    from simulator.options import RunOptions, given, read_options, repeated, resolve
-    from simulator.rows import check_out
     from simulator.views.report import REPORT_FILE
 
     scenario = resolve(args.scenario)

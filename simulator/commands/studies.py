@@ -1,4 +1,8 @@
-"""The commands `capacity`, `sweep`, `compare` and `coverage`: their flags, and what they print."""
+"""The commands of studies: their flags, and what they print.
+
+`capacity`, `sweep`, `compare`, `advise` and `coverage`. A study that Ctrl-C stops is printed, and
+written where a folder is named, as far as it is known.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +13,65 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from engine.errors import InputError
 from simulator.commands.words import console, interval_text, metric_text, print_precision
+from simulator.logs import KINDS
+from simulator.options import PrecisionOptions, add_flags, given, resolve
 from simulator.progress import Due, Interrupted, progress_shown
+from simulator.rows import check_out, out_folder
 from simulator.views.text import needed_text, number_text, plain_table
 
 if TYPE_CHECKING:
     from simulator.intervals import Interval
+    from simulator.scenario import Scenario
+    from simulator.study.advise import Advice
     from simulator.study.capacity import Capacity, Trial
+    from simulator.study.policies import Policies
     from simulator.study.replications import Precision
+
+Study = TypeVar("Study")
 
 _TWO: Final = 2
 _SWEPT: Final = ("offered", "admitted", "refused_share", "admitted_beyond", "refused_below")
 """Metrics of a sweep that are printed; the last two are of several nodes."""
 
 
+def _finished(
+    study: Callable[[], Study],
+    show: Callable[[Study], None],
+    out: str | None = None,
+    *,
+    force: bool = False,
+) -> Study:
+    """Return a study, shown and written into a folder; if Ctrl-C stops it, what is known of it."""
+    stop = None
+    if out is not None:
+        check_out(Path(out), force=force)
+    try:
+        found = study()
+    except Interrupted as caught:
+        stop, found = caught, caught.found
+    show(found)
+    if out is not None:
+        with out_folder(Path(out), force=force) as folder:
+            found.write_to(folder)  # type: ignore[attr-defined] # reason: one with a folder has it
+        print(f"written to {out}")
+    if stop is not None:
+        raise stop
+    return found
+
+
+def _tell(text: str) -> None:
+    print(f"playing: {text}", file=sys.stderr, flush=True)
+
+
 def add_capacity(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `capacity`."""
     parser.description = "Find the largest value of one parameter that meets a condition."
-    from simulator.options import add_flags
     from simulator.study.capacity import CapacityOptions
 
     says = "runs that deciding one value may take (1000)"
@@ -43,7 +84,6 @@ def add_capacity(parser: argparse.ArgumentParser) -> None:
 
 def run_capacity(args: argparse.Namespace) -> int:
     """Run the command: 0 when some value is shown to meet the condition, else 1."""
-    from simulator.options import given, resolve
     from simulator.study.capacity import CapacityOptions, capacity
 
     scenario = resolve(args.scenario)
@@ -52,16 +92,14 @@ def run_capacity(args: argparse.Namespace) -> int:
         print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a pilot")
 
     shown = _SearchShown(args.vary)
-    try:
-        found = capacity(
+    found = _finished(
+        lambda: capacity(
             **given(args, CapacityOptions) | {"scenario": scenario},
             told=None if args.quiet else shown.tell,
             progress=None if args.quiet else shown.progress,
-        )
-    except Interrupted as interrupted:
-        _print_capacity(interrupted.found, args)
-        raise
-    _print_capacity(found, args)
+        ),
+        partial(_print_capacity, args=args),
+    )
     return 1 if found.keeps is None or (args.strict and not found.is_decided) else 0
 
 
@@ -146,7 +184,6 @@ def _undecided(found: Capacity, side: str) -> str:
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `sweep`."""
-    from simulator.options import add_flags
     from simulator.study.sweep import SweepOptions
 
     parser.description = (
@@ -167,7 +204,6 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 def run_sweep(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
-    from simulator.options import given, resolve
     from simulator.study.sweep import SweepOptions, read_axis, sweep
 
     scenario = resolve(args.scenario)
@@ -226,7 +262,6 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         "Show what differs between two runs, or what several limit tables and profiles change in"
         " scenarios, and how certain that is."
     )
-    from simulator.options import PrecisionOptions, add_flags
     from simulator.study.policies import PolicyOptions
 
     parser.add_argument(
@@ -273,26 +308,22 @@ def _print_json(frame: Any) -> None:  # noqa: ANN401 # reason: a frame
 
 
 def _compare_policies(args: argparse.Namespace) -> int:
-    from simulator.options import given
-    from simulator.rows import check_out, out_folder
     from simulator.study.policies import PolicyOptions, policies
 
     for flag in ("precision", "most_replications", "most_time"):
         if (value := getattr(args, flag)) is not None:
             name = flag.replace("_", "-")
             raise InputError(f"--{name} = {value} must go with two runs' folders; leave it out")
-    if args.out is not None:
-        check_out(Path(args.out), force=False)
     asked = {name: value for name, value in given(args, PolicyOptions).items() if value is not None}
-    interrupted = None
-    try:
-        found = policies(
-            args.what,
-            **asked,
-            told=lambda text: print(f"playing: {text}", file=sys.stderr, flush=True),
-        )
-    except Interrupted as caught:
-        interrupted, found = caught, caught.found
+    _finished(
+        lambda: policies(args.what, **asked, told=_tell),
+        partial(_print_policies, args=args),
+        args.out,
+    )
+    return 0
+
+
+def _print_policies(found: Policies, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(found.frame)
     elif len(found.frame):
@@ -300,17 +331,9 @@ def _compare_policies(args: argparse.Namespace) -> int:
         print(found.says)
         print(table.to_string(index=False, float_format=number_text, na_rep="–"))
         print(found.best.to_string(index=False, float_format=number_text))
-    if interrupted is not None:
-        raise interrupted
-    if args.out is not None:
-        with out_folder(Path(args.out)) as folder:
-            found.write_to(folder)
-        print(f"written to {args.out}")
-    return 0
 
 
 def _compare_runs(args: argparse.Namespace) -> int:
-    from simulator.options import PrecisionOptions, given
     from simulator.study.comparison import compare
 
     def tell(pairs: int, reached: Precision) -> None:
@@ -342,6 +365,88 @@ def _compare_runs(args: argparse.Namespace) -> int:
     return 1
 
 
+def add_advise(parser: argparse.ArgumentParser) -> None:
+    """Fill the parser of `advise`."""
+    parser.description = (
+        "Say which limits bind each group of clients, what would help it, and what a higher limit"
+        " would cost. Each suggestion has the runs that support it."
+    )
+    from simulator.study.advise import AdviseOptions
+
+    add_flags(
+        parser,
+        AdviseOptions,
+        scenario="a scenario's file (.toml), a built-in scenario's name, or an access log, to which"
+        " a scenario is fitted first",
+    )
+    who = parser.add_mutually_exclusive_group()
+    who.add_argument(
+        "--as", dest="as_kind", choices=KINDS, help="of a log: the kind of every key (public)"
+    )
+    who.add_argument("--map", metavar="FILE", help="of a log: which fields are what")
+    parser.add_argument(
+        "--out", metavar="DIR", help="write a page, the tables and a diff of each suggestion there"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace the files of an earlier call in DIR"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print only the suggestions")
+
+
+def run_advise(args: argparse.Namespace) -> int:
+    """Run the command; returns 0."""
+    from simulator.study.advise import AdviseOptions, advise
+
+    _finished(
+        lambda: advise(
+            **given(args, AdviseOptions) | {"scenario": _advised(args)},
+            told=None if args.quiet else _tell,
+        ),
+        partial(_print_advice, args=args),
+        args.out,
+        force=args.force,
+    )
+    return 0
+
+
+def _advised(args: argparse.Namespace) -> Scenario | str:
+    """Return the scenario that is named, or the one that is fitted to the log."""
+    is_log = Path(args.scenario).suffix != ".toml" and Path(args.scenario).is_file()
+    for flag in ("as_kind", "map"):
+        if not is_log and (value := getattr(args, flag)) is not None:
+            name = flag.removesuffix("_kind")
+            raise InputError(f"--{name} = {value} must go with a log; {args.scenario} is none")
+    if not is_log:
+        return str(args.scenario)
+    from simulator.study.fit import fit
+
+    if not args.quiet:
+        _tell("the log, to fit a scenario to it; `fit` shows how well the two match")
+    found: Scenario = fit(args.scenario, as_kind=args.as_kind, map=args.map, judged=False).scenario
+    return found
+
+
+def _print_advice(found: Advice, args: argparse.Namespace) -> None:
+    from simulator.views.report import dashed
+
+    print(f"{found.scenario.name}: {found.runs} runs of each change, paired by seed")
+    for group in dict.fromkeys(each.group for each in found.suggestions):
+        print(f"\n{group}")
+        for each in found.suggestions:
+            if each.group == group:
+                print(f"  {each.about}: {each.says}")
+                if each.verified:
+                    print(f"    {each.verified}")
+    if not args.quiet:
+        for name, frame in found.frames.items():
+            print(f"\n{name}")
+            print(dashed(frame).to_string(index=False, float_format=number_text))
+    if found.unfinished:
+        print(f"\nunfinished: {found.unfinished}")
+    if args.out is not None:
+        print()
+
+
 def add_coverage(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `coverage`."""
     parser.description = "Trigger every limit rule, action, quota and bound at least once."
@@ -351,7 +456,6 @@ def add_coverage(parser: argparse.ArgumentParser) -> None:
 
 def run_coverage(args: argparse.Namespace) -> int:
     """Run the command: 0 when everything fired or says why it cannot, else 1."""
-    from simulator.rows import check_out, out_folder
     from simulator.study.coverage import coverage
 
     if args.out is not None:

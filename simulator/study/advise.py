@@ -40,7 +40,7 @@ from simulator.options import (
 )
 from simulator.play import seed_in_force, simulate
 from simulator.play.compiled import warm_up
-from simulator.progress import Interrupted, tell_line
+from simulator.progress import keeps_what_is_known, tell_line
 from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
 from simulator.scenario.draws import Draw
@@ -302,13 +302,10 @@ def advise(options: AdviseOptions) -> Advice:
             found,
             options.told or (lambda _: None),
         )
-        try:
+        with keeps_what_is_known(found):
             work.find()
             if options.verify:
                 work.verify()
-        except KeyboardInterrupt:
-            found.unfinished = "it was interrupted"
-            raise Interrupted(found) from None
     return found
 
 

@@ -46,7 +46,7 @@ from simulator.options import (
     typed,
 )
 from simulator.play import Fidelity, seed_in_force
-from simulator.progress import Interrupted
+from simulator.progress import keeps_what_is_known
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
 from simulator.study.replications import Replicator, replicator
@@ -343,13 +343,11 @@ class Search:
         self.found = Capacity(self.path, str(self.condition))
         if self.budget.most_time_s is not None:
             self._ends_s = time.monotonic() + self.budget.most_time_s
-        try:
-            self._find()
-        except KeyboardInterrupt:
-            self.found.unfinished = "it was interrupted"
-            raise Interrupted(self.found) from None
-        except _OutOfTimeError:
-            self.found.unfinished = f"{self.budget.most_time_s:g} s were over"
+        with keeps_what_is_known(self.found):
+            try:
+                self._find()
+            except _OutOfTimeError:
+                self.found.unfinished = f"{self.budget.most_time_s:g} s were over"
         return self.found
 
     def _find(self) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import html
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -28,7 +29,7 @@ from simulator.options import (
 )
 from simulator.play import SEED, seed_in_force
 from simulator.play.compiled import warm_up
-from simulator.progress import Interrupted, tell_line
+from simulator.progress import keeps_what_is_known, tell_line
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random, needs_bodies
 from simulator.study.observations import Observed, mean_of, observe, paired
@@ -63,7 +64,7 @@ _SCENARIOS: Final = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Policies:
     """What `policies` found.
 
@@ -73,10 +74,75 @@ class Policies:
     (non-dominated), including the operator's price. unfinished: why it ended early, or empty.
     """
 
-    frame: pd.DataFrame
-    best: pd.DataFrame
     runs: int
     unfinished: str = ""
+    _lines: list[dict[str, Any]] = field(default_factory=list)
+    _prices: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def add(
+        self,
+        scenario: Scenario,
+        policy: str,
+        before: Sequence[Observed],
+        after: Sequence[Observed],
+        *,
+        exact: bool,
+    ) -> None:
+        """Add what runs of a scenario show under a policy, and as it stands (`before`)."""
+        self._prices[scenario.name, policy] = mean_of([run[_PEAK] for run in after])
+        for group in scenario.clients:
+            for metric in _BETTER:
+                name = f"{metric}{{client='{group.name}'}}"
+                effect = paired(name, before, after, exact=exact)
+                self._lines.append(
+                    {
+                        "scenario": scenario.name,
+                        "policy": policy,
+                        "group": group.name,
+                        "metric": metric,
+                        "mean": effect.b,
+                        "as_it_stands": effect.a,
+                        "low": effect.change.low,
+                        "high": effect.change.high,
+                        "sure": effect.is_sure,
+                    }
+                )
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row for each scenario, policy, group and metric."""
+        return pd.DataFrame(self._lines)
+
+    @property
+    def best(self) -> pd.DataFrame:
+        """One row for each scenario and policy."""
+        goods = {each: self._goods(*each) for each in self._prices}
+        best = []
+        for (scenario, policy), price in self._prices.items():
+            dominated = [
+                name
+                for where, name in goods
+                if where == scenario and _dominates(goods[where, name], goods[scenario, policy])
+            ]
+            best.append(
+                {
+                    "scenario": scenario,
+                    "policy": policy,
+                    _PEAK: price,
+                    "non_dominated": not dominated,
+                    "dominated_by": ", ".join(dominated),
+                }
+            )
+        return pd.DataFrame(best)
+
+    def _goods(self, scenario: str, policy: str) -> list[float]:
+        """Return a policy's metrics, signed so that larger is better; an unknown one is worst."""
+        worth = [
+            -math.inf if math.isnan(line["mean"]) else line["mean"] * _BETTER[line["metric"]]
+            for line in self._lines
+            if (line["scenario"], line["policy"]) == (scenario, policy)
+        ]
+        return [*worth, -self._prices[scenario, policy]]
 
     @property
     def says(self) -> str:
@@ -89,6 +155,8 @@ class Policies:
     @property
     def table(self) -> pd.DataFrame:
         """One row per scenario, policy and group, one column per metric; `*`: not dominated."""
+        if not self._lines:
+            return self.frame
         wide = self.frame.pivot_table(
             index=["scenario", "policy", "group"], columns="metric", values="mean", sort=False
         )
@@ -167,10 +235,9 @@ def policies(options: PolicyOptions) -> Policies:
         if reason := needs_bodies(scenario):
             raise InputError(f"policies are compiled, limits alone, and {name}: {reason}")
     warm_up(tell_line)
-    lines: list[dict[str, object]] = []
-    prices: dict[tuple[str, str], float] = {}
+    found = Policies(replications)
     before: list[Observed] = []
-    try:
+    with keeps_what_is_known(found):
         for base, name, scenario in plans:
             if options.told is not None:
                 options.told(f"{base.name}, {name}")
@@ -178,12 +245,8 @@ def policies(options: PolicyOptions) -> Policies:
             first = seed_in_force(base, options.seed)
             after = observe(scenario, range(first, first + (1 if exact else replications)))
             before = after if name == AS_IT_STANDS else before
-            lines += _lines(base, name, before, after, exact=exact)
-            prices[base.name, name] = mean_of([run[_PEAK] for run in after])
-    except KeyboardInterrupt:
-        found = _found(lines, prices, replications, "it was interrupted")
-        raise Interrupted(found) from None
-    return _found(lines, prices, replications, "")
+            found.add(base, name, before, after, exact=exact)
+    return found
 
 
 def _changes(limits: Sequence[str], profiles: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -197,70 +260,6 @@ def _changes(limits: Sequence[str], profiles: Sequence[str]) -> dict[str, dict[s
         edits = {name: str(Path(file).resolve()) for name, file in edits.items() if file}
         found[", ".join(file for file in (table, profile) if file)] = edits
     return found
-
-
-def _lines(
-    scenario: Scenario,
-    policy: str,
-    before: Sequence[Observed],
-    after: Sequence[Observed],
-    *,
-    exact: bool,
-) -> list[dict[str, object]]:
-    found = []
-    for group in scenario.clients:
-        for metric in _BETTER:
-            name = f"{metric}{{client='{group.name}'}}"
-            effect = paired(name, before, after, exact=exact)
-            found.append(
-                {
-                    "scenario": scenario.name,
-                    "policy": policy,
-                    "group": group.name,
-                    "metric": metric,
-                    "mean": effect.b,
-                    "as_it_stands": effect.a,
-                    "low": effect.change.low,
-                    "high": effect.change.high,
-                    "sure": effect.is_sure,
-                }
-            )
-    return found
-
-
-def _found(
-    lines: Sequence[Mapping[str, object]],
-    prices: Mapping[tuple[str, str], float],
-    runs: int,
-    unfinished: str,
-) -> Policies:
-    frame = pd.DataFrame(list(lines))
-    best = []
-    for (scenario, policy), price in prices.items():
-        rivals = [name for where, name in prices if where == scenario and name != policy]
-        mine = _goods(frame, scenario, policy, price)
-        dominated = [
-            name
-            for name in rivals
-            if _dominates(_goods(frame, scenario, name, prices[scenario, name]), mine)
-        ]
-        best.append(
-            {
-                "scenario": scenario,
-                "policy": policy,
-                _PEAK: price,
-                "non_dominated": not dominated,
-                "dominated_by": ", ".join(dominated),
-            }
-        )
-    return Policies(frame, pd.DataFrame(best), runs, unfinished)
-
-
-def _goods(frame: pd.DataFrame, scenario: str, policy: str, price: float) -> list[float]:
-    """Return a policy's metrics, signed so that larger is better; an unknown metric is worst."""
-    rows = frame[(frame["scenario"] == scenario) & (frame["policy"] == policy)]
-    worth = rows["mean"] * rows["metric"].map(_BETTER)
-    return [*worth.fillna(float("-inf")).tolist(), -price]
 
 
 def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -109,6 +109,24 @@ def test_an_interrupt_keeps_the_policies_that_were_played(generous: str) -> None
     assert found.unfinished == "it was interrupted"
 
 
+def test_a_command_that_is_interrupted_writes_what_is_known(
+    generous: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ctrl-C at the first policy leaves empty tables, and a page that says why."""
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simulator.study.policies.observe", stopped)
+    out = tmp_path / "out"
+    assert main(["compare", "management-loop", "--limits", generous, "--out", str(out)]) == 130
+    assert f"written to {out}" in capsys.readouterr().out
+    assert "Unfinished: it was interrupted." in (out / "policies.html").read_text("utf-8")
+
+
 def test_the_command(generous: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`compare SCENARIO --limits FILE` prints the table, and keeps it where it is told to."""
     out = tmp_path / "out"

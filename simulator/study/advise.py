@@ -322,7 +322,6 @@ class _Work:
     found: Advice
     told: Callable[[str], None]
     _known: dict[str, list[Observed]] = field(default_factory=dict)
-    _tradeoff: list[dict[str, Any]] = field(default_factory=list)
 
     def find(self) -> None:
         """Fill every frame, and suggest what helps."""
@@ -378,8 +377,8 @@ class _Work:
 
     def _add(self, name: str, line: dict[str, Any]) -> None:
         """Add a line to a frame at once, since an interrupt may follow."""
-        frames = [getattr(self.found, name), pd.DataFrame([line])]
-        setattr(self.found, name, pd.concat(frames, ignore_index=True))
+        lines = [*getattr(self.found, name).to_dict("records"), line]
+        setattr(self.found, name, pd.DataFrame(lines))
 
     def _place(self, name: str) -> tuple[str, ClientGroup]:
         """Return the path of a group, and the group."""
@@ -406,7 +405,6 @@ class _Work:
         return tuple((f"rules.{clause}.off", True) for clause in clauses if clause in rules)
 
     def _binding(self) -> None:
-        lines = []
         for group in self.groups:
             for clause in self._clauses_of(group):
                 share = self._interval(f"refused_share{{client='{group}',clause='{clause}'}}")
@@ -419,8 +417,7 @@ class _Work:
                         "explains_low": -less.high,
                         "explains_high": -less.low,
                     }
-                lines.append(line)
-                self.found.binding = pd.DataFrame(lines)  # at once: an interrupt may follow
+                self._add("binding", line)
 
     def _headroom(self) -> None:
         self.told("how full counters are")
@@ -432,21 +429,18 @@ class _Work:
             headroom=True,
             progress=self.runner.stop,
         )
-        lines = []
         for rule in result.summary["headroom"]["rules"]:
             most = pd.Series([held for held in rule["most"] if held >= 0])
             share = most / rule["limit_requests"]
-            lines.append(
-                {
-                    "rule": rule["rule"],
-                    "limit": f"{Rate(rule['limit_requests'], rule['window_ns'])}",
-                    "counters": rule["counters"],
-                    "median": float(share.median()),
-                    "p99": float(share.quantile(0.99)),
-                    "most": float(share.max()),
-                }
-            )
-        self.found.headroom = pd.DataFrame(lines)
+            line = {
+                "rule": rule["rule"],
+                "limit": f"{Rate(rule['limit_requests'], rule['window_ns'])}",
+                "counters": rule["counters"],
+                "median": float(share.median()),
+                "p99": float(share.quantile(0.99)),
+                "most": float(share.max()),
+            }
+            self._add("headroom", line)
 
     # --- clients -----------------------------------------------------------------------------
 
@@ -632,8 +626,7 @@ class _Work:
         found = self._searched(name, _Lowered(first), edits)
         best = found.keeps or found.estimate
         for trial in found.trials:
-            self._tradeoff.append(self._traded(name, first, trial))
-        self.found.tradeoff = pd.DataFrame(self._tradeoff)
+            self._add("tradeoff", self._traded(name, first, trial))
         line = {
             "group": name,
             "rule": ", ".join(clauses),

@@ -391,7 +391,7 @@ class Search:
                 needed = runs_for_verdict(values, self.condition, error=error)
             trial = Trial(text, interval, verdict, is_pilot=not exact, needed=needed)
             holds = self.condition.holds(interval.mean) if interval.runs else not asked
-            known = self._pilots[number] = _Pilot(trial, holds, values, asked)
+            known = self._pilots[number] = _Pilot(trial, holds, asked)
             self._report(trial)
         return known
 
@@ -528,5 +528,4 @@ def _error(place: int) -> float:
 class _Pilot:
     trial: Trial
     holds: bool
-    values: list[float]
     asked: bool

@@ -80,10 +80,8 @@ def span_text(span_ns: int) -> str:
             rest = rest_ns // small_ns
             text = f"{whole}{_THIN}{unit}"
             return f"{text} {rest}{_THIN}{small}" if rest else text
-    for unit, size_ns in (_UNITS[-1], *_SMALL):
-        if span_ns >= size_ns:
-            return f"{span_ns / size_ns:.3g}{_THIN}{unit}"
-    return f"{span_ns}{_THIN}ns"
+    unit, size_ns = next(each for each in (_UNITS[-1], *_SMALL) if span_ns >= each[1])
+    return f"{span_ns / size_ns:.3g}{_THIN}{unit}"
 
 
 def clock_text(at_ns: int) -> str:

@@ -115,12 +115,11 @@ class Observed:
         """All of the log."""
         return Window(0, self.span_ns)
 
-    def blocks(self, window: Window | None = None) -> Iterator[Block]:
+    def blocks(self, window: Window) -> Iterator[Block]:
         """Yield the requests of a window in order of time; instants count from the window's start.
 
         A window without requests has no blocks.
         """
-        window = window or self.whole
         for block in self.arrivals.blocks(BLOCK_ROWS):
             low, high = np.searchsorted(block.t_ns, (window.from_ns, window.to_ns)).tolist()
             if high > low:

@@ -167,7 +167,7 @@ class _Bins:
 
 @dataclass(slots=True)
 class _Last:
-    """Of each client or row, the row before it: −1 where there is none."""
+    """Of each client or row, the row before it: −1 where there is none, 0 its attempt."""
 
     t_ns: Numbers
     refused: Numbers
@@ -178,7 +178,15 @@ class _Last:
     @classmethod
     def of_none(cls, clients: int) -> _Last:
         """Return the initial state: no client has a row."""
-        return cls(*(np.full(clients, -1, dtype=np.int64) for _ in fields(cls)))
+        columns = [_none(clients) - 1 for _ in fields(cls)]
+        columns[-1] = _none(clients)
+        return cls(*columns)
+
+    def keep(self, now: _Last, client: Numbers) -> None:
+        """Keep the last of each client's rows."""
+        last = np.flatnonzero(np.r_[client[1:] != client[:-1], True])
+        for each in fields(self):
+            getattr(self, each.name)[client[last]] = getattr(now, each.name)[last]
 
 
 class Hints(NamedTuple):
@@ -237,17 +245,11 @@ class Series:
             return
         rows, t_ns = self._by_client(rows)
         starts = np.r_[True, rows.client[1:] != rows.client[:-1]]
-        before = self._before(rows, t_ns, starts)
+        now = _Last(t_ns, rows.refused, rows.request, rows.wait_ns, rows.attempt)
+        before = self._before(rows.client, np.flatnonzero(starts), now)
         further, place = self._further(rows, starts, before)
-        last = np.flatnonzero(np.r_[starts[1:], True])
-        for each, kept in (
-            (self._last.t_ns, t_ns),
-            (self._last.refused, rows.refused),
-            (self._last.request, rows.request),
-            (self._last.wait_ns, rows.wait_ns),
-            (self._last.attempt, place),
-        ):
-            each[rows.client[last]] = kept[last]
+        now.attempt = place
+        self._last.keep(now, rows.client)
         self._count(rows, further, place)
         self._gap(rows, t_ns, further, place, before)
 
@@ -268,23 +270,14 @@ class Series:
         order = np.lexsort((t_ns, rows.client))
         return rows.at(order), t_ns[order]
 
-    def _before(self, rows: Rows, t_ns: Numbers, starts: Flags) -> _Last:
-        """Return, for each row, the previous row of its client."""
-        heads = np.flatnonzero(starts)
-
-        def shifted(now: Numbers, last: Numbers) -> Numbers:
-            found = np.empty_like(now)
-            found[1:] = now[:-1]
-            found[heads] = last[rows.client[heads]]
-            return found
-
-        return _Last(
-            shifted(t_ns, self._last.t_ns),
-            shifted(rows.refused, self._last.refused),
-            shifted(rows.request, self._last.request),
-            shifted(rows.wait_ns, self._last.wait_ns),
-            shifted(rows.attempt, np.maximum(self._last.attempt, 0)),
-        )
+    def _before(self, client: Numbers, heads: Numbers, now: _Last) -> _Last:
+        """Return, for each row, the previous row of its client. heads: each client's first row."""
+        columns = []
+        for each in fields(now):
+            found = np.r_[-1, getattr(now, each.name)[:-1]]
+            found[heads] = getattr(self._last, each.name)[client[heads]]
+            columns.append(found)
+        return _Last(*columns)
 
     def _further(self, rows: Rows, starts: Flags, before: _Last) -> tuple[Flags, Numbers]:
         """Return which rows are further attempts, and which attempt each is, from 1."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,15 @@ from simulator.options import (
 from simulator.progress import progress_shown
 from simulator.rows import Result, check_out
 from simulator.views.findings import Findings, gather, together_ns
-from simulator.views.text import Axis, count_text, counted_text, plain_text, share_text, span_text
+from simulator.views.text import (
+    Axis,
+    count_text,
+    counted_text,
+    plain_table,
+    plain_text,
+    share_text,
+    span_text,
+)
 
 _SHOWN: Final = 10
 
@@ -118,7 +126,7 @@ def _by_clause(summary: dict[str, Any], findings: Findings, axis: Axis) -> Table
     # A log with too few columns does not show when and for how long (`Findings.parts`).
     told = ("first", "last", "shut out") if "parties" in findings.parts else ()
     names = ("clause", "offered", "refused", "share", *told, "addresses")
-    table = _table("By limit clause", *names)
+    table = _table("By limit clause", names[:1], names[1:])
     for line in summary["clauses"]:
         if not line["offered"]:
             continue
@@ -146,8 +154,8 @@ def _by_party(findings: Findings, axis: Axis) -> Table:
         findings.parties.items(), key=lambda item: (-item[1].refused, item[0].ip, item[0].clause)
     )
     title = f"Refused most ({min(_SHOWN, len(ordered))} of {count_text(len(ordered))})"
-    columns = ("address", "key", "clause", "refused", "first", "last", "shut out")
-    table = _table(title, *columns, left=3)
+    numbers = ("refused", "first", "last", "shut out")
+    table = _table(title, ("address", "key", "clause"), numbers)
     for who, found in ordered[:_SHOWN]:
         table.add_row(
             Text(plain_text(who.ip)),
@@ -179,9 +187,8 @@ def _print_against(summary: dict[str, Any], console: Console) -> None:
         lines = against[part][:_SHOWN]
         if not lines:
             continue
-        table = _table(f"Who gains and who loses, by {word}", word, "refused before")
-        for column in ("refused now", "gain", "lose"):
-            table.add_column(column, justify="right")
+        numbers = ("refused before", "refused now", "gain", "lose")
+        table = _table(f"Who gains and who loses, by {word}", [word], numbers)
         for line in lines:
             counts = (line[each] for each in ("refused_old", "refused_new", "gained", "lost"))
             label = Text(plain_text(line[name] or "no key"))
@@ -208,16 +215,9 @@ def _print_unparsed(replayed: dict[str, Any], console: Console) -> None:
         console.print(Text(f"  … and {count_text(count - len(replayed['unparsed_first']))} more"))
 
 
-def _table(title: str, *columns: str, left: int = 1) -> Table:
+def _table(title: str, left: Sequence[str], numbers: Sequence[str]) -> Table:
     """Return an empty table; where room is short only instants wrap, between day and time."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for place, column in enumerate(columns):
-        table.add_column(
-            column,
-            justify="left" if place < left else "right",
-            no_wrap=column not in {"first", "last"},
-        )
-    return table
+    return plain_table(left, numbers, wraps=("first", "last"), title=title, box=SIMPLE_HEAD)
 
 
 def add_fit(parser: argparse.ArgumentParser) -> None:

@@ -363,7 +363,7 @@ def make_arrivals(
     Raises `InputError` when the log gives one key two owners, or is too long at this speed, and as
     `LogStream.batches` does; `OSError` when the folder has no room.
     """
-    rows, table = Spill(folder, run_rows=run_rows), PartyTable()
+    rows, table = Spill(folder, run_rows=run_rows), PartyTable(log.names)
     try:
         for batch in _gathered(log.batches()):
             rows.add(batch.t_ns, table.number(batch))

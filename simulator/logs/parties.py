@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -41,7 +41,8 @@ class RowNumbers:
     """
 
     def __init__(self, columns: int) -> None:
-        self._pairs = [_Pairs() for _ in range(max(columns - 1, 1))]
+        assert columns > 1, "a row has several codes"
+        self._pairs = [_Pairs() for _ in range(columns - 1)]
 
     def __len__(self) -> int:
         return len(self._pairs[-1])
@@ -49,8 +50,6 @@ class RowNumbers:
     def number(self, columns: Sequence[Codes]) -> Numbers:
         """Return each row's number. columns: codes from −1 to 2³¹ − 2."""
         number = columns[0].astype(np.int64) + 1
-        if len(columns) == 1:
-            return self._pairs[0].number(number, np.zeros_like(columns[0]))
         for pairs, column in zip(self._pairs, columns[1:], strict=True):
             number = pairs.number(number, column)
         return number
@@ -165,21 +164,19 @@ class PartyCodes:
 class PartyTable:
     """The distinct rows of codes of a log, and when each was first met.
 
+    names: of the fields, in the order of a batch's codes.
     start_ns, end_ns: the earliest and the latest instant so far, ns since the Unix epoch (UTC).
     """
 
-    def __init__(self) -> None:
-        self._columns: dict[str, Growing] = {}
-        self._numbers = RowNumbers(0)
+    def __init__(self, names: Iterable[str]) -> None:
+        self._columns = {name: Growing(np.int32) for name in names}
+        self._numbers = RowNumbers(len(self._columns))
         self._first_ns = Growing(np.int64)
         self._first_line = Growing(np.int64)
         self.start_ns, self.end_ns = 1 << 63, -(1 << 63)
 
     def number(self, batch: LogBatch) -> npt.NDArray[np.int32]:
         """Return the number of each request's party, in order of appearance in the log."""
-        if not self._columns:
-            self._columns = {name: Growing(np.int32) for name in batch.codes}
-            self._numbers = RowNumbers(len(self._columns))
         self.start_ns = min(self.start_ns, int(batch.t_ns.min()))
         self.end_ns = max(self.end_ns, int(batch.t_ns.max()))
         local, first = distinct(list(batch.codes.values()))

@@ -49,7 +49,7 @@ from simulator.play import Fidelity, seed_in_force
 from simulator.progress import keeps_what_is_known
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
-from simulator.study.replications import Replicator, replicator
+from simulator.study.replications import Replicator, next_count, replicator
 
 Side: TypeAlias = Literal["keeps", "breaks"]
 
@@ -503,7 +503,7 @@ class Search:
                 break
             if self.told is not None:
                 self.told(trial)
-            count = min(most, max(count + max(2, count // 16), min(needed or most, 2 * count)))
+            count = next_count(count, needed, most, part=16)
         self._report(trial)
         return trial
 

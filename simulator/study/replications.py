@@ -478,7 +478,14 @@ def until_precise(
         told(found)
         if found.reached or count >= budget.most_replications or time.monotonic() >= ends_s:
             break
-        # About when the precision may be reached, or after twice as many.
-        aim = 2 * count if found.needed is None else min(2 * count, found.needed)
-        count = min(budget.most_replications, max(aim, count + max(2, count // 8)))
+        count = next_count(count, found.needed, budget.most_replications, part=8)
     return found
+
+
+def next_count(count: int, needed: int | None, most: int, *, part: int) -> int:
+    """Return how many runs there are at the next look: those needed, at most twice as many.
+
+    part: of the runs so far that is played at least.
+    """
+    aim = 2 * count if needed is None else min(2 * count, needed)
+    return min(most, max(aim, count + max(2, count // part)))

@@ -26,7 +26,7 @@ import logging
 import re
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -297,6 +297,11 @@ class Task:
     values: Point
     scenario: str
 
+    @property
+    def known(self) -> tuple[int, int]:
+        """What tells it from the sweep's other tasks."""
+        return self.point, self.replication
+
 
 def play_task(
     task: Task,
@@ -455,7 +460,7 @@ def play_all(
     """
     waiting = deque(tasks)
     suspects: deque[Task] = deque()
-    breaks: dict[tuple[int, int], int] = {}
+    breaks: Counter[tuple[int, int]] = Counter()
     under_way: dict[Future[_Played], Sequence[Task]] = {}
     each_s = _BATCH_S
     while waiting or suspects or under_way:
@@ -480,8 +485,8 @@ def play_all(
             if isinstance(fault, BrokenProcessPool | CancelledError):
                 workers.broken()
             for task in batch:
-                number = breaks[_known(task)] = breaks.get(_known(task), 0) + 1
-                if number < _BREAKS:
+                breaks[task.known] += 1
+                if (number := breaks[task.known]) < _BREAKS:
                     suspects.append(task)
                 else:
                     why = f"its worker died {number} times ({type(fault).__name__})"
@@ -499,10 +504,6 @@ def _play_some(play: Callable[[Task], dict[str, Any]], tasks: Sequence[Task]) ->
     began_s = time.perf_counter()
     rows = [play(task) for task in tasks]
     return time.perf_counter() - began_s, rows
-
-
-def _known(task: Task) -> tuple[int, int]:
-    return task.point, task.replication
 
 
 def _fault(future: Future[_Played]) -> BaseException | None:
@@ -571,7 +572,7 @@ def sweep(options: SweepOptions) -> pd.DataFrame:
     check_scheduler(options.scheduler)  # before anything is written
     open_folder(folder, _spec(options, base, seed))
     done = done_runs(folder)
-    left = [task for task in tasks if (task.point, task.replication) not in done]
+    left = [task for task in tasks if task.known not in done]
     if progress is not None:
         progress(len(tasks) - len(left), len(tasks))
     if left:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from engine.files import format_duration
 
 if TYPE_CHECKING:
+    from rich.box import Box
     from rich.table import Table
 
 _SECOND_NS: Final = 1_000_000_000
@@ -110,14 +111,16 @@ def plain_table(
     *,
     wraps: Sequence[str] = (),
     title: str | None = None,
+    box: Box | None = None,
 ) -> Table:
-    """Return an empty table for a terminal, without lines, by the names of its columns.
+    """Return an empty table for a terminal, by the names of its columns.
 
     numbers: those that stand to the right. rest: what follows them. wraps: those that may wrap.
+    box: the lines, if it has some.
     """
     from rich.table import Table  # noqa: PLC0415 # reason: loads only where one is shown
 
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    table = Table(title=title, title_justify="left", box=box, header_style="bold", pad_edge=False)
     for name in left:
         table.add_column(name, no_wrap=name not in wraps)
     for name in numbers:

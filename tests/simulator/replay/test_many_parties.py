@@ -31,7 +31,7 @@ MOST = 2**31 - 2
 """A number of a text may be as large."""
 
 CODES = st.one_of(st.integers(-1, 4), st.sampled_from([MOST - 1, MOST]))
-ROWS = st.integers(1, 5).flatmap(
+ROWS = st.integers(2, 5).flatmap(
     lambda width: st.lists(st.lists(st.tuples(*[CODES] * width), min_size=1, max_size=12))
 )
 
@@ -40,7 +40,7 @@ ROWS = st.integers(1, 5).flatmap(
 @example([[(-1, -1)], [(-1, MOST), (MOST, -1), (-1, -1)]])
 def test_rows_have_one_number_from_batch_to_batch(batches: list[list[tuple[int, ...]]]) -> None:
     numbers: dict[tuple[int, ...], int] = {}
-    found = RowNumbers(len(batches[0][0]) if batches else 1)
+    found = RowNumbers(len(batches[0][0]) if batches else 2)
     for rows in batches:
         columns = [np.array(column, dtype=np.int32) for column in zip(*rows, strict=True)]
         told = found.number(columns)

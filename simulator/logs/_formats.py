@@ -28,6 +28,7 @@ import csv
 import json
 import re
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import islice
@@ -201,13 +202,14 @@ class CommonReader(Reader):
         return found
 
 
-class PatternReader(Reader):
-    """Lines that a pattern of the user's matches; its named groups are the fields."""
+class _LinesReader(Reader):
+    """Lines each of which is read alone."""
 
-    def __init__(self, path: Place, pattern: re.Pattern[str]) -> None:
-        self.fields = tuple(pattern.groupindex)
-        self._path = path
-        self._pattern = pattern
+    _path: Place
+
+    @abstractmethod
+    def _read(self, text: str, wanted: Sequence[str]) -> list[str | None] | str:
+        """Return the `wanted` fields of a line, or what is wrong with it."""
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
@@ -218,13 +220,26 @@ class PatternReader(Reader):
     ) -> Iterator[tuple[int, list[str | None]]]:
         with open_log(self._path) as stream:
             for number, text in numbered_lines(stream):
-                match = None if text is None else self._pattern.search(text)
-                if match is not None:
-                    yield number, [match[name] for name in wanted]
-                elif text is None:
-                    faults.add(number, "line is too long")
-                elif text.strip():
-                    faults.add(number, "line must match the pattern of the map")
+                found = "line is too long" if text is None else self._read(text, wanted)
+                if not isinstance(found, str):
+                    yield number, found
+                elif text is None or text.strip():
+                    faults.add(number, found)
+
+
+class PatternReader(_LinesReader):
+    """Lines that a pattern of the user's matches; its named groups are the fields."""
+
+    def __init__(self, path: Place, pattern: re.Pattern[str]) -> None:
+        self.fields = tuple(pattern.groupindex)
+        self._path = path
+        self._pattern = pattern
+
+    def _read(self, text: str, wanted: Sequence[str]) -> list[str | None] | str:
+        match = self._pattern.search(text)
+        if match is None:
+            return "line must match the pattern of the map"
+        return [match[name] for name in wanted]
 
 
 def _bare(value: str) -> str:
@@ -300,7 +315,7 @@ class CsvReader(Reader):
                     yield first, row
 
 
-class JsonLinesReader(Reader):
+class JsonLinesReader(_LinesReader):
     """A file of one JSON object a line."""
 
     open_ended = True
@@ -315,22 +330,11 @@ class JsonLinesReader(Reader):
                 _collect(found, "", names)
         self.fields = tuple(names)
 
-    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
-        """Yield the objects; a line that is none is a fault."""
-        yield from _batches(self._rows(wanted, faults))
-
-    def _rows(
-        self, wanted: Sequence[str], faults: Faults
-    ) -> Iterator[tuple[int, list[str | None]]]:
-        with open_log(self._path) as stream:
-            for number, text in numbered_lines(stream):
-                if text is not None and not text.strip():
-                    continue
-                found = _object(text) if text is not None else "line is too long"
-                if isinstance(found, str):
-                    faults.add(number, found)
-                else:
-                    yield number, [_text(_reach(found, name)) for name in wanted]
+    def _read(self, text: str, wanted: Sequence[str]) -> list[str | None] | str:
+        found = _object(text)
+        if isinstance(found, str):
+            return found
+        return [_text(_reach(found, name)) for name in wanted]
 
 
 def _no_constant(_: str) -> NoReturn:
@@ -384,8 +388,10 @@ _NOT_ARROW: Final = (TypeError, ValueError, OverflowError, pa.ArrowException)
 class ParquetReader(Reader):
     """A Parquet file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         """Read the schema. Raises `InputError` when the file is no Parquet."""
+        if isinstance(path, Pipe):
+            raise InputError(f"log = '{path}' must be a file to be Parquet; write it to one first")
         self._path = path
         with unreadable(path):
             try:
@@ -497,18 +503,12 @@ def _unconvertible(frame: Any) -> str | None:  # noqa: ANN401 # reason: whatever
     return None
 
 
-def _parquet(path: Place) -> Reader:
-    if isinstance(path, Pipe):
-        raise InputError(f"log = '{path}' must be a file to be Parquet; write it to one first")
-    return ParquetReader(path)
-
-
 _READERS: Final[Mapping[Format, Callable[[Place], Reader]]] = {
     "combined": partial(CommonReader, is_combined=True),
     "common": partial(CommonReader, is_combined=False),
     "csv": CsvReader,
     "jsonl": JsonLinesReader,
-    "parquet": _parquet,
+    "parquet": ParquetReader,
 }
 _SUFFIXES: Final[Mapping[str, Format]] = {
     ".csv": "csv",

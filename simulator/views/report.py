@@ -24,7 +24,6 @@ from simulator.views.findings import PARTS, Findings, gather, quantile_ns, toget
 from simulator.views.text import (
     Axis,
     binding_text,
-    clock_text,
     count_text,
     counted_text,
     group_lines,
@@ -300,7 +299,6 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
     return _template(axis).render(
         style=Markup(_STYLE_FILE.read_text("utf-8")),  # noqa: S704 # reason: the package's own file
         summary=summary,
-        replayed=summary.get("replay"),
         scenario=scenario,
         answer=answer(summary, findings, axis),
         tiles=tiles(summary, findings, axis),
@@ -310,7 +308,6 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
             for width, frame in svg.FRAMES.items()
             if "timeline" in findings.parts
         },
-        kept=summary.get("columns", ()),
         untold=_untold(summary, findings),
         bin_rows=bin_rows(findings, axis),
         bin_text=span_text(findings.bin_ns),
@@ -327,12 +324,8 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         },
         groups=group_rows(summary),
         group_lines=group_lines(summary),
-        nodes=summary.get("nodes"),
         nodes_text=nodes_text(summary),
         threshold_lines=threshold_lines(summary),
-        statuses=summary["totals"].get("statuses", {}),
-        question=summary.get("question"),
-        recorded=summary.get("answer"),
         attempts=_time_pictures(summary, findings, axis),
         headroom=_headroom(summary, axis, colours),
         warm_up=_warm_up(summary, findings, axis),
@@ -342,9 +335,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         ips=ips,
         spreads=_spreads(findings),
         versus=versus(summary),
-        checks=summary["checks"],
         in_log_time=axis.start_ns is not None,
-        start_text=clock_text(summary["start_time_ns"]),
         end_ns=findings.end_ns,
     )
 
@@ -436,10 +427,10 @@ def _headroom(
     summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return how full counters were."""
-    drawn = svg.headroom(summary, axis, colours)
-    if drawn is None:
+    found = summary.get("headroom", {})
+    if not found.get("rules"):
         return None
-    return {"chart": drawn.markup(), **summary["headroom"]}
+    return {"chart": svg.headroom(found, axis, colours).markup(), **found}
 
 
 def _addresses(findings: Findings, ips: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -455,10 +446,11 @@ def _addresses(findings: Findings, ips: Mapping[str, Any]) -> dict[str, Any] | N
 def _runs(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the chart and the rows of replications."""
     rows = spread_rows(summary)
-    drawn = svg.spread([row for row in rows if row["drawn"]])
-    if not rows or drawn is None:
+    drawn = [row for row in rows if row["drawn"]]
+    if not drawn:
         return None
-    return {"chart": drawn.markup(), "rows": rows, "count": len(summary["replications"]["runs"])}
+    chart, count = svg.spread(drawn).markup(), len(summary["replications"]["runs"])
+    return {"chart": chart, "rows": rows, "count": count}
 
 
 def _spreads(findings: Findings) -> list[dict[str, Any]]:

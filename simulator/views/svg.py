@@ -390,11 +390,9 @@ def rates(chart: Stacked, axis: Axis) -> Drawing:
     return drawing
 
 
-def headroom(summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]) -> Drawing | None:
+def headroom(found: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]) -> Drawing:
     """How full the fullest counter of each rule was: a row a rule, its upper line is the limit."""
-    rules = summary.get("headroom", {}).get("rules", [])
-    if not rules:
-        return None
+    rules = found["rules"]
     bottom = 8 + _RULE_ROW * len(rules)
     fullest = ", ".join(
         f"{line['rule']} {share_text(line['peak'], line['limit_requests'])}" for line in rules
@@ -404,7 +402,6 @@ def headroom(summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str])
     )
     left, plot = 8, _WIDTH - 16
     _ticks(drawing, axis, left, plot, bottom)
-    bin_ns = summary["headroom"]["bin_ns"]
     for place, line in enumerate(rules):
         top, tall = 8 + place * _RULE_ROW + 16, _RULE_ROW - 20
         peak = f"{count_text(line['peak'])} of {count_text(line['limit_requests'])}"
@@ -414,7 +411,7 @@ def headroom(summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str])
         held = np.minimum(line["most"], line["limit_requests"])
         colour = colours.get(line["clause"], "admitted")
         box = (left, plot, top, tall)
-        _bars(drawing, axis, box, bin_ns, [(colour, held)], line["limit_requests"], 0.4)
+        _bars(drawing, axis, box, found["bin_ns"], [(colour, held)], line["limit_requests"], 0.4)
         drawing.line(left, top, left + plot, top, "axis limit")
     return drawing
 
@@ -434,10 +431,8 @@ def addresses(rows: Sequence[Mapping[str, Any]]) -> Drawing:
     return drawing
 
 
-def spread(rows: Sequence[Mapping[str, Any]]) -> Drawing | None:
+def spread(rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """A dot a run, and the interval of the mean as a bar under the dots: a row a metric."""
-    if not rows:
-        return None
     told = "; ".join(
         f"{row['name']} {row['mean']} from {row['low']} to {row['high']}" for row in rows
     )

@@ -10,7 +10,7 @@ import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from engine.files import format_duration
 
@@ -121,12 +121,9 @@ def plain_table(
     from rich.table import Table  # noqa: PLC0415 # reason: loads only where one is shown
 
     table = Table(title=title, title_justify="left", box=box, header_style="bold", pad_edge=False)
-    for name in left:
-        table.add_column(name, no_wrap=name not in wraps)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=name not in wraps)
-    for name in rest:
-        table.add_column(name, no_wrap=name not in wraps)
+    for name in (*left, *numbers, *rest):
+        side: Literal["left", "right"] = "right" if name in numbers else "left"
+        table.add_column(name, justify=side, no_wrap=name not in wraps)
     return table
 
 

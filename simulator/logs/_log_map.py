@@ -305,7 +305,12 @@ def _choice(spot: Spot, known: Sequence[str]) -> Any:  # noqa: ANN401 # reason: 
 def _lookup(spot: Spot, target: str) -> dict[str, str]:
     if not isinstance(spot.value, dict) or not spot.value:
         spot.fail('must be a table of values, like { "live" = "production" }')
-    return {name: _word(spot.child(name), target) for name in spot.value}
+    # What stands left may be the text of a key: then a message names the whole table.
+    path = spot.path if target == "key" else None
+    return {
+        name: _word(Spot(spot.document, path or (*spot.path, name), text), target)
+        for name, text in spot.value.items()
+    }
 
 
 def _line(spot: Spot) -> re.Pattern[str]:

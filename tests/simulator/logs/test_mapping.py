@@ -137,6 +137,10 @@ def test_a_pattern_splits_lines_of_a_format_of_ones_own(tmp_path: Path) -> None:
             "map.toml:2:17: key.value must be a text that is not empty",
         ),
         (
+            'time = "t"\nkey = { field = "k", lookup = { key_secret = "" } }',
+            "map.toml:2:31: key.lookup must be a text that is not empty",
+        ),
+        (
             'time = "t"\nrequest = { value = "GET" }',
             'map.toml:2:21: request.value = "GET" must be a method, a path and a version',
         ),

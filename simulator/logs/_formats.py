@@ -25,6 +25,7 @@ lines are.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import sys
@@ -292,10 +293,7 @@ class CsvReader(Reader):
         """Yield (number of the row's first line, row) without header and blank lines."""
         width = len(self.fields)
         with open_log(self._path) as stream:
-            texts = (
-                text + "\n" if text is not None else "\n" for _, text in numbered_lines(stream)
-            )
-            rows = csv.reader(texts, delimiter=self._delimiter)
+            rows = csv.reader(_texts(stream, faults), delimiter=self._delimiter)
             headed = False
             while True:
                 first = rows.line_num + 1
@@ -313,6 +311,14 @@ class CsvReader(Reader):
                     faults.add(first, f"row must have {width} columns, it has {len(row)}")
                 elif row:
                     yield first, row
+
+
+def _texts(stream: io.BufferedIOBase, faults: Faults) -> Iterator[str]:
+    """Yield lines with their ends; one that is too long is a fault, and then blank."""
+    for number, text in numbered_lines(stream):
+        if text is None:
+            faults.add(number, "line is too long")
+        yield f"{text or ''}\n"
 
 
 class JsonLinesReader(_LinesReader):

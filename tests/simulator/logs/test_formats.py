@@ -220,6 +220,18 @@ def test_csv_faults(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("form", ["1,/{}\n", '{{"time": 1, "path": "/{}"}}\n'])
+def test_a_row_that_is_too_long_is_counted(tmp_path: Path, form: str) -> None:
+    file = tmp_path / "a.log"
+    file.write_text("".join(form.format("x" * length) for length in (1, 1 << 20, 2)))
+    if form.startswith("1"):
+        file.write_text("time,path\n" + file.read_text())
+    log = read_log(file)
+    assert values(log, "path") == ["/x", "/xx"]
+    assert log.unparsed == 1
+    assert log.unparsed_first[0].endswith(": line is too long")
+
+
 def test_a_quote_that_never_closes_loses_counted_lines_only(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     swallowed = "\n".join(f"{n},/{'x' * 90}" for n in range(2000))

@@ -141,6 +141,16 @@ class Response:
         return 200 <= self.status < 300
 
 
+def find_header(headers: Mapping[str, str] | None, name: str) -> str | None:
+    """Return the value of a header, whatever the case of its name; None for none."""
+    if headers is None:
+        return None
+    wanted = name.lower()
+    if getattr(headers, "are_lower", False):
+        return headers.get(wanted)
+    return next((value for key, value in headers.items() if key.lower() == wanted), None)
+
+
 def problem_title(status: int) -> str:
     """Return the standard phrase of a status."""
     return HTTPStatus(status).phrase

@@ -27,11 +27,11 @@ from engine.errors import InputError, StoreBusy, check_text, wrong_type
 from engine.hosts import host_name
 from engine.identity import check_region
 from engine.limits import CountersFull, Headroom, Limiter, LimitTable, Subject
-from engine.messages import BodyStream, Decision, Json, Problem, Request, Response
+from engine.messages import BodyStream, Decision, Json, Problem, Request, Response, find_header
 from engine.model import Application
 from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS
-from engine.resources.bodies import HERE, header_value, read_body, receive
+from engine.resources.bodies import HERE, read_body, receive
 from engine.resources.context import Context, Services
 from engine.resources.idempotency import IDEMPOTENCY_KEY, first_answer, once
 from engine.resources.identification import (
@@ -233,7 +233,7 @@ class Engine(Operator):
             (http.key_header, request.key, "key"),
             (http.proxy_key_header, request.proxy_key, "proxy_key"),
         ):
-            if given is None and header_value(request, name) is not None:
+            if given is None and find_header(request.headers, name) is not None:
                 raise InputError(f"headers hold {name}; give its value as {argument}= instead")
 
     async def submit(self, request: Request) -> Response:  # noqa: C901, PLR0912 # reason: the whole path
@@ -332,11 +332,8 @@ class Engine(Operator):
         run, name, store = operation.run, operation.name, self.services.store
         assert run is not None, "it awaits nothing"
         context.body = read_body(operation, context, sent)
-        if (
-            context.request.headers is not None
-            and name in self._kept
-            and header_value(context.request, IDEMPOTENCY_KEY) is not None
-        ):
+        headers = context.request.headers
+        if name in self._kept and find_header(headers, IDEMPOTENCY_KEY) is not None:
             with store.transaction(write=False):
                 kept = first_answer(context)
             if kept is not None:

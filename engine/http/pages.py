@@ -98,33 +98,24 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the metric families."""
-        asked: Counter[tuple[str, int]] = Counter()
-        decided: Counter[tuple[str, str]] = Counter()
+        asked: Counter[tuple[str, ...]] = Counter()
+        decided: Counter[tuple[str, ...]] = Counter()
         for (operation, status, outcome, rule), count in self._answers.copy().items():
-            asked[operation, status] += count
+            asked[operation, str(status)] += count
             decided[outcome, rule or ""] += count
-        requests = CounterMetricFamily(
-            "tollgate_requests", "Requests answered.", labels=("operation", "status")
-        )
-        for (operation, status), count in sorted(asked.items()):
-            requests.add_metric((operation, str(status)), count)
-        yield requests
-        decisions = CounterMetricFamily(
+        yield _counters("tollgate_requests", "Requests answered.", ("operation", "status"), asked)
+        yield _counters(
             "tollgate_decisions",
             "Decisions of the limits; rule is the clause that refused or delayed.",
-            labels=("outcome", "rule"),
+            ("outcome", "rule"),
+            decided,
         )
-        for labels, count in sorted(decided.items()):
-            decisions.add_metric(labels, count)
-        yield decisions
-        shadows = CounterMetricFamily(
+        yield _counters(
             "tollgate_shadow_refusals",
             "Requests that a rule in shadow would have refused.",
-            labels=("rule",),
+            ("rule",),
+            {(rule,): count for rule, count in self._shadows.items()},
         )
-        for rule, count in sorted(self._shadows.items()):
-            shadows.add_metric((rule,), count)
-        yield shadows
         yield GaugeMetricFamily(
             "tollgate_requests_in_flight", "Requests being answered.", self.in_flight
         )
@@ -142,6 +133,15 @@ class Metrics(Collector):
             buckets=buckets,
             sum_value=self._sum_ns / 1e9,
         )
+
+
+def _counters(
+    name: str, says: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...], int]
+) -> CounterMetricFamily:
+    found = CounterMetricFamily(name, says, labels=labels)
+    for values, count in sorted(counts.items()):
+        found.add_metric(values, count)
+    return found
 
 
 _OWN: Final = {

@@ -14,7 +14,7 @@ import re
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -259,17 +259,12 @@ class SystemWorld:
         size_bytes = 0
         stream = response.stream
         assert isinstance(stream, httpx.AsyncByteStream), "an async transport's"
-        async for part in _parts(stream):
+        async for part in stream:
             size_bytes += len(part)
             if size_bytes > self._answer_limit_bytes:
                 raise DestinationUnreachable("the destination answered too much")
             parts.append(part)
         return CallAnswer(status, _fields(response.headers), b"".join(parts))
-
-
-async def _parts(stream: httpx.AsyncByteStream) -> AsyncIterator[bytes]:
-    async for part in stream:
-        yield part
 
 
 def _fields(headers: httpx.Headers) -> dict[str, str]:

@@ -13,7 +13,7 @@ import re
 from functools import partial
 from typing import Final, TypeGuard, cast
 
-from engine.messages import BodyStream, Json, Problem, Request
+from engine.messages import BodyStream, Json, Problem, Request, find_header
 from engine.profile import Profile
 from engine.resources.context import Context
 from engine.resources.operation import Operation
@@ -36,16 +36,6 @@ _NOT_HERE: Final = frozenset({"none", "raw"})
 PARSED: Final = frozenset({dict, list})
 HERE: Final = PARSED | {bytes}
 """Types of bodies that need no `receive`: a coroutine would cost such a request too much."""
-
-
-def header_value(request: Request, name: str) -> str | None:
-    """Return a request header, whatever its case."""
-    if request.headers is None:
-        return None
-    wanted = name.lower()
-    if getattr(request.headers, "are_lower", False):
-        return request.headers.get(wanted)
-    return next((v for k, v in request.headers.items() if k.lower() == wanted), None)
 
 
 def _is_here(body: Json | bytes | BodyStream) -> TypeGuard[Json | bytes]:
@@ -150,7 +140,7 @@ async def _drain(stream: BodyStream, limit_bytes: int, clause: str = "D-SIZE") -
 
 def check_coding(request: Request) -> None:
     """Raise `Problem` 415 for a body in a content coding."""
-    coding = header_value(request, "Content-Encoding")
+    coding = find_header(request.headers, "Content-Encoding")
     if coding is not None and coding.strip().lower() not in {"", "identity"}:
         raise Problem(
             415,
@@ -174,7 +164,7 @@ def _is_media_type(given: str, wanted: str) -> bool:
 
 
 def _check_media_type(request: Request, wanted: str) -> None:
-    given = header_value(request, "Content-Type")
+    given = find_header(request.headers, "Content-Type")
     if given != wanted and (given is None or not _is_media_type(given, wanted)):
         clause = "TOK-JSON" if wanted == MEDIA_TYPES["json"] else "D-PATCH"
         raise Problem(415, f"The body must be {wanted}.", clause=clause)

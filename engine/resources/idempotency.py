@@ -17,9 +17,8 @@ from typing import Final
 
 import orjson
 
-from engine.messages import Problem, Response
+from engine.messages import Problem, Response, find_header
 from engine.model import KeptAnswer
-from engine.resources.bodies import header_value
 from engine.resources.context import Context
 from engine.resources.operation import Operation
 from engine.tokens import dumps
@@ -86,7 +85,7 @@ def first_answer(context: Context) -> Response | None:
 
 def _hashes(context: Context) -> tuple[str, bytes]:
     """Return the id of the request's record and the hash of its body, both under tenant keys."""
-    text = header_value(context.request, IDEMPOTENCY_KEY) or ""
+    text = find_header(context.request.headers, IDEMPOTENCY_KEY) or ""
     if re.fullmatch(IDEMPOTENCY_FORM, text) is None:
         raise Problem(
             400, f"{IDEMPOTENCY_KEY} must hold 1 to 255 visible ASCII characters.", clause=_CLAUSE

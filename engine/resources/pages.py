@@ -33,33 +33,25 @@ class Page:
 
     __slots__ = ("size", "start")
 
-    def __init__(
-        self, size: object = None, start: object = None, *, clause: str = "D-LIST"
-    ) -> None:
+    def __init__(self, size: int, start: str | None, *, clause: str = "D-LIST") -> None:
         errors: dict[str, list[str]] = {}
-        if isinstance(size, str) and _SIZE_FORM.fullmatch(size):
-            size = int(size)
-        if isinstance(size, float) and size.is_integer():
-            size = int(size)  # JSON has one kind of number
-        if size is None:
-            size = DEFAULT_SIZE
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LIMIT_SIZE:
+        if not 1 <= size <= LIMIT_SIZE:
             errors["/size"] = [f"must be a whole number from 1 to {LIMIT_SIZE}"]
-            size = DEFAULT_SIZE
-        if start is not None and not (isinstance(start, str) and _CURSOR_FORM.fullmatch(start)):
+        if start is not None and _CURSOR_FORM.fullmatch(start) is None:
             errors["/start"] = ["must be the `next` of an earlier page"]
-            start = None
         if errors:
             raise Problem(
                 400, "The page that is asked for does not exist.", errors=errors, clause=clause
             )
-        self.size: int = size
-        self.start: str | None = start
+        self.size = size
+        self.start = start
 
     @classmethod
     def of(cls, context: Context) -> Page:
         """Return the page that a query asks for."""
-        return cls(context.query.get("size"), context.query.get("start"))
+        size = context.query.get("size", str(DEFAULT_SIZE))
+        is_number = _SIZE_FORM.fullmatch(size) is not None
+        return cls(int(size) if is_number else 0, context.query.get("start"))
 
 
 def check_filters(

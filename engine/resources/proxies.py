@@ -58,7 +58,7 @@ from urllib.parse import quote, unquote, urlsplit
 from engine.errors import DestinationTimeout, DestinationUnreachable
 from engine.hosts import covers_host, host_fault, host_name
 from engine.identity import secret_text
-from engine.messages import Json, Problem, Response
+from engine.messages import Json, Problem, Response, find_header
 from engine.model import Proxy, Tenant
 from engine.profile import HttpProfile
 from engine.resources.bodies import parsed, read_raw
@@ -102,11 +102,6 @@ _DECODED_TIMES: Final = 8
 _UNSEEN: Final = "".join(map(chr, range(33)))
 _PATH_SAFE: Final = "/%:@!$&'()*+,;=~-._"
 _QUERY_SAFE: Final = _PATH_SAFE + "?[]|"
-
-
-def find_header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header's value, whatever its case; `name` in lower case."""
-    return next((value for key, value in headers.items() if key.lower() == name), None)
 
 
 def is_json(headers: Mapping[str, str]) -> bool:

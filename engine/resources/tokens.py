@@ -27,7 +27,7 @@ from engine.resources.context import Context
 from engine.resources.detokenize import opened, plaintext_of
 from engine.resources.forms import Form, object_schema
 from engine.resources.operation import Operation
-from engine.resources.pages import LIMIT_SIZE, Page, check_filters, page_of
+from engine.resources.pages import DEFAULT_SIZE, LIMIT_SIZE, Page, check_filters, page_of
 from engine.resources.tokenize import create_all, decrypter, log_made, validated
 from engine.store import TokenFilter
 from engine.tokens import Plan, index_message, record, walk_one
@@ -227,7 +227,8 @@ def _list(context: Context) -> Response:
 def _search(context: Context) -> Response:
     context.require("token:search")
     body = _SEARCH.check(context.json)
-    page = Page(body.get("size"), body.get("start"), clause="D-SEARCH")
+    size = int(body.get("size", DEFAULT_SIZE))  # JSON has one kind of number
+    page = Page(size, body.get("start"), clause="D-SEARCH")
     query = parse_search(body["query"], context.services.profile.tokens.container_limit)
     containers = _reach(context, "token:search", query.container)
     keys = context.services.vault.of(context.tenant.id)

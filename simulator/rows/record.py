@@ -34,6 +34,15 @@ _FIRST_SIZE = 64
 _WIDEST: Final = 1 << 62
 
 
+def grown(kept: Table, size: int, *, fill: int) -> Table:
+    """Return an array with room for `size` numbers, and for twice as many as before if it grows."""
+    if size <= len(kept):
+        return kept
+    found = np.full(max(size, 2 * len(kept)), fill, dtype=kept.dtype)
+    found[: len(kept)] = kept
+    return found
+
+
 class Growing:
     """An array of one type that numbers are appended to."""
 
@@ -49,10 +58,7 @@ class Growing:
     def extend(self, values: Sequence[int] | Table) -> None:
         """Append some numbers."""
         count = self._count + len(values)
-        if count > len(self._kept):
-            kept = np.zeros(max(count, 2 * len(self._kept)), dtype=self._kept.dtype)
-            kept[: self._count] = self._kept[: self._count]
-            self._kept = kept
+        self._kept = grown(self._kept, count, fill=0)
         self._kept[self._count : count] = values
         self._count = count
 

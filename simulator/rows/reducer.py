@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from simulator.rows.record import PASSED, Numbers, Table, clause_of, distinct
+from simulator.rows.record import PASSED, Numbers, Table, clause_of, distinct, grown
 
 _DIGIT_BITS: Final = 16
 _DIGIT: Final = (1 << _DIGIT_BITS) - 1
@@ -75,7 +75,7 @@ class LatestEnd:
         """
         if not len(counter):
             return counter
-        self._grow(int(counter.max()) + 1)
+        self._ends = grown(self._ends, int(counter.max()) + 1, fill=NEVER)
         order = order_by_counter(counter)
         groups = counter[order]
         firsts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
@@ -87,14 +87,8 @@ class LatestEnd:
 
     def so_far(self, counter: Numbers) -> Numbers:
         """Return, row by row, the latest end of its counter; `before` where no row has an end."""
-        self._grow(int(counter.max(initial=-1)) + 1)
+        self._ends = grown(self._ends, int(counter.max(initial=-1)) + 1, fill=NEVER)
         return self._ends[counter]
-
-    def _grow(self, top: int) -> None:
-        if top > len(self._ends):
-            grown = np.full(max(top, 2 * len(self._ends)), NEVER, dtype=np.int64)
-            grown[: len(self._ends)] = self._ends
-            self._ends = grown
 
 
 class Shut(NamedTuple):
@@ -147,9 +141,9 @@ class Cells:
     def add(self, lines: Table, columns: Table, shape: tuple[int, int]) -> None:
         """Count some rows, each at its line and column of a table that has grown to `shape`."""
         if shape != self.counts.shape:
-            grown = np.zeros(shape, dtype=np.int64)
-            grown[: self.counts.shape[0], : self.counts.shape[1]] = self.counts
-            self.counts = grown
+            counts = np.zeros(shape, dtype=np.int64)
+            counts[: self.counts.shape[0], : self.counts.shape[1]] = self.counts
+            self.counts = counts
         cells = lines.astype(np.int64) * shape[1] + columns
         if self.counts.size > len(cells):  # few rows of a large table
             np.add.at(self.counts.reshape(-1), cells, 1)

@@ -47,7 +47,6 @@ from simulator.rows.parquet import (
     refuse_missing,
     write_table,
 )
-from simulator.rows.tally import Tally
 from simulator.rows.warm_up import BINS, RunLength, WarmUp, run_length_of, warm_up_of
 from simulator.scenario.conditions import METRICS, Condition
 
@@ -156,14 +155,12 @@ class Result:
         *,
         table: pa.Table | None = None,
         folder: Path | None = None,
-        tally: Tally | None = None,
         violations: tuple[Violation, ...] = (),
         check_s: float = 0.0,
     ) -> None:
         self.summary = summary
         self.violations = violations
         self.check_s = check_s
-        self.tally = tally
         self.scenario_text: str | None = None
         self.folder = folder
         self._table = table

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -43,45 +42,17 @@ from fastdigest import TDigest
 from engine.limits.legs import Leg
 from engine.messages import Outcome
 from simulator.rows.metrics import QUANTILES
-from simulator.rows.record import NO_STATUS, PASSED, Chunk, Numbers, SubjectTable, Table, clause_of
+from simulator.rows.record import (
+    NO_STATUS,
+    PASSED,
+    Chunk,
+    Numbers,
+    SubjectTable,
+    Table,
+    clause_of,
+    grown,
+)
 from simulator.rows.reducer import Cells, Waits
-
-
-@dataclass(slots=True)
-class Totals:
-    """Counts of attempts, and of requests (each of one or more attempts)."""
-
-    offered: int = 0
-    admitted: int = 0
-    delayed: int = 0
-    refused: int = 0
-    blocked: int = 0
-    pending: int = 0
-    requests: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    requests_pending: int = 0
-
-    @property
-    def refused_share(self) -> float:
-        """Refused ÷ offered, 0 where nothing was offered."""
-        return self.refused / self.offered if self.offered else 0.0
-
-
-@dataclass(slots=True)
-class ClauseLine:
-    """One line of the table by limit clause."""
-
-    clause: str
-    offered: int = 0
-    admitted: int = 0
-    refused: int = 0
-    delayed: int = 0
-    shadow_refused: int = 0
-    blocked_ns: int = 0
-    keys: int = 0
-    ips: int = 0
-    first_refusal_ns: int | None = None
 
 
 class Tally:
@@ -178,45 +149,49 @@ class Tally:
         """How many requests made an attempt at all; those that wait for a turn have made none."""
         return self._made_first
 
-    def totals(self) -> Totals:
-        """Return the totals."""
+    def totals(self) -> dict[str, Any]:
+        """Return the totals; the refused share is 0 where nothing was offered."""
         by_outcome: Counter[str] = Counter()
         for (outcome, _), count in zip(self._verdicts, self._met(), strict=False):
             by_outcome[outcome] += count
-        return Totals(
-            offered=by_outcome.total(),
-            admitted=by_outcome["admitted"] + by_outcome["delayed"] - self._pending,
-            delayed=by_outcome["delayed"],
-            refused=by_outcome["refused"] + by_outcome["blocked"],
-            blocked=by_outcome["blocked"],
-            pending=self._pending,
-            requests=self._requests,
-            succeeded=self._well,
-            failed=self._requests_ended - self._well,
-            requests_pending=self._requests - self._requests_ended,
-        )
+        offered, refused = by_outcome.total(), by_outcome["refused"] + by_outcome["blocked"]
+        return {
+            "offered": offered,
+            "admitted": by_outcome["admitted"] + by_outcome["delayed"] - self._pending,
+            "delayed": by_outcome["delayed"],
+            "refused": refused,
+            "blocked": by_outcome["blocked"],
+            "pending": self._pending,
+            "requests": self._requests,
+            "succeeded": self._well,
+            "failed": self._requests_ended - self._well,
+            "requests_pending": self._requests - self._requests_ended,
+            "refused_share": refused / offered if offered else 0.0,
+            "statuses": {str(status): count for status, count in sorted(self._statuses.items())},
+            "latency_ns": self._latency_quantiles_ns(),
+        }
 
-    def statuses(self) -> dict[str, int]:
-        """Return status → attempts answered with it; empty where no body was run."""
-        return {str(status): count for status, count in sorted(self._statuses.items())}
-
-    def latency_quantiles_ns(self) -> dict[str, int] | None:
+    def _latency_quantiles_ns(self) -> dict[str, int] | None:
         """Return the latency quantiles of what was let in (t-digest), None where nothing was."""
         if self._digest.is_empty():
             return None
         return {f"p{q * 100:g}": round(self._digest.quantile(q)) for q in QUANTILES}
 
-    def clauses(self) -> list[ClauseLine]:
+    def clauses(self) -> list[dict[str, Any]]:
         """Return the table by clause, in table order, with zeros where no request met one."""
-        lines = {
-            clause: ClauseLine(
-                clause,
-                shadow_refused=self._shadow[clause],
-                blocked_ns=self._blocked_ns[clause],
-                keys=len(keys),
-                ips=len(ips),
-                first_refusal_ns=self._first_refusal_ns.get(clause),
-            )
+        lines: dict[str, dict[str, Any]] = {
+            clause: {
+                "clause": clause,
+                "offered": 0,
+                "admitted": 0,
+                "refused": 0,
+                "delayed": 0,
+                "shadow_refused": self._shadow[clause],
+                "blocked_ns": self._blocked_ns[clause],
+                "keys": len(keys),
+                "ips": len(ips),
+                "first_refusal_ns": self._first_refusal_ns.get(clause),
+            }
             for clause, (keys, ips) in self._touched.items()
         }
         passes = [outcome in PASSED for outcome, _ in self._verdicts]
@@ -224,15 +199,12 @@ class Tally:
             offered = sum(counts)
             admitted = sum(c for c, passed in zip(counts, passes, strict=False) if passed)
             for clause in dict.fromkeys(self._legs[place].rule.id for place, _ in counters):
-                lines[clause].offered += offered
-                lines[clause].admitted += admitted
+                lines[clause]["offered"] += offered
+                lines[clause]["admitted"] += admitted
         for (outcome, rule), count in zip(self._verdicts, self._met(), strict=False):
             if rule is not None:
-                line = lines[clause_of(rule)]
-                if outcome == "delayed":
-                    line.delayed += count
-                else:
-                    line.refused += count
+                told = "delayed" if outcome == "delayed" else "refused"
+                lines[clause_of(rule)][told] += count
         return list(lines.values())
 
     def groups(self) -> list[dict[str, Any]]:
@@ -371,8 +343,7 @@ class _Seen:
 
     def add(self, numbers: Table, count: int) -> None:
         """Take in some numbers, all below `count`."""
-        if count > len(self._seen):
-            self._seen = np.append(self._seen, np.zeros(count - len(self._seen), dtype=bool))
+        self._seen = grown(self._seen, count, fill=False)
         self._seen[numbers[numbers >= 0]] = True
 
 
@@ -401,7 +372,6 @@ class Headroom:
         self._bin_ns = max(1, -(-end_ns // _BINS))
         self._most: dict[int, Numbers] = {}
         self._peaks: dict[int, Numbers] = {}
-        self._met: dict[int, int] = {}
         self._carried: dict[int, tuple[Numbers, Numbers]] = {}
 
     def take(self, chunk: Chunk) -> None:
@@ -440,9 +410,7 @@ class Headroom:
         counted = chunk.t_ns[met] >= self._warm_up_ns
         if counted.any():
             numbers = counter[met][counted]
-            peaks = self._peaks.get(place, _NONE)
-            size = max(len(peaks), int(numbers.max()) + 1)
-            peaks = np.r_[peaks, np.full(size - len(peaks), -1, dtype=np.int64)]
+            peaks = grown(self._peaks.get(place, _NONE), int(numbers.max()) + 1, fill=-1)
             np.maximum.at(peaks, numbers, held[counted])
             self._peaks[place] = peaks
 

@@ -90,7 +90,7 @@ def decided(
     for _ in played:
         pass
     rows.recorder.close()
-    return kept.rows, {line.clause: line.shadow_refused for line in tally.clauses()}
+    return kept.rows, {line["clause"]: line["shadow_refused"] for line in tally.clauses()}
 
 
 LOGS = st.lists(

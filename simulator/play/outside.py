@@ -119,26 +119,14 @@ def go_on(
     found: where it is, as `step` says.
     """
     while isinstance(found, Sleep):
-        sleep = found
-        timer: simpy.Event = At(env, sleep.for_ns, SERVICE)
-        if sleep.bell is not None:
+        timer: simpy.Event = At(env, found.for_ns, SERVICE)
+        if found.bell is not None:
             rung = env.event()
-            sleep.bell.ring = lambda rung=rung: _ring(rung)  # type: ignore[misc] # reason: binds this sleep's event
+            found.bell.ring = rung.succeed  # type: ignore[assignment] # reason: what it returns is not read
             timer = timer | rung
         yield timer
-        if sleep.bell is not None:
-            sleep.bell.ring = _nobody
         found = step(coroutine, world, plan)
     return found[0]
-
-
-def _ring(event: simpy.Event) -> None:
-    if not event.triggered:
-        event.succeed()
-
-
-def _nobody() -> None:
-    """Do nothing: no process waits for this bell."""
 
 
 class Behind(NamedTuple):

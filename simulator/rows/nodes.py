@@ -24,16 +24,21 @@ class NodesTally:
     """Counts, for each client group and clause, the attempts that nodes decide otherwise.
 
     nodes: what is played. groups: name → numbers of its clients. warm_up_ns: attempts before it
-    are left out.
+    are left out. subjects: those of the rows.
     """
 
-    def __init__(self, nodes: NodesProfile, groups: Mapping[str, range], warm_up_ns: int) -> None:
+    def __init__(
+        self,
+        nodes: NodesProfile,
+        groups: Mapping[str, range],
+        warm_up_ns: int,
+        subjects: SubjectTable,
+    ) -> None:
         self.nodes = nodes
         self._groups = groups
         self._warm_up_ns = warm_up_ns
-        self._rows: Counter[tuple[int, str, bool]] = Counter()
-        self._beyond: Counter[tuple[str, str]] = Counter()
-        self._below: Counter[tuple[str, str]] = Counter()
+        self._subjects = subjects
+        self._counts: Counter[tuple[str, str, bool]] = Counter()
 
     def take(self, t_ns: int, subject: int, node: Decision, exact: Decision) -> None:
         """Count an attempt of a subject of the rows, from what both have decided."""
@@ -41,35 +46,30 @@ class NodesTally:
             return
         rule = exact.rule if node.admitted else node.rule
         assert rule is not None, "what is refused is refused by a rule"
-        self._rows[subject, rule, node.admitted] += 1
+        client = int(self._subjects.clients()[subject])
+        group = next(name for name, held in self._groups.items() if client in held)
+        self.add(group, rule, 1, beyond=node.admitted)
 
     def add(self, group: str, rule: str, count: int, *, beyond: bool) -> None:
         """Count attempts of a group, all after the warm-up."""
-        (self._beyond if beyond else self._below)[group, clause_of(rule)] += count
+        self._counts[group, clause_of(rule), beyond] += count
 
-    def summary(self, subjects: SubjectTable) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return what the run's summary says of its nodes."""
-        client = subjects.clients()
-        for (subject, rule, beyond), count in self._rows.items():
-            number = int(client[subject])
-            group = next(name for name, held in self._groups.items() if number in held)
-            self.add(group, rule, count, beyond=beyond)
-        self._rows.clear()
-        pairs = sorted(
-            self._beyond.keys() | self._below.keys(),
-            key=lambda pair: (list(self._groups).index(pair[0]), pair[1]),
-        )
+        order, counts = list(self._groups), self._counts.items()
+        pairs = {(group, clause) for group, clause, _ in self._counts}
+        lines = [
+            {
+                "group": group,
+                "clause": clause,
+                "admitted_beyond": self._counts[group, clause, True],
+                "refused_below": self._counts[group, clause, False],
+            }
+            for group, clause in sorted(pairs, key=lambda pair: (order.index(pair[0]), pair[1]))
+        ]
         return {
             **dataclasses.asdict(self.nodes),
-            "admitted_beyond": self._beyond.total(),
-            "refused_below": self._below.total(),
-            "groups": [
-                {
-                    "group": group,
-                    "clause": clause,
-                    "admitted_beyond": self._beyond[group, clause],
-                    "refused_below": self._below[group, clause],
-                }
-                for group, clause in pairs
-            ],
+            "admitted_beyond": sum(count for (*_, beyond), count in counts if beyond),
+            "refused_below": sum(count for (*_, beyond), count in counts if not beyond),
+            "groups": lines,
         }

@@ -99,11 +99,11 @@ class RunBook:
         nodes: NodesProfile | None = None,
     ) -> None:
         self.header = header
-        self.nodes = None
-        if nodes is not None and not nodes.is_exact:
-            self.nodes = NodesTally(nodes, header.groups, header.warm_up_ns)
         self._columns = None if folder is None or columns is None else list(columns)
         self.view, subjects = known or (LimitsView(tables, profile), SubjectTable())
+        self.nodes = None
+        if nodes is not None and not nodes.is_exact:
+            self.nodes = NodesTally(nodes, header.groups, header.warm_up_ns, subjects)
         self.tally = Tally(
             self.view.legs,
             self.view.clauses,
@@ -211,7 +211,7 @@ class RunBook:
                 if leg.rule.block_ns
             },
             "groups": self.tally.groups(),
-            **({} if self.nodes is None else {"nodes": self.nodes.summary(self.recorder.subjects)}),
+            **({} if self.nodes is None else {"nodes": self.nodes.summary()}),
             **({} if self._headroom is None else {"headroom": self._headroom.summary()}),
             "checks": {
                 "ran": bool(self._checkers),

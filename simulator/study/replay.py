@@ -53,11 +53,17 @@ _CHANGES: Final = 4
 Numbers = npt.NDArray[np.int64]
 
 
+class Kept(deque[Chunk]):
+    """Keeps rows until somebody takes them out."""
+
+    take = deque.append
+
+
 class Comparison:
     """Takes what two tables decided about the same arrivals, and counts by subject and by verdict.
 
-    old: what the older table's gate writes to. It is a watcher of the newer one's rows. subjects:
-    who asks, in both.
+    old: what the older table's gate writes to, ahead of the newer one's. It is a watcher of the
+    newer one's rows. subjects: who asks, in both.
     """
 
     def __init__(self, subjects: SubjectTable) -> None:
@@ -65,27 +71,18 @@ class Comparison:
         self._per_subject = Cells()
         self._of_verdicts = Cells(), Cells()
         self._verdicts: list[Sequence[tuple[Outcome, str | None]]] = [(), ()]
-        self._waiting: tuple[deque[Chunk], deque[Chunk]] = deque(), deque()
-        recorder = Recorder([_Side(self, 0)], subjects=subjects)
+        self._olds = Kept()
+        recorder = Recorder([self._olds], subjects=subjects)
         self.old = Rows(recorder, Tally((), (), end_ns=0))
 
     def take(self, chunk: Chunk) -> None:
         """Take what the newer table decided about the next rows."""
-        self._take(1, chunk)
-
-    def _take(self, side: int, chunk: Chunk) -> None:
-        """Compare with the other table's chunk of the same rows, when both are there."""
-        self._waiting[side].append(chunk)
-        olds, news = self._waiting
-        while olds and news:
-            self._compare(olds.popleft(), news.popleft())
-
-    def _compare(self, old: Chunk, new: Chunk) -> None:
-        assert len(old) == len(new), "both tables decide about the same rows"
-        change = 2 * old.passed().astype(np.int64) + new.passed()
-        self._per_subject.add(new.subject, change, (len(self._subjects), _CHANGES))
-        self._verdicts = [old.verdicts, new.verdicts]
-        for cells, each in zip(self._of_verdicts, (old, new), strict=True):
+        old = self._olds.popleft()
+        assert len(old) == len(chunk), "both tables decide about the same rows"
+        change = 2 * old.passed().astype(np.int64) + chunk.passed()
+        self._per_subject.add(chunk.subject, change, (len(self._subjects), _CHANGES))
+        self._verdicts = [old.verdicts, chunk.verdicts]
+        for cells, each in zip(self._of_verdicts, (old, chunk), strict=True):
             cells.add(each.verdict, change, (len(each.verdicts), _CHANGES))
 
     def summary(self) -> dict[str, Any]:
@@ -143,17 +140,6 @@ class Comparison:
             for code in shown[:SHOWN]
         ]
         return lines, len(changed)
-
-
-class _Side:
-    """Takes the rows of one table."""
-
-    def __init__(self, comparison: Comparison, side: int) -> None:
-        self._comparison = comparison
-        self._side = side
-
-    def take(self, chunk: Chunk) -> None:
-        self._comparison._take(self._side, chunk)  # noqa: SLF001 # reason: a part of it
 
 
 def _counted(cells: Cells) -> Numbers:

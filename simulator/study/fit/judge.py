@@ -34,7 +34,7 @@ from simulator.study.fit.observed import MOST_ATTEMPTS, Observed, Part, Window
 from simulator.study.fit.series import WIDTHS_S, Hints, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
-from simulator.study.replay import enter_parties
+from simulator.study.replay import Kept, enter_parties
 
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -130,7 +130,7 @@ def replayed(
     )
     view, subjects = LimitsView({"Default": table}, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, part, view)
-    waits = _Waits()
+    kept = Kept(maxlen=1)
     book = RunBook(
         header,
         {"Default": table},
@@ -140,27 +140,17 @@ def replayed(
         by_client=False,
         known=(view, subjects),
         keep=False,
-        watchers=[waits],
+        watchers=[kept],
     )
     rows = Rows(book.recorder, book.tally)
     told = options.stage("deciding")
     for _ in replay_arrivals(
         part, table, profile, rows, numbers, fidelity="compiled", progress=told
     ):
-        found = _log_rows(observed, part.last, waits.last_ns, of_client)
+        found = _log_rows(observed, part.last, kept[0].wait_ns, of_client)
         series.take(found.after(lead_ns))
     book.recorder.close()
     return LogView(_measures(book.close(), series), series)
-
-
-class _Waits:
-    """Keeps the waits of the last rows."""
-
-    last_ns: Numbers = np.empty(0, dtype=np.int64)
-
-    def take(self, chunk: Chunk) -> None:
-        """Take in the next rows."""
-        self.last_ns = chunk.wait_ns
 
 
 def lead_of(window: Window) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from simulator.scenario import Scenario
-    from simulator.study.replications import Precision, Replication
+    from simulator.study.runs import Precision, Replication
 
 _SHOWN: Final = (
     "offered",
@@ -133,7 +133,7 @@ def _told_what_is_known(scenario: Scenario, *, quiet: bool) -> Iterator[None]:
     from simulator.intervals import CONFIDENCE, spent
     from simulator.progress import Interrupted
     from simulator.scenario.model import draws_at_random
-    from simulator.study.replications import intervals
+    from simulator.study.runs import intervals
 
     try:
         yield

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from simulator.study.advise import Advice
     from simulator.study.capacity import Capacity, Trial
     from simulator.study.policies import Policies
-    from simulator.study.replications import Precision
+    from simulator.study.runs import Precision
 
 Study = TypeVar("Study")
 

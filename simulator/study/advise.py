@@ -47,8 +47,8 @@ from simulator.scenario.draws import Draw
 from simulator.scenario.model import changed, draws_at_random, needs_bodies
 from simulator.study.capacity import Capacity, Scale, ScenarioPlayer, Search, Trial, Values
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
-from simulator.study.replications import Replicator, replicator
 from simulator.study.run_size import shorter
+from simulator.study.runs import Replicator, replicator
 from simulator.views import charts, svg
 from simulator.views.report import study_page, table_html
 

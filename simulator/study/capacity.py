@@ -49,7 +49,7 @@ from simulator.play import Fidelity, seed_in_force
 from simulator.progress import keeps_what_is_known
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
-from simulator.study.replications import Replicator, next_count, replicator
+from simulator.study.runs import Replicator, next_count, replicator
 
 Side: TypeAlias = Literal["keeps", "breaks"]
 

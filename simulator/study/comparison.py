@@ -27,7 +27,7 @@ from simulator.rows.parquet import refuse_missing
 from simulator.scenario import METRICS, Scenario, loads
 from simulator.scenario.model import draws_at_random
 from simulator.study.observations import Difference, Observed, paired
-from simulator.study.replications import (
+from simulator.study.runs import (
     FIRST,
     NONE_IS_0,
     Precision,

@@ -17,7 +17,7 @@ from simulator.intervals import CONFIDENCE, Interval, interval_of
 from simulator.rows import Result
 from simulator.rows.record import PASSED
 from simulator.scenario import Scenario
-from simulator.study.replications import replicator
+from simulator.study.runs import replicator
 from simulator.views.findings import gather
 
 _SECOND_NS: Final = 1_000_000_000

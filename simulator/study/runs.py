@@ -1,35 +1,510 @@
-"""Running scenarios: once, or several times under seeds of their own, into a folder or memory.
+"""Runs of a scenario: one, or several under seeds of their own, into a folder or memory.
 
-`simulator.play` plays them.
+Replication r plays seed + r and keeps a line of metrics; `simulator.intervals` makes intervals of
+the lines. Compiled runs use threads of this process, since compiled code releases the interpreter
+lock; runs in Python use several processes when that is faster.
+
+The processes of a pool end with the one that started them, even if it is killed. They never load
+the program that started them: a script without a main guard, or one that came through a pipe, can
+start them too.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
+import signal
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing.context import SpawnContext, SpawnProcess
+from threading import Lock, Thread
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
 
 from engine.errors import InputError
-from simulator.intervals import CONFIDENCE, Interval, Verdict, judged, runs_for_verdict, spent
-from simulator.options import RunOptions, takes_options
-from simulator.play import seed_in_force, simulate
-from simulator.progress import Interrupted, Progress, in_notebook, progress_bar
+from simulator.intervals import (
+    CONFIDENCE,
+    Interval,
+    Verdict,
+    interval_of,
+    is_share,
+    judged,
+    runs_for_precision,
+    runs_for_verdict,
+    spent,
+)
+from simulator.options import Budget, RunOptions, takes_options
+from simulator.play import Fidelity, seed_in_force, simulate, template_for
+from simulator.progress import Interrupted, Progress, Stop, in_notebook, progress_bar, tell_line
 from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
-from simulator.rows.result import columns_of, measure_condition
-from simulator.scenario import Scenario, dump
+from simulator.rows.result import columns_of, is_of_totals, measure_condition, value_in
+from simulator.scenario import METRICS, Condition, Scenario, dump, loads
 from simulator.scenario.model import draws_at_random
-from simulator.study.replications import (
-    Precision,
-    Replication,
-    intervals,
-    line_of,
-    replicate_to,
-    replication_of,
-    replicator,
+
+if TYPE_CHECKING:
+    from simulator.play.compiled import Template
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+class Workers(ABC):
+    """What plays runs at the same time. here: whether it shares this machine's files."""
+
+    here = True
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = count or cores()
+
+    @abstractmethod
+    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have a worker call a function."""
+
+    def broken(self) -> None:  # noqa: B027 # reason: threads do not die, and a cluster replaces its workers
+        """Note that workers died, so that the next call has fresh ones."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the workers at once; what is under way is lost."""
+
+
+class ThreadWorkers(Workers):
+    """Threads of this process, for compiled runs: nothing is loaded or compiled again."""
+
+    def __init__(self, count: int | None = None) -> None:
+        super().__init__(count)
+        self.stop = Stop()
+        self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="runs")
+
+    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have a thread call a function."""
+        return self._pool.submit(call, *args, **kwargs)
+
+    def close(self) -> None:
+        """End what is under way, and the threads."""
+        self.stop.set()
+        self._pool.shutdown(cancel_futures=True)
+
+
+class ProcessWorkers(Workers):
+    """Fresh processes of this machine; they start with the first call."""
+
+    _pool: ProcessPoolExecutor | None = None
+
+    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have a process call a function."""
+        with interrupts_blocked():
+            try:
+                return self._started().submit(call, *args, **kwargs)
+            except BrokenProcessPool:  # it broke between two calls
+                self.broken()
+                return self._started().submit(call, *args, **kwargs)
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self.count, mp_context=_Context(), initializer=_begin)
+        return self._pool
+
+    def broken(self) -> None:
+        """Forget the pool; the next one is fresh."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+    def close(self) -> None:
+        """End the processes at once; what is under way is lost."""
+        processes = list((getattr(self._pool, "_processes", None) or {}).values())
+        self.broken()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C in the processes and threads started here; the parent handles it.
+
+    They inherit the blocked signal when they start; the parent receives it after the block.
+    """
+    if sys.platform == "win32":  # it has no signals to block
+        yield
+        return
+    resource_tracker.ensure_running()  # it would unblock the signal when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Process(SpawnProcess):
+    """A fresh process that does not load the main module of its parent."""
+
+    _starting: ClassVar[Lock] = Lock()
+
+    def start(self) -> None:
+        """Start the process; it is told of an empty main module."""
+        with self._starting:
+            main = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):
+    Process: ClassVar[Any] = _Process
+
+    def get_context(self, method: str | None = None) -> Any:  # noqa: ANN401 # reason: multiprocessing's own signature
+        """Return this context, so that a pool does not fall back to another one."""
+        return self if method is None else get_context(method)
+
+
+def _begin() -> None:
+    # Only the parent handles Ctrl-C; otherwise each process would print an error.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent has ended, even by a kill, and then end this process."""
+    parent = parent_process()
+    assert parent is not None, "a pool's process has a parent"
+    parent.join()
+    os._exit(1)  # the parent is gone; work in progress is lost with the pool
+
+
+NONE_IS_0: Final = (
+    *("refused{clause=", "blocked_time{clause="),
+    *("admitted_beyond", "refused_below"),
 )
+"""Prefixes of metrics that a run keeps only when not 0: a missing one is 0."""
+_WORTH_S: Final = 6.0
+"""Shorter work is done before other processes could start."""
+FIRST: Final = 5
+"""Runs before the first look at a precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """One replication: its seed, the digest of its rows, broken invariants, a line of metrics."""
+
+    seed: int
+    sha256: str
+    faults: int
+    line: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """The requested precision of the shares' intervals, and whether it was reached.
+
+    looks: how often the intervals were computed. needed: about how many runs would reach it; None
+    when these did, or when no number is known.
+    """
+
+    asked: float
+    reached: bool
+    looks: int
+    needed: int | None = None
+
+
+def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float]:
+    """Return the metrics of a run that are kept, named as in thresholds.
+
+    The overall ones, each client group's refused share, what each clause refused and how long it
+    blocked, what several nodes decided otherwise, and whatever the scenario's thresholds are about.
+    """
+    whole = result.line()
+    line = {name: value_in(whole, name) for name in METRICS}
+    for group in result.summary["groups"]:
+        known = group["offered"] and "client" in result.columns
+        share = group["refused"] / group["offered"] if known else float("nan")
+        line[f"refused_share{{client='{group['name']}'}}"] = share
+    for clause in result.summary["clauses"]:
+        if clause["offered"]:
+            line[f"refused{{clause='{clause['clause']}'}}"] = float(clause["refused"])
+            if clause["blocked_ns"]:
+                line[f"blocked_time{{clause='{clause['clause']}'}}"] = float(clause["blocked_ns"])
+    line |= _of_nodes(result.summary.get("nodes"))
+    for threshold in scenario.thresholds if scenario is not None else ():
+        subject = threshold.that.subject
+        if subject not in line:
+            line[subject] = measure_condition(result, threshold.that)
+    return line
+
+
+def _of_nodes(nodes: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return what nodes let in beyond the exact limits and refused below them; none of one node."""
+    if nodes is None:
+        return {}
+    line = {name: float(nodes[name]) for name in ("admitted_beyond", "refused_below")}
+    for row in nodes["groups"]:
+        label = f"{{client='{row['group']}',clause='{row['clause']}'}}"
+        line |= {name + label: float(row[name]) for name in tuple(line) if "{" not in name}
+    return line
+
+
+def intervals(
+    replications: Sequence[Replication], *, exact: bool = False, error: float = 1 - CONFIDENCE
+) -> dict[str, Interval]:
+    """Return metric → interval over replications; one that a replication lacks counts as 0.
+
+    exact: the scenario draws nothing at random. error: how often an interval of a metric without
+    bounds may miss; those of shares may be looked at as often as one likes.
+    """
+    names = dict.fromkeys(name for each in replications for name in each.line)
+    return {
+        name: interval_of(
+            [each.line.get(name, 0.0) for each in replications],
+            name,
+            exact=exact,
+            error=1 - CONFIDENCE if is_share(name) else error,
+        )
+        for name in names
+    }
+
+
+def _line_of_conditions(
+    conditions: Sequence[Condition], result: Result, _scenario: Scenario
+) -> dict[str, float]:
+    return {each.subject: measure_condition(result, each) for each in conditions}
+
+
+def replication_of(result: Result, line: dict[str, float]) -> Replication:
+    """Return the replication of a run, with its line of metrics."""
+    summary = result.summary
+    return Replication(summary["seed"], summary["sha256"], summary["checks"]["faults"], line)
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How runs are played, and what makes the lines of their metrics."""
+
+    fidelity: Fidelity
+    warm_up_ns: int | None
+    check: bool
+    line: Callable[[Result, Scenario], dict[str, float]]
+
+    def __call__(self, scenario: Scenario | str, seed: int, **shared: Any) -> Replication:  # noqa: ANN401 # reason: what `simulate` takes
+        """Play a scenario, or its text in another process. shared: what compiled runs share."""
+        scenario = loads(scenario) if isinstance(scenario, str) else scenario
+        result = simulate(
+            scenario,
+            seed=seed,
+            fidelity=self.fidelity,
+            warm_up_ns=self.warm_up_ns,
+            check=self.check,
+            **shared,
+        )
+        return replication_of(result, self.line(result, scenario))
+
+
+class Replicator:
+    """Plays scenarios under many seeds, on all cores where that pays."""
+
+    def __init__(self) -> None:
+        self._threads, self._processes = ThreadWorkers(), ProcessWorkers()
+        self.stop = self._threads.stop
+        self._planned: tuple[Scenario, tuple[int | None, bool], Template | None] | None = None
+
+    def close(self) -> None:
+        """End the workers at once; what is under way is lost."""
+        self._threads.close()
+        self._processes.close()
+
+    def play(
+        self,
+        scenario: Scenario,
+        seeds: Sequence[int],
+        *,
+        fidelity: Fidelity,
+        warm_up_ns: int | None = None,
+        check: bool = True,
+        told: Callable[[int], None] | None = None,
+        only: Sequence[Condition] | None = None,
+        line: Callable[[Result, Scenario], dict[str, float]] = line_of,
+    ) -> list[Replication]:
+        """Return one replication a seed, in order. `told` hears how many are done.
+
+        only: lines hold what these conditions are about, and nothing else. line: what else makes
+        the line of a run; a compiled one unless it can be sent to processes.
+
+        Raises `Interrupted` with those that are done where Ctrl-C stops it.
+        """
+        if not seeds:
+            raise InputError("replications = 0 must be at least 1")
+        line = line if only is None else partial(_line_of_conditions, only)
+        play = Play(fidelity, warm_up_ns, check, line)
+        done: list[Replication] = []
+        if fidelity == "compiled":
+            keep = only is None or not all(map(is_of_totals, only))
+            runs = self._compiled(play, scenario, seeds, keep=keep)
+        else:
+            runs = self._interpreted(play, scenario, seeds)
+        try:
+            for replication in runs:
+                done.append(replication)
+                if told is not None:
+                    told(len(done))
+        except KeyboardInterrupt:
+            raise Interrupted(done) from None
+        return done
+
+    def _interpreted(
+        self, play: Play, scenario: Scenario, seeds: Sequence[int]
+    ) -> Iterator[Replication]:
+        """Play runs in Python: the first here, the others in processes where that is faster."""
+        text = dump(scenario, absolute=True)
+        began_s = time.perf_counter()
+        first = play(text, seeds[0])
+        work_s = (time.perf_counter() - began_s) * (len(seeds) - 1)
+        yield first
+        done = 1
+        if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
+            # A worker that dies breaks its pool; the missing runs are then played here.
+            with suppress(BrokenProcessPool):
+                for each in [self._processes.submit(play, text, seed) for seed in seeds[1:]]:
+                    yield each.result()
+                    done += 1
+        for seed in seeds[done:]:
+            yield play(text, seed)
+
+    def _compiled(
+        self, play: Play, scenario: Scenario, seeds: Sequence[int], *, keep: bool
+    ) -> Iterator[Replication]:
+        """Play compiled runs on threads, a single one in this one."""
+        from simulator.play.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        warm_up(tell_line)
+        template = self._template(scenario, play.warm_up_ns, anonymous=not keep)
+        shared = partial(play, scenario, progress=self.stop, template=template, keep=keep)
+        if len(seeds) == 1:
+            yield shared(seeds[0])
+        else:
+            for each in [self._threads.submit(shared, seed) for seed in seeds]:
+                yield each.result()
+
+    def _template(
+        self, scenario: Scenario, warm_up_ns: int | None, *, anonymous: bool
+    ) -> Template | None:
+        """Return what runs of a scenario share; kept for the scenario that was played last."""
+        asked = warm_up_ns, anonymous
+        known = self._planned
+        if known is None or known[0] is not scenario or known[1] != asked:
+            found = template_for(scenario, warm_up_ns, anonymous=anonymous)
+            known = self._planned = scenario, asked, found
+        return known[2]
+
+
+def replicator() -> closing[Replicator]:
+    """Return a replicator for a `with` block; its workers end with the block."""
+    return closing(Replicator())
+
+
+def replicate_to(
+    options: RunOptions,
+    player: Replicator,
+    budget: Budget,
+    *,
+    exact: bool = False,
+    told: Callable[[Sequence[Replication], Precision], None] | None = None,
+) -> tuple[list[Replication], Precision]:
+    """Replicate until no share's interval is wider than the precision, or the budget is spent.
+
+    told: hears the runs so far and what they make of the precision, look by look.
+    """
+    assert options.precision is not None, "it is asked for"
+    scenario, seed = options.played, seed_in_force(options.played, options.seed)
+    runs: list[Replication] = []
+
+    def shares(count: int, looks: int) -> dict[str, list[float]]:
+        try:
+            runs.extend(
+                player.play(
+                    scenario,
+                    range(seed + len(runs), seed + count),
+                    fidelity=options.fidelity,
+                    warm_up_ns=options.warm_up_ns,
+                    check=options.check,
+                )
+            )
+        except Interrupted as stop:
+            raise Interrupted([*runs, *stop.found], looks) from None
+        names = filter(is_share, runs[0].line)
+        return {name: [run.line.get(name, 0.0) for run in runs] for name in names}
+
+    def tell(found: Precision) -> None:
+        if told is not None:
+            told(runs, found)
+
+    first = options.replications or FIRST
+    return runs, until_precise(options.precision, first, budget, shares, tell, exact=exact)
+
+
+def until_precise(
+    precision: float,
+    first: int,
+    budget: Budget,
+    played: Callable[[int, int], Mapping[str, Sequence[float]]],
+    told: Callable[[Precision], None],
+    *,
+    exact: bool,
+    difference: bool = False,
+) -> Precision:
+    """Play on until every share is known to a precision, or the budget is spent.
+
+    played: plays until there are so many runs, for a look of this number, and returns the values of
+    every share. told: hears what each look finds.
+    """
+    ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
+    count = min(first, budget.most_replications)
+    for look in itertools.count(1):
+        shares = played(count, look)
+        needed: list[int | None] = []  # of the shares that have values and are not known so well
+        for name, values in shares.items():
+            now = interval_of(values, name, exact=exact, difference=difference)
+            if now.runs and now.half_width > precision:
+                needed.append(runs_for_precision(values, name, precision, difference=difference))
+        most = None if None in needed else max((n for n in needed if n is not None), default=None)
+        found = Precision(precision, not needed, look, most)
+        told(found)
+        if found.reached or count >= budget.most_replications or time.monotonic() >= ends_s:
+            break
+        count = next_count(count, found.needed, budget.most_replications, part=8)
+    return found
+
+
+def next_count(count: int, needed: int | None, most: int, *, part: int) -> int:
+    """Return how many runs there are at the next look: those needed, at most twice as many.
+
+    part: of the runs so far that is played at least.
+    """
+    aim = 2 * count if needed is None else min(2 * count, needed)
+    return min(most, max(aim, count + max(2, count // part)))
+
+
+# --- to a user's words ---------------------------------------------------------------------------
 
 
 @takes_options(RunOptions)

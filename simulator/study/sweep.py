@@ -56,7 +56,7 @@ from simulator.play import Fidelity, seed_in_force, template_for
 from simulator.progress import Progress, tell_line
 from simulator.scenario import Scenario, dump, loads, value_of, with_values
 from simulator.scenario.model import needs_bodies
-from simulator.study.replications import (
+from simulator.study.runs import (
     NONE_IS_0,
     Play,
     ProcessWorkers,

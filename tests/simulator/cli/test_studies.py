@@ -73,7 +73,7 @@ def test_replications_on_all_cores_are_the_same(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = simulator.run("poisson.toml", fidelity="limits", replications=4)
-    monkeypatch.setattr("simulator.study.replications._WORTH_S", 0.0)
+    monkeypatch.setattr("simulator.study.runs._WORTH_S", 0.0)
     spread = simulator.run("poisson.toml", fidelity="limits", replications=4)
     assert spread.summary == alone.summary
 

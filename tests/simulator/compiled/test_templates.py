@@ -10,7 +10,7 @@ import pytest
 
 from simulator.play import simulate, template_for
 from simulator.scenario import Scenario, builtin, load, loads, parse_condition
-from simulator.study.replications import line_of, replicator
+from simulator.study.runs import line_of, replicator
 
 
 def _builtins() -> list[tuple[str, Scenario]]:

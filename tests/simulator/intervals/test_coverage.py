@@ -21,7 +21,7 @@ from simulator.intervals import CONFIDENCE, interval_of, spent
 from simulator.options import Budget
 from simulator.scenario import loads, parse_condition
 from simulator.study.capacity import Search
-from simulator.study.replications import replicator
+from simulator.study.runs import replicator
 
 MACROS: Final = 1_000
 LEAST: Final = CONFIDENCE - 2 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / MACROS)

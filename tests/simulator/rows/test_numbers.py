@@ -13,8 +13,7 @@ from simulator.rows import Result, out_folder
 from simulator.rows.metrics import frame_of, lines_of
 from simulator.rows.result import measure
 from simulator.scenario import loads
-from simulator.study.replications import line_of
-from simulator.study.runs import run
+from simulator.study.runs import line_of, run
 
 S = 1_000_000_000
 

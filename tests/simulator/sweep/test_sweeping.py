@@ -24,7 +24,7 @@ from engine.errors import InputError
 from simulator.cli import main
 from simulator.play.compiled import warm_up
 from simulator.scenario import loads
-from simulator.study.replications import ThreadWorkers, Workers
+from simulator.study.runs import ThreadWorkers, Workers
 from simulator.study.sweep import (
     Cluster,
     LocalPool,

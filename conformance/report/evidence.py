@@ -11,7 +11,6 @@ many got which status. A timeline that a check puts into its finding is shown un
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +18,11 @@ from typing import Final
 
 from conformance.runner.verdicts import Finding, Moment, Verdict
 from conformance.target import Target
-from conformance.wire.exchange import Ask, Exchange, KeyLabel
+from conformance.wire.exchange import KEY_PLACE, Ask, Exchange, KeyLabel
 from engine.messages import Json
 
 _LONGEST_SHOWN: Final = 4_000
 _SHOWN: Final = 200
-_KEY: Final = re.compile(r"\{key:([^{}]+)\}")
 
 
 def curl(target: Target, ask: Ask) -> str:
@@ -78,9 +76,9 @@ def _url(target: Target, ask: Ask, proxy: str | None) -> str:
 
 
 def _header(target: Target, name: str, value: str) -> str:
-    if _KEY.search(value) is None:
+    if KEY_PLACE.search(value) is None:
         return f"-H {shlex.quote(f'{name}: {value}')}"
-    text = _KEY.sub(lambda match: f"${{{variable(target, match[1])}}}", value)
+    text = KEY_PLACE.sub(lambda match: f"${{{variable(target, match[1])}}}", value)
     is_bare = name.lower() == target.key_header.lower() and " " not in text
     return f'-H "{name}: {target.key_format.replace("{key}", text) if is_bare else text}"'
 

@@ -10,14 +10,13 @@ library, which is slow to import.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.wire.exchange import KEY_PLACE, Exchange, KeyLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,6 @@ class Asked:
 NUMBER_HEADER: Final = "X-Tollgate-Exchange"
 """The header that tells which exchange of the run an answer belongs to."""
 
-_KEY: Final = re.compile(r"\{key:([^{}]+)\}")
 _OWN: Final = frozenset(
     {
         "host",
@@ -129,7 +127,7 @@ def _headers(environ: dict[str, Any]) -> dict[str, str]:
 def _split(key_header: str, headers: dict[str, str]) -> tuple[KeyLabel | None, dict[str, str]]:
     """Return the label that the key header holds, and the other headers."""
     for name, text in headers.items():
-        match = _KEY.fullmatch(text)
+        match = KEY_PLACE.fullmatch(text)
         if name.lower() == key_header.lower() and match is not None:
             return match[1], {other: one for other, one in headers.items() if other != name}
     return None, headers

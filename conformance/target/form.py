@@ -267,6 +267,17 @@ class Target:
             )
         return found
 
+    @property
+    def key_texts(self) -> dict[KeyLabel, str]:
+        """Label → text, of keys that have one."""
+        return {label: key.value for label, key in self.key_labels.items() if key.value}
+
+    @property
+    def hosts(self) -> dict[KeyLabel, str]:
+        """Label → custom hostname, of keys that have one."""
+        found = {label: key.host for label, key in self.key_labels.items()}
+        return {label: host for label, host in found.items() if host is not None}
+
     def _grant(self, grant: Grant) -> Grant:
         """Return a grant that names its container as checks do."""
         if grant.container is None:

@@ -8,6 +8,7 @@ inserts their texts, which never appear in output.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,6 +20,9 @@ _DEEPEST: Final = 256
 
 KeyLabel = str
 """A key of the target: its role and place, such as `private_prod.1`."""
+
+KEY_PLACE: Final = re.compile(r"\{key:([^{}]+)\}")
+"""Where the text of a key stands in a header that a check writes itself: `{key:LABEL}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.target import Budget, Target
-from conformance.wire.exchange import KeyLabel
 from conformance.wire.transport import EngineTransport, Latency
 from engine import Call, CallAnswer, Engine, LimitTable, ManualClock, ModelWorld, Profile
 from engine.files import Document, from_document
@@ -70,16 +69,7 @@ def deploy(
         "budget": Budget(requests=1_000_000, minutes=240),
     }
     found = dataclasses.replace(told, **own | target)
-    texts, hosts = secrets_of(found)
-    return Deployment(made, found, EngineTransport(made, texts, hosts=hosts, latency=latency))
-
-
-def secrets_of(target: Target) -> tuple[Mapping[KeyLabel, str], Mapping[KeyLabel, str]]:
-    """Return label → key text, and label → custom hostname."""
-    labels = target.key_labels
-    texts = {label: key.value for label, key in labels.items() if key.value}
-    hosts = {label: key.host for label, key in labels.items() if key.host is not None}
-    return texts, hosts
+    return Deployment(made, found, EngineTransport(made, found, latency))
 
 
 def _service_ns(code: str, args: Json) -> int:  # noqa: ARG001 # reason: the port's form

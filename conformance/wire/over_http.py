@@ -264,8 +264,8 @@ class HttpTransport:
         self._tls = _context(target.tls) if url.scheme == "https" else None
         self._server_name = target.tls.server_name or url.hostname
         labels = target.key_labels
-        self._keys = {label: key.value for label, key in labels.items() if key.value}
-        self._hosts = {label: key.host for label, key in labels.items() if key.host is not None}
+        self._keys = target.key_texts
+        self._hosts = target.hosts
         self._headers = {label: key.header for label, key in labels.items() if key.header}
         self._idle: dict[Source, list[Connection]] = {}
         self._started_ns = time.perf_counter_ns()

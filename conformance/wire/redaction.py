@@ -36,7 +36,7 @@ class Redactor:
     @classmethod
     def of(cls, target: Target) -> Redactor:
         """Return the redactor of a target's keys."""
-        return cls({label: key.value for label, key in target.key_labels.items()})
+        return cls(target.key_texts)
 
     def __repr__(self) -> str:
         return f"<Redactor of {len(self._labels)} texts>"

@@ -8,12 +8,13 @@ apart: it is a function of the answers, their times and the seed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from re import Match
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from conformance.wire.exchange import Ask, KeyLabel
+from conformance.target import Target
+from conformance.wire.exchange import KEY_PLACE, Ask, KeyLabel
 from engine import Engine, ManualClock, Request, VirtualLoop
 from engine.tokens import dumps
 from engine.world import Bell, Sleep, Task
@@ -24,7 +25,6 @@ Latency = Callable[[], tuple[int, int]]
 Work = Coroutine[Any, Any, Any]
 _Computed = TypeVar("_Computed")
 
-_KEY: Final = re.compile(r"\{key:([^{}]+)\}")
 _EVER_NS: Final = 1 << 60
 
 
@@ -99,10 +99,10 @@ def with_keys(headers: Mapping[str, str], keys: Mapping[KeyLabel, str]) -> dict[
     {'svc-api-key': 'text'}
     """
 
-    def text(match: re.Match[str]) -> str:
+    def text(match: Match[str]) -> str:
         return keys.get(match[1], match[1])
 
-    return {name: _KEY.sub(text, value) for name, value in headers.items()}
+    return {name: KEY_PLACE.sub(text, value) for name, value in headers.items()}
 
 
 class VirtualTransport:
@@ -166,22 +166,15 @@ class VirtualTransport:
 class EngineTransport(VirtualTransport):
     """Calls `engine.submit` directly, on the engine's own manual clock.
 
-    keys: label → text. hosts: label → hostname. latency: None for none at all.
+    latency: None for none at all.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        keys: Mapping[KeyLabel, str],
-        *,
-        hosts: Mapping[KeyLabel, str] | None = None,
-        latency: Latency | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, target: Target, latency: Latency | None = None) -> None:
         assert isinstance(engine.clock, ManualClock), "virtual time is a manual clock's"
         super().__init__(engine.clock)
         self.engine = engine
-        self._keys = dict(keys)
-        self._hosts = hosts or {}
+        self._keys = target.key_texts
+        self._hosts = target.hosts
         self._latency = latency
 
     @property

@@ -15,7 +15,6 @@ from unittest import mock
 
 from conformance.target import Target
 from conformance.wire.exchange import Ask
-from conformance.wire.in_process import secrets_of
 from conformance.wire.transport import Answer, EngineTransport, Place
 from engine import Engine
 from tests.conformance.checks.changed import Change
@@ -35,8 +34,7 @@ def in_place_of_http(engine: Engine, change: Change | None = None) -> Iterator[N
         """Takes the place of `HttpTransport`."""
 
         def __init__(self, target: Target) -> None:
-            texts, hosts = secrets_of(target)
-            super().__init__(engine, texts, hosts=hosts)
+            super().__init__(engine, target)
 
         async def send(self, ask: Ask, place: Place) -> Answer:
             answer: Answer = await super().send(ask, place)

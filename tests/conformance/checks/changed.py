@@ -15,7 +15,7 @@ from conformance.runner.registry import Check, all_checks
 from conformance.runner.session import Session
 from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Ask
-from conformance.wire.in_process import Deployment, deploy, secrets_of
+from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, EngineTransport, Place
 from engine import Profile
 
@@ -34,8 +34,7 @@ class Changed(EngineTransport):
         change: Change | None = None,
         redirect: Redirect | None = None,
     ) -> None:
-        texts, hosts = secrets_of(deployment.target)
-        super().__init__(deployment.engine, texts, hosts=hosts)
+        super().__init__(deployment.engine, deployment.target)
         self._change = change
         self._redirect = redirect
 

@@ -23,7 +23,7 @@ from conformance.runner.registry import Check, Inconclusive, Skip, check_time
 from conformance.runner.runner import Options, Run, again, failed, replay
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Budget, RequestShape
-from conformance.wire.in_process import Deployment, deploy, secrets_of
+from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import EngineTransport
 from engine.clauses import select
 from engine.errors import InputError
@@ -107,8 +107,7 @@ def test_a_key_that_cannot_be_used_leaves_clauses_that_others_judge(play: Any) -
         for one in deployment.target.keys
     ]
     target = dataclasses.replace(deployment.target, keys=tuple(keys))
-    texts, hosts = secrets_of(target)
-    transport = EngineTransport(deployment.engine, texts, hosts=hosts)
+    transport = EngineTransport(deployment.engine, target)
     report = play(
         _check("a", _passes, "TOK-LEAF"),
         _check("b", _passes, "TOK-PLAIN", "TOK-LEAF", roles=("legacy",), beside=("TOK-LEAF",)),

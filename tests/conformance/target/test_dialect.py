@@ -21,7 +21,7 @@ from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Verdict
 from conformance.target import Dialect, ErrorShape, Target, TargetKey
 from conformance.wire.exchange import Ask
-from conformance.wire.in_process import Deployment, deploy, secrets_of
+from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.shapes import RequestShape
 from conformance.wire.transport import Answer, EngineTransport, Place
@@ -124,8 +124,7 @@ class _Foreign(EngineTransport):
     """The engine behind a front that knows no word of the specification's own."""
 
     def __init__(self, deployment: Deployment) -> None:
-        inner = deployment.transport
-        super().__init__(inner.engine, inner._keys, hosts=inner._hosts)
+        super().__init__(deployment.engine, deployment.target)
         self._dialect = deployment.target.dialect
         self.seen: list[Any] = []
 
@@ -350,7 +349,6 @@ def test_a_deployment_that_always_deduplicates_passes_without_keys_of_its_own() 
         made.engine.set_setting(tenant, made.engine.profile.dedup.setting_name, on=True)
     keys = tuple(key for key in made.target.keys if not key.role.startswith("dedup"))
     target = dataclasses.replace(made.target, keys=keys, always=("deduplication",))
-    texts, hosts = secrets_of(target)
     seen: list[Ask] = []
 
     class Transport(EngineTransport):
@@ -360,7 +358,7 @@ def test_a_deployment_that_always_deduplicates_passes_without_keys_of_its_own() 
             return await super().send(told, place)
 
     options = Options(seed=9, select=("TOK-", "REC-", "AUTH-CREATE", "AUTH-READ"), no_limits=True)
-    run = Run(target, options, transport=Transport(made.engine, texts, hosts=hosts))
+    run = Run(target, options, transport=Transport(made.engine, target))
     odd = {
         one.clause.id: one.says
         for one in run.execute().results

@@ -76,3 +76,14 @@ def test_a_package_that_is_imported_is_not_excused(repository: Path) -> None:
     }
     stale = sorted(excused[name] for name in imported & set(excused))
     assert stale == [], "imported now: take it off tool.deptry.per_rule_ignores"
+
+
+def test_serve_has_its_parser_on_every_platform(repository: Path) -> None:
+    """`engine.http.protocol` derives from uvicorn's protocol of httptools, wherever it runs."""
+    asked = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    named = {wanted.name: wanted for wanted in map(Requirement, asked["project"]["dependencies"])}
+    assert named["httptools"].marker is None
+    for name in ("requirements/run.lock", "requirements/dev.lock"):
+        (pin,) = (each for each in _blocks(repository / name) if each.startswith("httptools=="))
+        assert pin.splitlines()[0].endswith(" \\")
+        assert ";" not in pin.splitlines()[0]

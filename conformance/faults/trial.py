@@ -37,9 +37,11 @@ from conformance.wire.in_process import Deployment, deploy
 from engine import Engine
 from engine.clauses import CLAUSES
 from engine.files import Include
+from engine.http.app import HttpApplication
 from engine.http.demo import demo_lines, write_target
+from engine.http.pages import PAGE_PATHS
 from engine.http.protocol import Connections
-from engine.http.server import bind, make_application, server_config
+from engine.http.server import bind, server_config
 from engine.http.system import SystemWorld
 
 SEED = 7
@@ -199,7 +201,8 @@ def served(make: Callable[..., Engine] = Engine) -> Iterator[Target]:
     lines = list(demo_lines(engine, b"over http" * 4, _KEYS_A_ROLE, _DESTINATION))
     bound = bind("127.0.0.1", 0)
     connections = Connections(_MOST_CONNECTIONS)
-    server = uvicorn.Server(server_config(make_application(engine), connections))
+    application = HttpApplication(engine, page_paths=PAGE_PATHS)
+    server = uvicorn.Server(server_config(application, connections))
     thread = threading.Thread(
         target=lambda: asyncio.run(server.serve(sockets=[bound])), name="known-bad", daemon=True
     )

@@ -32,17 +32,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PROFILE_FILE: Final = "profile.discovered.toml"
-FORMATS: Final = ("json", "junit", "html", "sarif", "annotations")
+_WRITERS: Final = {
+    "junit": ("junit", "junit_xml", "junit.xml"),
+    "html": ("page", "page", "report.html"),
+    "sarif": ("code_hosts", "sarif_json", "results.sarif"),
+    "annotations": ("code_hosts", "annotation_files", ""),
+}
+"""Module, function and file of each format except JSON; these modules import this one."""
+FORMATS: Final = ("json", *_WRITERS)
 """The formats that a report can be written in."""
 DEFAULT_FORMATS: Final = ("json", "junit", "html")
-_FILES: Final = {"junit": "junit.xml", "html": "report.html", "sarif": "results.sarif"}
-_WRITERS: Final = {
-    "junit": ("junit", "junit_xml"),
-    "html": ("page", "page"),
-    "sarif": ("code_hosts", "sarif_json"),
-    "annotations": ("code_hosts", "annotation_files"),
-}
-"""Module and function of each format except JSON; these modules import this one."""
 _SHOWN_BODY: Final = 2_000
 
 
@@ -256,17 +255,17 @@ class Report:
         the discovered profile, with its schema beside it.
         """
         texts = {RESULTS_FILE: json.dumps(self.plain(), indent=2, ensure_ascii=False, default=str)}
-        for name in FORMATS:
+        for name, (module, function, file) in _WRITERS.items():
             if name in formats:
-                texts |= _written(self, name)
+                writer = importlib.import_module(f"conformance.report.{module}")
+                found = getattr(writer, function)(self)
+                texts |= {file: found} if file else found
         texts[PROFILE_FILE] = known_to_toml(self.profile, self.known)
         texts["profile.schema.json"] = json.dumps(Profile.json_schema(), indent=2)
-        written = []
         for name, text in texts.items():
-            path = folder / name
-            path.write_text(self.redactor.text(text).rstrip("\n") + "\n", "utf-8", newline="\n")
-            written.append(path)
-        return written
+            told = self.redactor.text(text).rstrip("\n") + "\n"
+            (folder / name).write_text(told, "utf-8", newline="\n")
+        return [folder / name for name in texts]
 
     # --- notebooks ------------------------------------------------------------------------------
 
@@ -364,12 +363,3 @@ def chosen_baseline(
     if only_new:
         raise InputError(f"{names[1]} needs {names[0]}, an earlier run, to tell what is new")
     return None
-
-
-def _written(report: Report, name: str) -> dict[str, str]:
-    """Return file name → text of one format."""
-    module, function = _WRITERS.get(name, ("", ""))
-    if not module:
-        return {}
-    found = getattr(importlib.import_module(f"conformance.report.{module}"), function)(report)
-    return found if isinstance(found, dict) else {_FILES[name]: found}

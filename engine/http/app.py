@@ -29,11 +29,11 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from engine.errors import StoreError, VaultError
-from engine.http.pages import Metrics
+from engine.http.pages import Metrics, make_pages
 from engine.http.protocol import EXCHANGE, Exchange
 from engine.http.requests import (
     KEPT_UNREAD_BYTES,
@@ -129,7 +129,6 @@ class Cors:
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Pages: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
 
 _log: Final = logging.getLogger("tollgate")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
@@ -160,8 +159,9 @@ class HttpApplication:
     """An engine as an ASGI application.
 
     trusted: proxies whose `X-Forwarded-For` is believed (D-IP).
-    page_paths: where the service's own pages are; `pages` is the ASGI application that shows them.
     origins: web pages that may ask with any public key (D-CORS).
+    page_paths: which of the service's own pages it shows.
+    demo_keys: the lines of a demo's keys, which `/docs` offers.
     """
 
     def __init__(
@@ -169,8 +169,9 @@ class HttpApplication:
         engine: Engine,
         *,
         trusted: tuple[Network, ...] = (),
-        page_paths: frozenset[str] = frozenset(),
         origins: tuple[str, ...] = (),
+        page_paths: frozenset[str] = frozenset(),
+        demo_keys: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.engine = engine
         self._cors = Cors(engine, origins)
@@ -178,8 +179,11 @@ class HttpApplication:
         self.watch = Watch()
         http = engine.profile.http
         self._trusted = trusted
-        self.pages: Pages | None = None
         self._page_paths = page_paths
+        if page_paths:
+            self._pages: Any = make_pages(
+                engine, self.metrics, demo_keys=demo_keys, paths=page_paths
+            )
         self._key_header = http.key_header.lower().encode()
         self._proxy_key_header = http.proxy_key_header.lower().encode()
         self._start = os.urandom(10).hex().encode()  # of the request ids that are made here
@@ -191,8 +195,7 @@ class HttpApplication:
         if scope["type"] != "http":
             return
         if scope["path"] in self._page_paths:
-            assert self.pages is not None, "paths of pages come with pages"
-            await self.pages(scope, receive, self._with_id(scope, send))
+            await self._pages(scope, receive, self._with_id(scope, send))
             return
         started_ns = time.perf_counter_ns()
         metrics = self.metrics

@@ -45,22 +45,6 @@ _SPARE_FILES: Final = 128
 _MOST_CONNECTIONS: Final = 20_000
 
 
-def make_application(
-    engine: Engine,
-    *,
-    trusted: tuple[Network, ...] = (),
-    origins: tuple[str, ...] = (),
-    demo_keys: Sequence[Mapping[str, Any]] = (),
-    page_paths: frozenset[str] = PAGE_PATHS,
-) -> HttpApplication:
-    """Return the ASGI application of an engine, with its own pages."""
-    application = HttpApplication(engine, trusted=trusted, page_paths=page_paths, origins=origins)
-    application.pages = make_pages(
-        engine, application.metrics, demo_keys=demo_keys, paths=page_paths
-    )
-    return application
-
-
 def bind(host: str, port: int, option: str = "--port") -> socket.socket:
     """Return a bound socket; raises `InputError` when the address is not available."""
     try:
@@ -102,7 +86,7 @@ async def serve(
     if isinstance(clock, SystemClock):  # which may have been set back since the last process
         with store.transaction(write=False):
             clock.not_before(store.latest_ns())
-    application = make_application(
+    application = HttpApplication(
         engine,
         trusted=trusted,
         origins=origins,

@@ -18,9 +18,10 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from engine import Engine, Profile
+from engine.http.app import HttpApplication
+from engine.http.pages import PAGE_PATHS
 from engine.http.protocol import Connections, HttpProtocol
 from engine.http.requests import parse_networks
-from engine.http.server import make_application
 from engine.identity import ASKABLE
 from engine.world import Call, CallAnswer, ModelWorld
 from tests.drawn import Seeded
@@ -120,8 +121,9 @@ class _Site:
             "header": "SVC-API-KEY",
             "tenant_kind": "test",
         }
-        self.application = make_application(
+        self.application = HttpApplication(
             engine,
+            page_paths=PAGE_PATHS,
             trusted=parse_networks(["10.0.0.0/8", "2001:db8:1::/48"], "trusted"),
             origins=("https://b.example",),
             demo_keys=[offered, offered, {"role": "end", "header": "SVC-API-KEY"}],

@@ -13,8 +13,9 @@ import httpx
 import pytest
 
 from engine import Engine, InputError, Profile
+from engine.http.app import HttpApplication
 from engine.http.configuration import loads
-from engine.http.server import make_application
+from engine.http.pages import PAGE_PATHS
 from engine.identity import PERMISSIONS
 from engine.model import ApplicationKind
 from tests.chromium import chromium, needs_chromium
@@ -33,7 +34,9 @@ class Service:
         self.tenant = self.engine.create_tenant("Acme")
         self.public = self.key("public", PUBLIC, origins=[SHOP])
         self.private = self.key("private", set(PERMISSIONS))
-        self._application = make_application(self.engine, origins=(EVERYWHERE,))
+        self._application = HttpApplication(
+            self.engine, origins=(EVERYWHERE,), page_paths=PAGE_PATHS
+        )
 
     def key(self, kind: ApplicationKind, rights: set[str], **more: Any) -> str:
         application = self.engine.create_application(

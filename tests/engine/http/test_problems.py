@@ -18,8 +18,8 @@ import httpx
 import pytest
 
 from engine import Engine, Request, Response
-from engine.http.pages import Metrics, make_pages
-from engine.http.server import make_application
+from engine.http.app import HttpApplication
+from engine.http.pages import PAGE_PATHS, Metrics, make_pages
 from engine.http.system import SystemWorld
 from engine.store import SqliteStore
 from tests.engine.http.described import check_answer
@@ -256,7 +256,7 @@ def test_what_fails_unexpectedly_is_500_without_a_value(
     engine.submit = fail  # type: ignore[assignment,method-assign] # reason: nothing in the engine fails
 
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(make_application(engine))
+        transport = httpx.ASGITransport(HttpApplication(engine, page_paths=PAGE_PATHS))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.post("/tokenize", json={"a": SECRET}, headers={"X-Request-Id": "7"})
 

@@ -370,17 +370,10 @@ class Threads(ThreadWorkers):
         return template_for(self._scenario(text))
 
 
-class LocalPool(ProcessWorkers):
-    """Processes of this machine, as many as it has cores unless told."""
-
-    play = staticmethod(play_task)
-
-
 class Cluster(Workers):
     """A Dask cluster: one of this machine (`local`), or one by its address."""
 
     here = False
-    play = staticmethod(play_task)
 
     def __init__(self, scheduler: str, count: int | None = None) -> None:
         check_scheduler(scheduler)
@@ -438,7 +431,7 @@ def check_scheduler(scheduler: str | None) -> None:
 
 def workers_of(
     scheduler: str | None, count: int | None = None, fidelity: Fidelity = "limits"
-) -> Threads | LocalPool | Cluster:
+) -> Workers:
     """Return the workers that a command asks for. Raises `InputError` where there are none."""
     if count is not None and scheduler not in {None, LOCAL}:
         raise InputError(
@@ -446,7 +439,7 @@ def workers_of(
         )
     if scheduler is not None:
         return Cluster(scheduler, count)
-    return Threads(count) if fidelity == "compiled" else LocalPool(count)
+    return Threads(count) if fidelity == "compiled" else ProcessWorkers(count)
 
 
 def play_all(
@@ -586,7 +579,9 @@ def _play(left: Sequence[Task], folder: Path, options: SweepOptions, count: int)
 
         warm_up(tell_line)  # here, so that workers find it compiled
     with closing(workers_of(options.scheduler, options.workers, options.fidelity)) as hands:
-        play = partial(_play_into, folder.absolute(), hands.play) if hands.here else hands.play
+        play = hands.play if isinstance(hands, Threads) else play_task
+        if hands.here:
+            play = partial(_play_into, folder.absolute(), play)
         for number, row in enumerate(play_all(hands, left, play), count - len(left) + 1):
             if not row.pop(_WRITTEN, False):
                 write_row(folder, row)

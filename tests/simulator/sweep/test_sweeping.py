@@ -24,10 +24,9 @@ from engine.errors import InputError
 from simulator.cli import main
 from simulator.play.compiled import warm_up
 from simulator.scenario import loads
-from simulator.study.runs import ThreadWorkers, Workers
+from simulator.study.runs import ProcessWorkers, ThreadWorkers, Workers
 from simulator.study.sweep import (
     Cluster,
-    LocalPool,
     Span,
     Task,
     Threads,
@@ -251,12 +250,13 @@ def _compiled(count: int, replications: int = 1, duration: str = "20s") -> list[
 def test_a_compiled_sweep_stays_in_this_process(tmp_path: Path) -> None:
     """Its runs share what they can, and each is what it is alone."""
     pids = set[int]()
+    workers = workers_of(None, 2, "compiled")
+    assert isinstance(workers, Threads)
 
     def play(task: Task) -> dict[str, Any]:
         pids.add(os.getpid())
         return workers.play(task)
 
-    workers = workers_of(None, 2, "compiled")
     try:
         rows = list(play_all(workers, _compiled(2, 3), play))
     finally:
@@ -294,7 +294,7 @@ def test_what_is_under_way_on_threads_ends_when_nobody_waits() -> None:
 
 
 @pytest.fixture(
-    scope="module", params=[LocalPool, partial(Cluster, "local")], ids=["pool", "cluster"]
+    scope="module", params=[ProcessWorkers, partial(Cluster, "local")], ids=["pool", "cluster"]
 )
 def processes(request: pytest.FixtureRequest) -> Iterator[Workers]:
     """Two processes of this machine, and two of a Dask cluster; those that die are replaced."""

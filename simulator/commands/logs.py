@@ -94,7 +94,7 @@ def _print_answer(result: Result, console: Console) -> None:
     Text from the log is shown without control characters and never as markup.
     """
     summary = result.summary
-    findings = gather(result.batches(), end_ns=summary["duration_ns"], bins=1)
+    findings = gather(result.batches(), summary, bins=1)
     replayed = summary["replay"]
     axis = Axis.of(summary)
     _print_headline(summary, console)

@@ -32,7 +32,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -249,12 +249,10 @@ def _bare(value: str) -> str:
 
 def _diagnosis(text: str, places: Sequence[tuple[str, str]]) -> str:
     """Name the first field that does not follow the format."""
-    pattern = ""
-    for name, part in places:
-        pattern += part
-        if re.match(pattern, text) is None:
-            return f"{name} is missing, cut or not in its form"
-    return "line is not in its format"
+    patterns = accumulate(part for _, part in places)
+    fields = zip((name for name, _ in places), patterns, strict=True)
+    broken = next(name for name, pattern in fields if re.match(pattern, text) is None)
+    return f"{broken} is missing, cut or not in its form"
 
 
 _DELIMITERS: Final = ",;\t|"

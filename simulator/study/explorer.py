@@ -186,10 +186,8 @@ _STYLE: Final = Markup(
 def picture(result: Result, title: str) -> str:
     """Return stacked bars over time: what was let in, and above it what each clause refused."""
     summary, totals = result.summary, result.summary["totals"]
-    columns = list(PARTS["timeline"])
-    findings = gather(
-        result.table.select(columns).to_batches(), end_ns=summary["duration_ns"], bins=_BINS
-    )
+    rows = result.table.select(list(PARTS["timeline"]))
+    findings = gather(rows.to_batches(), summary, bins=_BINS)
     words = (
         f"{title}: {totals['offered']:,} attempts, {totals['refused_share']:.1%} refused, "
         f"{totals['succeeded']:,} of {totals['requests']:,} requests succeeded"

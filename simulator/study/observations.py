@@ -123,12 +123,7 @@ def _shut_out(result: Result) -> Iterator[tuple[str, float]]:
     clients = result.table.column("client").to_numpy()
     for group, numbers in result.groups.items():
         rows = result.table.filter((clients >= numbers.start) & (clients < numbers.stop))
-        found = gather(
-            rows.to_batches(),
-            end_ns=result.summary["duration_ns"],
-            bins=1,
-            start_ns=result.summary["warm_up_ns"],
-        )
+        found = gather(rows.to_batches(), result.summary, bins=1)
         stretches = (
             until_ns - from_ns
             for party in found.shut_out.values()

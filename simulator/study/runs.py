@@ -352,8 +352,6 @@ class Replicator:
 
         Raises `Interrupted` with those that are done where Ctrl-C stops it.
         """
-        if not seeds:
-            raise InputError("replications = 0 must be at least 1")
         line = line if only is None else partial(_line_of_conditions, only)
         play = Play(fidelity, warm_up_ns, check, line)
         done: list[Replication] = []

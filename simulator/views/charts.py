@@ -422,12 +422,7 @@ class Plots:
             timed = ("t_ns",) if self._summary["warm_up_ns"] else ()
             refuse_missing(f"plots.{_METHODS.get(part, part)}", (*PARTS[part], *timed), kept)
         if bins not in self._known:
-            self._known[bins] = gather(
-                self._result.batches(),
-                end_ns=self._summary["duration_ns"],
-                bins=bins,
-                start_ns=self._summary["warm_up_ns"],
-            )
+            self._known[bins] = gather(self._result.batches(), self._summary, bins=bins)
         return self._known[bins]
 
     def _times(self, from_start_ns: pd.Index) -> Any:  # noqa: ANN401 # reason: instants or seconds

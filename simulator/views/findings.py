@@ -18,7 +18,7 @@ A log may keep fewer columns than a run has: parts that need a missing column (`
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -245,14 +245,13 @@ class Findings:
             found.intervals[-1] = (start_ns, max(end_ns, to_ns))
 
 
-def gather(
-    batches: Iterable[pa.RecordBatch], *, end_ns: int, bins: int, start_ns: int = 0
-) -> Findings:
+def gather(batches: Iterable[pa.RecordBatch], summary: Mapping[str, Any], *, bins: int) -> Findings:
     """Return what a run's rows say.
 
-    end_ns: the run's end, after the last row. bins: how many bins the time axis has at most.
-    start_ns: the end of the warm-up.
+    summary: of the run; it tells the run's end and that of the warm-up. bins: how many bins the
+    time axis has at most.
     """
+    start_ns, end_ns = summary["warm_up_ns"], summary["duration_ns"]
     bin_ns = round_bin_ns(max(1, -(-end_ns // bins)))
     count = max(1, -(-end_ns // bin_ns))
     findings = Findings(end_ns, bin_ns, np.zeros(count, dtype=np.int64), start_ns)

@@ -278,12 +278,7 @@ def write_report(folder: str | Path) -> Path:
     resolved = folder / "scenario.resolved.toml"
     # Whatever is buffered ahead stays in memory until the whole file is read.
     with pq.ParquetFile(folder / "requests.parquet", pre_buffer=False) as file:
-        findings = gather(
-            file.iter_batches(_BATCH_ROWS),
-            end_ns=summary["duration_ns"],
-            bins=BINS,
-            start_ns=summary["warm_up_ns"],
-        )
+        findings = gather(file.iter_batches(_BATCH_ROWS), summary, bins=BINS)
     scenario = resolved.read_text("utf-8") if resolved.is_file() else None
     page = folder / REPORT_FILE
     page.write_text(render(summary, findings, scenario), "utf-8", newline="\n")

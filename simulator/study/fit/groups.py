@@ -42,9 +42,6 @@ class Grouping:
     owner: list[int]
     sure: list[float]
 
-    def __len__(self) -> int:
-        return len(self.owner)
-
 
 def group_clients(observed: Observed, counts: Numbers) -> Grouping:
     """Assign clients to groups. counts: first attempts of each party in the fitted window."""

@@ -19,7 +19,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import InputError
 from simulator.logs.arrivals import Block
 from simulator.options import FitOptions
 from simulator.play import simulate
@@ -246,12 +245,16 @@ def _play(
     counts = [group.count for group in scenario.clients]
     of_client = np.repeat(np.arange(len(counts)), counts)
     series = Series(len(counts), len(of_client), like.span_ns, like.start_ns, like.tick_ns)
-    flags: dict[str, Any] = {"seed": seed, "warm_up_ns": lead_ns, "check": False, "headroom": True}
-    flags |= {"keep": False, "watchers": [_Stamped(series, of_client, lead_ns)]}
-    try:
-        result = simulate(scenario, fidelity="compiled", **flags)
-    except InputError:  # what cannot be compiled is played by the reference
-        result = simulate(scenario, fidelity="limits", **flags)
+    result = simulate(
+        scenario,
+        seed=seed,
+        fidelity="compiled",
+        warm_up_ns=lead_ns,
+        check=False,
+        headroom=True,
+        keep=False,
+        watchers=[_Stamped(series, of_client, lead_ns)],
+    )
     return _measures(result, series), series
 
 

@@ -7,6 +7,7 @@ is read from that text by `simulator.scenario`.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import re
 import textwrap
@@ -414,7 +415,7 @@ def _text(observed: Observed, window: Window, model: Model, name: str, options: 
     """Return the scenario file."""
     files = {"limits": options.limits, "profile": options.profile}
     said = [
-        f"{field} = {_quoted(str(path))}"
+        f"{field} = {json.dumps(str(path), ensure_ascii=False)}"
         for field, path in files.items()
         if isinstance(path, str | Path)
     ]
@@ -611,10 +612,6 @@ def _weight(share: float) -> str:
 
 def _word(text: str, otherwise: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-") or otherwise
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _instant(at_ns: int) -> str:

@@ -277,10 +277,7 @@ def _segments(counts: npt.NDArray[np.int64]) -> list[int]:
     not.
     """
     size = len(counts)
-    mean = float(counts.mean())
-    if mean <= 0:
-        return [0, size]
-    alternating = float((np.diff(counts) ** 2).mean()) / (2 * mean)
+    alternating = float((np.diff(counts) ** 2).mean()) / (2 * float(counts.mean()))
     price = 4 * math.log(size) * max(1.0, alternating)
     sums = np.r_[0.0, np.cumsum(counts)]
 

@@ -58,7 +58,8 @@ def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 def found_in(given_rows: list[dict[str, Any]], batch: int, start_ns: int, end_ns: int) -> Findings:
     table = pa.Table.from_pylist(given_rows, schema=SCHEMA)
-    return gather(table.to_batches(max_chunksize=batch), end_ns=end_ns, bins=50, start_ns=start_ns)
+    summary = {"duration_ns": end_ns, "warm_up_ns": start_ns}
+    return gather(table.to_batches(max_chunksize=batch), summary, bins=50)
 
 
 @settings(max_examples=40)
@@ -131,6 +132,6 @@ def test_a_quantile_of_nothing_is_0() -> None:
 
 @pytest.mark.parametrize("span_ns", [1, 59, 10**9, 3_600 * 10**9, 10**15, 4 * 10**18])
 def test_bins_are_few_and_reach_the_end(span_ns: int) -> None:
-    found = gather([], end_ns=span_ns, bins=180)
+    found = gather([], {"duration_ns": span_ns, "warm_up_ns": 0}, bins=180)
     assert len(found.offered) <= 180
     assert len(found.offered) * found.bin_ns >= span_ns

@@ -367,9 +367,7 @@ def test_blocks_from_the_warm_up_count_alike_in_the_table_and_in_its_rows(tmp_pa
         think = { kind = "constant", value = "900ms" }
     """
     found = simulator.run(loads(text), fidelity="limits", out=tmp_path / "out")
-    findings = gather(
-        found.batches(), end_ns=300 * 10**9, bins=10, start_ns=found.summary["warm_up_ns"]
-    )
+    findings = gather(found.batches(), found.summary, bins=10)
     by_rows: dict[str, int] = {}
     for who, refusals in findings.shut_out.items():
         by_rows[who.clause] = by_rows.get(who.clause, 0) + refusals.shut_ns

@@ -40,7 +40,7 @@ def test_a_result_has_its_plots(result: simulator.Result) -> None:
 def test_the_page_and_a_notebook_show_the_same_charts() -> None:
     """A chart is defined once: same counts and words, as SVG and as Altair's."""
     run = simulator.run("retry-storm", fidelity="limits", seed=3)
-    found = gather(run.batches(), end_ns=run.summary["duration_ns"], bins=60)
+    found = gather(run.batches(), run.summary, bins=60)
     for name, chart in RATES.items():
         stack, drawn = chart(found), getattr(run.plots, name)()
         assert drawn.description == stack.title

@@ -20,11 +20,13 @@ from conformance.probes.procedures import (
     FAILING_TIMES,
     LONG_NS,
     Played,
+    counters_of,
+    exchanges_of,
     play_block,
-    play_block_row,
     play_borders,
     play_number,
     play_throttle_row,
+    play_together,
     play_window,
     sizes_of,
 )
@@ -34,6 +36,7 @@ from conformance.probes.rows import (
     ROWS,
     Row,
     border_of,
+    counter_of,
     is_fixed,
     rate_of,
     rest,
@@ -94,26 +97,30 @@ async def _played(
     mark = "" if turn == 1 else f" {turn}"
     is_rested = turn > 1
     sources = bench.sources[:1] if row.role is None else bench.sources
-    asker = row.asker(bench, row.operation, key=key, sources=sources)
-    counter = Counter(bench, rule_id + mark, asker)
+    counter = counter_of(bench, rule_id + mark, rule_id, key, sources=sources)
     addresses = 1 if turn == 1 else MOST_ADDRESSES
     known = await _known_tokens(bench, row, key, mark)
     probes = row.probes(bench, rule, key, sources, addresses=addresses, known=known)
     own = own_probes(rule, probes)
     main: Coroutine[Any, Any, Played]
-    asked = {} if is_silent else probes
     if border_ns is not None:
         main = play_borders(counter, rate, border_ns)
     elif is_number:
         main = play_number(counter, rate)
     elif not rate.block_ns:
         main = play_throttle_row(counter, rate, probes, own, is_rested=is_rested)
-    elif rate.block_ns > rate.window_ns:
-        main = play_block_row(counter, rate, asked, own, silent=is_silent, is_rested=is_rested)
     else:
-        main = play_block(counter, rate, asked, own, silent=is_silent, is_rested=is_rested)
+        main = play_block(
+            counter,
+            rate,
+            {} if is_silent else probes,
+            own,
+            silent=is_silent,
+            is_rested=is_rested,
+            shows_window=rate.block_ns > rate.window_ns,
+        )
     windows = _windows(bench, row, rate, key, mark, is_rested=is_rested, border_ns=border_ns)
-    played: list[Played] = await bench.gather([main, *windows])
+    played = await play_together(bench, rate, [main, *windows])
     if turn == 1 and _is_free(played) and (rule.match.resource or _is_exceeded(played)):
         await _check_there(bench, row, played)
     if not any(each.is_warm for each in played):
@@ -173,8 +180,8 @@ def _windows(
     for look, label in zip(looks, keys, strict=False):
         if not sources[look]:
             continue  # a small target has no address that is not blocked
-        asker = row.asker(bench, row.operation, key=label, sources=sources[look])
-        counter = Counter(bench, f"{row.rule_id} {look}{mark}", asker)
+        name = f"{row.rule_id} {look}{mark}"
+        counter = counter_of(bench, name, row.rule_id, label, sources=sources[look])
         is_silent = look == "silent"
         if border_ns is not None:
             late = not is_silent
@@ -286,9 +293,8 @@ async def _judge_rested(
 
 def _joined(first: Sequence[Played], second: Sequence[Played]) -> Sequence[Played]:
     """Return the second measurement with what its counters showed in the first one."""
-    for one, two in zip(first, second, strict=True):
-        for earlier, counter in zip(one.counters, two.counters, strict=True):
-            counter.bursts = [*earlier.bursts, *counter.bursts]
+    for earlier, counter in zip(counters_of(first), counters_of(second), strict=True):
+        counter.bursts = [*earlier.bursts, *counter.bursts]
     return second
 
 
@@ -352,7 +358,7 @@ def _weighed(bench: Bench, rule_id: str, played: Sequence[Played], found: list[F
     is_number = (
         not (is_failed or rate.block_ns or is_fixed(bench))
         and is_light
-        and not any(slowed_in(bench, y.exchanges()) for each in played for y in each.counters)
+        and not any(slowed_in(bench, one.exchanges()) for one in counters_of(played))
         and is_number_open(rate.limit_requests, found)
     )
     return _Seen(found, is_enough, is_silent=not is_failed, is_number=is_number)
@@ -403,8 +409,7 @@ async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None
 
 def _is_free(played: Sequence[Played]) -> bool:
     """Whether nothing was refused at all, which no earlier use and no window's edge explains."""
-    exchanges = [x for each in played for counter in each.counters for x in counter.exchanges()]
-    return not refused_in(exchanges)
+    return not refused_in(exchanges_of(played))
 
 
 def _is_exceeded(played: Sequence[Played]) -> bool:

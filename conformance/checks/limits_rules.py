@@ -26,9 +26,15 @@ from conformance.probes.bursts import (
 )
 from conformance.probes.families import Rate
 from conformance.probes.measurement import Measured, alternatives, evidence, histories_of
-from conformance.probes.procedures import Played, play_block, play_borders
+from conformance.probes.procedures import (
+    Played,
+    exchanges_of,
+    play_block,
+    play_borders,
+    play_together,
+)
 from conformance.probes.row_findings import check_alike, is_counted_each, measured_row, readings_of
-from conformance.probes.rows import ROWS, border_of, counter_of, rate_of, rest, spare_sources
+from conformance.probes.rows import border_of, counter_of, rate_of, rest, spare_sources
 from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
 from conformance.runner.answers import text_of
 from conformance.runner.bench import Bench
@@ -66,7 +72,7 @@ def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Cou
     _, rate = rate_of(bench, "LIM-TEST-TENANT")
     if ask is not None:
         return Counter(bench, name, ask), rate
-    return counter_of(bench, name, "tokenize", "private_test", "LIM-TEST-TENANT"), rate
+    return counter_of(bench, name, "LIM-TEST-TENANT", bench.key("private_test")), rate
 
 
 @_probe(
@@ -84,23 +90,20 @@ async def classes(bench: Bench) -> list[Finding]:
     """Keys of each kind of application, and legacy keys, are limited as separate classes."""
     met: dict[str, Beyond] = {}
     told: list[Finding] = []
-    for role, rule_id, operation in (
-        ("public", "LIM-PUBLIC", "tokenize"),
-        ("management", "LIM-MANAGEMENT", "get_tenant"),
-        ("legacy", "LIM-LEGACY", "tokenize"),
-    ):
+    for role, rule_id in zip(("public", "management", "legacy"), _CLASSES, strict=True):
         _, rate = rate_of(bench, rule_id)
         size = rate.limit_requests * 5 // 4 + 1 + regained(bench, rate)
-        counter = counter_of(bench, role, operation, role, rule_id)
-        any_of = AnyOperation(bench, rule_id, bench.key(role), counter)
+        key = bench.key(role)
+        counter = counter_of(bench, role, rule_id, key)
+        any_of = AnyOperation(bench, rule_id, key, counter)
         await any_of.look()
         # These requests, and those that follow, are fewer than the resource's own row allows.
         met[role] = await go_beyond(
             bench, [counter], rate, f"the {role} key", size, pause_ns=_PAUSE_NS
         )
-        told += await any_of.findings(met[role])
+        told.append(await any_of.finding(met[role]))
     size = rate_of(bench, "LIM-LEGACY")[1].limit_requests * 5 // 4
-    counter = counter_of(bench, "private", "list_logs", "private_prod", "LIM-PRIVATE")
+    counter = counter_of(bench, "private", "LIM-PRIVATE", bench.key("private_prod"))
     private = await counter.send("private", size)
     check_accepted(private, "the private_prod key")
     refused = refused_in(private.exchanges)
@@ -164,7 +167,7 @@ async def any_operation(bench: Bench) -> list[Finding]:
     counter, rate = _test_tenant(bench, "any")
     any_of = AnyOperation(bench, "LIM-TEST-TENANT", bench.key("private_test"), counter)
     await any_of.look()
-    return await any_of.findings(await go_beyond(bench, [counter], rate, "the private_test key"))
+    return [await any_of.finding(await go_beyond(bench, [counter], rate, "the private_test key"))]
 
 
 @_probe(
@@ -262,11 +265,7 @@ async def _legacy_class(bench: Bench) -> list[Finding]:
     labels = await _legacy_keys(bench)
     if not labels or legacy.limit_requests < public.limit_requests * 2:
         raise Inconclusive("no legacy key of a public application can be created here")
-    askers = [
-        ROWS["LIM-PUBLIC"].asker(bench, "tokenize", key=label, sources=bench.sources[:1])
-        for label in labels
-    ]
-    counters = [Counter(bench, label, asker) for label, asker in zip(labels, askers, strict=True)]
+    counters = [counter_of(bench, label, "LIM-PUBLIC", label) for label in labels]
     sent = await go_beyond(bench, counters, public, "a legacy key of a public application")
     seen = "added" if sent.refused or sent.slowed else "exclusive"
     if seen == "exclusive":
@@ -323,13 +322,15 @@ async def lowest(bench: Bench) -> list[Finding]:
     """The lowest rate applies: the tenant's on POST /tokens, the resource's on a search."""
     _, tenant = rate_of(bench, "LIM-TEST-TENANT")
     _, searches = rate_of(bench, "LIM-SEARCH")
-    creating = [counter_of(bench, "tenant", "create", "private_test", "LIM-TEST-TENANT")]
+    key = bench.key("private_test")
+    creating = [counter_of(bench, "tenant", "LIM-TEST-TENANT", key, operation="create")]
     if is_absent((await creating[0].send("there", 1)).exchanges):
-        creating = [counter_of(bench, "tenant too", "tokenize", "private_test", "LIM-TEST-TENANT")]
+        creating = [counter_of(bench, "tenant too", "LIM-TEST-TENANT", key)]
     # Several keys: one legacy key would reach LIM-LEGACY, which allows more than LIM-SEARCH.
+    keys = [bench.key("legacy", place) for place in (1, 2)]
     searching = [
-        counter_of(bench, f"resource {place}", "search", "legacy", "LIM-LEGACY", place=place)
-        for place in (1, 2)
+        counter_of(bench, f"resource {place}", "LIM-LEGACY", one, operation="search")
+        for place, one in enumerate(keys, 1)
     ]
     found = []
     for name, role, counters, rate in (
@@ -432,10 +433,7 @@ async def block(bench: Bench) -> list[Finding]:
         )
     if measured.fault is not None:
         if not measured.refused:
-            sent = [
-                one for each in played for counter in each.counters for one in counter.exchanges()
-            ]
-            check_counted(sent, "the public keys")
+            check_counted(exchanges_of(played), "the public keys")
         return [bench.fails("LIM-BLOCK", measured.fault, *shown)]
     check_alike(bench, "LIM-BLOCK's rule", measured)
     alike = _alike_blocks(measured)
@@ -481,21 +479,16 @@ async def _play_twins(
 
     border_ns: about when a fixed window begins; the block then lies across that instant.
     """
-    first, second = spare_sources(bench, 1, after=2), spare_sources(bench, 1, after=3)
-    probing = counter_of(bench, f"probing{mark}", "tokenize", "public", "LIM-PUBLIC", sources=first)
-    silent = counter_of(
-        bench, f"silent{mark}", "tokenize", "public", "LIM-PUBLIC", place=2, sources=second
-    )
-    twins = ((probing, False), (silent, True))
-    played: list[Played] = await bench.gather(
-        [
-            play_block(counter, rate, silent=is_silent, is_rested=is_rested)
-            if border_ns is None
-            else play_borders(counter, rate, border_ns, silent=is_silent)
-            for counter, is_silent in twins
-        ]
-    )
-    return played
+    plays = []
+    for place, name in enumerate(("probing", "silent")):
+        key, sources = bench.key("public", place + 1), spare_sources(bench, 1, after=place + 2)
+        counter = counter_of(bench, f"{name}{mark}", "LIM-PUBLIC", key, sources=sources)
+        is_silent = name == "silent"
+        if border_ns is None:
+            plays.append(play_block(counter, rate, silent=is_silent, is_rested=is_rested))
+        else:
+            plays.append(play_borders(counter, rate, border_ns, silent=is_silent))
+    return await play_together(bench, rate, plays)
 
 
 def _twins_measured(
@@ -551,7 +544,7 @@ async def status(bench: Bench) -> list[Finding]:
 async def status_blocked(bench: Bench) -> list[Finding]:
     """A request that a block refuses gets 429 as well, the first one and those after it."""
     _, rate = rate_of(bench, "LIM-PUBLIC")
-    counter = counter_of(bench, "blocked", "tokenize", "public", "LIM-PUBLIC")
+    counter = counter_of(bench, "blocked", "LIM-PUBLIC", bench.key("public"))
     sent = await go_beyond(bench, [counter], rate, "the public key")
     later = await counter.send("inside the block", 3)
     sent.exchanges += later.exchanges
@@ -568,10 +561,7 @@ async def _said_instead(bench: Bench, counter: Counter) -> list[Exchange]:
     spare = [label for role in roles for label in bench.target.labels(role)]
     if not spare:
         return []
-    asker = ROWS["LIM-TEST-TENANT"].asker(
-        bench, "tokenize", key=spare[0], sources=bench.sources[:1]
-    )
-    other = Counter(bench, "another key", asker)
+    other = counter_of(bench, "another key", "LIM-TEST-TENANT", spare[0])
     shown = await _in_turns(
         counter,
         other,

@@ -15,8 +15,9 @@ from typing import Final
 from conformance.probes.bursts import Asker, Beyond, Burst, Counter
 from conformance.probes.rows import ROWS, of_token, rate_of
 from conformance.probes.sightings import ABSENT_STATUSES, is_of_a_front
+from conformance.runner.answers import text_of
 from conformance.runner.bench import Bench
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Exchange, KeyLabel
 
 _OPERATIONS: Final = (
@@ -59,11 +60,10 @@ class AnyOperation:
     async def look(self) -> None:
         """Send each operation once, while there is room; remember those that exist."""
         lane = self._bench.lane(f"{self._counter.name} there", key=self._key)
-        values = {"first": f"{self._rule_id} first", "second": f"{self._rule_id} second"}
+        values = {name: f"{self._rule_id} {name}" for name in ("first", "second")}
         made = await lane.ask(*self._bench.shaped("tokenize", {"value": values}))
-        told = made.json if made.ok and isinstance(made.json, dict) else {}
-        first, second = told.get("first"), told.get("second")
-        if isinstance(first, str) and isinstance(second, str):
+        first, second = (text_of(made, name) for name in values)
+        if first is not None and second is not None:
             self._ids = (first, second)
         for name in _OPERATIONS:
             # The token that is deleted here must not be used later.
@@ -80,21 +80,17 @@ class AnyOperation:
             return plain
         return of_token(self._bench, name, plain, self._ids[which])
 
-    async def findings(self, sent: Beyond) -> list[Finding]:
+    async def finding(self, sent: Beyond) -> Finding:
         """Send each operation again once the rate is exceeded, and report what that shows."""
         if sent.slowed:
-            return [
-                self._untold(
-                    "requests beyond the rate are slowed, and a delay does not show which row "
-                    "caused it; only refusals can be judged"
-                )
-            ]
+            return self._untold(
+                "requests beyond the rate are slowed, and a delay does not show which row caused "
+                "it; only refusals can be judged"
+            )
         if not any(one.refused for one in sent.refused):
-            return [self._untold("the key is not refused immediately beyond its rate")]
+            return self._untold("the key is not refused immediately beyond its rate")
         until_ns = sent.exchanges[0].sent_ns + rate_of(self._bench, self._rule_id)[1].window_ns // 2
-        seen = {}
-        for name in self._calm:
-            seen[name] = await self._between(name, until_ns)
+        seen = {name: await self._between(name, until_ns) for name in self._calm}
         # If one request that fails with a status is refused, limits come before such failures.
         failures = {self._calm[name] for name, one in seen.items() if one.refused}
         for name, one in seen.items():
@@ -105,19 +101,19 @@ class AnyOperation:
                     "times, between refusals of the same key: the row must count it too"
                 )
                 shown = (one.controls[0], *one.answered[:2], one.controls[-1])
-                return [self._bench.fails(self._rule_id, says, *shown)]
+                return self._bench.fails(self._rule_id, says, *shown)
         refused = [name for name, one in seen.items() if one.refused]
         if not refused:
-            return [self._untold("no other operation was refused while the rate was exceeded")]
+            return self._untold("no other operation was refused while the rate was exceeded")
         says = f"refused as well while the rate is exceeded: {', '.join(refused)}"
         untold = [name for name in seen if name not in refused]
         if untold:
             says += f"; not decided for {', '.join(untold)}"
-        return [self._bench.passes(self._rule_id, says, *sent.refused[:1])]
+        return self._bench.passes(self._rule_id, says, *sent.refused[:1])
 
     def _untold(self, why: str) -> Finding:
         says = f"not decided whether every method and resource counts: {why}"
-        return self._bench.finding(self._rule_id, Verdict.INFORMATIONAL, says)
+        return self._bench.informs(self._rule_id, says)
 
     async def _between(self, name: str, until_ns: int) -> _Seen:
         """Send an operation between two requests that are refused, until it is refused too."""
@@ -128,10 +124,10 @@ class AnyOperation:
             before = await self._ask(1)
             between = await self._ask(_AT_ONCE, self._asker(name))
             after = await self._ask(1)
-            controls = [*before, *after]
             if any(one.refused for one in between):
                 found.refused = True
                 break
+            controls = (*before, *after)
             if not all(one.refused for one in controls):
                 continue
             found.rounds += 1

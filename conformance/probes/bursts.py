@@ -50,6 +50,10 @@ Asker: TypeAlias = Callable[[int], Ask]
 class Warm(Inconclusive):
     """The row's keys are warm from earlier use: nothing is measured before they have rested."""
 
+    def __init__(self, counter: Counter) -> None:
+        super().__init__("its keys were in use before the run")
+        self.counter = counter
+
 
 class Burst:
     """Requests that are sent together; `exchanges` grows as answers arrive."""
@@ -100,7 +104,7 @@ class Counter:
         bench = self.bench
         await self._lane.sleep_until_ns(at_ns, why, unless=lambda: bench.is_warm)
         if bench.is_warm:
-            raise Warm("its keys were in use before the run")
+            raise Warm(self)
 
     def new_burst(self, name: str, size: int) -> Burst:
         """Return a new burst, not sent yet, that belongs to this counter's history."""
@@ -197,17 +201,16 @@ class Counter:
 def clusters_of(
     groups: Sequence[Sequence[Exchange]],
     calm_ns: int,
-    bound_ns: int | None = None,
+    bound_ns: int,
     *,
     slows: bool = False,
 ) -> list[list[Sighting]]:
     """Return groups of exchanges as clusters of sightings, in order of time.
 
-    bound_ns: the round trip above which an admission was held back; derived from calm_ns unless
-    given. slows: whether other rows have shown a throttle that slows. Then a request whose wait
-    would exceed the bound is refused, and a later one with a shorter wait may be held back.
+    bound_ns: the round trip above which an admission was held back. slows: whether other rows have
+    shown a throttle that slows. Then a request whose wait would exceed the bound is refused, and a
+    later one with a shorter wait may be held back.
     """
-    bound_ns = late_after_ns(calm_ns) if bound_ns is None else bound_ns
     everything = [one for group in groups for one in group]
     outcome_of = dict(zip((one.number for one in everything), outcomes_of(everything), strict=True))
     plain = [

@@ -22,6 +22,7 @@ from conformance.probes.families import (
     FamilyCounter,
     Rate,
     aligned_shifts,
+    apart,
 )
 from conformance.probes.sightings import Sighting, uncertainty_ns
 from conformance.runner.registry import check_time
@@ -77,6 +78,10 @@ class _Part(NamedTuple):
         return cls(by["admitted"], answered, by["refused"], by["lost"], arrived[0][0])
 
 
+def _arrived(one: Sighting) -> tuple[int, int]:
+    return one.arrived_ns, one.arrived_ns
+
+
 class Arrivals:
     """The histories of several counters, prepared once for many replays."""
 
@@ -89,7 +94,8 @@ class Arrivals:
         self.jitter_ns = self.unsure_ns - least_ns
         """How much the way there and back differs between answers that came at once."""
         self.longest_wait_ns = longest_wait_ns(lanes)
-        self.parts = [[_Part.of(cluster) for cluster in _apart(lane)] for lane in lanes]
+
+        self.parts = [[_Part.of(cluster) for cluster in apart(lane, _arrived)] for lane in lanes]
         self._shifts: dict[tuple[int, str], Sequence[int]] = {}
 
     def shifts(self, window_ns: int, family: Family) -> Sequence[int]:
@@ -233,16 +239,3 @@ class _Replay(FamilyCounter):
     def _count(self, t_ns: int) -> None:
         self._last_ns = max(self._last_ns, t_ns)
         super()._count(self._last_ns)
-
-
-def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
-    """Return the clusters in order of arrival; those that overlap in time become one."""
-    found: list[list[Sighting]] = []
-    end_ns = -1
-    for cluster in sorted(lane, key=lambda each: min(one.arrived_ns for one in each)):
-        if found and min(one.arrived_ns for one in cluster) <= end_ns:
-            found[-1] += cluster
-        else:
-            found.append(list(cluster))
-        end_ns = max(end_ns, *(one.arrived_ns for one in cluster))
-    return list(found)

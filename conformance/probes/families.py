@@ -171,7 +171,7 @@ def _tried(
     lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_ns: int
 ) -> tuple[Callable[[Sequence[int]], bool], Sequence[int], int]:
     """Return a test of whether a family fits at given phases, the phases, and the uncertainty."""
-    clusters = [_apart(lane) for lane in lanes]
+    clusters = [apart(lane, lambda one: (one.sent_ns, one.received_ns - 1)) for lane in lanes]
     first_ns = min(
         (one.sent_ns for lane in clusters for cluster in lane for one in cluster), default=0
     )
@@ -226,16 +226,20 @@ def _fits_in_cells(
     return False
 
 
-def _apart(lane: Sequence[Cluster]) -> list[Cluster]:
-    """Return the clusters; those that overlap in time become one."""
+def apart(lane: Sequence[Cluster], span_ns: Callable[[Sighting], tuple[int, int]]) -> list[Cluster]:
+    """Return the clusters in order of time; those that overlap become one.
+
+    span_ns: the first and the last instant of a sighting.
+    """
     found: list[list[Sighting]] = []
     end_ns = -1
-    for cluster in sorted((one for one in lane if one), key=lambda each: each[0].sent_ns):
-        if found and min(one.sent_ns for one in cluster) < end_ns:
+    spans = [(min(map(span_ns, cluster)), cluster) for cluster in lane if cluster]
+    for (begin_ns, _), cluster in sorted(spans, key=lambda each: each[0][0]):
+        if found and begin_ns <= end_ns:
             found[-1] += cluster
         else:
             found.append(list(cluster))
-        end_ns = max(end_ns, *(one.received_ns for one in cluster))
+        end_ns = max(end_ns, *(span_ns(one)[1] for one in cluster))
     return list(found)
 
 

@@ -33,7 +33,7 @@ from conformance.probes.families import (
     fits,
     seconds,
 )
-from conformance.probes.procedures import Played
+from conformance.probes.procedures import Played, counters_of
 from conformance.probes.sightings import (
     Sighting,
     broken_blocks,
@@ -60,6 +60,7 @@ _NODES = (2, 3, 4)
 """How many nodes with counters of their own an explanation names."""
 _OTHER_BLOCKS = (5, 8, 9, 11, 12, 15, 20, 30, 60, 120)
 """Those that an explanation names."""
+_SHOWN = 12
 _COARSE = 10
 """And one above this part too coarse to choose between families."""
 
@@ -234,26 +235,18 @@ def _measured(  # reason: what `measure` was handed
         default=0,
     )
     unsure_ns = max((uncertainty_ns(each) for each in flat), default=0)
-    return Measured(
+    is_bound = held_back and families
+    found = Measured(
         rate,
-        _fault(
-            flat,
-            rate,
-            families,
-            admitted,
-            span_ns + unsure_ns,
-            is_refused=refused,
-            since_ns=since_ns,
-        ),
+        None,
         tuple(families),
         held_back,
         refused,
         admitted,
         span_ns + unsure_ns,
-        bound_ns=bound_between(Arrivals(histories), rate, families)
-        if held_back and families
-        else None,
+        bound_ns=bound_between(Arrivals(histories), rate, families) if is_bound else None,
     )
+    return dataclasses.replace(found, fault=_fault(found, flat, since_ns))
 
 
 def _held_families(
@@ -290,20 +283,13 @@ def _pace(cluster: Cluster) -> float:
     return len(received) / max(max(received) - min(received), 1)
 
 
-def _fault(  # reason: what `_measured` has found
-    flat: Sequence[Sequence[Sighting]],
-    rate: Rate,
-    families: Sequence[Family],
-    admitted: int,
-    resolution_ns: int,
-    *,
-    is_refused: bool,
-    since_ns: int,
-) -> str | None:
+def _fault(found: Measured, flat: Sequence[Sequence[Sighting]], since_ns: int) -> str | None:
+    """Return what is wrong with a measurement; flat: the sightings of each counter."""
+    rate, families, admitted = found.rate, found.families, found.admitted_requests
     window = seconds(rate.window_ns)
     says = f"{rate.limit_requests} per {window}"
-    is_sharp = resolution_ns <= rate.window_ns // _BLUR
-    if not is_refused and not families and (is_sharp or admitted > 2 * rate.limit_requests):
+    is_sharp = found.resolution_ns <= rate.window_ns // _BLUR
+    if not found.refused and not families and (is_sharp or admitted > 2 * rate.limit_requests):
         return f"{admitted} requests within {window}, and none was refused or slowed"
     # A late answer may have been delayed elsewhere too, so only its whole round trip is proof.
     proven = max((provable_admissions(plainly(x), rate.window_ns) for x in flat), default=0)
@@ -536,18 +522,17 @@ def histories_of(
     played: Sequence[Played], before: Sequence[Played] = ()
 ) -> list[list[list[Sighting]]]:
     """Return the histories of all counters; before: earlier ones of the same counters."""
-    histories = [counter.clusters() for each in played for counter in each.counters]
-    earlier = [counter.clusters() for each in before for counter in each.counters]
+    histories = [counter.clusters() for counter in counters_of(played)]
+    earlier = [counter.clusters() for counter in counters_of(before)]
     if not earlier:
         return histories
     return [[*one, *two] for one, two in zip(earlier, histories, strict=True)]
 
 
-def evidence(played: Sequence[Played], limit: int = 12) -> list[Exchange]:
+def evidence(played: Sequence[Played]) -> list[Exchange]:
     """Return the exchanges that show a row best: the last of each burst."""
     shown = []
-    for each in played:
-        for counter in each.counters:
-            for burst in counter.bursts:
-                shown += sorted(burst.exchanges, key=lambda one: one.number)[-1:]
-    return shown[:limit]
+    for counter in counters_of(played):
+        for burst in counter.bursts:
+            shown += sorted(burst.exchanges, key=lambda one: one.number)[-1:]
+    return shown[:_SHOWN]

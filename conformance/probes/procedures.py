@@ -16,15 +16,17 @@ Each cluster is scheduled from the last answer of the cluster that it depends on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter, Warm, refused_in
 from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, border_between, fits
 from conformance.probes.rows import Row, is_fixed
 from conformance.probes.sightings import Sighting, nodes_filled, provable_admissions
 from conformance.probes.signature import Signature, signature_requests, take_signature
+from conformance.runner.bench import Bench
+from conformance.wire.exchange import Exchange
 from engine.limits import LimitTable, Rule
 
 _EXTRA: Final = 5
@@ -77,8 +79,6 @@ class Played:
     signature: Signature = field(default_factory=Signature)
     middle: Signature = field(default_factory=Signature)
     """The answers to the same probes in the middle of a block."""
-    before_end: Burst | None = None
-    after_end: Burst | None = None
     nodes: Counter | None = None
     """Asked where more than the rate was admitted, to show whether several nodes count."""
     is_warm: bool = False
@@ -95,28 +95,29 @@ class Played:
             self.counters[0].bench.is_warm = True
         return self.is_warm or bool(self.rate.block_ns and len(refused) == first.size)
 
-    @property
-    def calm_ns(self) -> int:
-        """The longest round trip of requests that reached no limit."""
-        return max((counter.calm_ns for counter in self.counters), default=0)
+
+def counters_of(played: Sequence[Played]) -> list[Counter]:
+    """Return all counters of a row, in order."""
+    return [counter for each in played for counter in each.counters]
 
 
-_More = ParamSpec("_More")
-_Play: TypeAlias = Callable[Concatenate[Counter, Rate, _More], Coroutine[Any, Any, Played]]
+def exchanges_of(played: Sequence[Played]) -> list[Exchange]:
+    """Return the exchanges of all counters of a row."""
+    return [one for counter in counters_of(played) for one in counter.exchanges()]
 
 
-def _unless_warm(play: _Play[_More]) -> _Play[_More]:
-    """Return the procedure, which ends as soon as another counter of its row is found warm."""
+async def play_together(
+    bench: Bench, rate: Rate, plays: Sequence[Coroutine[Any, Any, Played]]
+) -> list[Played]:
+    """Play procedures of one row at once; all end as soon as one finds the row's keys warm."""
 
-    async def played(
-        counter: Counter, rate: Rate, /, *args: _More.args, **more: _More.kwargs
-    ) -> Played:
+    async def played(play: Coroutine[Any, Any, Played]) -> Played:
         try:
-            return await play(counter, rate, *args, **more)
-        except Warm:
-            return Played(rate, [counter], is_warm=True)
+            return await play
+        except Warm as warm:
+            return Played(rate, [warm.counter], is_warm=True)
 
-    return played
+    return await bench.gather([played(each) for each in plays])
 
 
 async def play_throttle_row(
@@ -433,7 +434,6 @@ def _block_ends_ns(rate: Rate, refused: Sequence[Sighting]) -> int:
     return min(one.sent_ns for one in refused) + rate.block_ns
 
 
-@_unless_warm
 async def play_block(
     counter: Counter,
     rate: Rate,
@@ -442,27 +442,31 @@ async def play_block(
     *,
     silent: bool = False,
     is_rested: bool = True,
+    shows_window: bool = False,
 ) -> Played:
     """Exceed a block rule, then send just before (unless `silent`) and just after the block's end.
 
-    It is exceeded so late that the block outlasts the window of the first cluster. is_rested: as in
-    `play_throttle_row`.
+    It is exceeded so late that the block outlasts the window of the first cluster. shows_window:
+    whether the rate is reached at once and exceeded just before its window ends, for a block that
+    outlasts its window. is_rested: as in `play_throttle_row`.
     """
     played = Played(rate, [counter])
-    limit = rate.limit_requests
+    limit, window_ns = rate.limit_requests, rate.window_ns
     half = limit // 2
     start_ns = counter.now_ns
     first = await counter.send("first", half)
     if played.find_warm(first, is_rested=is_rested):
         return played
-    apart_ns = min(SECOND_NS, rate.window_ns // 4)
-    beyond_ns = start_ns + max(apart_ns, rate.window_ns + _ROOM_NS - rate.block_ns)
-    second = await counter.send(
-        "second",
-        limit - half + _EXTRA,
-        at_ns=max(beyond_ns, first.last_received_ns + _MARGIN_NS),
-    )
-    refused = await _exceed(counter, second, half + 2 * _EXTRA, _tries(rate))
+    next_ns = first.last_received_ns + _MARGIN_NS
+    if shows_window:
+        await counter.send("second", limit - half, at_ns=next_ns)
+        few = min(_HEAVY_MORE, half // 2)
+        last = await counter.send("early", few, at_ns=start_ns + window_ns * 97 // 100)
+    else:
+        apart_ns = max(min(SECOND_NS, window_ns // 4), window_ns + _ROOM_NS - rate.block_ns)
+        beyond_ns = max(start_ns + apart_ns, next_ns)
+        last = await counter.send("second", limit - half + _EXTRA, at_ns=beyond_ns)
+    refused = await _exceed(counter, last, half + 2 * _EXTRA, _tries(rate))
     if probes and refused:
         await _look_at_block(played, counter, refused, probes, own)
     await _ask_around_end(played, counter, refused, silent=silent)
@@ -497,11 +501,11 @@ async def _ask_around_end(
     guard_ns = min(3 * counter.calm_ns + 3 * _MARGIN_NS, block_ns // 4)
     if not silent:
         at_ns = _block_ends_ns(played.rate, refused) - guard_ns
-        played.before_end = await counter.send("before the end", 2, at_ns=at_ns)
+        await counter.send("before the end", 2, at_ns=at_ns)
     after_ns = max(one.received_ns for one in refused) + block_ns + _MARGIN_NS
-    played.after_end = await counter.send("after the end", 3, at_ns=after_ns)
+    after = await counter.send("after the end", 3, at_ns=after_ns)
     limit = played.rate.limit_requests
-    if len(_refusals(counter, [played.after_end])) < played.after_end.size:
+    if len(_refusals(counter, [after])) < after.size:
         if limit < HEAVY_REQUESTS:
             # Half of the rate may still be in the window, unless the block has cleared it.
             await counter.send("room after the end", limit // 2 + _EXTRA)
@@ -519,7 +523,6 @@ async def _ask_around_end(
             await counter.send("again before the end", 2, at_ns=last_ns + block_ns - guard_ns)
 
 
-@_unless_warm
 async def play_window(
     counter: Counter, rate: Rate, *, is_late: bool = False, is_rested: bool = True
 ) -> Played:
@@ -545,38 +548,6 @@ async def play_window(
         # A bucket has regained nearly all of it by then.
         size = rate.limit_requests if rate.limit_requests < HEAVY_REQUESTS else _HEAVY_MORE
         await counter.send("early", size + 2, at_ns=at_ns)
-    return played
-
-
-@_unless_warm
-async def play_block_row(
-    counter: Counter,
-    rate: Rate,
-    probes: Mapping[str, Asker],
-    own: frozenset[str],
-    *,
-    silent: bool = False,
-    is_rested: bool = True,
-) -> Played:
-    """Show the limit, window and block of a block rule whose block outlasts its window.
-
-    Sends L in two halves, then exceeds the rate just before they leave the window, then sends just
-    before (unless `silent`) and just after the block's end. is_rested: as in `play_throttle_row`.
-    """
-    played = Played(rate, [counter])
-    limit, window_ns = rate.limit_requests, rate.window_ns
-    half = limit // 2
-    start_ns = counter.now_ns
-    first = await counter.send("first", half)
-    if played.find_warm(first, is_rested=is_rested):
-        return played
-    await counter.send("second", limit - half, at_ns=first.last_received_ns + _MARGIN_NS)
-    few = min(_HEAVY_MORE, half // 2)
-    early = await counter.send("early", few, at_ns=start_ns + window_ns * 97 // 100)
-    refused = await _exceed(counter, early, half + 2 * _EXTRA, _tries(rate))
-    if probes and refused:
-        await _look_at_block(played, counter, refused, probes, own)
-    await _ask_around_end(played, counter, refused, silent=silent)
     return played
 
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from conformance.probes.bursts import SECOND_NS, Counter
+from conformance.probes.bursts import SECOND_NS
 from conformance.probes.delays import delays
 from conformance.probes.families import HEAVY_REQUESTS, Cluster, Rate, seconds
 from conformance.probes.measurement import (
@@ -20,7 +20,7 @@ from conformance.probes.measurement import (
     measure,
     with_sight,
 )
-from conformance.probes.procedures import Played
+from conformance.probes.procedures import Played, counters_of, exchanges_of
 from conformance.probes.rows import Row
 from conformance.probes.sightings import LATE_NS, Sighting
 from conformance.probes.signature import (
@@ -178,7 +178,7 @@ def measured_row(
     known = limits.algorithm if bench.knows("limits.algorithm") else None
     told = told_algorithm(bench, rule)
     histories = histories_of(played, before)
-    rested_ns = min(x.sent_ns for each in played for y in each.counters for x in y.exchanges())
+    rested_ns = min(one.sent_ns for one in exchanges_of(played))
     for since_ns in (0, rested_ns) if before else (0,):
         used, since = histories, since_ns
         measured = measure(
@@ -262,7 +262,7 @@ def _still_blocked(played: Sequence[Played], before: Sequence[Played]) -> str | 
         return None
     shut: dict[Source, int] = {}
     free: set[Source] = set()
-    for now, earlier in (pair for two in zip(played, before, strict=True) for pair in _pairs(*two)):
+    for now, earlier in zip(counters_of(played), counters_of(before), strict=True):
         first, asked = now.bursts[0].exchanges, earlier.exchanges()
         if any(one.refused for one in earlier.bursts[0].exchanges):
             return None
@@ -291,11 +291,6 @@ def _silence_before_refusal(exchanges: Sequence[Exchange]) -> int:
             longest_ns = max(longest_ns, one.sent_ns - until_ns)
         until_ns = max(until_ns, one.received_ns)
     return longest_ns
-
-
-def _pairs(now: Played, earlier: Played) -> Iterator[tuple[Counter, Counter]]:
-    """Return each counter of a row as it was played after a rest, and before."""
-    return zip(now.counters, earlier.counters, strict=True)
 
 
 def _row_measured(
@@ -370,7 +365,7 @@ def is_counted_each(bench: Bench) -> bool:
 
 def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> None:
     """Raise `Inconclusive` if LIM-IP may have refused, for example where refused requests count."""
-    sources = {x.ask.source for each in played for y in each.counters for x in y.exchanges()}
+    sources = {one.ask.source for one in exchanges_of(played)}
     says = None if row.rule_id == "LIM-IP" else _busy_address(bench, sources)
     if says is not None:
         raise Inconclusive(f"not decided: {says}")

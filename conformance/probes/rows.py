@@ -432,17 +432,17 @@ async def border_of(bench: Bench, rate: Rate) -> int | None:
 def counter_of(
     bench: Bench,
     name: str,
-    operation: str,
-    role: str,
     rule_id: str,
+    key: KeyLabel | None,
     *,
-    place: int = 1,
+    operation: str = "",
     sources: tuple[Source, ...] = (),
 ) -> Counter:
-    """Return a new counter: an operation in the form a row uses, with one key of a role.
+    """Return a new counter: a row's requests, with one key.
 
-    sources: the addresses; the check's first unless given.
+    operation: what is sent; the row's own unless given. sources: the addresses; the check's first
+    unless given.
     """
-    key = bench.key(role, place)
-    asker = ROWS[rule_id].asker(bench, operation, key=key, sources=sources or bench.sources[:1])
+    row, sources = ROWS[rule_id], sources or bench.sources[:1]
+    asker = row.asker(bench, operation or row.operation, key=key, sources=sources)
     return Counter(bench, name, asker)

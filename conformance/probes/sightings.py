@@ -125,16 +125,12 @@ def late_after_ns(calm_ns: int) -> int:
     return LATE_NS + _LATE_FACTOR * calm_ns
 
 
-def mark_late(
-    sightings: Sequence[Sighting], calm_ns: int, bound_ns: int | None = None
-) -> list[Sighting]:
+def mark_late(sightings: Sequence[Sighting], calm_ns: int, bound_ns: int) -> list[Sighting]:
     """Return the sightings; those that were held back are marked as late admissions.
 
-    calm_ns: the longest round trip of a burst of the same size that reached no limit. A request
-    admitted more than a second and four such round trips later, or after bound_ns, was held back
-    (LIM-THROTTLE, D-THROTTLE delay).
+    calm_ns: the longest round trip of a burst of the same size that reached no limit. bound_ns: a
+    request admitted after a longer round trip was held back (LIM-THROTTLE, D-THROTTLE delay).
     """
-    bound_ns = late_after_ns(calm_ns) if bound_ns is None else bound_ns
     return [
         Sighting(one.received_ns - calm_ns, one.received_ns, "admitted", True, one.sent_ns)
         if one.outcome == "admitted" and one.received_ns - one.sent_ns > bound_ns

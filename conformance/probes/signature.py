@@ -55,7 +55,6 @@ class Signature:
     """
 
     bursts: dict[str, Burst] = field(default_factory=dict)
-    calm_ns: int = 0
     calm_status: int = 0
     odd: frozenset[int] = frozenset()
     is_held: bool = False
@@ -217,7 +216,7 @@ async def _take(
 ) -> Signature:
     odd = odd_statuses(counter.exchanges())
     calm = next((x.status or 0 for x in counter.bursts[0].exchanges if not x.refused), 0)
-    signature = Signature(calm_ns=counter.calm_ns, calm_status=calm, odd=odd)
+    signature = Signature(calm_status=calm, odd=odd)
     signature.is_spaced = any(signature.is_refused(one) for one in counter.bursts[0].exchanges)
     control = counter.new_burst("control", sizes[CONTROL])
     signature.bursts[CONTROL] = control

@@ -24,6 +24,7 @@ from conformance.probes.sightings import (
     Outcome,
     Sighting,
     broken_blocks,
+    late_after_ns,
     mark_late,
     premature_refusals,
     provable_admissions,
@@ -151,7 +152,8 @@ def test_an_admission_breaks_a_block_only_when_it_lies_inside_it_for_certain() -
 
 
 def test_what_is_held_back_is_an_admission_at_its_receive_time() -> None:
-    slow, prompt = mark_late([Sighting(0, 3 * SECOND_NS), Sighting(0, 90 * MS_NS)], 100 * MS_NS)
+    seen = [Sighting(0, 3 * SECOND_NS), Sighting(0, 90 * MS_NS)]
+    slow, prompt = mark_late(seen, 100 * MS_NS, late_after_ns(100 * MS_NS))
     assert (slow.is_late, slow.sent_ns, slow.asked_ns) == (True, 2_900 * MS_NS, 0)
     assert not prompt.is_late
 
@@ -202,7 +204,7 @@ def test_a_server_that_stalls_is_not_a_throttle_that_slows() -> None:
     first = [answered(1, 0, 1)]
     beyond = [answered(2, 5_000, 1), answered(3, 5_000, 1, 429)]
     stalled = [answered(4, 10_000, 2_000)]
-    seen = clusters_of([first, beyond, stalled], MS_NS)
+    seen = clusters_of([first, beyond, stalled], MS_NS, late_after_ns(MS_NS))
     assert not any(one.is_late for cluster in seen for one in cluster)
 
 
@@ -210,7 +212,7 @@ def test_what_is_held_back_before_anything_is_refused_is_slowed() -> None:
     first = [answered(1, 0, 1)]
     beyond = [answered(2, 5_000, 1), answered(3, 5_000, 5_000)]
     full = [answered(4, 6_000, 1, 429)]
-    seen = clusters_of([first, beyond, full], MS_NS)
+    seen = clusters_of([first, beyond, full], MS_NS, late_after_ns(MS_NS))
     assert [one.is_late for cluster in seen for one in cluster].count(True) == 1
 
 
@@ -268,7 +270,7 @@ def test_an_answer_that_stalled_is_an_admission_of_its_time_and_no_delay() -> No
     first = [Sighting(0, MS_NS)] * 25
     stall = [Sighting(5_000 * MS_NS, 7_000 * MS_NS)] * 25
     refused = [Sighting(7_100 * MS_NS, 7_101 * MS_NS, "refused")] * 5
-    marked = mark_late(stall, MS_NS)
+    marked = mark_late(stall, MS_NS, late_after_ns(MS_NS))
     measured = measure([[first, marked, refused, [Sighting(10_100 * MS_NS, 10_101 * MS_NS)]]], RATE)
     assert measured.fault is None
     assert not measured.delays

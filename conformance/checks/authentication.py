@@ -128,11 +128,6 @@ def _nothing_made(
 # --- token:create on each container -------------------------------------------------------------
 
 
-def covers(container: str, path: str) -> bool:
-    """Whether a container equals another one, or contains it where containers are paths."""
-    return Grant(permissions=(), container=container).covers(path)
-
-
 class _Places:
     """The one container that a key may write to, and others that it may not write to."""
 
@@ -142,13 +137,13 @@ class _Places:
         is_path = self.inside.endswith("/")
         usual = (tokens.container_default_token, tokens.container_default_card)
         others = (*bench.target.containers, *usual, "/general/high/", "/conformance/")
-        outside = [path for path in others if not covers(self.inside, path)]
+        covers = Grant(permissions=(), container=self.inside).covers
+        outside = [path for path in others if not covers(path)]
         self.outside = next((path for path in outside if path.endswith("/") is is_path), None)
         self.near = self.inside.rstrip("/") + ("-other/" if is_path else "-other")
-        self.token_is_outside = not covers(self.inside, usual[0])
-        self.card_is_inside = may(key, "token:create", usual[1]) is not False and covers(
-            self.inside, usual[1]
-        )
+        self.token_is_outside = not covers(usual[0])
+        may_create = may(key, "token:create", usual[1]) is not False
+        self.card_is_inside = may_create and covers(usual[1])
 
 
 @check(

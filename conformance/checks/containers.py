@@ -84,7 +84,7 @@ def named(bench: Bench) -> Iterator[Finding]:
     if is_understood:
         yield bench.reads("TOK-CONTAINER", "tokens.container_form", form, shown)
     for path in paths[:2]:
-        exchange = bench.tokenize(bench.token(path, **_named(bench, form, path)), key)
+        exchange = bench.tokenize(bench.token(path, **bench.container_of(path, form)), key)
         found, where = _found_in(bench, exchange, key)
         if found is None:
             says = "a container is accepted, but no record shows it"
@@ -102,14 +102,11 @@ def _form(bench: Bench, key: KeyLabel, path: str) -> tuple[str | None, Exchange]
     """Return which form of the field is accepted; the other is tried if the first is refused."""
     known = bench.profile.tokens.container_form
     for form in (known, "string" if known == "array" else "array"):
-        exchange = bench.tokenize(bench.token(f"form {form}", **_named(bench, form, path)), key)
+        made = bench.token(f"form {form}", **bench.container_of(path, form))
+        exchange = bench.tokenize(made, key)
         if exchange.ok:
             return form, exchange
     return None, exchange
-
-
-def _named(bench: Bench, form: str, path: str) -> dict[str, Json]:
-    return {bench.profile.tokens.container_field: path if form == "string" else [path]}
 
 
 def _found_in(bench: Bench, exchange: Exchange, key: KeyLabel) -> tuple[str | None, Exchange]:

@@ -177,11 +177,8 @@ def kept(bench: Bench) -> Iterator[Finding]:
         held = after["metadata"]
         mark = held.get("o") if isinstance(held, dict) else None
         seen = {"1": "read_existing", "2": "update_existing"}.get(str(mark))
-        if seen is None:
-            says = "the metadata of a deduplicated token must be the old or the new"
-            yield bench.fails("TOK-DEDUP", says, first, second)
-        else:
-            yield bench.reads("TOK-DEDUP", "dedup.record", seen, first, second)
+        says = "the metadata of a deduplicated token must be the old or the new"
+        yield bench.reads_or_fails("TOK-DEDUP", "dedup.record", seen, says, first, second)
     yield from _containers(bench, key)
 
 

@@ -8,8 +8,9 @@ than 51 200 characters and more than 2²⁰ bytes refused. Sizes between the two
 
 A measured time is an upper bound of the time that the deployment took, because its machine or ours
 may be busy. So *too early* is judged as measured. *Too late* is judged after the known delays are
-subtracted: how late this process itself woke (`Stalls`), and how long a request with nothing to
-wait for took at the same time. Where these delays exceed the margin, the verdict is inconclusive.
+subtracted: how late this process itself woke (`stalls_beside`), and how long a request with nothing
+to wait for took at the same time. Where these delays exceed the margin, the verdict is
+inconclusive.
 """
 
 from __future__ import annotations
@@ -48,35 +49,30 @@ def seconds(duration_ns: int) -> str:
     return f"{duration_ns / _SECOND_NS:.2f} s"
 
 
-class Stalls:
-    """Measures for how long this process could not run while it waited for answers."""
+async def stalls_beside(
+    bench: Bench, coroutines: Sequence[Coroutine[Any, Any, Any]]
+) -> tuple[list[Any], int]:
+    """Run coroutines at once; return their results, and for how long this process hung."""
+    is_over = False
+    late_ns = 0
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._is_over = False
-        self._late_ns = 0
-        self.stalled_ns = 0
+    async def watched() -> list[Any]:
+        nonlocal is_over
+        try:
+            return await bench.gather(coroutines)
+        finally:
+            is_over = True
 
-    async def beside(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Run coroutines concurrently; `stalled_ns` then says for how long this process hung."""
+    async def beat() -> None:
+        nonlocal late_ns
+        while not is_over:
+            due_ns = bench.transport.now_ns + _BEAT_NS
+            await bench.transport.sleep_until_ns(due_ns)
+            late_ns += max(0, bench.transport.now_ns - due_ns - _BEAT_NS)
 
-        async def watched() -> list[Any]:
-            try:
-                return await self._bench.gather(coroutines)
-            finally:
-                self._is_over = True
-
-        found, _ = await self._bench.gather([watched(), self._beat()])
-        # Does not follow from the seed, so it is recorded: a later judgement must use the same.
-        self.stalled_ns = int(self._bench.make("stalled_ns", lambda: str(self._late_ns)))
-        return list(found)
-
-    async def _beat(self) -> None:
-        transport = self._bench.transport
-        while not self._is_over:
-            due_ns = transport.now_ns + _BEAT_NS
-            await transport.sleep_until_ns(due_ns)
-            self._late_ns += max(0, transport.now_ns - due_ns - _BEAT_NS)
+    found, _ = await bench.gather([watched(), beat()])
+    # Does not follow from the seed, so it is recorded: a later judgement must use the same.
+    return found, int(bench.make("stalled_ns", lambda: str(late_ns)))
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -112,9 +108,7 @@ async def proxy_timeout(bench: Bench) -> list[Finding]:
         paths += [f"{front}/delay/{_JUST_BELOW}", f"{front}/delay/0"]
     lanes = [bench.lane(f"destination {place}", proxy_key=label) for place in range(len(paths))]
     asked = [lane.ask("GET", one) for lane, one in zip(lanes, paths, strict=True)]
-    stalls = Stalls(bench)
-    slow, *quick = await stalls.beside(asked)
-    held_ns = stalls.stalled_ns
+    (slow, *quick), held_ns = await stalls_beside(bench, asked)
     if quick:
         # Right after the slow one has ended, measure how long a request without a wait takes.
         after = await lanes[-1].ask("GET", paths[-1])
@@ -364,11 +358,11 @@ async def reactor_timeout(bench: Bench) -> list[Finding]:
         made = await maker.insist(*bench.shaped("create_reactor", values))
         values = {"id": _reactor_id(made), "args": name}
         shaped.append((bench.lane(name, key=key), bench.shaped("invoke_reactor", values)))
-    stalls = Stalls(bench)
     # Made here and not above, where a reactor that cannot be created would drop those before it.
-    slow, short, none = await stalls.beside([lane.ask(*each) for lane, each in shaped])
-    held_ns = stalls.stalled_ns + took_ns(none)
-    waited_ns = took_ns(short) - took_ns(none) - stalls.stalled_ns
+    asked = [lane.ask(*each) for lane, each in shaped]
+    (slow, short, none), stalled_ns = await stalls_beside(bench, asked)
+    held_ns = stalled_ns + took_ns(none)
+    waited_ns = took_ns(short) - took_ns(none) - stalled_ns
     is_run = short.ok and none.ok and waited_ns >= _SHORT_NS - _EARLY_NS
     return [_timed_out(bench, slow, held_ns, short, is_run=is_run)]
 

@@ -330,13 +330,9 @@ def readings(bench: Bench) -> Iterator[Finding]:
     key = bench.ready_key("private_prod")
     for clause, choice, when_accepted, when_refused, asked in _CASES:
         exchange = bench.tokenize(asked(bench), key)
-        if exchange.ok:
-            yield bench.reads(clause, choice, when_accepted, exchange)
-        elif is_refused(exchange):
-            yield bench.reads(clause, choice, when_refused, exchange)
-        else:
-            says = f"{choice}: must be accepted or refused with a 4xx, got {exchange.status}"
-            yield bench.fails(clause, says, exchange)
+        seen = when_accepted if exchange.ok else when_refused if is_refused(exchange) else None
+        says = f"{choice}: must be accepted or refused with a 4xx, got {exchange.status}"
+        yield bench.reads_or_fails(clause, choice, seen, says, exchange)
     yield _required(bench, key)
 
 
@@ -388,12 +384,10 @@ def both(bench: Bench) -> Iterator[Finding]:
         "encrypted": bench.make("inside", lambda: jwe.encrypt(jwk, dumps(inside))),
     }
     exchange = bench.tokenize(body, key)
-    if is_refused(exchange):
-        yield bench.reads("TOK-ONE-OF", "tokens.one_of", "reject", exchange)
-        return
     if not exchange.ok:
+        seen = "reject" if is_refused(exchange) else None
         says = f"both must be refused with a 4xx or one be used, got {exchange.status}"
-        yield bench.fails("TOK-ONE-OF", says, exchange)
+        yield bench.reads_or_fails("TOK-ONE-OF", "tokens.one_of", seen, says, exchange)
         return
     shown = exchange.body.decode(errors="replace")
     for seen, data in (("data", beside), ("encrypted", inside)):
@@ -407,7 +401,9 @@ def both(bench: Bench) -> Iterator[Finding]:
 
 # --- bounds ---------------------------------------------------------------------------------------
 
-_BOUNDS: Final[tuple[tuple[str, str, int, Callable[[int], dict[str, Json]]], ...]] = (
+_Bound = tuple[str, str, int, Callable[[int], dict[str, Json]]]
+"""Clause, choice, the usual bound, and fields of that size."""
+_BOUNDS: Final[tuple[_Bound, ...]] = (
     (
         "TOK-METADATA",
         "tokens.metadata_entries_limit",
@@ -433,7 +429,6 @@ _BOUNDS: Final[tuple[tuple[str, str, int, Callable[[int], dict[str, Json]]], ...
         lambda size: {"search_indexes": ["{{ data }}"] * size},
     ),
 )
-"""Clause, choice, the usual bound, and fields of that size."""
 _MOST: Final = 2_000
 
 
@@ -447,19 +442,13 @@ _MOST: Final = 2_000
 def bounds(bench: Bench) -> Iterator[Finding]:
     """Find how many and how long metadata and search indexes may be (D-METADATA, D-INDEXES)."""
     key = bench.ready_key("private_prod")
-    for clause, choice, usual, fields in _BOUNDS:
-        yield _bound(bench, key, clause, choice, usual, fields)
+    for bound in _BOUNDS:
+        yield _bound_found(bench, key, bound)
 
 
-def _bound(
-    bench: Bench,
-    key: KeyLabel,
-    clause: str,
-    choice: str,
-    usual: int,
-    fields: Callable[[int], dict[str, Json]],
-) -> Finding:
+def _bound_found(bench: Bench, key: KeyLabel, bound: _Bound) -> Finding:
     """Find the largest size that is accepted; the usual one and the next are tried first."""
+    clause, choice, usual, fields = bound
 
     def ask(size: int) -> Exchange:
         return bench.tokenize(bench.token(f"{choice} {size}", **fields(size)), key)

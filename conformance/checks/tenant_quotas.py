@@ -255,7 +255,8 @@ def tokenize_limit(bench: Bench) -> Iterator[Finding]:
             values = _values(bench, f"{what} {count}", count)
             exchange = bench.over_limit("tokenize", shape(bench, values), key)
             told = f"{count} tokens of {most} allowed ({what})"
-            yield from _over(bench, bench.check.clauses, told, exchange)
+            for clause in bench.check.clauses:
+                yield bench.refusal(clause, told, exchange, is_quota=True)
             if _is_over(exchange):
                 refused.append(exchange)
     statuses = {exchange.status for exchange in refused}
@@ -277,21 +278,12 @@ def _equal_strings(bench: Bench, key: KeyLabel, most: int) -> Iterator[Finding]:
     if most < 2 or not pair.ok or len(set(identifiers(pair, 2))) == 1:  # reason: deduplicated
         return
     exchange = bench.over_limit("tokenize", [bench.value("equal")] * (most + 1), key)
-    yield from _over(bench, ("TOK-LIMIT",), f"{most + 1} equal strings", exchange)
+    yield bench.refusal("TOK-LIMIT", f"{most + 1} equal strings", exchange, is_quota=True)
 
 
 def _is_over(exchange: Exchange) -> bool:
     """Whether a request over a quota was refused; 429 is a reading too (D-LIMIT-STATUS)."""
     return is_refused(exchange) or exchange.refused
-
-
-def _over(
-    bench: Bench, clauses: tuple[str, ...], what: str, exchange: Exchange
-) -> Iterator[Finding]:
-    for clause in clauses:
-        seen = f"{what}: refused with {exchange.status}"
-        says = f"{what} must be refused with a 4xx, got {exchange.status}"
-        yield bench.judges(clause, _is_over(exchange), seen, says, exchange)
 
 
 @check(
@@ -306,7 +298,8 @@ def tokenize_whole(bench: Bench) -> Iterator[Finding]:
     most = bench.quota("Tokenize Limit", key)
     asked = [named(bench, f"whole {place}") for place in range(most + 1)]
     exchange = bench.over_limit("tokenize", [*asked], key)
-    yield from _over(bench, ("TOK-LIMIT",), f"{most + 1} token request objects", exchange)
+    what = f"{most + 1} token request objects"
+    yield bench.refusal("TOK-LIMIT", what, exchange, is_quota=True)
     if witness is None:
         yield bench.finding("TOK-LIMIT", Verdict.NOT_OBSERVABLE, unseen, exchange)
         return
@@ -337,13 +330,9 @@ def tokenize_counts(bench: Bench) -> Iterator[Finding]:
         yield bench.unsettled("TOK-LIMIT", "this tenant does not deduplicate", first, second)
         return
     exchange = bench.over_limit("tokenize", [one] * (most + 1), key)
-    if exchange.ok:
-        yield bench.reads("TOK-LIMIT", "tokens.limit_counts", "created", exchange)
-    elif _is_over(exchange):
-        yield bench.reads("TOK-LIMIT", "tokens.limit_counts", "elements", exchange)
-    else:
-        says = f"{most + 1} stored values must pass or be refused, got {exchange.status}"
-        yield bench.fails("TOK-LIMIT", says, exchange)
+    seen = "created" if exchange.ok else "elements" if _is_over(exchange) else None
+    says = f"{most + 1} stored values must pass or be refused, got {exchange.status}"
+    yield bench.reads_or_fails("TOK-LIMIT", "tokens.limit_counts", seen, says, exchange)
 
 
 # --- Detokenize Limit -----------------------------------------------------------------------------
@@ -376,7 +365,7 @@ def detokenize_limit(bench: Bench) -> Iterator[Finding]:
         body = _expressions(made)
         exchange = bench.over_limit("detokenize", {"only": [body, {}]} if nested else body, key)
         what = f"{most + 1} tokens" + (" in one top-level element" if nested else "")
-        yield from _over(bench, ("QUO-DETOKENIZE",), what, exchange)
+        yield bench.refusal("QUO-DETOKENIZE", what, exchange, is_quota=True)
     if most > 1:
         exchange = bench.over_limit("detokenize", _expressions([made[0]] * (most + 1)), key)
         if exchange.ok or _is_over(exchange):

@@ -301,23 +301,17 @@ def _expression_readings(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     bare = bench.tokenize(bench.token("bare"), key)
     record = record_of(bare)
     found = record.get("fingerprint_expression")
-    if found is None:
-        yield bench.reads("REC-FPEXPR", "tokens.fpexpr_default", "hidden", bare)
-    elif found == "{{ data }}":
-        yield bench.reads("REC-FPEXPR", "tokens.fpexpr_default", "shown", bare)
-    else:
-        yield bench.fails("REC-FPEXPR", "a token's default expression must be {{ data }}", bare)
+    seen = "hidden" if found is None else "shown" if found == "{{ data }}" else None
+    says = "a token's default expression must be {{ data }}"
+    yield bench.reads_or_fails("REC-FPEXPR", "tokens.fpexpr_default", seen, says, bare)
     year: Json = "{{ data.expiration_year }}"
     other = bench.tokenize(bench.card("year", fingerprint_expression=year), key)
     if not other.ok:
         return
     found = record_of(other).get("fingerprint_expression")
-    seen = {year: "supplied", "{{ data.number }}": "number"}.get(found)
-    if seen is None:
-        says = "a card's expression must be the one supplied or {{ data.number }}"
-        yield bench.fails("REC-FPEXPR", says, other)
-    else:
-        yield bench.reads("REC-FPEXPR", "tokens.card_fpexpr", seen, other)
+    seen = "supplied" if found == year else "number" if found == "{{ data.number }}" else None
+    says = "a card's expression must be the one supplied or {{ data.number }}"
+    yield bench.reads_or_fails("REC-FPEXPR", "tokens.card_fpexpr", seen, says, other)
 
 
 @check(

@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import random
 import re
+import string
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -33,6 +34,7 @@ from conformance.wire.shapes import filled
 from conformance.wire.transport import Place, Transport
 from engine import LimitTable, Profile
 from engine.messages import Json
+from engine.tokens.cards import is_luhn_valid
 
 _SECOND_NS: Final = 1_000_000_000
 _NO_ACCESS: Final = frozenset({401, 403, 404, 405, 429})
@@ -163,20 +165,17 @@ class Bench:
         path: str,
         body: Json | bytes = None,
         *,
-        patient: bool = True,
         retry: bool = True,
         **more: Any,  # noqa: ANN401 # reason: fields of Ask
     ) -> Exchange:
         """Send one request and wait; `key="private_prod.1"`, `source=…`, `headers=…`, as in Ask.
 
-        patient: stay below the limits, retry when refused, and raise `Inconclusive` when there is
-        no answer; else return whatever happens at once. retry: whether to repeat a request that is
-        answered 5xx, see `insist`.
+        It stays below the limits, retries when refused, and raises `Inconclusive` when there is no
+        answer. retry: whether to repeat a request that is answered 5xx, see `insist`.
         """
         assert not self.check.is_side_by_side, "await lane.ask: the loop must not be held up"
         ask = Ask(method=method, path=path, body=body, **more)
-        work = self.insist(self._main, ask, retry=retry) if patient else self._main.send(ask)
-        found: Exchange = self.transport.run([work])[0]
+        found: Exchange = self.transport.run([self.insist(self._main, ask, retry=retry)])[0]
         return found
 
     def call(
@@ -185,7 +184,6 @@ class Bench:
         values: Mapping[str, Json] | None = None,
         *,
         body: Json | bytes = None,
-        patient: bool = True,
         **more: Any,  # noqa: ANN401 # reason: fields of Ask
     ) -> Exchange:
         """Send an operation by its name, in the shape that the target gives it.
@@ -194,7 +192,7 @@ class Bench:
         """
         method, path, shaped = self.shaped(name, values)
         sent = shaped if body is None else body
-        return self.ask(method, path, sent, patient=patient, **more)
+        return self.ask(method, path, sent, **more)
 
     def shaped(self, name: str, values: Mapping[str, Json] | None = None) -> tuple[str, str, Json]:
         """Return method, path and body of an operation here; for lanes."""
@@ -320,11 +318,7 @@ class Bench:
         chance = self.random(f"{name}/{digits}")
         drawn = [str(chance.randrange(10)) for _ in range(digits - len(_LUHN_PREFIX) - 1)]
         front = _LUHN_PREFIX + "".join(drawn)
-        doubled = [
-            sum(divmod(2 * int(digit), 10)) if place % 2 == 0 else int(digit)
-            for place, digit in enumerate(reversed(front))
-        ]
-        return front + str(-sum(doubled) % 10)
+        return next(front + digit for digit in string.digits if is_luhn_valid(front + digit))
 
     def card(self, name: str, **more: Json) -> dict[str, Any]:
         """Return a valid card request with a unique number."""
@@ -336,10 +330,14 @@ class Bench:
         }
         return {"type": "card", "data": data, **more}
 
-    def container_of(self, path: str) -> dict[str, Json]:
-        """Return the field that selects a container, as this deployment names it (D-CONTAINER)."""
+    def container_of(self, path: str, form: str | None = None) -> dict[str, Json]:
+        """Return the field that selects a container, as this deployment names it (D-CONTAINER).
+
+        form: of its value, `string` or `array`; the deployment's unless given.
+        """
         choices = self.profile.tokens
-        return {choices.container_field: path if choices.container_form == "string" else [path]}
+        is_text = (form or choices.container_form) == "string"
+        return {choices.container_field: path if is_text else [path]}
 
     def quota(self, name: str, label: KeyLabel) -> int:
         """Return a quota of the tenant of a key: a count, or nanoseconds."""
@@ -411,13 +409,13 @@ class Bench:
     def _once(self, asked: tuple[str, str, Json], key: KeyLabel) -> Exchange:
         """Send a request once the known limits leave room; a 429 is returned, not retried."""
         method, path, body = asked
-        while True:
-            now_ns = self.transport.now_ns
+
+        async def sent() -> Exchange:
             ask = Ask(method=method, path=path, body=body, key=key)
-            source, wait_ns = self.session.pacer.admit(now_ns, ask, self.sources)
-            if not wait_ns:
-                return self.ask(method, path, body, patient=False, key=key, source=source)
-            self.transport.run([self.transport.sleep_until_ns(now_ns + wait_ns)])
+            return await self._main.send(await self._placed(ask))
+
+        found: Exchange = self.transport.run([sent()])[0]
+        return found
 
     def deduplicated(
         self, request: dict[str, Any], key: KeyLabel, *, flag: bool = True
@@ -478,6 +476,14 @@ class Bench:
         says = f"reading: {field} = {seen!r}"
         return self.finding(clause, Verdict.PASS, says, *shown, reading=(field, seen))
 
+    def reads_or_fails(
+        self, clause: str, field: str, seen: object, says: str, *shown: Exchange
+    ) -> Finding:
+        """Report a reading; None, where the deployment follows none, is a failure: `says` why."""
+        if seen is None:
+            return self.fails(clause, says, *shown)
+        return self.reads(clause, field, seen, *shown)
+
     def informs(self, clause: str, says: str, *shown: Exchange) -> Finding:
         """Report what the specification leaves open and no profile field describes."""
         return self.finding(clause, Verdict.INFORMATIONAL, says, *shown)
@@ -497,11 +503,17 @@ class Bench:
         says = f"{what} must be accepted, got {exchange.status}"
         return self.judges(clause, exchange.ok, f"{what}: accepted", says, exchange)
 
-    def refusal(self, clause: str, what: str, exchange: Exchange) -> Finding:
-        """Judge a request that must be refused; the same key was accepted before (`ready`)."""
+    def refusal(
+        self, clause: str, what: str, exchange: Exchange, *, is_quota: bool = False
+    ) -> Finding:
+        """Judge a request that must be refused; the same key was accepted before (`ready`).
+
+        is_quota: whether it is over a quota, where 429 is a reading too (D-LIMIT-STATUS).
+        """
         seen = f"{what}: refused with {exchange.status}"
         says = f"{what} must be refused with a 4xx, got {exchange.status}"
-        return self.judges(clause, is_refused(exchange), seen, says, exchange)
+        is_so = is_refused(exchange) or (is_quota and exchange.refused)
+        return self.judges(clause, is_so, seen, says, exchange)
 
 
 def _kept(rule: re.Match[str]) -> str:

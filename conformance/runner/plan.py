@@ -16,6 +16,7 @@ virtual time all checks start at once.
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -409,7 +410,7 @@ def loads_after_ns(
     }
 
 
-_WIDTH: Final = 96
+_WIDTH: Final = 95
 
 
 def unshown(plan: Plan) -> list[tuple[str, list[str]]]:
@@ -455,9 +456,7 @@ def blocked_addresses(plan: Plan, target: Target, limits: LimitTable | None = No
 
 def outlook(plan: Plan, target: Target, limits: LimitTable) -> Iterator[str]:
     """Yield the lines of `check`: what will be judged, what not, why, and how to change that."""
-    left: dict[str, None] = {}
-    for finding in plan.left_out:
-        left[finding.clause] = None
+    left = {finding.clause for finding in plan.left_out}
     judged = {clause for one in plan.dealt for clause in one.check.clauses}
     asked = [clause for clause in plan.clauses if clause.id in judged]
     whole = [clause.id for clause in asked if clause.id not in left]
@@ -488,14 +487,13 @@ def outlook(plan: Plan, target: Target, limits: LimitTable) -> Iterator[str]:
 
 
 def _listed(word: str, ids: Iterable[str]) -> Iterator[str]:
-    line = f"{word}:"
-    for name in ids:
-        if len(line) + len(name) + 2 > _WIDTH:
-            yield line
-            line = "   "
-        line += f" {name}"
-    if line.strip(": ") != word:
-        yield line
+    yield from textwrap.wrap(
+        " ".join(ids),
+        _WIDTH,
+        initial_indent=f"{word}: ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+    )
 
 
 def _missing_roles(target: Target) -> Iterator[str]:

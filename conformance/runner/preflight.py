@@ -193,8 +193,7 @@ class _Role:
         choices, is_told = bench.profile.tokens, bench.knows("tokens.container_form")
         other = "array" if choices.container_form == "string" else "string"
         for form in (choices.container_form, other)[: 1 if is_told else 2]:
-            named = path if form == "string" else [path]
-            body = {"type": "token", "data": value, choices.container_field: named}
+            body = {"type": "token", "data": value, **bench.container_of(path, form)}
             asked = _tokenize(bench, body)
             exchange = await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
             if exchange.ok and not is_told:
@@ -292,18 +291,17 @@ def _baseline(bench: Bench, lane: Lane, found: Preflight) -> None:
     role = next((role for role in found.accepted if role.startswith("private_prod")), None)
     label = bench.target.labels(role or found.accepted[0])[0]
 
-    async def one() -> int | None:
-        try:
-            sent = await lane.insist(*_tokenize(bench, {}), key=label)
-        except Inconclusive as why:
-            found.fatal = str(why)
-            return None
-        return sent.received_ns - sent.sent_ns
+    took: list[int] = []
 
-    async def several() -> list[int]:
-        return [took for _ in range(_BASELINE) if (took := await one()) is not None]
+    async def several() -> None:
+        for _ in range(_BASELINE):
+            try:
+                sent = await lane.insist(*_tokenize(bench, {}), key=label)
+                took.append(sent.received_ns - sent.sent_ns)
+            except Inconclusive as why:
+                found.fatal = str(why)
 
-    took = bench.transport.run([several()])[0]
+    bench.transport.run([several()])
     if not took:
         return
     found.fatal = None  # a connection may break by chance

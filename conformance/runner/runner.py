@@ -151,15 +151,11 @@ class Run:
 
     def _unrun(self) -> tuple[str, ...]:
         """Return the checks of these clauses that virtual time leaves out, unless named."""
+        if self._is_live or self.options.checks:
+            return ()
         wanted = {clause.id for clause in self.clauses}
-        return tuple(
-            check.id
-            for check in all_checks().values()
-            if not self._is_live
-            and not self.options.checks
-            and check.is_generated
-            and wanted.intersection(check.clauses)
-        )
+        generated = [check for check in all_checks().values() if check.is_generated]
+        return tuple(check.id for check in generated if wanted.intersection(check.clauses))
 
     def execute(self) -> Report:
         """Run everything and return the report. Raises `Unreachable` when there is no answer."""

@@ -98,20 +98,28 @@ class Exchange:
 
 
 def parsed(raw: bytes) -> Any:  # noqa: ANN401 # reason: any JSON
-    """Return the value of JSON bytes; raises `ValueError` when they are invalid or nested too deep.
+    r"""Return the value of JSON bytes; raises `ValueError` if they are invalid or nested too deep.
 
-    An answer nested thousands of levels deep must not end a check with an exhausted stack.
+    An answer nested thousands of levels deep must not end a check with an exhausted stack, and a
+    text that is no Unicode must not end it when it is sent back.
 
     >>> parsed(b'{"a": [1]}')
     {'a': [1]}
     >>> parsed(b"[" * 200_000)
     Traceback (most recent call last):
     ValueError: the JSON is nested too deep
+    >>> parsed(b'["\\ud83d"]')
+    Traceback (most recent call last):
+    ValueError: the JSON holds half of a surrogate pair
     """
     try:
         found = json.loads(raw)
+        if b"\\u" in raw or b"\xed" in raw:  # else there is no surrogate
+            json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
+    except UnicodeEncodeError:
+        raise ValueError("the JSON holds half of a surrogate pair") from None
     level = [found]
     for _ in range(_DEEPEST):
         level = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -49,6 +50,30 @@ _HOPELESS = {
     "500": _always(500, b"oops"),
     "no-answer": _always(None, b""),
 }
+
+
+@pytest.mark.parametrize("raw", [b'"\\ud83d"', b'"\xed\xa0\xbd"'])
+def test_half_a_surrogate_pair_in_an_answer_ends_no_check(raw: bytes) -> None:
+    """An identifier that is no Unicode text can neither be sent back nor be written down."""
+
+    def change(ask: Ask, answer: Answer) -> Answer:
+        del ask
+        answer.body = re.sub(rb'"[0-9a-f-]{36}"', lambda _: raw, answer.body)
+        return answer
+
+    for check_id in ("tokenize.mirror", "record.fields", "secrets.reads", "quotas.detokenize"):
+        verdicts = {one.verdict for one in judged(check_id, change)}
+        assert Verdict.ERROR not in verdicts, check_id
+
+
+def test_a_fingerprint_expression_of_any_type_fails_its_clause() -> None:
+    def change(ask: Ask, answer: Answer) -> Answer:
+        del ask
+        answer.body = answer.body.replace(b'"{{ data.expiration_year }}"', b"[]")
+        return answer
+
+    found = judged("record.expression", change)
+    assert {one.verdict for one in found} == {Verdict.PASS, Verdict.FAIL}
 
 
 @pytest.mark.parametrize("name", _HOPELESS)

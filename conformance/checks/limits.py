@@ -30,7 +30,7 @@ from conformance.probes.procedures import (
     play_window,
     sizes_of,
 )
-from conformance.probes.row_findings import Unsettled, own_probes, row_findings
+from conformance.probes.row_findings import Unsettled, row_findings
 from conformance.probes.rows import (
     MOST_ADDRESSES,
     ROWS,
@@ -77,49 +77,39 @@ async def _wait_for_algorithm(bench: Bench, rate: Rate) -> None:
 
 
 async def _played(
-    bench: Bench,
-    rule_id: str,
-    turn: int,
-    *,
-    is_silent: bool = False,
-    is_number: bool = False,
-    border_ns: int | None = None,
+    bench: Bench, rule_id: str, turn: int, seen: _Seen, border_ns: int | None = None
 ) -> list[Played]:
     """Measure a row as the target's table states it; turn: 1, or more once its keys have rested.
 
-    is_silent: send no request during a block, so that refusals cannot have extended a long one.
-    border_ns: about when a fixed window begins; then two windows are measured and nothing else.
-    is_number: measure the number alone, unless such a border is known.
+    seen: what an earlier measurement left open. border_ns: about when a fixed window begins; then
+    two windows are measured and nothing else.
     """
     row = ROWS[rule_id]
     rule, rate = rate_of(bench, rule_id)
     key = None if row.role is None else bench.key(row.role)
-    mark = "" if turn == 1 else f" {turn}"
-    is_rested = turn > 1
+    mark, is_rested = _mark(turn), turn > 1
     sources = bench.sources[:1] if row.role is None else bench.sources
     counter = counter_of(bench, rule_id + mark, rule_id, key, sources=sources)
     addresses = 1 if turn == 1 else MOST_ADDRESSES
     known = await _known_tokens(bench, row, key, mark)
     probes = row.probes(bench, rule, key, sources, addresses=addresses, known=known)
-    own = own_probes(rule, probes)
     main: Coroutine[Any, Any, Played]
     if border_ns is not None:
         main = play_borders(counter, rate, border_ns)
-    elif is_number:
+    elif seen.is_number:
         main = play_number(counter, rate)
     elif not rate.block_ns:
-        main = play_throttle_row(counter, rate, probes, own, is_rested=is_rested)
+        main = play_throttle_row(counter, rate, probes, is_rested=is_rested)
     else:
         main = play_block(
             counter,
             rate,
-            {} if is_silent else probes,
-            own,
-            silent=is_silent,
+            None if seen.is_silent else probes,
+            silent=seen.is_silent,
             is_rested=is_rested,
             shows_window=rate.block_ns > rate.window_ns,
         )
-    windows = _windows(bench, row, rate, key, mark, is_rested=is_rested, border_ns=border_ns)
+    windows = _windows(bench, row, rate, key, turn, border_ns)
     played = await play_together(bench, rate, [main, *windows])
     if turn == 1 and _is_free(played) and (rule.match.resource or _is_exceeded(played)):
         await _check_there(bench, row, played)
@@ -150,15 +140,13 @@ async def _known_tokens(bench: Bench, row: Row, key: KeyLabel | None, mark: str)
     return found
 
 
+def _mark(turn: int) -> str:
+    """Return the ending of the names of counters and lanes in a measurement."""
+    return "" if turn == 1 else f" {turn}"
+
+
 def _windows(
-    bench: Bench,
-    row: Row,
-    rate: Rate,
-    key: KeyLabel | None,
-    mark: str,
-    *,
-    is_rested: bool,
-    border_ns: int | None,
+    bench: Bench, row: Row, rate: Rate, key: KeyLabel | None, turn: int, border_ns: int | None
 ) -> list[Coroutine[Any, Any, Played]]:
     """Return the probes that show a block row's window, on keys or addresses that are not blocked.
 
@@ -180,9 +168,9 @@ def _windows(
     for look, label in zip(looks, keys, strict=False):
         if not sources[look]:
             continue  # a small target has no address that is not blocked
-        name = f"{row.rule_id} {look}{mark}"
+        name = f"{row.rule_id} {look}{_mark(turn)}"
         counter = counter_of(bench, name, row.rule_id, label, sources=sources[look])
-        is_silent = look == "silent"
+        is_silent, is_rested = look == "silent", turn > 1
         if border_ns is not None:
             late = not is_silent
             found.append(play_borders(counter, rate, border_ns, is_late=late, silent=is_silent))
@@ -239,7 +227,7 @@ async def _judge(bench: Bench, rule_id: str) -> list[Finding]:
         # A random time, so that the measurement does not begin with a window.
         pause_ns = bench.random("start").randrange(_STAGGER_NS)
         await bench.lane(f"{rule_id} start").sleep_ns(pause_ns)
-    first = await _played(bench, rule_id, 1)
+    first = await _played(bench, rule_id, 1, _Seen())
     is_warm = any(each.is_warm for each in first)
     seen = _Seen() if is_warm else await _seen(bench, rule_id, first)
     if seen.is_enough:
@@ -305,14 +293,7 @@ async def _again(
     _, rate = rate_of(bench, rule_id)
     await rest(bench, rate, is_warm=is_warm, is_empty=seen.is_number)
     border_ns = await border_of(bench, rate) if seen.is_silent else None
-    return await _played(
-        bench,
-        rule_id,
-        turn,
-        is_silent=seen.is_silent,
-        is_number=seen.is_number,
-        border_ns=border_ns,
-    )
+    return await _played(bench, rule_id, turn, seen, border_ns)
 
 
 @dataclasses.dataclass(slots=True)
@@ -320,8 +301,9 @@ class _Seen:
     """What the first measurement of a row shows.
 
     is_enough: no second measurement is needed. is_silent: the second one sends nothing during a
-    block. is_number: only the number is open, which a measurement of its own shows. why: what left
-    the row undecided.
+    block, so that refusals cannot have extended a long one. is_number: only the number is open,
+    which a measurement of its own shows, unless a border of windows is known. why: what left the
+    row undecided.
     """
 
     found: list[Finding] = dataclasses.field(default_factory=list)
@@ -374,12 +356,8 @@ async def _findings(
     bench: Bench, rule_id: str, played: Sequence[Played], before: Sequence[Played] = ()
 ) -> list[Finding]:
     """Return the findings on a row; before: what was measured before a rest."""
-    row, (rule, _) = ROWS[rule_id], rate_of(bench, rule_id)
-
-    def found() -> list[Finding]:
-        return list(row_findings(bench, rule_id, row, rule, played, before=before))
-
-    return await bench.aside(found)
+    rule, _ = rate_of(bench, rule_id)
+    return await bench.aside(lambda: list(row_findings(bench, rule, played, before)))
 
 
 async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None:

@@ -408,14 +408,14 @@ async def block(bench: Bench) -> list[Finding]:
     rule, rate = rate_of(bench, "LIM-PUBLIC")
     played = await _play_twins(bench, rate, "", None, is_rested=False)
     before: list[Played] = []
-    measured = await bench.aside(lambda: _twins_measured(bench, rule, rate, played, before))
+    measured = await bench.aside(lambda: _twins_measured(bench, rule, played, before))
     if measured is None or measured.fault is not None or _alike_blocks(measured):
         # The keys may be warm from an earlier run, or a window's edge may hide the block's end:
         # let them rest, and measure again.
         await rest(bench, rate, is_warm=any(each.is_warm for each in played))
         border_ns = await border_of(bench, rate)
         before, played = played, await _play_twins(bench, rate, " again", border_ns, is_rested=True)
-        measured = await bench.aside(lambda: _twins_measured(bench, rule, rate, played, before))
+        measured = await bench.aside(lambda: _twins_measured(bench, rule, played, before))
     if measured is None:
         raise Inconclusive(
             "not decided: the key is refused before it has reached its rate, so other keys seem to "
@@ -492,7 +492,7 @@ async def _play_twins(
 
 
 def _twins_measured(
-    bench: Bench, rule: Rule, rate: Rate, played: list[Played], before: list[Played]
+    bench: Bench, rule: Rule, played: list[Played], before: list[Played]
 ) -> Measured | None:
     """Return what the twins show, None if even their first requests were refused."""
     histories = histories_of(played)
@@ -500,7 +500,7 @@ def _twins_measured(
         return None
     if any(one.outcome == "refused" for each in histories for one in each[0]):
         return None
-    measured, _, _ = measured_row(bench, rule, rate, played, before)
+    measured, _, _ = measured_row(bench, rule, played, before)
     return measured
 
 

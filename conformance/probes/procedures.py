@@ -16,15 +16,15 @@ Each cluster is scheduled from the last answer of the cluster that it depends on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from conformance.probes.bursts import SECOND_NS, Asker, Burst, Counter, Warm, refused_in
+from conformance.probes.bursts import SECOND_NS, Burst, Counter, Warm, refused_in
 from conformance.probes.families import BASIC, HEAVY_REQUESTS, Rate, border_between, fits
 from conformance.probes.rows import Row, is_fixed
 from conformance.probes.sightings import Sighting, nodes_filled, provable_admissions
-from conformance.probes.signature import Signature, signature_requests, take_signature
+from conformance.probes.signature import Probes, Signature, signature_requests, take_signature
 from conformance.runner.bench import Bench
 from conformance.wire.exchange import Exchange
 from engine.limits import LimitTable, Rule
@@ -123,8 +123,7 @@ async def play_together(
 async def play_throttle_row(
     counter: Counter,
     rate: Rate,
-    probes: Mapping[str, Asker],
-    own: frozenset[str],
+    probes: Probes,
     *,
     is_rested: bool = True,
 ) -> Played:
@@ -157,7 +156,7 @@ async def play_throttle_row(
 
     async def go_on(beyond: Burst, settled_ns: int, tries: int) -> None:
         if _refusals(counter, [beyond]) or not tries:
-            played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+            played.signature = await take_signature(counter, rate, probes, until_ns=until_ns)
             size = _fifth_of(limit)
             fifth = await counter.send("fifth", size, at_ns=settled_ns + window_ns + _MARGIN_NS)
             await _ask_until_let_in(counter, rate, fifth)
@@ -275,7 +274,7 @@ def _is_overrun(counter: Counter, rate: Rate) -> bool:
     return not any(fits([clusters], rate, family) for family in BASIC)
 
 
-async def _show_nodes(played: Played, probes: Mapping[str, Asker]) -> None:
+async def _show_nodes(played: Played, probes: Probes) -> None:
     """Fill one of several nodes, where a balancer deals requests out in turn; then ask the others.
 
     Between two requests of the counter go as many of another key as lead to the same node again, so
@@ -284,7 +283,7 @@ async def _show_nodes(played: Played, probes: Mapping[str, Asker]) -> None:
     """
     counter, rate = played.counters[0], played.rate
     seen = [one for cluster in counter.clusters() for one in cluster]
-    other = probes.get("other key")
+    other = probes.askers.get("other key")
     if other is None or any(one.is_late for one in seen):
         return
     limit = rate.limit_requests
@@ -437,8 +436,7 @@ def _block_ends_ns(rate: Rate, refused: Sequence[Sighting]) -> int:
 async def play_block(
     counter: Counter,
     rate: Rate,
-    probes: Mapping[str, Asker] | None = None,
-    own: frozenset[str] = frozenset(),
+    probes: Probes | None = None,
     *,
     silent: bool = False,
     is_rested: bool = True,
@@ -468,17 +466,13 @@ async def play_block(
         last = await counter.send("second", limit - half + _EXTRA, at_ns=beyond_ns)
     refused = await _exceed(counter, last, half + 2 * _EXTRA, _tries(rate))
     if probes and refused:
-        await _look_at_block(played, counter, refused, probes, own)
+        await _look_at_block(played, counter, refused, probes)
     await _ask_around_end(played, counter, refused, silent=silent)
     return played
 
 
 async def _look_at_block(
-    played: Played,
-    counter: Counter,
-    refused: Sequence[Sighting],
-    probes: Mapping[str, Asker],
-    own: frozenset[str],
+    played: Played, counter: Counter, refused: Sequence[Sighting], probes: Probes
 ) -> None:
     """Find who is blocked by the block that these refusals began, at once and near its middle.
 
@@ -486,9 +480,9 @@ async def _look_at_block(
     again would begin another one.
     """
     rate, until_ns = played.rate, _block_ends_ns(played.rate, refused)
-    played.signature = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+    played.signature = await take_signature(counter, rate, probes, until_ns=until_ns)
     await counter.wait_until_ns(until_ns - rate.block_ns * 55 // 100, "half of its block is over")
-    played.middle = await take_signature(counter, rate, probes, own, until_ns=until_ns)
+    played.middle = await take_signature(counter, rate, probes, until_ns=until_ns)
 
 
 async def _ask_around_end(

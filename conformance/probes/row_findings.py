@@ -21,10 +21,9 @@ from conformance.probes.measurement import (
     with_sight,
 )
 from conformance.probes.procedures import Played, counters_of, exchanges_of
-from conformance.probes.rows import Row
+from conformance.probes.rows import ROWS, Row
 from conformance.probes.sightings import LATE_NS, Sighting
 from conformance.probes.signature import (
-    ANY,
     APART,
     BOTH_OTHER,
     CONTROL,
@@ -70,18 +69,6 @@ class Unsettled(Inconclusive):
         self.is_of_counter = is_of_counter
 
 
-def own_probes(rule: Rule, names: Iterable[str]) -> frozenset[str]:
-    """Return those of the signature probes that a row counts in the same counter."""
-    own = {name for name in names if name.startswith((TWIN, ANY))}
-    if not rule.match.resource:
-        own.add(OTHER_RESOURCE)
-    if "ip" not in COUNTER_KINDS[rule.counter].by[0]:
-        own.add("other address")
-    if rule.counter == "ip":
-        own.add("other key")
-    return frozenset(own)
-
-
 def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = None) -> str | None:
     """Return how a signature contradicts the row, None if it does not.
 
@@ -90,7 +77,6 @@ def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = 
     """
     if not signature.tells:
         return None
-    own = own_probes(rule, signature.bursts)
     fired = [name for name in _CHANGES if signature.refused(name)]
     each = rule.counter == "ip+key" and len(fired) == len(_CHANGES)  # D-AND-COUNTER: a reading
     if _is_one_for_all(rule, signature, and_counter, is_each=each):
@@ -101,26 +87,26 @@ def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = 
             "block covers more than what counts, which is the "
             f"{COUNTER_KINDS[rule.counter].says} together, as other rows show"
         )
-    left_out = _left_out(signature, own)
+    left_out = _left_out(signature)
     if left_out is not None or each:
         return left_out
     for name in signature.bursts:
         is_apart = name.startswith(APART) or name == OTHER_RESOURCE
-        if is_apart and name not in own and signature.refused(name):
+        if is_apart and name not in signature.own and signature.refused(name):
             return (
                 f"{_asked(signature, name)} is refused too: it must not share this row's counter, "
                 "which counts the row's own resources only"
             )
-    return _counter_fault(rule, signature, own)
+    return _counter_fault(rule, signature)
 
 
-def _left_out(signature: Signature, own: frozenset[str]) -> str | None:
+def _left_out(signature: Signature) -> str | None:
     """Return which of a row's own operations is answered while the row refuses."""
     for name in signature.bursts:
         if name.startswith(TWIN) and signature.refused(name) is False:
             return f"{_asked(signature, name)} is still answered: it must share this row's counter"
-        is_other = name == OTHER_RESOURCE and name in own and signature.refused(name) is False
-        if is_other or signature.leaves_out(name):
+        is_own = name == OTHER_RESOURCE and name in signature.own
+        if (is_own and signature.refused(name) is False) or signature.leaves_out(name):
             return f"{_asked(signature, name)} is still answered: the row counts any resource"
     return None
 
@@ -155,26 +141,26 @@ def _asked(signature: Signature, name: str) -> str:
     return f"{ask.method} {SHAPES[found[0]].path if found else path}"
 
 
-def _counter_fault(rule: Rule, signature: Signature, own: frozenset[str]) -> str | None:
+def _counter_fault(rule: Rule, signature: Signature) -> str | None:
     by = COUNTER_KINDS[rule.counter].says
     for name in _CHANGES:
-        if signature.refused(name) and name not in own:
+        if signature.refused(name) and name not in signature.own:
             shared = "address" if name == "other key" else "key"
             return f"{_ELSEWHERE[name]} is refused too: counted by {shared} only, not by {by}"
-        if signature.refused(name) is False and name in own:
+        if signature.refused(name) is False and name in signature.own:
             return f"{_ELSEWHERE[name]} is still answered: the row must count by {by} alone"
     return None
 
 
 def measured_row(
-    bench: Bench, rule: Rule, rate: Rate, played: Sequence[Played], before: Sequence[Played] = ()
+    bench: Bench, rule: Rule, played: Sequence[Played], before: Sequence[Played] = ()
 ) -> tuple[Measured, list[list[list[Sighting]]], int]:
     """Return the measurement of a row, its histories, and from which time on they are judged.
 
     before: what was measured of the same counters before a rest. It is judged too, and shows more,
     unless requests of an earlier run may have affected it.
     """
-    limits = bench.profile.limits
+    rate, limits = played[0].rate, bench.profile.limits
     known = limits.algorithm if bench.knows("limits.algorithm") else None
     told = told_algorithm(bench, rule)
     histories = histories_of(played, before)
@@ -195,31 +181,25 @@ def measured_row(
     return measured, used, since
 
 
-def row_findings(  # reason: what a row is, and what was played of it
-    bench: Bench,
-    clause_id: str,
-    row: Row,
-    rule: Rule,
-    played: Sequence[Played],
-    before: Sequence[Played] = (),
+def row_findings(
+    bench: Bench, rule: Rule, played: Sequence[Played], before: Sequence[Played]
 ) -> Iterator[Finding]:
     """Yield the verdict on a row, what could not be decided, and its readings.
 
     before: what was measured of the same counters before a rest. Raises `Inconclusive` if the
     requests did not reach the limits, `Unsettled` if not only the row's rate explains them.
     """
-    rate = played[0].rate
-    shown = evidence(played)
-    measured, histories, since_ns = _row_measured(bench, row, rule, played, before)
+    row, shown = ROWS[rule.id], evidence(played)
+    measured, histories, since_ns = _row_measured(bench, rule, played, before)
     still = None if measured.fault is None else _still_blocked(played, before)
     if still is not None:
-        yield bench.fails(clause_id, still, *shown)
+        yield bench.fails(rule.id, still, *shown)
         return
     if measured.fault is not None:
-        _check_waits_are_seen(rate, histories)
-        _check_not_spaced(bench, row, rate, histories, since_ns)
-        _check_address_free(bench, row, played)
-        _check_key_free(bench, row, rule, before)
+        _check_waits_are_seen(measured.rate, histories)
+        _check_not_spaced(bench, row, histories, since_ns)
+        _check_address_free(bench, rule, played)
+        _check_key_free(bench, rule, before)
     nodes = None if measured.fault is None else counters_per_node([*played, *before])
     signature, fault = _counter_seen(bench, rule, played, before)
     if fault is not None and nodes is not None:
@@ -228,13 +208,13 @@ def row_findings(  # reason: what a row is, and what was played of it
     if fault is not None:
         # What counts otherwise looks like a wrong number, too.
         probes = [one for burst in signature.bursts.values() for one in burst.exchanges[-1:]]
-        yield bench.fails(clause_id, fault, *probes)
+        yield bench.fails(rule.id, fault, *probes)
     if measured.fault is not None:
-        yield bench.fails(clause_id, _fault(measured, rate, histories, since_ns, nodes), *shown)
+        yield bench.fails(rule.id, _fault(measured, histories, since_ns, nodes), *shown)
     if measured.fault is None and fault is None:
         if not (signature.tells or signature.is_held or signature.is_spaced):
             raise Unsettled(
-                f"not decided what {row.rule_id} counts by: it admitted requests again while other "
+                f"not decided what {rule.id} counts by: it admitted requests again while other "
                 f"keys and addresses were tried; {_NEARER}",
                 is_of_counter=True,
             )
@@ -243,11 +223,11 @@ def row_findings(  # reason: what a row is, and what was played of it
                 f"not decided: {alternatives(measured.unseen)} would have looked the same "
                 f"(resolution {measured.resolution}); {_way_out(row, measured)}"
             )
-            yield bench.finding(clause_id, Verdict.INCONCLUSIVE, says, *shown)
+            yield bench.unsettled(rule.id, says, *shown)
         else:
-            yield bench.passes(clause_id, _summary(measured, rule, signature), *shown)
-    yield from _untold(bench, clause_id, row, signature)
-    yield from readings_of(bench, clause_id, rule, measured, signature)
+            yield bench.passes(rule.id, _summary(measured, rule, signature), *shown)
+    yield from _untold(bench, row, signature)
+    yield from readings_of(bench, rule.id, rule, measured, signature)
 
 
 def _still_blocked(played: Sequence[Played], before: Sequence[Played]) -> str | None:
@@ -294,22 +274,22 @@ def _silence_before_refusal(exchanges: Sequence[Exchange]) -> int:
 
 
 def _row_measured(
-    bench: Bench, row: Row, rule: Rule, played: Sequence[Played], before: Sequence[Played]
+    bench: Bench, rule: Rule, played: Sequence[Played], before: Sequence[Played]
 ) -> tuple[Measured, list[list[list[Sighting]]], int]:
     """Return what `measured_row` returns; raises `Inconclusive` if that allows no verdict."""
     rate = played[0].rate
     if any(each.is_warm for each in played):
         raise Unsettled(
-            f"{row.rule_id} was refused from the first request on, so others use its keys; leave "
-            f"them alone for {seconds(rate.window_ns + rate.block_ns)} and rerun"
+            f"{rule.id} was refused from the first request on, so others use its keys; leave them "
+            f"alone for {seconds(rate.window_ns + rate.block_ns)} and rerun"
         )
     answers = [x for part in histories_of(played) for cluster in part for x in cluster]
     if answers and all(one.outcome == "lost" for one in answers):
-        raise Inconclusive(f"no request that tested {row.rule_id} was answered")
-    measured, histories, since_ns = measured_row(bench, rule, rate, played, before)
+        raise Inconclusive(f"no request that tested {rule.id} was answered")
+    measured, histories, since_ns = measured_row(bench, rule, played, before)
     if not measured.refused and measured.fault is None:
         raise Unsettled(
-            f"{row.rule_id} was never exceeded: only {measured.admitted_requests} requests were "
+            f"{rule.id} was never exceeded: only {measured.admitted_requests} requests were "
             f"answered within {seconds(rate.window_ns)}, too few for a limit of "
             f"{rate.limit_requests}; {_NEARER}"
         )
@@ -320,7 +300,7 @@ def _row_measured(
     is_blind = measured.resolution_ns > rate.window_ns and not measured.delays
     if measured.fault is None and (is_blind or not measured.families):
         raise Unsettled(f"not decided: {measured.summary}; {_NEARER}")
-    check_alike(bench, row.rule_id, measured)
+    check_alike(bench, rule.id, measured)
     return measured, histories, since_ns
 
 
@@ -363,10 +343,10 @@ def is_counted_each(bench: Bench) -> bool:
     return bench.knows("limits.and_counter") and bench.profile.limits.and_counter == "each"
 
 
-def _check_address_free(bench: Bench, row: Row, played: Sequence[Played]) -> None:
+def _check_address_free(bench: Bench, rule: Rule, played: Sequence[Played]) -> None:
     """Raise `Inconclusive` if LIM-IP may have refused, for example where refused requests count."""
     sources = {one.ask.source for one in exchanges_of(played)}
-    says = None if row.rule_id == "LIM-IP" else _busy_address(bench, sources)
+    says = None if rule.id == "LIM-IP" else _busy_address(bench, sources)
     if says is not None:
         raise Inconclusive(f"not decided: {says}")
 
@@ -379,7 +359,7 @@ def _check_probes_free(bench: Bench, rule: Rule, signature: Signature) -> None:
     """
     refused = [
         one.ask
-        for name in signature.bursts.keys() - own_probes(rule, signature.bursts)
+        for name in signature.bursts.keys() - signature.own
         if not name.startswith(CONTROL)
         for one in signature.exchanges(name)
         if signature.is_refused(one)
@@ -399,28 +379,22 @@ def _busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
     rule = next((one for one in bench.limits if one.id == "LIM-IP" and not one.shadow), None)
     if rule is None:
         return None
+    exchanges = list(bench.session.exchanges.values())
     for source in sources:
-        sent = sorted(
-            one.sent_ns
-            for one in list(bench.session.exchanges.values())
-            if one.ask.source == source
-        )
-        most = _most_within(sent, rule.window_ns)
-        if most > rule.limit_requests * 9 // 10:
-            return (
-                f"{most} requests were sent from {source} within "
-                f"{seconds(rule.window_ns)}, so LIM-IP may have refused them; add sources"
-            )
+        sent = [one for one in exchanges if one.ask.source == source]
+        says = _busy(rule, sent, f"from {source}")
+        if says is not None:
+            return f"{says}; add sources"
     return None
 
 
-def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]) -> None:
+def _check_key_free(bench: Bench, rule: Rule, before: Sequence[Played]) -> None:
     """Raise `Inconclusive` if a row for all requests of a key may have refused.
 
     before: the first measurement. If it shows that refused requests count, those of a second one
     may exceed such a row, for example LIM-LEGACY, whose window is a minute.
     """
-    seen = [measured_row(bench, rule, each.rate, [each])[0].families for each in before[:1]]
+    seen = [measured_row(bench, rule, [each])[0].families for each in before[:1]]
     counts = [family.counts_refused for families in seen for family in families]
     is_known = bench.knows("limits.count_refused") and bench.profile.limits.count_refused
     if not is_known and not (counts and all(counts)):
@@ -428,7 +402,7 @@ def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]
     sent = list(bench.session.exchanges.values())
     labels = {one.ask.key for one in sent if one.check == bench.check.id}
     for label in sorted(one for one in labels if one is not None):
-        says = _busy_key(bench, label, row.rule_id)
+        says = _busy_key(bench, label, rule.id)
         if says is not None:
             raise Inconclusive(f"not decided: {says}, and refused ones count; rerun")
 
@@ -436,25 +410,27 @@ def _check_key_free(bench: Bench, row: Row, rule: Rule, before: Sequence[Played]
 def _busy_key(bench: Bench, label: str, apart_from: str | None) -> str | None:
     """Return why a row for all requests of a key may have refused it, None if it did not."""
     exchanges = list(bench.session.exchanges.values())
-    sent = sorted(one.sent_ns for one in exchanges if one.ask.key == label)
+    sent = [one for one in exchanges if one.ask.key == label]
     for rule in bench.limits:
-        if rule.id == apart_from or rule.shadow or not _is_for_all_of(bench, rule, label):
-            continue
-        most = _most_within(sent, rule.window_ns)
-        if most > rule.limit_requests * 9 // 10:
-            return (
-                f"{most} requests were sent with {label} within {seconds(rule.window_ns)}, so "
-                f"{rule.id} may have refused them"
-            )
+        is_other = rule.id != apart_from and not rule.shadow
+        says = _busy(rule, sent, f"with {label}")
+        if says is not None and is_other and _is_for_all_of(bench, rule, label):
+            return says
     return None
 
 
-def _most_within(sent_ns: Sequence[int], window_ns: int) -> int:
-    """Return the most of these instants, in order, that one window holds."""
-    return max(
-        (bisect_left(sent_ns, at_ns + window_ns) - place for place, at_ns in enumerate(sent_ns)),
-        default=0,
-    )
+def _busy(rule: Rule, sent: Iterable[Exchange], by: str) -> str | None:
+    """Return why a row may have refused requests, None if they were too few; by: what they share.
+
+    They may all be in one counter of the row.
+    """
+    sent_ns = sorted(one.sent_ns for one in sent)
+    inside = (bisect_left(sent_ns, at_ns + rule.window_ns) - n for n, at_ns in enumerate(sent_ns))
+    most = max(inside, default=0)
+    if most <= rule.limit_requests * 9 // 10:
+        return None
+    window = seconds(rule.window_ns)
+    return f"{most} requests were sent {by} within {window}, so {rule.id} may have refused them"
 
 
 def _is_for_all_of(bench: Bench, rule: Rule, label: str | None) -> bool:
@@ -488,7 +464,7 @@ def _check_waits_are_seen(rate: Rate, histories: Sequence[Sequence[Cluster]]) ->
 
 
 def _check_not_spaced(
-    bench: Bench, row: Row, rate: Rate, histories: Sequence[Sequence[Cluster]], since_ns: int
+    bench: Bench, row: Row, histories: Sequence[Sequence[Cluster]], since_ns: int
 ) -> None:
     """Raise `Inconclusive` if another row that spaces requests strictly may have refused.
 
@@ -518,7 +494,7 @@ def _check_not_spaced(
         )
     is_spaced = bench.knows("limits.burst_requests") and bench.profile.limits.burst_requests == 1
     first = [one.outcome for history in late if history for one in history[0]]
-    if is_spaced and rate.block_ns and "refused" in first:
+    if is_spaced and bench.limits[row.rule_id].block_ns and "refused" in first:
         raise Inconclusive(
             f"not decided: the row of this resource spaces requests, which hides {row.rule_id}"
         )
@@ -551,13 +527,9 @@ def check_alike(bench: Bench, rule_id: str, measured: Measured) -> None:
 
 
 def _fault(
-    measured: Measured,
-    rate: Rate,
-    histories: Sequence[Sequence[Cluster]],
-    since_ns: int,
-    nodes: str | None,
+    measured: Measured, histories: Sequence[Sequence[Cluster]], since_ns: int, nodes: str | None
 ) -> str:
-    guess = nodes
+    guess, rate = nodes, measured.rate
     if guess is None and measured.refused:
         guess = explain(histories, rate, since_ns)
     here = f"; {guess}" if guess else ""
@@ -575,7 +547,7 @@ def _summary(measured: Measured, rule: Rule, signature: Signature) -> str:
     return f"{measured.summary}; {by}" + (f"; not observable: {masked}" if masked else "")
 
 
-def _untold(bench: Bench, clause_id: str, row: Row, signature: Signature) -> Iterator[Finding]:
+def _untold(bench: Bench, row: Row, signature: Signature) -> Iterator[Finding]:
     """Say what the target's keys and addresses cannot show about the counter."""
     if not signature.tells:
         return
@@ -585,7 +557,7 @@ def _untold(bench: Bench, clause_id: str, row: Row, signature: Signature) -> Ite
     ):
         if probe not in signature.bursts:
             says = f"whether the {what} counts is not shown: needs {missing}"
-            yield bench.finding(clause_id, Verdict.SKIPPED, says)
+            yield bench.finding(row.rule_id, Verdict.SKIPPED, says)
 
 
 def readings_of(

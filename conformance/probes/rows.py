@@ -8,8 +8,9 @@ production tenant. Where possible, requests create nothing (the body `{}` has no
 from __future__ import annotations
 
 import dataclasses
+import functools
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,12 +24,14 @@ from conformance.probes.signature import (
     OTHER_RESOURCE,
     TWIN,
     TWIN_BY_ID,
+    Probes,
 )
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Skip
 from conformance.target import Source
 from conformance.wire.exchange import Ask, KeyLabel
 from engine.limits import Rule
+from engine.limits.table import COUNTER_KINDS
 from engine.messages import Json
 
 _MANY_ADDRESSES: Final = 12
@@ -64,11 +67,11 @@ class Row:
 
     rule_id: str
     says: str
-    role: str | None
+    role: str | None = "private_prod"
     keys: int = 1
     sources: int = 1
     operation: str
-    other: str
+    other: str = "search"
     twins: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     single: str | None = None
@@ -125,7 +128,7 @@ class Row:
         *,
         addresses: int = 1,
         known: Sequence[str] = (),
-    ) -> dict[str, Asker]:
+    ) -> Probes:
         """Return the signature probes that the target's keys and addresses allow.
 
         addresses: how many other addresses another key uses; other checks may use one of them too.
@@ -134,26 +137,23 @@ class Row:
         others = spare_sources(bench, addresses)
         if not others:
             others = tuple(one for one in bench.target.addresses if one not in sources)[:1]
-        found = {
-            CONTROL: self.asker(bench, self.operation, key=key, sources=sources),
-            OTHER_RESOURCE: self.asker(bench, self.other, key=key, sources=sources),
-        }
+        own = functools.partial(self.asker, bench, key=key, sources=sources)
+        found = {CONTROL: own(self.operation), OTHER_RESOURCE: own(self.other)}
         for operation in self.twins:
             # An unknown id gives 404, which does not show whether the operation exists.
             kind = TWIN_BY_ID if operation.startswith("get_") else TWIN
-            found[kind + operation] = self.asker(bench, operation, key=key, sources=sources)
+            found[kind + operation] = own(operation)
         for operation in self.apart:
-            found[APART + operation] = self.asker(bench, operation, key=key, sources=sources)
+            found[APART + operation] = own(operation)
         for operation, token in zip(self.any_of, known, strict=False):
-            plain = self.asker(bench, operation, key=key, sources=sources)
-            found[ANY + operation] = of_token(bench, operation, plain, token)
+            found[ANY + operation] = of_token(bench, operation, own(operation), token)
         found = {name: ask for name, ask in found.items() if name == CONTROL or _may(bench, ask)}
         if self.single is not None:
-            found["one token"] = self.asker(bench, self.single, key=key, sources=sources)
+            found["one token"] = own(self.single)
         if rule.counter == "proxy-key+ip":
             found |= self._with_key(bench, found[CONTROL])
         found |= self._elsewhere(bench, rule, key, sources, others)
-        return found
+        return Probes(found, _own_probes(rule, found))
 
     def _elsewhere(
         self,
@@ -197,6 +197,18 @@ class Row:
         return labels[-1] if dealt else labels[0] if labels else None
 
 
+def _own_probes(rule: Rule, names: Iterable[str]) -> frozenset[str]:
+    """Return those of the signature probes that a row counts in the same counter."""
+    own = {name for name in names if name.startswith((TWIN, ANY))}
+    if not rule.match.resource:
+        own.add(OTHER_RESOURCE)
+    if "ip" not in COUNTER_KINDS[rule.counter].by[0]:
+        own.add("other address")
+    if rule.counter == "ip":
+        own.add("other key")
+    return frozenset(own)
+
+
 def _addresses(rule: Rule) -> int:
     """Return how many other addresses another key may be tried at; D-AND-COUNTER needs several."""
     return MOST_ADDRESSES if rule.counter == "ip+key" else 1
@@ -234,12 +246,10 @@ ROWS: Final[Mapping[str, Row]] = {
             keys=2,
             role="private_test",
             operation="tokenize",
-            other="search",
         ),
         Row(
             rule_id="LIM-SEARCH",
             says="A search is limited to 50 per 10 s for a key at one address.",
-            role="private_prod",
             operation="search",
             other="tokenize",
             apart=("list", "list_account_updater_jobs"),
@@ -247,7 +257,6 @@ ROWS: Final[Mapping[str, Row]] = {
         Row(
             rule_id="LIM-READ",
             says="Listing tokens and detokenizing share 100 per 10 s for a key at one address.",
-            role="private_prod",
             operation="list",
             other="tokenize",
             twins=("detokenize",),
@@ -257,26 +266,20 @@ ROWS: Final[Mapping[str, Row]] = {
         Row(
             rule_id="LIM-CREATE",
             says="POST /tokens and /tokenize share 200 per 10 s for a key at one address.",
-            role="private_prod",
             operation="tokenize",
-            other="search",
             twins=("create",),
             apart=("list", "patch", "delete", "list_account_updater_jobs"),
         ),
         Row(
             rule_id="LIM-PATCH",
             says="Patching is limited to 200 per 10 s for a key at one address, all ids together.",
-            role="private_prod",
             operation="patch",
-            other="search",
             apart=("tokenize", "list", "delete", "list_account_updater_jobs"),
         ),
         Row(
             rule_id="LIM-DELETE",
             says="Deleting is limited to 200 per 10 s for a key at one address, all ids together.",
-            role="private_prod",
             operation="delete",
-            other="search",
             apart=("tokenize", "list", "patch", "list_account_updater_jobs"),
         ),
         Row(
@@ -284,7 +287,6 @@ ROWS: Final[Mapping[str, Row]] = {
             says="The account updater is limited to 10 per 10 s for a key at one address.",
             role="legacy",
             operation="list_account_updater_jobs",
-            other="search",
             twins=("get_account_updater_job", "create_account_updater_job"),
         ),
         Row(
@@ -292,9 +294,7 @@ ROWS: Final[Mapping[str, Row]] = {
             says="A private application's key is limited to 2000 per 10 s, all addresses together.",
             sources=2,
             more_sources=2,
-            role="private_prod",
             operation="list_logs",
-            other="search",
             any_of=("create", "list", "get", "patch", "delete", "detokenize"),
         ),
         Row(
@@ -303,7 +303,6 @@ ROWS: Final[Mapping[str, Row]] = {
             keys=3,
             role="public",
             operation="tokenize",
-            other="search",
         ),
         Row(
             rule_id="LIM-MANAGEMENT",
@@ -347,7 +346,6 @@ ROWS: Final[Mapping[str, Row]] = {
             keys=2,
             role="legacy",
             operation="tokenize",
-            other="search",
         ),
     )
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from conformance.probes.bursts import Asker, Burst, Counter
 from conformance.probes.families import HEAVY_REQUESTS, Rate
@@ -44,17 +44,29 @@ _TURNS: Final = 3
 """The control, the other probes and the control again are sent one after another."""
 
 
+class Probes(NamedTuple):
+    """The probes of a row.
+
+    own: the names of those that the row counts in its own counter.
+    """
+
+    askers: Mapping[str, Asker]
+    own: frozenset[str]
+
+
 @dataclass(slots=True)
 class Signature:
     """The answers to the probes during one refusal, by name of the probe.
 
-    calm_status: the status of the row's own operation while there is room. is_held: the control was
-    held back instead of refused. is_spaced: even the first burst of the row met a refusal.
-    until_ns: only before this time is the counter certain to refuse. regained: the largest number
-    of requests for which the counter may regain room between the first refusal and the last.
+    own: the names of those that the row counts in its own counter. calm_status: the status of the
+    row's own operation while there is room. is_held: the control was held back instead of refused.
+    is_spaced: even the first burst of the row met a refusal. until_ns: only before this time is the
+    counter certain to refuse. regained: the largest number of requests for which the counter may
+    regain room between the first refusal and the last.
     """
 
     bursts: dict[str, Burst] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
     calm_status: int = 0
     odd: frozenset[int] = frozenset()
     is_held: bool = False
@@ -103,11 +115,11 @@ class Signature:
         statuses = {one.status or 0 for one in self.exchanges(name)}
         return min(statuses) < 400 or statuses == {self.calm_status}
 
-    def is_counted(self, name: str, own: frozenset[str]) -> bool:
-        """Whether the row counted a probe in its own counter; own: those that it must count."""
+    def is_counted(self, name: str) -> bool:
+        """Whether the row counted a probe in its own counter."""
         if name in READINGS:
             return bool(self.refused(name))
-        if name not in own or self.leaves_out(name):
+        if name not in self.own or self.leaves_out(name):
             return False
         return not _is_resource(name) or not is_absent(self.exchanges(name))
 
@@ -124,19 +136,14 @@ def _is_resource(name: str) -> bool:
 
 
 async def take_signature(
-    counter: Counter,
-    rate: Rate,
-    probes: Mapping[str, Asker],
-    own: frozenset[str],
-    *,
-    until_ns: int,
+    counter: Counter, rate: Rate, probes: Probes, *, until_ns: int
 ) -> Signature:
     """Send the control and then the probes together, and return their answers.
 
-    own: the probes that the row counts in this counter, which become part of its history. Each
-    probe is large enough that the room a bucket regains meanwhile cannot hide a refusal; if a pause
-    made it too small, all are sent again. until_ns: when requests begin to leave the counter's
-    window, or its block ends.
+    Those that the row counts in this counter become part of its history. Each probe is large enough
+    that the room a bucket regains meanwhile cannot hide a refusal; if a pause made it too small,
+    all are sent again. until_ns: when requests begin to leave the counter's window, or its block
+    ends.
 
     If the control is held back instead of refused (D-THROTTLE delay), nothing else is sent: a held
     request keeps its place in the queue of every counter it passes, so others wait behind it
@@ -155,9 +162,9 @@ async def take_signature(
         by_kind = {APART: apart, ANY: of_any}
         sizes = {
             name: next((most for kind, most in by_kind.items() if name.startswith(kind)), size)
-            for name in probes
+            for name in probes.askers
         }
-        signature = await _take(counter, rate, probes, own, sizes)
+        signature = await _take(counter, rate, probes, sizes)
         signature.until_ns = until_ns
         room -= size
         lasts_ns = 2 * max(lasts_ns, counter.now_ns - began_ns)
@@ -208,15 +215,12 @@ def _regained(rate: Rate, signature: Signature) -> int:
 
 
 async def _take(
-    counter: Counter,
-    rate: Rate,
-    probes: Mapping[str, Asker],
-    own: frozenset[str],
-    sizes: Mapping[str, int],
+    counter: Counter, rate: Rate, probes: Probes, sizes: Mapping[str, int]
 ) -> Signature:
+    askers = probes.askers
     odd = odd_statuses(counter.exchanges())
     calm = next((x.status or 0 for x in counter.bursts[0].exchanges if not x.refused), 0)
-    signature = Signature(calm_status=calm, odd=odd)
+    signature = Signature(own=probes.own, calm_status=calm, odd=odd)
     signature.is_spaced = any(signature.is_refused(one) for one in counter.bursts[0].exchanges)
     control = counter.new_burst("control", sizes[CONTROL])
     signature.bursts[CONTROL] = control
@@ -229,18 +233,18 @@ async def _take(
         if signature.is_held:
             return
         history = counter.new_burst("signature", 0)
-        names = [name for name in probes if name != CONTROL and sizes[name]]
+        names = [name for name in askers if name != CONTROL and sizes[name]]
         signature.bursts.update({name: Burst(name, sizes[name]) for name in names})
         await counter.bench.gather(
-            [counter.fill(signature.bursts[name], ask=probes[name]) for name in names]
+            [counter.fill(signature.bursts[name], ask=askers[name]) for name in names]
         )
         again = signature.bursts[_AGAIN] = counter.new_burst(_AGAIN, sizes[CONTROL])
-        await counter.fill(again, ask=probes[CONTROL])
+        await counter.fill(again, ask=askers[CONTROL])
         signature.regained = _regained(rate, signature)
         for name in names:
-            if signature.is_counted(name, own):
+            if signature.is_counted(name):
                 history.exchanges += signature.bursts[name].exchanges
                 history.size += sizes[name]
 
-    await counter.bench.gather([counter.fill(control, ask=probes[CONTROL]), others()])
+    await counter.bench.gather([counter.fill(control, ask=askers[CONTROL]), others()])
     return signature

@@ -24,7 +24,7 @@ from conformance.probes.delays import Arrivals, delays_that_fit
 from conformance.probes.families import Cluster, Family, Rate, fits
 from conformance.probes.measurement import Measured, histories_of, measure
 from conformance.probes.procedures import Played, play_throttle_row
-from conformance.probes.signature import CONTROL
+from conformance.probes.signature import CONTROL, Probes
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Check
 from conformance.runner.session import Session
@@ -122,16 +122,15 @@ def _play_once(target: Target, port: int, first_key: int) -> Seen:
         def asker(key: str, source: str | None) -> Asker:
             return lambda _: Ask(method="POST", path="/tokenize", body={}, key=key, source=source)
 
-        probes = {
+        askers = {
             CONTROL: asker(mine, here),
             "other key": asker(other, here),
             "other address": asker(mine, there),
         }
-        row = Counter(bench, ROW, probes[CONTROL])
+        row = Counter(bench, ROW, askers[CONTROL])
         filled = Counter(bench, "filled", asker(third, here))
-        played, _ = transport.run(
-            [play_throttle_row(row, RATE, probes, frozenset()), _fill(filled)]
-        )
+        probes = Probes(askers, own=frozenset())
+        played, _ = transport.run([play_throttle_row(row, RATE, probes), _fill(filled)])
     finally:
         transport.close()
     assert {one.status for one in row.exchanges()} == {200, 429}

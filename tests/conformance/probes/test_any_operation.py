@@ -7,8 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.faults.registry import all_faults, fault_of
+from conformance.faults.registry import (
+    Fault,
+    FaultyEngine,
+    Submit,
+    all_faults,
+    fault_of,
+    json_of,
+)
 from conformance.runner.verdicts import Verdict
+from engine import Request, Response
 from tests.conformance.probes.measured import jittery, play
 from tests.conformance.probes.test_reference import ALGORITHMS
 
@@ -49,6 +57,21 @@ def test_no_way_of_counting_is_failed_over_a_slow_line(algorithm: str) -> None:
 def test_failures_that_meet_no_limit_are_a_reading() -> None:
     """D-COUNTED: where successes alone count, a failure tells nothing of the row."""
     assert play("classes", "any", counted_statuses="success").failed == set()
+
+
+def test_a_first_answer_that_is_no_json_ends_no_check() -> None:
+    """Then no identifier is known, and operations on one are tried with made-up ones."""
+
+    async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+        response = await submit(request)
+        body = json_of(request)
+        if isinstance(body, dict) and "second" in body:
+            response.body = b"<html>"
+        return response
+
+    faulty = Fault("no-json", "LIM-TEST-TENANT", "no JSON", around=around).engine
+    found = play("any", engine=faulty)
+    assert {one.verdict for one in found.run.findings} == {Verdict.PASS}
 
 
 def test_a_target_without_the_keys_leaves_the_rows_judged() -> None:

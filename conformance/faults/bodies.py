@@ -28,7 +28,7 @@ from conformance.faults.registry import (
     requests_changed,
     with_body,
 )
-from conformance.runner.answers import elements
+from conformance.runner.answers import elements, is_request
 from engine import Profile, Request, Response
 from engine.messages import Json, Problem
 from engine.world import Sleep
@@ -44,11 +44,6 @@ def is_creating(request: Request) -> bool:
     """Whether a request creates tokens."""
     path = request.path.partition("?")[0]
     return request.method == "POST" and path in {"/tokenize", "/tokens"}
-
-
-def is_request(body: Json) -> bool:
-    """Whether a part of a body is a token request object."""
-    return isinstance(body, dict) and "type" in body
 
 
 def elements_in(body: Json) -> Iterator[Any]:
@@ -352,7 +347,7 @@ def _container_field(profile: Profile) -> Profile:
 
 def _alone(body: Json) -> dict[str, Any]:
     """Return the token request object that is the whole body, an empty one for another body."""
-    return body if isinstance(body, dict) and "type" in body else {}
+    return body if is_request(body) else {}
 
 
 @fault_of_refusals("number-as-container-crashes", "TOK-CONTAINER", 500)
@@ -591,16 +586,12 @@ def _keys_changed(answer: Json, change: Callable[[str], str]) -> Json:
 
 def _leaves_changed(body: Json, change: Callable[[str], str]) -> Json:
     """Return a body with its plain strings and the data of its tokens changed."""
-    if isinstance(body, str):
-        return change(body)
-    if isinstance(body, list):
-        return [_leaves_changed(one, change) for one in body]
-    if isinstance(body, dict) and is_request(body):
-        data = body.get("data")
-        return {**body, "data": change(data)} if isinstance(data, str) else body
-    if isinstance(body, dict):
-        return {key: _leaves_changed(one, change) for key, one in body.items()}
-    return body
+
+    def of_request(asked: dict[str, Any]) -> Json:
+        data = asked.get("data")
+        return {**asked, "data": change(data)} if isinstance(data, str) else asked
+
+    return requests_changed(body, of_request, change)
 
 
 # --- keys of objects ----------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from conformance.faults.bodies import (
     is_creating,
     is_fiftieth,
     is_record,
-    is_request,
     read_answered,
     requests_in,
 )
@@ -28,6 +27,7 @@ from conformance.faults.registry import (
     records_in,
     records_of,
 )
+from conformance.runner.answers import is_request
 from engine import Request, Response
 from engine.messages import Json
 

@@ -17,6 +17,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+from conformance.runner.answers import is_request
 from engine import Engine, LimitTable, Profile, Request, Response
 from engine.clauses import clause
 from engine.errors import InputError, did_you_mean
@@ -327,15 +328,19 @@ def with_body(request: Request, body: Json) -> Request:
     return changed
 
 
-def requests_changed(body: Json, change: Callable[[dict[str, Any]], Json]) -> Json:
-    """Return the body with every token request object changed."""
+def requests_changed(
+    body: Json,
+    change: Callable[[dict[str, Any]], Json],
+    of_string: Callable[[str], Json] = str,
+) -> Json:
+    """Return the body with every token request object changed; of_string: each plain string."""
+    if is_request(body):
+        return change(dict(body)) if isinstance(body["type"], str) else body
     if isinstance(body, dict):
-        if "type" in body:
-            return change(dict(body)) if isinstance(body["type"], str) else body
-        return {key: requests_changed(one, change) for key, one in body.items()}
+        return {key: requests_changed(one, change, of_string) for key, one in body.items()}
     if isinstance(body, list):
-        return [requests_changed(one, change) for one in body]
-    return body
+        return [requests_changed(one, change, of_string) for one in body]
+    return of_string(body) if isinstance(body, str) else body
 
 
 def records_of(response: Response) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange
@@ -33,6 +33,11 @@ def is_identifier(answer: object, sent: object) -> bool:
     return isinstance(answer, str) and bool(answer) and answer != sent
 
 
+def is_request(body: Any) -> TypeGuard[dict[str, Any]]:  # noqa: ANN401 # reason: any JSON
+    """Whether a part of a body is a token request object."""
+    return isinstance(body, dict) and "type" in body
+
+
 def elements(body: Any, answer: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 # reason: any JSON
     """Yield each string and token request object of a body with its part of the answer.
 
@@ -41,7 +46,7 @@ def elements(body: Any, answer: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN4
     >>> list(elements({"a": ["x"], "b": "y"}, {"a": ["1"]}))
     [('x', '1')]
     """
-    if isinstance(body, str) or (isinstance(body, dict) and "type" in body):
+    if isinstance(body, str) or is_request(body):
         yield body, answer
     elif isinstance(body, dict) and isinstance(answer, dict):
         for key, one in body.items():

@@ -130,7 +130,7 @@ async def _end(bench: Bench, lane: Lane, job: Exchange) -> Finding:
     method, path, _ = bench.shaped("get_account_updater_job", {"id": job.json["id"]})
     for _ in range(_WAITS):
         seen = await lane.insist(method, path)
-        status = member_of(seen, "status")
+        status = text_of(seen, "status")
         if status in {"completed", "failed"} or status is None:
             break
         await lane.sleep_ns(_SECOND_NS)

@@ -66,14 +66,20 @@ def test_half_a_surrogate_pair_in_an_answer_ends_no_check(raw: bytes) -> None:
         assert Verdict.ERROR not in verdicts, check_id
 
 
-def test_a_fingerprint_expression_of_any_type_fails_its_clause() -> None:
+@pytest.mark.parametrize(
+    ("check_id", "text", "bad"),
+    [
+        ("record.expression", b'"{{ data.expiration_year }}"', Verdict.FAIL),
+        ("account-updater.jobs", b'"completed"', Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_list_in_place_of_a_text_is_judged(check_id: str, text: bytes, bad: Verdict) -> None:
     def change(ask: Ask, answer: Answer) -> Answer:
         del ask
-        answer.body = answer.body.replace(b'"{{ data.expiration_year }}"', b"[]")
+        answer.body = answer.body.replace(text, b"[]")
         return answer
 
-    found = judged("record.expression", change)
-    assert {one.verdict for one in found} == {Verdict.PASS, Verdict.FAIL}
+    assert {one.verdict for one in judged(check_id, change)} == {Verdict.PASS, bad}
 
 
 @pytest.mark.parametrize("name", _HOPELESS)

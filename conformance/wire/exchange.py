@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.messages import Json
+from engine.messages import Json, find_header
 
 _DEEPEST: Final = 256
 """Answers nested deeper are not read; the suite sends nothing that is nested half as deep."""
@@ -93,8 +93,7 @@ class Exchange:
 
     def header(self, name: str) -> str | None:
         """Return a header of the answer, whatever its case."""
-        wanted = name.lower()
-        return next((v for k, v in self.headers.items() if k.lower() == wanted), None)
+        return find_header(self.headers, name)
 
 
 def parsed(raw: bytes) -> Any:  # noqa: ANN401 # reason: any JSON

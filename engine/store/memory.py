@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from engine.errors import StoreError
-from engine.model import Intent, Job, JobResult, KeptAnswer, Key, LogEntry, Proxy, Tenant, Token
+from engine.model import Intent, KeptAnswer, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.catalogue import Catalogue, DocumentShelf, LogShelf, SortKey, TokenShelf
 from engine.store.protocol import (
+    UNCACHED,
     Cursor,
     D,
     Document,
@@ -59,10 +60,6 @@ def _page(
             return []
         place = (at_ns, record_id)
     return shelf.page(unions, accepts, after=place, size=size)
-
-
-_UNASKED = frozenset({Intent, Job, JobResult, KeptAnswer})
-"""Records that are not read to identify a caller."""
 
 
 class MemoryStore(Transactional):
@@ -198,7 +195,7 @@ class MemoryStore(Transactional):
         """Put `new`, or nothing, in the place of a record, which is returned."""
         if isinstance(new, Intent | KeptAnswer):
             heapq.heappush(self._deadlines, (new.until_ns, "", record_id))
-        elif kind not in _UNASKED:
+        elif kind not in UNCACHED:
             self._version += 1  # before the change, so that no cache takes old data for new
         return self._documents.swap(kind, record_id, new)
 

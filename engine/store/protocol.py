@@ -51,6 +51,9 @@ Document: TypeAlias = (
 
 D = TypeVar("D", bound=Document)
 
+UNCACHED: Final = frozenset({Job, JobResult, Intent, KeptAnswer})
+"""Documents that no request reads to know its caller; their changes make no copy stale."""
+
 Cursor: TypeAlias = str
 """The last record of a page, as `cursor` returns it or as an id; the next page starts after it.
 

@@ -26,19 +26,9 @@ from typing import Any, Final, cast
 from msgspec.structs import astuple
 
 from engine.errors import StoreError, wrong_type
-from engine.model import (
-    Application,
-    EncryptionKey,
-    Intent,
-    KeptAnswer,
-    Key,
-    LogEntry,
-    Proxy,
-    Reactor,
-    Tenant,
-    Token,
-)
+from engine.model import Intent, KeptAnswer, Key, LogEntry, Proxy, Tenant, Token
 from engine.store.protocol import (
+    UNCACHED,
     Cursor,
     D,
     Document,
@@ -155,7 +145,6 @@ def _is_locked(file: Path) -> bool:
     return False
 
 
-_KEPT: Final = frozenset({Tenant, Application, Key, EncryptionKey, Reactor, Proxy})
 _DUE: Final = (Intent, KeptAnswer)
 """The kinds of records that expire at their own `until_ns`."""
 
@@ -425,7 +414,7 @@ class SqliteStore(Transactional):
         if row is None:
             return None
         record: D = self._opened(rows, row)
-        if kind in _KEPT:
+        if kind not in UNCACHED:
             if len(self._kept) >= _KEPT_LIMIT:
                 self._kept.clear()
             self._kept[name] = record
@@ -450,7 +439,7 @@ class SqliteStore(Transactional):
         """Forget what a change of such a record makes stale, here and in other processes."""
         if kind in _DUE:
             self._knows_deadline = False
-        if kind in _KEPT:
+        if kind not in UNCACHED:
             self._drop_copies()
             if not self._is_changed:
                 self._is_changed = True

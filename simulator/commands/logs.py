@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simulator.commands.words import console
 from simulator.logs import log_name
 from simulator.options import (
     DEFAULT_KIND,
@@ -31,6 +30,7 @@ from simulator.rows import Result, check_out
 from simulator.views.findings import Findings, gather, together_ns
 from simulator.views.text import (
     Axis,
+    console,
     count_text,
     counted_text,
     plain_table,

@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.files import format_duration
-from simulator.commands.words import console, interval_text, metric_text, print_precision
 from simulator.options import RunOptions, add_flags, given, read_options, repeated, resolve
 from simulator.rows import Result, check_out
 from simulator.views.text import (
     binding_text,
+    console,
+    interval_text,
+    metric_text,
     needed_text,
     nodes_text,
     number_text,
     pace_text,
     plain_table,
+    precision_text,
     value_text,
 )
 
@@ -122,7 +125,8 @@ def _print_replications(found: Mapping[str, Any]) -> None:
     _print_intervals(found["intervals"], count)
     faults = found["faults"]
     print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")
-    print_precision(found.get("precision"), count)
+    if (reached := found.get("precision")) is not None:
+        print(precision_text(reached, count))
     for line in found["thresholds"]:
         print(f"threshold: {line['that']} {_judgement(line, count)}")
 

@@ -18,12 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from engine.errors import InputError
-from simulator.commands.words import console, interval_text, metric_text, print_precision
 from simulator.logs import KINDS
 from simulator.options import PrecisionOptions, add_flags, given, resolve
 from simulator.progress import Due, Interrupted, progress_shown
 from simulator.rows import check_out, out_folder
-from simulator.views.text import needed_text, number_text, plain_table
+from simulator.views.text import (
+    console,
+    interval_text,
+    metric_text,
+    needed_text,
+    number_text,
+    plain_table,
+    precision_text,
+)
 
 if TYPE_CHECKING:
     from simulator.intervals import Interval
@@ -348,7 +355,7 @@ def _compare_runs(args: argparse.Namespace) -> int:
         return 1 if shown or not found.same_rows or missed else 0
     print(f"A = {found.names[0]}, B = {found.names[1]}, {found.said}")
     if found.precision is not None:
-        print_precision(dataclasses.asdict(found.precision), found.pairs)
+        print(precision_text(dataclasses.asdict(found.precision), found.pairs))
     if not shown:
         print("no metric differs" + ("" if found.same_rows else "; some rows do"))
         return 0 if found.same_rows and not missed else 1

@@ -382,10 +382,8 @@ class _Work:
 
     def _place(self, name: str) -> tuple[str, ClientGroup]:
         """Return the path of a group, and the group."""
-        for number, group in enumerate(self.scenario.clients):
-            if group.name == name:
-                return f"clients[{number}]", group
-        raise AssertionError(name)
+        groups = {group.name: place for place, group in enumerate(self.scenario.clients)}
+        return f"clients[{groups[name]}]", self.scenario.clients[groups[name]]
 
     # --- what binds --------------------------------------------------------------------------
 

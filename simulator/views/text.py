@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -16,7 +17,10 @@ from engine.files import format_duration
 
 if TYPE_CHECKING:
     from rich.box import Box
+    from rich.console import Console
     from rich.table import Table
+
+    from simulator.intervals import Interval
 
 _SECOND_NS: Final = 1_000_000_000
 _UNITS: Final = (
@@ -26,6 +30,7 @@ _UNITS: Final = (
     ("s", _SECOND_NS),
 )
 _SMALL: Final = (("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
+_PIPE_COLUMNS: Final = 140
 _THIN: Final = "\u202f"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -125,6 +130,13 @@ def plain_table(
         side: Literal["left", "right"] = "right" if name in numbers else "left"
         table.add_column(name, justify=side, no_wrap=name not in wraps)
     return table
+
+
+def console() -> Console:
+    """Return the console for standard output; wide if that is not a terminal."""
+    from rich.console import Console  # noqa: PLC0415 # reason: as above
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
 
 
 class Axis:
@@ -340,3 +352,34 @@ def value_text(metric: str, value: float | None) -> str:
         step = 10 ** max(0, len(str(int(value))) - 4)
         return format_duration(round(value / step) * step)
     return number_text(value)
+
+
+def metric_text(metric: str, value: float | None) -> str:
+    """Return a metric's value as readable text; durations in seconds."""
+    from simulator.scenario import METRICS  # noqa: PLC0415 # reason: as above
+
+    if value is None or not math.isfinite(value):
+        return "–"
+    base = METRICS.get(metric.partition("{")[0])
+    if base is not None and base.is_duration:
+        return f"{number_text(value / 1e9)} s"
+    return number_text(value, 6)
+
+
+def interval_text(interval: Interval) -> str:
+    """Return an interval in words."""
+    if interval.runs == 0:
+        return "no value"
+    runs = "1 run" if interval.runs == 1 else f"{interval.runs} runs"
+    if interval.method == "exact":
+        return number_text(interval.mean, 6)
+    mean, low, high = map(number_text, interval[:3])
+    return f"{mean}, from {low} to {high}, {runs}"
+
+
+def precision_text(found: Mapping[str, Any], count: int) -> str:
+    """Return whether a precision was reached, and if not, how many runs would be enough."""
+    if found["reached"]:
+        return f"precision: every share is known to ± {found['asked']:g} after {count} runs"
+    needed = needed_text(found["needed"])
+    return f"precision: ± {found['asked']:g} is not reached after {count} runs{needed}"

@@ -121,9 +121,6 @@ class GapCounts:
         """Return a quantile of a group's gaps, as the mean of the class in which it lies."""
         counts = self.counts[group]
         place = int(np.searchsorted(np.cumsum(counts), share * counts.sum()))
-        place = min(place, _BINS - 1)
-        while place and not counts[place]:
-            place -= 1
         return float(self.sums_ns[group, place] / max(1, counts[place]))
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
@@ -274,7 +274,7 @@ def _word(spot: Spot, target: str) -> str:
     if not isinstance(value, str) or not value:
         spot.fail("must be a text that is not empty", secret=target == "key")
     if value not in CHOICES.get(target, (value,)):
-        _fail_choice(spot, CHOICES[target])
+        _choice(spot, CHOICES[target])
     return value
 
 
@@ -289,16 +289,10 @@ def _constant(spot: Spot, target: str) -> str:
     return value
 
 
-def _fail_choice(spot: Spot, known: Sequence[str]) -> NoReturn:
-    """Say which words there are, and `; did you mean 'x'?` where one is near."""
-    hint = did_you_mean(str(spot.value), known)
-    near = "" if hint.startswith("; known") else hint
-    spot.fail(f"must be one of {', '.join(known)}{near}")
-
-
 def _choice(spot: Spot, known: Sequence[str]) -> Any:  # noqa: ANN401 # reason: one of the words
     if spot.value not in known:
-        _fail_choice(spot, known)
+        near = did_you_mean(str(spot.value), known, otherwise="")
+        spot.fail(f"must be one of {', '.join(known)}{near}")
     return spot.value
 
 

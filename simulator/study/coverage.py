@@ -209,10 +209,11 @@ class _Bench:
         return answers
 
 
-def _scene(text: str) -> Result:
-    head = 'name = "coverage"\nduration = "10s"\n[[tenants]]\nname = "t"\n'
+def _scene(text: str, *, head: str = "", tenant: str = "", folder: Path | None = None) -> Result:
+    """Run ten seconds of a scenario of one tenant and one application, in the whole engine."""
+    head = f'name = "coverage"\nduration = "10s"\n{head}[[tenants]]\nname = "t"\n{tenant}\n'
     app = '[[applications]]\nname = "a"\ntenant = "t"\n'
-    return run(loads(head + app + text), fidelity="engine")
+    return run(loads(head + app + text, folder=folder), fidelity="engine")
 
 
 def _client(mix: str, *, rate: str = "1/1s") -> str:
@@ -257,12 +258,12 @@ def _rate_limit_quota() -> str | None:
         strict = LimitTable((LimitTable.default()["LIM-CREATE"],))
         text = strict.replace_rule("LIM-CREATE", rate="3/10s").to_toml()
         (folder / "strict.toml").write_text(text, "utf-8")
-        scene = (
-            'name = "coverage"\nduration = "10s"\n[limit_tables]\nstrict = "strict.toml"\n'
-            '[[tenants]]\nname = "t"\nquotas = { "Rate Limit" = "strict" }\n'
-            '[[applications]]\nname = "a"\ntenant = "t"\n'
+        result = _scene(
+            _client('request = "POST /tokenize"'),
+            head='[limit_tables]\nstrict = "strict.toml"\n',
+            tenant='quotas = { "Rate Limit" = "strict" }',
+            folder=folder,
         )
-        result = run(loads(scene + _client('request = "POST /tokenize"'), folder=folder))
     refused = result.summary["totals"]["refused"]
     return f"{refused} of 10 refused by the table `strict`" if refused == 7 else None
 
@@ -359,12 +360,8 @@ def _rate_limited() -> str | None:
 
 
 def _lowest() -> str | None:
-    result = run(
-        'name = "coverage"\nduration = "10s"\n[[tenants]]\nname = "t"\nkind = "test"\n'
-        '[[applications]]\nname = "a"\ntenant = "t"\n'
-        + _client('request = "POST /tokens"', rate="25/1s"),
-        fidelity="limits",
-    )
+    client = _client('request = "POST /tokens"', rate="25/1s")
+    result = _scene(client, tenant='kind = "test"')
     admitted = result.summary["totals"]["admitted"]
     return f"{admitted} of 250 POST /tokens on a test tenant in 10 s" if admitted == 50 else None
 

@@ -95,7 +95,7 @@ def run_run(args: argparse.Namespace) -> int:
     if several is not None:
         return _code_of(several, is_strict=args.strict)
     for violation in result.violations[:5]:
-        print(f"broken invariant: {violation.invariant}: {violation.what}", file=sys.stderr)
+        print(f"broken invariant: {violation}", file=sys.stderr)
     broken = [line for line in result.summary["thresholds"] if not line["holds"]]
     return 1 if result.violations or broken else 0
 

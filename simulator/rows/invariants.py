@@ -38,6 +38,9 @@ class Violation:
     invariant: str
     what: str
 
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.what}"
+
 
 class Checker(ABC):
     """Watches rows; `violations` holds the first few faults, `faults` how many there were."""

@@ -8,7 +8,8 @@ import pytest
 from engine.errors import InputError
 from simulator.cli import main
 from simulator.commands import logs as cli
-from simulator.rows import Result
+from simulator.rows import Result, RunBook
+from simulator.rows.invariants import Violation
 
 LINE = '203.0.113.7 - - [17/May/2015:10:05:{second:02d} +0000] "GET /x HTTP/1.1" 200 1 "-" "-"'
 
@@ -49,6 +50,18 @@ def test_it_says_who_when_by_which_clause_and_for_how_long(
         f"again: python -m simulator replay {log} --out {tmp_path / 'out'} --force"
     )
     assert lines[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
+
+
+def test_broken_invariants_are_told_in_words(
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broken = [Violation("order", "row 3 comes before row 2")]
+    monkeypatch.setattr(RunBook, "_sums", lambda _: broken)
+    assert run(log, "--quiet", "--out", tmp_path / "out") == 1
+    assert capsys.readouterr().err == "broken invariant: order: row 3 comes before row 2\n"
 
 
 def test_quiet_prints_the_report_alone(

@@ -84,13 +84,6 @@ class Judgement:
     slots_log: Numbers
     slots_runs: Floats
 
-    def line(self, measure: str, of: str = "") -> Line:
-        """Return one line; raises `KeyError` where there is none."""
-        for line in self.lines:
-            if (line.measure, line.of) == (measure, of):
-                return line
-        raise KeyError(measure)
-
     @property
     def lost(self) -> list[str]:
         """The measures of the log that lie outside their intervals, in words."""

@@ -138,9 +138,10 @@ def play(kind: str, seed: int) -> Case:
     began_s = time.monotonic()
     rows, log_map = log_of(kind, seed)
     found = simulator.fit(rows, map=log_map, holdout="50%")
-    line = found.judged.line("refused share")
+    table = found.comparison.to_dict()
+    log, low, high = (table[name]["refused share", ""] for name in ("log", "low", "high"))
     took_s = time.monotonic() - began_s
-    return Case(kind, seed, line.log, line.low, line.high, took_s)
+    return Case(kind, seed, log, low, high, took_s)
 
 
 def cases(kinds: tuple[str, ...] = KINDS, seeds: int = 5) -> Iterator[Case]:

@@ -171,20 +171,18 @@ class LogMap:
 
         Raises `InputError` when `time_column` is none of them, or no field looks like a time.
         """
-        plain = _plain(fields)
-        sources: dict[str, Source] = {}
-        for target, names in _NAMES.items():
-            found = next((plain[name] for name in names if name in plain), None)
-            if target == "time" and time_column is not None:
-                if time_column not in fields:
-                    raise InputError(
-                        f"--time-column = {time_column!r} must be a field of the log"
-                        f"{did_you_mean(time_column, _shown(fields))}"
-                    )
-                found = time_column
-            if found is not None:
-                unit = "ns" if found == "t_ns" else "auto"
-                sources[target] = Source(target, found, unit=unit)
+        found = _called(fields, _NAMES)
+        if time_column is not None:
+            if time_column not in fields:
+                raise InputError(
+                    f"--time-column = {time_column!r} must be a field of the log"
+                    f"{did_you_mean(time_column, _shown(fields))}"
+                )
+            found["time"] = time_column
+        sources = {
+            target: Source(target, name, unit="ns" if name == "t_ns" else "auto")
+            for target, name in found.items()
+        }
         if "time" not in sources:
             raise InputError(
                 "time must be a field of the log; name it with --time-column, the fields are: "
@@ -199,12 +197,12 @@ class LogMap:
 
         extra: target → what its field may be called, without case, `_`, `-` and `.`.
         """
-        plain, sources = _plain(fields), dict(self.sources)
-        for target, names in extra.items():
-            found = next((plain[name] for name in names if name in plain), None)
-            if found is not None and target not in sources:
-                sources[target] = Source(target, found, default="")
-        return dataclasses.replace(self, sources=sources)
+        more = {
+            target: Source(target, name, default="")
+            for target, name in _called(fields, extra).items()
+            if target not in self.sources
+        }
+        return dataclasses.replace(self, sources={**self.sources, **more})
 
     def check_fields(self, fields: Sequence[str], log: str, *, open_ended: bool) -> None:
         """Check that the log has every field that is asked for. Raises `InputError`."""
@@ -224,9 +222,14 @@ class LogMap:
                 )
 
 
-def _plain(fields: Sequence[str]) -> dict[str, str]:
-    """Return fields by their names without case, `_`, `-` and `.`; the first of equal ones."""
-    return {re.sub(r"[_.\- ]", "", name).lower(): name for name in reversed(fields)}
+def _called(fields: Sequence[str], names: MappingOf[str, Sequence[str]]) -> dict[str, str]:
+    """Return target → its field, the first that has one of its names.
+
+    names: without case, `_`, `-` and `.`.
+    """
+    plain = {re.sub(r"[_.\- ]", "", field).lower(): field for field in reversed(fields)}
+    known = {target: [name for name in some if name in plain] for target, some in names.items()}
+    return {target: plain[found[0]] for target, found in known.items() if found}
 
 
 def _shown(fields: Sequence[str]) -> list[str]:

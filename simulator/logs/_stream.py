@@ -12,9 +12,9 @@ memory: they grow with the number of addresses, keys and paths, and not with the
 
 from __future__ import annotations
 
-import heapq
 from abc import ABC, abstractmethod
 from array import array
+from bisect import insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
@@ -42,16 +42,13 @@ class Faults:
     """Lines that do not parse: how many, and the first few with the reason."""
 
     count: int = 0
-    _worst: list[tuple[int, str]] = field(default_factory=list)
+    _first: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, line: int, why: str, lines: int = 1) -> None:
         """Count lines that were lost; `line` is the number of the first."""
         self.count += lines
-        # A heap of the smallest numbers, negated so that the largest kept one is dropped first.
-        if len(self._worst) < _NAMED:
-            heapq.heappush(self._worst, (-line, why))
-        elif -line > self._worst[0][0]:
-            heapq.heapreplace(self._worst, (-line, why))
+        insort(self._first, (line, why))
+        del self._first[_NAMED:]
 
     def add_many(self, lines: Sequence[int], why: str) -> None:
         """Count all of `lines` (ascending) for one reason."""
@@ -62,7 +59,7 @@ class Faults:
     @property
     def first(self) -> tuple[tuple[int, str], ...]:
         """The first few, as (line number, reason), in the log's order."""
-        return tuple(sorted((-line, why) for line, why in self._worst))
+        return tuple(self._first)
 
 
 @dataclass(frozen=True, slots=True)

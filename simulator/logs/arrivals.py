@@ -367,7 +367,7 @@ def make_arrivals(
     try:
         for batch in _gathered(log.batches()):
             rows.add(batch.t_ns, table.number(batch))
-        naming = Naming(table.ordered(), log, kind, tenant_kind, pseudonym_key, prefix_bits)
+        naming = Naming(*table.ordered(), log, kind, tenant_kind, pseudonym_key, prefix_bits)
         return Arrivals(rows, table, naming.named(), speed)
     except BaseException:
         rows.close()

@@ -150,17 +150,6 @@ class Parties(Sequence[Party]):
         return number, (self[each] for each in first.tolist())
 
 
-@dataclass(frozen=True, slots=True)
-class PartyCodes:
-    """The parties of a log in order of first appearance in time, as the log's own codes.
-
-    line: of each party's earliest request.
-    """
-
-    columns: dict[str, Codes]
-    line: Numbers
-
-
 class PartyTable:
     """The distinct rows of codes of a log, and when each was first met.
 
@@ -213,11 +202,11 @@ class PartyTable:
         places[order] = np.arange(len(order))
         return places
 
-    def ordered(self) -> PartyCodes:
-        """Return all parties, in order of first appearance in time."""
+    def ordered(self) -> tuple[dict[str, Codes], Numbers]:
+        """Return the codes of all parties in order of first appearance, and their first lines."""
         order = self._order()
         columns = {name: column.read()[order] for name, column in self._columns.items()}
-        return PartyCodes(columns, self._first_line.read()[order])
+        return columns, self._first_line.read()[order]
 
 
 _HASH_DIGITS: Final = 16
@@ -231,11 +220,13 @@ _SHORTEST_KEY: Final = 4
 class Naming:
     """Gives the parties of a log their names.
 
+    codes: of each field, in order of first appearance. line: of each party's earliest request.
     kind, tenant_kind: of the keys of which the log says nothing. pseudonym_key: with it, addresses
     and keys become keyed hashes (HMAC-SHA-256). prefix_bits: what tells IPv6 clients apart (D-IP).
     """
 
-    parties: PartyCodes
+    codes: dict[str, Codes]
+    line: Numbers
     log: LogStream
     kind: Kind
     tenant_kind: TenantKind
@@ -248,7 +239,7 @@ class Naming:
         Raises `InputError` where a key has two owners: it belongs to one application of one tenant,
         and a log that says otherwise is mapped wrongly.
         """
-        codes, names = self.parties.columns, self.log.names
+        codes, names = self.codes, self.log.names
         texts, has_keys = self._key_codes()
         owner, owners = self._owners(texts)
         key, labels = self._labels(texts, has_keys=has_keys)
@@ -285,12 +276,12 @@ class Naming:
         In a log without a key field all requests have the same key; where keys are empty, requests
         have none.
         """
-        codes = self.parties.columns.get("key")
+        codes = self.codes.get("key")
         if codes is not None:
             has_keys = bool((codes >= 0).any())
             if has_keys or self.log.says_keys:
                 return codes, has_keys
-        return np.zeros(len(self.parties.line), dtype=np.int32), False
+        return np.zeros(len(self.line), dtype=np.int32), False
 
     def _owners(self, key: Codes) -> tuple[Codes, list[Owner]]:
         """Return whose each party's key is. Raises `InputError` where a key has two owners."""
@@ -298,14 +289,14 @@ class Naming:
         keyed = np.flatnonzero(key >= 0)
         if not len(keyed):
             return owner, [NOBODY]
-        said = [column[keyed] for name, column in self.parties.columns.items() if name in _IDENTITY]
+        said = [column[keyed] for name, column in self.codes.items() if name in _IDENTITY]
         identity, first = distinct(said or [owner[keyed]])
         numbers = {NOBODY: 0}
         of_identity = [
             numbers.setdefault(self._owner(row), len(numbers)) for row in keyed[first].tolist()
         ]
         owner[keyed] = np.array(of_identity, dtype=np.int32)[identity]
-        self._check_owners(owner[keyed], key[keyed], self.parties.line[keyed])
+        self._check_owners(owner[keyed], key[keyed], self.line[keyed])
         return owner, list(numbers)
 
     def _check_owners(self, owner: Codes, key: Codes, line: Numbers) -> None:
@@ -321,7 +312,7 @@ class Naming:
 
     def _owner(self, row: int) -> Owner:
         """Return tenant, its kind, application, its kind and whether the key is a legacy one."""
-        codes, names = self.parties.columns, self.log.names
+        codes, names = self.codes, self.log.names
         said = {name: names[name][codes[name][row]] for name in _IDENTITY if name in codes}
         its_kind = said.get("application_kind", self.kind)
         its_tenant_kind = said.get("tenant_kind", self.tenant_kind)

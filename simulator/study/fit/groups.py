@@ -125,18 +125,13 @@ def _splits(parts: Floats, group: int, totals: Floats, mix: Floats) -> list[Floa
     logs = np.log(totals[members])
     order = np.sort(logs)
     gaps = np.diff(order)
+    shares = (mix[members] + 0.5) / (mix[members] + 0.5).sum(axis=1, keepdims=True)
+    widest = shares[:, int(shares.var(axis=0).argmax())]
     cuts = [
         (logs, float(order[gaps.argmax()] + gaps.max() / 2)),
         (logs, float(np.median(logs))),
+        (widest, float((widest.min() + widest.max()) / 2)),
     ]
-    shares = (mix[members] + 0.5) / (mix[members] + 0.5).sum(axis=1, keepdims=True)
-    widest = int(shares.var(axis=0).argmax())
-    cuts.append(
-        (
-            shares[:, widest],
-            float((shares[:, widest].min() + shares[:, widest].max()) / 2),
-        )
-    )
     found = []
     for values, cut in cuts:
         above = values > cut

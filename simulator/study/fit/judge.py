@@ -298,9 +298,7 @@ def _keys(
     log: dict[tuple[str, str], float], played: list[dict[tuple[str, str], float]]
 ) -> list[tuple[str, str]]:
     """Return the keys of the measures by kind; in each kind those of the log come first."""
-    found = dict.fromkeys(log)
-    for measures in played:
-        found.update(dict.fromkeys(measures))
+    found = dict.fromkeys(key for measures in (log, *played) for key in measures)
     order = ["offered", "refused share", "blocked s", "peak", "dispersion"]
     return sorted(found, key=lambda key: order.index(key[0]))
 

@@ -131,10 +131,7 @@ class _Bins:
         self._width_ns, self._groups = width_ns, groups
         self.sums: Floats = np.zeros(groups)
         self.squares: Floats = np.zeros(groups)
-        self._open: tuple[Numbers, Numbers] = (
-            np.empty(0, np.int64),
-            np.empty(0, np.int64),
-        )
+        self._open = _none(0), _none(0)
 
     def add(self, t_ns: Numbers, group: Numbers) -> None:
         """Count some rows, none of them earlier than the last bin begun so far."""
@@ -155,7 +152,7 @@ class _Bins:
     def dispersion(self, span_ns: int) -> Floats:
         """Return the index of dispersion of each group: variance over mean, 1 for Poisson."""
         self._close(*self._open)
-        self._open = (np.empty(0, np.int64), np.empty(0, np.int64))
+        self._open = _none(0), _none(0)
         bins = max(1.0, span_ns / self._width_ns)
         mean = self.sums / bins
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -634,29 +634,22 @@ def _delay(delays: _Delays, common: dict[str, Any]) -> tuple[Retry, dict[str, Es
     """Return the delays before retries, and their parameters."""
     base, growth, variation, cap = delays.shape(honours=bool(common["honour_retry_after"]))
     sure = _Z * max(variation, 0.05) / math.sqrt(max(1, delays.number))
+    found: Retry
     if variation < _STEADY and growth < _GROWS:
-        return (
-            FixedRetry(delay_ns=nice_ns(base * 1e9), **common),
-            {"delay": _spread(base, 0.05 + sure)},
-        )
+        found = FixedRetry(delay_ns=nice_ns(base * 1e9), **common)
+        return found, {"delay": _spread(base, 0.05 + sure)}
     if variation < _STEADY:
-        return (
-            ExponentialRetry(base_ns=nice_ns(base * 1e9), cap_ns=nice_ns(cap * 1e9), **common),
-            {"base": _spread(base, 0.05 + sure)},
-        )
+        found = ExponentialRetry(base_ns=nice_ns(base * 1e9), cap_ns=nice_ns(cap * 1e9), **common)
+        return found, {"base": _spread(base, 0.05 + sure)}
     honours = bool(common["honour_retry_after"])
     if not honours and delays.least_s() > 0.3 * base and variation < 0.45:
         low = base / 2
         top = nice_ns(max(cap, low) * 1e9)
-        return (
-            DecorrelatedJitter(base_ns=nice_ns(low * 1e9), cap_ns=top, **common),
-            {"base": _spread(low, 0.1 + sure)},
-        )
+        found = DecorrelatedJitter(base_ns=nice_ns(low * 1e9), cap_ns=top, **common)
+        return found, {"base": _spread(low, 0.1 + sure)}
     top = nice_ns(max(cap, 2 * base) * 1e9)
-    return (
-        FullJitter(base_ns=nice_ns(2 * base * 1e9), cap_ns=top, **common),
-        {"base": _spread(2 * base, 0.15 + sure)},
-    )
+    found = FullJitter(base_ns=nice_ns(2 * base * 1e9), cap_ns=top, **common)
+    return found, {"base": _spread(2 * base, 0.15 + sure)}
 
 
 class _Delays:
@@ -703,13 +696,8 @@ class _Delays:
         base = means[first] / 2**first
         growths = [means[n + 1] / max(means[n], 1e-9) for n in enough if n + 1 in enough]
         top = max(counted[n].quantile_ns(group, 0.99) for n in enough) / 1e9
-        variation = counted[first].variation(group)
-        return (
-            max(base, 1e-3),
-            growths[0] if growths else 1.0,
-            variation,
-            max(top, base),
-        )
+        growth = growths[0] if growths else 1.0
+        return max(base, 1e-3), growth, counted[first].variation(group), max(top, base)
 
 
 class _Crossed(_Delays):

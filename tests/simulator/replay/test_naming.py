@@ -20,7 +20,7 @@ from engine.files import parse_toml
 from simulator.logs import LogMap, _formats, stream_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.logs.parties import Naming, Owner, Parties, Party, PartyCodes
+from simulator.logs.parties import Naming, Owner, Parties, Party
 from simulator.rows.record import Texts
 
 WHOLE = "key_prod_us_pvt_" + "A" * 22
@@ -213,8 +213,7 @@ def test_kinds_are_all_that_rules_look_at() -> None:
 def test_neither_a_key_nor_what_hides_it_shows_where_values_are_printed() -> None:
     none = np.zeros(1, dtype=np.int32)
     log = stream_log(pd.DataFrame({"t_ns": [1], "key": ["sesame"]}))
-    codes = PartyCodes({"key": none}, none.astype(np.int64))
-    naming = Naming(codes, log, "public", "test", PSEUDONYM_KEY, 128)
+    naming = Naming({"key": none}, none.astype(np.int64), log, "public", "test", PSEUDONYM_KEY, 128)
     for value in (Texts(none, ["sesame"]), log, naming):
         assert "sesame" not in repr(value)
         assert "nobody" not in repr(value)

@@ -16,7 +16,7 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
@@ -160,40 +160,30 @@ class Pipe:
         if self._is_spent:
             raise InputError(f"log = '{self}' must be a file to be read twice; write it to one")
         self._is_spent = not look
-        return io.BufferedReader(_FromStart(self._opened(), self._kept, look=look))
-
-    def close(self) -> None:
-        """Close what was opened, where the log is not read whole."""
-        if self._source is not None:
-            self._source.close()
-
-    def _opened(self) -> io.BufferedReader:
         if self._source is None:
             is_stdin = self._given == STDIN
-            self._source = io.BufferedReader(_Stdin()) if is_stdin else Path(self._given).open("rb")  # noqa: SIM115 # reason: it is read across calls
-        return self._source
+            opened = sys.stdin.buffer if is_stdin else Path(self._given).open("rb")  # noqa: SIM115 # reason: it is read across calls
+            self._source = cast("io.BufferedReader", opened)
+        return io.BufferedReader(_FromStart(self._source, self._kept, None if look else self.close))
 
-
-class _Stdin(io.RawIOBase):
-    """Standard input, which is never closed here."""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        found = memoryview(buffer).cast("B")
-        part = cast("io.BufferedReader", sys.stdin.buffer).read1(len(found))
-        found[: len(part)] = part
-        return len(part)
+    def close(self) -> None:
+        """Close what was opened; standard input stays open."""
+        if self._source is not None and self._given != STDIN:
+            self._source.close()
 
 
 class _FromStart(io.RawIOBase):
-    """The bytes that are kept, and then those that were not read yet."""
+    """The bytes that are kept, and then those that were not read yet.
 
-    def __init__(self, source: io.BufferedReader, kept: bytearray, *, look: bool) -> None:
+    ended: called where nobody reads them again, None where somebody does.
+    """
+
+    def __init__(
+        self, source: io.BufferedReader, kept: bytearray, ended: Callable[[], None] | None
+    ) -> None:
         self._source = source
         self._kept = kept
-        self._look = look
+        self._ended = ended
         self._at = 0
 
     def readable(self) -> bool:
@@ -210,7 +200,7 @@ class _FromStart(io.RawIOBase):
             part = self._source.read(min(_MARK_BYTES, len(found)))
         self._at += len(part)
         if not is_kept:
-            if self._look:
+            if self._ended is None:
                 self._kept += part
             else:
                 self._kept.clear()
@@ -219,8 +209,8 @@ class _FromStart(io.RawIOBase):
 
     def close(self) -> None:
         """Close the source too, where nobody reads it again."""
-        if not self._look:
-            self._source.close()
+        if self._ended is not None:
+            self._ended()
         super().close()
 
 

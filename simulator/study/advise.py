@@ -566,9 +566,8 @@ class _Work:
             Values(low, high, lambda _: True),
             lambda value: _at_pace(place, group, _pace_of(value), now),
         )
-        line = {"group": name, "now": shown, "keeps": found.keeps, "breaks": found.breaks}
-        line["estimate"] = found.estimate
-        self._add("pace", line)
+        ends = {"keeps": found.keeps, "breaks": found.breaks, "estimate": found.estimate}
+        self._add("pace", {"group": name, "now": shown, **ends})
         says = self._pace_in_words(found, shown)
         best = found.keeps or found.estimate
         is_less = best is not None and _pace_of(best) < now

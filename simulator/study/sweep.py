@@ -556,9 +556,10 @@ def sweep(options: SweepOptions) -> pd.DataFrame:
         raise InputError(f"seed = {options.seed} must be left out; the axis seed says each point's")
     base = options.played
     seed = seed_in_force(base, options.seed)
-    spaces: dict[str, Span | Sequence[Any]] = {}
-    for path, values in axes.items():
-        spaces[path] = read_axis(f"{path}={values}")[1] if isinstance(values, str) else values
+    spaces = {
+        path: read_axis(f"{path}={values}")[1] if isinstance(values, str) else values
+        for path, values in axes.items()
+    }
     points = points_of(spaces, None if sample is None else read_sample(sample), seed)
     tasks = tasks_of(base, points, options.replications, seed, options.fidelity)
     folder = Path(options.out)
@@ -624,10 +625,7 @@ def _spec(options: SweepOptions, base: Scenario, seed: int) -> dict[str, Any]:
         "format": 1,
         "scenario": base.name,
         "scenario_sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "axes": {
-            path: values if isinstance(values, str) else list(values)
-            for path, values in options.axes.items()
-        },
+        "axes": options.axes,
         "sample": options.sample,
         "replications": options.replications,
         "seed": seed,

@@ -52,67 +52,63 @@ def fit(options: FitOptions) -> Fit:
     with tempfile.TemporaryDirectory(prefix="simulator-fit-") as folder:
         observed = observe(options, Path(folder))
         try:
-            return _Work(observed, options).fitted()
+            return _fitted(observed, options)
         finally:
             observed.close()
 
 
-class _Work:
-    """A fit under way."""
+def _fitted(observed: Observed, options: FitOptions) -> Fit:
+    """Fit, and judge."""
+    holdout, whole = options.holdout, observed.whole
+    assert not isinstance(holdout, str), "a text was read already"
+    split = whole.to_ns if holdout is None else round(whole.to_ns * (1 - holdout))
+    window = Window(0, split)
+    model, view = _model(observed, options, window, steady=holdout is not None)
+    found = Fit(model, observed_summary(observed), None, holdout)
+    if options.judged and holdout is not None:
+        window = Window(split, whole.to_ns)
+        hints = Hints(*model.series.hints[:2])
+        view = replayed(observed, options, window, model.of_client, hints)
+        if view.measures["offered", ""] < 1:
+            raise InputError(
+                f"holdout = {holdout:.0%} must leave requests to predict; the log has none there"
+            )
+    if options.judged:
+        told, rows = options.stage("playing"), round(view.measures["offered", ""])
+        found.judgement = judge(
+            model,
+            view,
+            window,
+            predicted=holdout is not None,
+            runs=options.runs,
+            progress=told and (lambda done: told(done * rows)),
+        )
+    return found
 
-    def __init__(self, observed: Observed, options: FitOptions) -> None:
-        self.observed, self._options = observed, options
-        self._replayed = partial(replayed, observed, options)
 
-    def fitted(self) -> Fit:
-        """Fit, and judge."""
-        holdout = self._options.holdout
-        assert not isinstance(holdout, str), "a text was read already"
-        whole = self.observed.whole
-        split = whole.to_ns if holdout is None else round(whole.to_ns * (1 - holdout))
-        window = Window(0, split)
-        model, view = self._model(window, steady=holdout is not None)
-        found = Fit(model, observed_summary(self.observed), None, holdout)
-        if self._options.judged and holdout is not None:
-            window = Window(split, whole.to_ns)
-            view = self._replayed(window, model.of_client, Hints(*model.series.hints[:2]))
-            if view.measures["offered", ""] < 1:
-                raise InputError(
-                    f"holdout = {holdout:.0%} must leave requests to predict; the log has none"
-                    " there"
-                )
-        if self._options.judged:
-            found.judgement = self._judged(model, view, window, predicted=holdout is not None)
-        return found
+def _model(
+    observed: Observed, options: FitOptions, window: Window, *, steady: bool
+) -> tuple[Model, LogView]:
+    grouping = group_clients(observed, _counts(observed, window))
+    view_with = partial(replayed, observed, options, window, grouping.of_client)
+    view = view_with()
+    if _asks_again(observed, view.series):
+        patience = _patience(view.series)
+        view = view_with(Hints(patience))
+        view = view_with(Hints(patience, _each(attempts_told, view.series)))
+    gaps = _each(lambda found, group: burst_gap_ns(found.gaps, group), view.series)
+    if gaps.any():
+        view = view_with(view.series.hints._replace(burst_gap_ns=gaps))
+    model = model_of(observed, window, view.series, grouping, options, steady=steady)
+    return model, view
 
-    def _model(self, window: Window, *, steady: bool) -> tuple[Model, LogView]:
-        observed = self.observed
-        grouping = group_clients(observed, self._counts(window))
-        view = self._replayed(window, grouping.of_client)
-        if _asks_again(observed, view.series):
-            patience = _patience(view.series)
-            view = self._replayed(window, grouping.of_client, Hints(patience))
-            most = _each(attempts_told, view.series)
-            view = self._replayed(window, grouping.of_client, Hints(patience, most))
-        gaps = _each(lambda found, group: burst_gap_ns(found.gaps, group), view.series)
-        if gaps.any():
-            hints = view.series.hints._replace(burst_gap_ns=gaps)
-            view = self._replayed(window, grouping.of_client, hints)
-        model = model_of(observed, window, view.series, grouping, self._options, steady=steady)
-        return model, view
 
-    def _counts(self, window: Window) -> Numbers:
-        """Return each party's first attempts in a window; all attempts if they have no numbers."""
-        counts = np.zeros(len(self.observed.client), dtype=np.int64)
-        for block in self.observed.blocks(window):
-            counts += np.bincount(block.party, minlength=len(counts))
-        return np.asarray(np.where(self.observed.attempt <= 1, counts, 0))
-
-    def _judged(self, model: Model, view: LogView, window: Window, *, predicted: bool) -> Judgement:
-        told, runs = self._options.stage("playing"), self._options.runs
-        rows = round(view.measures["offered", ""])
-        heard = None if told is None else lambda done: told(done * rows)
-        return judge(model, view, window, predicted=predicted, runs=runs, progress=heard)
+def _counts(observed: Observed, window: Window) -> Numbers:
+    """Return each party's first attempts in a window; all attempts if they have no numbers."""
+    counts = np.zeros(len(observed.client), dtype=np.int64)
+    for block in observed.blocks(window):
+        counts += np.bincount(block.party, minlength=len(counts))
+    return np.asarray(np.where(observed.attempt <= 1, counts, 0))
 
 
 def _each(told: Callable[[Series, int], int], series: Series) -> Numbers:

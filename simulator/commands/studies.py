@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from engine.errors import InputError
 from simulator.logs import KINDS
@@ -53,8 +53,12 @@ def _finished(
     out: str | None = None,
     *,
     force: bool = False,
+    told: TextIO | None = None,
 ) -> Study:
-    """Return a study, shown and written into a folder; if Ctrl-C stops it, what is known of it."""
+    """Return a study, shown and written into a folder; if Ctrl-C stops it, what is known of it.
+
+    told: where it is said that the folder is written, standard output unless given.
+    """
     stop = None
     if out is not None:
         check_out(Path(out), force=force)
@@ -66,7 +70,7 @@ def _finished(
     if out is not None:
         with out_folder(Path(out), force=force) as folder:
             found.write_to(folder)  # type: ignore[attr-defined] # reason: one with a folder has it
-        print(f"written to {out}")
+        print(f"written to {out}", file=told)
     if stop is not None:
         raise stop
     return found
@@ -326,6 +330,7 @@ def _compare_policies(args: argparse.Namespace) -> int:
         lambda: policies(args.what, **asked, told=_tell),
         partial(_print_policies, args=args),
         args.out,
+        told=sys.stderr if args.json else None,
     )
     return 0
 

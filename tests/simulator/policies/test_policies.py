@@ -138,7 +138,8 @@ def test_the_command(generous: str, tmp_path: Path, capsys: pytest.CaptureFixtur
         "policies.csv",
         "policies.html",
     ]
-    assert main(["compare", "management-loop", "--limits", generous, "--json"]) == 0
+    json_too = ["--json", "--out", str(tmp_path / "other")]
+    assert main(["compare", "management-loop", "--limits", generous, *json_too]) == 0
     assert json.loads(capsys.readouterr().out)[0]["policy"] == AS_IT_STANDS
 
 

@@ -25,12 +25,11 @@ from engine.errors import InputError
 from engine.hosts import client_address
 from engine.model import ApplicationKind, TenantKind
 from simulator.logs import Kind, LogBatch, LogStream
-from simulator.rows.record import Growing, Texts, distinct
+from simulator.rows.record import Growing, Numbers, Texts, distinct
 
 _CODE_BITS: Final = 32
 
 Codes = npt.NDArray[np.int32]
-Numbers = npt.NDArray[np.int64]
 
 
 class RowNumbers:

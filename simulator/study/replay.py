@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.errors import InputError
 from engine.limits import LimitTable
@@ -32,6 +31,7 @@ from simulator.rows.counters import LimitsView
 from simulator.rows.record import (
     NO_STATUS,
     Chunk,
+    Numbers,
     Recorder,
     SubjectTable,
     Texts,
@@ -49,8 +49,6 @@ SHOWN: Final = 50
 _COUNTS: Final = ("refused_old", "refused_new", "gained", "lost")
 _CHANGES: Final = 4
 """Neither table lets a request in, the newer one alone does, the older one alone, both do."""
-
-Numbers = npt.NDArray[np.int64]
 
 
 class Kept(deque[Chunk]):
@@ -335,9 +333,7 @@ class _Requests:
         book.header = dataclasses.replace(book.header, duration_ns=self._last_ns + 1)
 
 
-def enter_parties(
-    subjects: SubjectTable, arrivals: Arrivals, view: LimitsView
-) -> npt.NDArray[np.int64]:
+def enter_parties(subjects: SubjectTable, arrivals: Arrivals, view: LimitsView) -> Numbers:
     """Enter all parties as subjects; return each one's number."""
     parties = arrivals.parties
     key, ip, method, path = parties.key, parties.ip, parties.method, parties.path

@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from simulator.arguments import takes, whole
 from simulator.rows.parquet import refuse_missing
-from simulator.views.findings import PARTS, Findings, Party, Refusals, gather, histogram
+from simulator.views.findings import PARTS, Findings, Numbers, Party, Refusals, gather, histogram
 from simulator.views.text import Axis, count_text
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ _MARKS: Final = 4_000
 _SECOND_NS: Final = 1_000_000_000
 _METHODS: Final = {"parties": "shut_out"}
 """Part of what is found → the plot of it, where they differ in name."""
-
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from engine.errors import InputError
 from engine.files import format_duration
 from simulator.options import FitOptions, takes_options
+from simulator.rows.record import Numbers
 from simulator.scenario import Scenario
 from simulator.study.fit.groups import group_clients
 from simulator.study.fit.judge import Judgement, Line, LogView, judge, replayed
@@ -31,8 +31,6 @@ from simulator.views.text import plain_table
 if TYPE_CHECKING:
     import altair as alt
     from rich.console import Group
-
-Numbers = npt.NDArray[np.int64]
 
 
 @takes_options(FitOptions)

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from simulator.rows.record import Numbers
 from simulator.study.fit.observed import Observed
-
-Numbers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from simulator.study.fit.series import Floats
 
 _MOST_GROUPS: Final = 6
 """The most groups of one application."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from simulator.logs.arrivals import Block
 from simulator.options import FitOptions
@@ -26,17 +25,14 @@ from simulator.play.gates import Rows
 from simulator.play.replay import replay_arrivals
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.counters import LimitsView
-from simulator.rows.record import Chunk, SubjectTable
+from simulator.rows.record import Chunk, Numbers, SubjectTable
 from simulator.scenario import Scenario
 from simulator.study.fit.model import Model, varied
 from simulator.study.fit.observed import MOST_ATTEMPTS, Observed, Part, Window
-from simulator.study.fit.series import WIDTHS_S, Hints, Series
+from simulator.study.fit.series import WIDTHS_S, Floats, Hints, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
 from simulator.study.replay import Kept, enter_parties
-
-Numbers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _SEED: Final = 20_260_101
 _MOST_ROWS: Final = 4_000_000

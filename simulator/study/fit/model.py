@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.files import Rate, format_duration, to_plain, to_toml
 from simulator.logs.parties import Owner
 from simulator.options import FitOptions
-from simulator.rows.record import distinct
+from simulator.rows.record import Numbers, distinct
 from simulator.scenario import Scenario, loads
 from simulator.scenario.clients import NoRetry, Retry
 from simulator.scenario.draws import Arrivals, Draw, OnOffArrivals, StepArrivals
@@ -35,8 +34,6 @@ from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry
 from simulator.study.replay import run_name
 from simulator.study.run_size import shorter
 from simulator.views.text import counted_text
-
-Numbers = npt.NDArray[np.int64]
 
 _SHOWN: Final = 8
 """The most kinds of requests in a group's mix."""

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.errors import InputError
 from engine.files import format_duration
@@ -27,9 +26,7 @@ from simulator.logs import LogStream, stream_log
 from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block, make_arrivals
 from simulator.logs.parties import Parties
 from simulator.options import FitOptions
-from simulator.rows.record import distinct
-
-Numbers = npt.NDArray[np.int64]
+from simulator.rows.record import Numbers, distinct
 
 _EXTRA: Final = {
     "status": (

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from simulator.rows.record import Numbers
 from simulator.study.fit.observed import MOST_ATTEMPTS
 
-Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 

@@ -30,9 +30,7 @@ from simulator.scenario.clients import (
     Retry,
 )
 from simulator.study.fit.observed import MOST_ATTEMPTS
-from simulator.study.fit.series import LAG_CHAIN, SLOTS, GapCounts, Series, gap_edges
-
-Floats = npt.NDArray[np.float64]
+from simulator.study.fit.series import LAG_CHAIN, SLOTS, Floats, GapCounts, Series, gap_edges
 
 _SECOND_NS: Final = 1_000_000_000
 _HOUR_NS: Final = 3_600 * _SECOND_NS

@@ -313,7 +313,7 @@ class Session:
         """Open the file after checking that it may be a store of ours."""
         path = self.path
         exists = path.exists()
-        if exists and not _OPEN.get(_identity(path)):
+        if exists:
             _check_is_ours(path)
         lock_path = path.with_name(f"{path.name}-lock")
         self._made = [each for each in (path, lock_path) if not each.exists()]
@@ -486,7 +486,12 @@ def _not_whole(path: Path, error: object) -> StoreError:
 
 
 def _check_is_ours(path: Path) -> None:
-    """Raise `StoreError` for a file that is no store of ours, and change nothing."""
+    """Raise `StoreError` for a file that is no store of ours, and change nothing.
+
+    One that this process has open was checked before, and is not opened beside SQLite (`_OPEN`).
+    """
+    if _OPEN.get(_identity(path)):
+        return
     with path.open("rb") as file:
         start = file.read(len(_HEADER))
     if start and start != _HEADER:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import sqlite3
 import stat
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -124,6 +126,25 @@ def test_a_backup_replaces_nothing_and_leaves_nothing_behind(path: Path) -> None
         f"{path.name}-lock",
         "taken",
     }
+
+
+_SHARED_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)
+"""
+"""Takes the bytes at which SQLite locks a file that it has open."""
+
+
+def test_a_backup_in_this_process_keeps_sqlites_lock_on_the_file(path: Path) -> None:
+    """To open and close a file beside SQLite drops every lock of the process on it."""
+    with closing(SqliteStore(path)) as store:
+        with store.transaction(write=False):
+            store.tenants()
+        back_up(path, path.with_name("copy"))
+        command = [sys.executable, "-c", _SHARED_LOCK, str(path)]
+        taken = subprocess.run(command, capture_output=True, check=False)
+    assert b"BlockingIOError" in taken.stderr
 
 
 def test_a_damaged_store_is_not_copied(path: Path) -> None:

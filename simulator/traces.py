@@ -34,20 +34,16 @@ if TYPE_CHECKING:
 _SECOND_NS: Final = 1_000_000_000
 _WIDTH, _HEIGHT = 560, 22
 _LONGEST_S: Final = 10**9
-_FILLED: Final[Mapping[str, float]] = {
-    "admitted": 1,
-    "delayed": 1,
-    "refused": 0.15,
-    "blocked": 1,
+_BARS: Final[Mapping[str, tuple[str, float]]] = {
+    "admitted": ("#9db8dc", 1),
+    "delayed": ("#e69f00", 1),
+    "refused": ("#d55e00", 0.15),
+    "blocked": ("#1d2a44", 1),
 }
-"""Outcome → how much its bar is filled: colour alone does not distinguish refused from blocked."""
-OUTCOME_COLOURS: Final[Mapping[str, str]] = {
-    "admitted": "#9db8dc",
-    "delayed": "#e69f00",
-    "refused": "#d55e00",
-    "blocked": "#1d2a44",
-}
-"""Outcome → colour, the same in every strip."""
+"""Outcome → colour of its bar, the same in every strip, and how much of it is filled.
+
+Colour alone does not distinguish refused from blocked.
+"""
 
 
 def _are_seconds(value: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell hands in
@@ -206,10 +202,11 @@ def strip(rows: pd.DataFrame, *, zero: bool = True) -> alt.Chart:
     order = list(dict.fromkeys(rows["who"]))
     found = [bar for who in order for bar in _bars(rows[rows["who"] == who], str(who))]
     frame = pd.DataFrame(found, columns=["who", "outcome", "from", "to"])
-    shown = {name: each for name, each in OUTCOME_COLOURS.items() if name in set(rows["outcome"])}
+    met = [name for name in _BARS if name in set(rows["outcome"])]
+    shown = {name: _BARS[name][0] for name in met}
     x = alt.X("from:Q", title="seconds", scale=alt.Scale(zero=zero, nice=zero))
     colours = alt.Scale(domain=list(shown), range=list(shown.values()))
-    filled = alt.Scale(domain=list(shown), range=[_FILLED[name] for name in shown])
+    filled = alt.Scale(domain=list(shown), range=[_BARS[name][1] for name in met])
     bars = rows_of_bars(frame, _in_words(rows), x, shown, "outcome")
     chart: alt.Chart = (
         bars.properties(width=_WIDTH, height=max(_HEIGHT * len(order), 40))

@@ -57,9 +57,7 @@ def _of_group(scenario: Scenario, group: ClientGroup, replayed: ReplayedInstants
     stop_ns = scenario.duration_ns if group.stop_ns is None else group.stop_ns
     span_ns = min(stop_ns, scenario.duration_ns) - group.start_ns
     if group.arrivals is not None:
-        begins_ns = group.start_ns
-        each = _of_arrivals(group.arrivals, span_ns, begins_ns, scenario.start_time_ns, replayed)
-        return each * group.count
+        return group.count * _of_arrivals(scenario, group, group.arrivals, span_ns, replayed)
     turn_ns = _mean_ns(group.service) + (0.0 if group.think is None else _mean_ns(group.think))
     each = (group.concurrency or 1) * span_ns / turn_ns if turn_ns else math.inf
     if group.pacing is not None:
@@ -70,10 +68,10 @@ def _of_group(scenario: Scenario, group: ClientGroup, replayed: ReplayedInstants
 
 
 def _of_arrivals(
+    scenario: Scenario,
+    group: ClientGroup,
     arrivals: draws.Arrivals,
     span_ns: int,
-    start_ns: int,
-    start_time_ns: int,
     replayed: ReplayedInstants,
 ) -> float:
     """Return how many requests one client begins on average in `span_ns` from its start."""
@@ -87,7 +85,7 @@ def _of_arrivals(
         whole_ns = arrivals.on_ns + arrivals.off_ns
         return span_ns * (on * arrivals.on_ns + off * arrivals.off_ns) / whole_ns
     found, passed_ns = 0.0, 0
-    for piece in pieces_of(arrivals, start_ns, start_time_ns):
+    for piece in pieces_of(arrivals, group.start_ns, scenario.start_time_ns):
         part_ns = min(piece.length_ns, span_ns - passed_ns)
         if piece.length_ns:
             end = piece.from_rate + (piece.to_rate - piece.from_rate) * part_ns / piece.length_ns

@@ -40,12 +40,12 @@ simulator.sweep("s.toml", axes, out="o", fidelity="limits", workers=2, progress=
 REPLICATIONS: Final = """
 import simulator
 from simulator.options import RunOptions
-from simulator.study import replications, runs
+from simulator.study import runs
 
 def tell(done):
     print(done, flush=True)
 
-replications._WORTH_S = 0.0  # short runs, and in other processes all the same
+runs._WORTH_S = 0.0  # short runs, and in other processes all the same
 scenario = simulator.load("s.toml")
 runs.run_replicated(RunOptions(scenario, replications=1_000, fidelity="limits"), told=tell)
 """

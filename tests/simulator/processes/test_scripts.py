@@ -26,10 +26,10 @@ arrivals = { kind = "poisson", rate = "2/1s" }
 
 SCRIPT: Final = """
 import simulator
-from simulator.study import replications
+from simulator.study import runs
 
 print("once")
-replications._WORTH_S = 0.0  # short runs, and in other processes all the same
+runs._WORTH_S = 0.0  # short runs, and in other processes all the same
 result = simulator.run("s.toml", fidelity="FIDELITY", replications=4)
 frame = simulator.sweep("s.toml", {"seed": [1, 2]}, out="o", fidelity="FIDELITY", workers=2)
 print(len(result.summary["replications"]["runs"]), len(frame), set(frame["status"]))

@@ -218,16 +218,14 @@ def _expression_hidden(record: dict[str, Any]) -> None:
 @fault_of_records("naive-timestamp", "REC-CREATED")
 def _naive_timestamp(record: dict[str, Any]) -> None:
     """`created_at` has no UTC offset."""
-    if "created_at" in record:
-        record["created_at"] = record["created_at"].replace("+00:00", "")
+    record["created_at"] = record["created_at"].replace("+00:00", "")
 
 
 @fault_of_records("timestamp-in-seconds", "REC-CREATED")
 def _timestamp_in_seconds(record: dict[str, Any]) -> None:
     """`created_at` is a number of seconds."""
-    if "created_at" in record:
-        moment = dt.datetime.fromisoformat(record["created_at"])
-        record["created_at"] = int(moment.timestamp())
+    moment = dt.datetime.fromisoformat(record["created_at"])
+    record["created_at"] = int(moment.timestamp())
 
 
 @fault_of_records("created-an-hour-early", "REC-CREATED")

@@ -236,14 +236,13 @@ def _holds_back(clusters: Sequence[Sequence[Sighting]], slow_ns: int) -> bool:
     A throttle that slows holds requests back before it refuses any, and its refusals are quick.
     """
     ordered = sorted(clusters, key=lambda cluster: min(one.arrived_ns for one in cluster))
-    late = [any(one.is_late for one in cluster) for cluster in ordered]
-    refused = [[one for one in cluster if one.outcome == "refused"] for cluster in ordered]
-    first = next(
-        (place for place, each in enumerate(zip(late, refused, strict=True)) if any(each)), None
-    )
-    if first is None or not late[first]:
-        return False
-    return not any(one.received_ns - one.sent_ns > slow_ns for each in refused for one in each)
+    refused = [one for cluster in ordered for one in cluster if one.outcome == "refused"]
+    for cluster in ordered:
+        if any(one.is_late for one in cluster):
+            return not any(one.received_ns - one.sent_ns > slow_ns for one in refused)
+        if any(one.outcome == "refused" for one in cluster):
+            return False
+    return False
 
 
 # --- beyond a rate --------------------------------------------------------------------------------

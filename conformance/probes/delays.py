@@ -11,31 +11,22 @@ before the next burst comes, so the answers also show when each request was admi
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from conformance.probes.families import (
-    BASIC,
     Cluster,
     Family,
     FamilyCounter,
     Rate,
     aligned_shifts,
     apart,
+    families,
 )
 from conformance.probes.sightings import Sighting, uncertainty_ns
 from conformance.runner.registry import check_time
 from engine.limits.algorithms import READY
 
-_FAMILIES: Final = (
-    *(
-        dataclasses.replace(family, counts_refused=counts_refused)
-        for counts_refused in (False, True)
-        for family in BASIC
-    ),
-    Family("gcra", burst_requests=1),
-)
 _GUARD_NS: Final = 50_000_000
 _SLACK: Final = 10
 """This part of the time between two turns a server may be late with each."""
@@ -109,9 +100,9 @@ class Arrivals:
 
 
 def bound_between(
-    arrivals: Arrivals, rate: Rate, families: Sequence[Family]
+    arrivals: Arrivals, rate: Rate, fitting: Sequence[Family]
 ) -> tuple[int, int] | None:
-    """Return two waits between which the bound lies, for any family; None if that is not known.
+    """Return two waits between which the bound lies, for any fitting family; None if not known.
 
     The first wait was granted; the second is what a refused request would have had to wait.
     """
@@ -119,7 +110,7 @@ def bound_between(
     if not longest_ns:
         return None
     refused: list[int] = []
-    for family in families:
+    for family in fitting:
         if family.is_aligned:
             return None
         for lane in arrivals.parts:
@@ -137,7 +128,7 @@ def delays_that_fit(
 
     since_ns: earlier requests are replayed but not judged, as in `families_that_fit`.
     """
-    return [one for one in _FAMILIES if delay_fits(arrivals, rate, one, bound_ns, since_ns)]
+    return [one for one in families(rate) if delay_fits(arrivals, rate, one, bound_ns, since_ns)]
 
 
 def delay_fits(

@@ -99,6 +99,16 @@ class Source:
     unit: str = "auto"
     where: str = ""
 
+    def __repr__(self) -> str:
+        """Return the fields; those that may be texts of keys are not shown."""
+        secret = ("value", "lookup", "default") if self.target == "key" else ()
+        said = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        shown = (
+            f"{name}={'…' if value is not None and name in secret else repr(value)}"
+            for name, value in said.items()
+        )
+        return f"Source({', '.join(shown)})"
+
     @property
     def is_plain(self) -> bool:
         """Whether every value stands for itself."""

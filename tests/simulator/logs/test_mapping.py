@@ -99,6 +99,16 @@ def test_a_line_whose_value_does_not_map_is_counted_and_never_quoted(tmp_path: P
     )
 
 
+@pytest.mark.parametrize(
+    "key", ['{ value = "sesame" }', '{ field = "k", lookup = { sesame = "sesame" } }']
+)
+def test_a_map_that_is_shown_tells_no_key(key: str) -> None:
+    shown = repr(read_map(f'time = "t"\nkey = {key}\napplication = {{ value = "checkout" }}'))
+    assert "target='key'" in shown
+    assert "value='checkout'" in shown
+    assert "sesame" not in shown
+
+
 def test_a_pattern_splits_lines_of_a_format_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "own.log"
     file.write_text("5 203.0.113.7 POST:/tokens\nnoise\n6 203.0.113.8 GET:/x\n")

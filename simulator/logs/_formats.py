@@ -120,21 +120,25 @@ class CommonReader(Reader):
         """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
         captured = ["address", *(name for name in wanted if name != "address")]
         row = self._row(captured)
-        names = [name for name, _ in self._places if name in captured]
+        names = [*(name for name, _ in self._places if name in captured), "tail", "whole"]
         with open_log(self._path) as stream:
             for first, text in line_blocks(stream):
                 if text is None:
                     faults.add(first, "line is too long")
                     continue
                 found = row.findall(text)
+                columns = dict(zip(names, zip(*found, strict=True), strict=True))
+                extras = {tail: self._extras(tail) for tail in set(columns["tail"])}
                 lines: Sequence[int] = range(first, first + len(found))
-                # A line that has the format has an address; another one stands whole at the end.
-                if not all(each[0] for each in found):
-                    self._add_faults(found, first, faults)
-                    lines = [number for number, each in zip(lines, found, strict=True) if each[0]]
-                    found = [each for each in found if each[0]]
-                if found:
-                    yield from self._batch(lines, found, names, wanted, faults)
+                is_wrong = any(isinstance(extra, str) for extra in extras.values())
+                if is_wrong or not all(columns["address"]):
+                    good = self._good(lines, columns, extras, faults)
+                    lines = [lines[place] for place in good]
+                    columns = {
+                        name: tuple(c[place] for place in good) for name, c in columns.items()
+                    }
+                if lines:
+                    yield Batch(lines, [self._column(name, columns, extras) for name in wanted])
 
     def _row(self, captured: Sequence[str]) -> re.Pattern[str]:
         """Return what matches one line: the captured fields and the rest, or the whole line."""
@@ -144,34 +148,26 @@ class CommonReader(Reader):
         )
         return re.compile(rf"(?:{fields}([^\n]*)|([^\n]*))\n")
 
-    def _add_faults(self, found: Sequence[tuple[str, ...]], first: int, faults: Faults) -> None:
-        for number, each in enumerate(found, first):
-            if not each[0] and each[-1].strip():
-                faults.add(number, _diagnosis(each[-1].rstrip("\r"), self._places))
-
-    def _batch(
+    def _good(
         self,
         lines: Sequence[int],
-        found: Sequence[tuple[str, ...]],
-        names: Sequence[str],
-        wanted: Sequence[str],
+        columns: Mapping[str, Sequence[str]],
+        extras: Mapping[str, _Extras],
         faults: Faults,
-    ) -> Iterator[Batch]:
-        columns = dict(zip((*names, "tail", "whole"), zip(*found, strict=True), strict=True))
-        extras = {tail: self._extras(tail) for tail in set(columns["tail"])}
-        if any(isinstance(extra, str) for extra in extras.values()):
-            good = []
-            for place, (number, tail) in enumerate(zip(lines, columns["tail"], strict=True)):
-                extra = extras[tail]
-                if isinstance(extra, str):
-                    faults.add(number, extra)
-                else:
-                    good.append(place)
-            if not good:
-                return
-            lines = [lines[place] for place in good]
-            columns = {name: tuple(c[place] for place in good) for name, c in columns.items()}
-        yield Batch(lines, [self._column(name, columns, extras) for name in wanted])
+    ) -> list[int]:
+        """Return the places of the lines that have the format; the others are faults, or blank."""
+        wrong = {tail: extra for tail, extra in extras.items() if isinstance(extra, str)}
+        good = []
+        of_line = zip(columns["address"], columns["tail"], strict=True)
+        for place, (address, tail) in enumerate(of_line):
+            # A line that has the format has an address; another one stands whole at the end.
+            if address and tail not in wrong:
+                good.append(place)
+            elif address:
+                faults.add(lines[place], wrong[tail])
+            elif (whole := columns["whole"][place]).strip():
+                faults.add(lines[place], _diagnosis(whole.rstrip("\r"), self._places))
+        return good
 
     def _column(
         self, name: str, columns: dict[str, tuple[str, ...]], extras: dict[str, _Extras]

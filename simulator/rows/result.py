@@ -2,7 +2,7 @@
 
 A folder is written beside its final place and then moved, so that none is half-written.
 
-`measure` returns one metric, narrowed by labels: what thresholds and searches ask for. The metrics
+`measure` returns one metric, narrowed by labels: what conditions and searches ask for. The metrics
 and labels are listed in `simulator.scenario.conditions`; their values are columns of
 `simulator.rows.metrics`. `client` takes a client group's name, or one client's number. `clause`
 and `rule` narrow what was refused, delayed and blocked to what that rule reported; what was offered
@@ -470,19 +470,13 @@ _TOTALS: Final = frozenset({"offered", "delayed", "refused", "blocked", "refused
 _COUNTS: Final = COUNTS - {"goodput_per_s"}
 
 
-def measure_condition(result: Result, condition: Condition) -> float:
-    """Return the value of what a condition is about; nanoseconds where it is a duration."""
-    return measure(result, condition.metric, dict(condition.labels))
+def measure(result: Result, condition: Condition) -> float:
+    """Return the value of what a condition is about.
 
-
-def measure(result: Result, metric: str, labels: Mapping[str, str] | None = None) -> float:
-    """Return a metric's value; nanoseconds where it is a duration, NaN where there is none.
-
-    Raises `InputError` for an unknown metric or an unknown client group.
+    It is in nanoseconds where it is a duration, and NaN where there is none. Raises `InputError`
+    for an unknown client group.
     """
-    if metric not in METRICS:
-        raise InputError(f"metric = {metric!r} must be known{did_you_mean(metric, METRICS)}")
-    labels = dict(labels or {})
+    metric, labels = condition.metric, dict(condition.labels)
     if not labels and metric in _TOTALS:
         totals = result.summary["totals"]
         return float(totals[metric]) if totals["offered"] or metric in _COUNTS else _NAN

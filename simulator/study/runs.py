@@ -48,7 +48,7 @@ from simulator.play import Fidelity, seed_in_force, simulate, template_for
 from simulator.progress import Interrupted, Progress, Stop, in_notebook, progress_bar, tell_line
 from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
-from simulator.rows.result import columns_of, is_of_totals, measure_condition, value_in
+from simulator.rows.result import columns_of, is_of_totals, measure, value_in
 from simulator.scenario import METRICS, Condition, Scenario, dump, loads
 from simulator.scenario.model import draws_at_random
 
@@ -250,7 +250,7 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
     for threshold in scenario.thresholds if scenario is not None else ():
         subject = threshold.that.subject
         if subject not in line:
-            line[subject] = measure_condition(result, threshold.that)
+            line[subject] = measure(result, threshold.that)
     return line
 
 
@@ -288,7 +288,7 @@ def intervals(
 def _line_of_conditions(
     conditions: Sequence[Condition], result: Result, _scenario: Scenario
 ) -> dict[str, float]:
-    return {each.subject: measure_condition(result, each) for each in conditions}
+    return {each.subject: measure(result, each) for each in conditions}
 
 
 def replication_of(result: Result, line: dict[str, float]) -> Replication:
@@ -679,7 +679,7 @@ def _judged(scenario: Scenario, result: Result) -> list[dict[str, Any]]:
     """Return what became of the scenario's thresholds in this one run."""
     lines = []
     for threshold in scenario.thresholds:
-        value = measure_condition(result, threshold.that)
+        value = measure(result, threshold.that)
         holds = threshold.that.holds(value)
         lines.append({"that": str(threshold.that), "value": _plain(value), "holds": holds})
     return lines

@@ -199,16 +199,14 @@ class Template:
         plan = Plan(setup, self._limiter)
         self.loops = plan.loops
         self.known = LimitsView(setup.tables, setup.profile.limits), SubjectTable()
-        clients: Sequence[Client] = setup.population.clients
+        clients = setup.population.clients
         mixes = [len(client.group.mix) for client in clients]
         self._first = np.cumsum([0, *(2 * size for size in mixes)])[:-1]
         self._numbers = np.zeros(2 * sum(mixes), dtype=np.int64)
         if anonymous:
             self.known[1].number(_ANYBODY)
-            clients = _one_of_each(clients)  # so that their rules are known
-        self._number(clients)
-        if anonymous:
-            self._numbers[:] = 0
+        else:
+            self._number(clients)
         self.known[1].clients()  # all are put into their columns, before threads read them
         room = max(len(plan.sim.combos), 1 << (2 * sum(mixes) + 63).bit_length())
         self._sim = plan.sim._replace(
@@ -274,16 +272,6 @@ _WRITTEN: Final = (
 """The arrays that a run writes to; the others are the same for all seeds."""
 _MOST_SUBJECTS: Final = 1_000_000
 _ANYBODY: Final = Subject(0, None, None, None, "", "", "")
-
-
-def _one_of_each(clients: Sequence[Client]) -> list[Client]:
-    """Return a client of each group and kind of key."""
-    found: dict[object, Client] = {}
-    for client in clients:
-        holder = client.keys[client.deal_key()] if client.keys else None
-        kind = holder and (holder.application, holder.legacy)
-        found.setdefault((client.group.name, kind), client)
-    return list(found.values())
 
 
 def template_of(scenario: Scenario, from_ns: int, *, anonymous: bool = False) -> Template | None:

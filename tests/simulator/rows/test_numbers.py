@@ -13,6 +13,7 @@ from simulator.rows import Result, out_folder
 from simulator.rows.metrics import frame_of, lines_of
 from simulator.rows.result import measure
 from simulator.scenario import loads
+from simulator.scenario.conditions import Condition
 from simulator.study.runs import line_of, run
 
 S = 1_000_000_000
@@ -22,6 +23,11 @@ S = 1_000_000_000
 def result() -> Result:
     """The built-in scenario, by the limits alone."""
     return run("everyday", fidelity="limits")
+
+
+def _measured(result: Result, metric: str, labels: dict[str, str] | None = None) -> float:
+    narrowed = tuple((labels or {}).items())
+    return measure(result, Condition(metric=metric, labels=narrowed, compare=">=", bound=0))
 
 
 def test_the_totals_are_the_rows(result: Result) -> None:
@@ -116,9 +122,9 @@ arrivals = { kind = "constant", rate = "1/1s" }
         whole_ns = 0
         for line in found.summary["clauses"]:
             labels = {"clause": line["clause"]}
-            assert measure(found, "blocked_time", labels) == line["blocked_ns"]
+            assert _measured(found, "blocked_time", labels) == line["blocked_ns"]
             whole_ns += line["blocked_ns"]
-        assert measure(found, "blocked_time") == whole_ns > 0
+        assert _measured(found, "blocked_time") == whole_ns > 0
         bins = found.metrics(by="time", bin="10s")
         assert bins["blocked_ns"].sum() == whole_ns
         assert bins["offered"].sum() == found.summary["totals"]["offered"]
@@ -253,18 +259,18 @@ def test_measures_are_narrowed_by_labels(result: Result) -> None:
     frame = result.requests
     mine = frame[frame["application"] == "backend"]
     refused = mine["outcome"].isin(["refused", "blocked"])
-    share = measure(result, "refused_share", {"application": "backend"})
+    share = _measured(result, "refused_share", {"application": "backend"})
     assert share == pytest.approx(refused.mean())
     by_read = (mine["rule"] == "LIM-READ").mean()
     labels = {"application": "backend", "clause": "LIM-READ"}
-    assert measure(result, "refused_share", labels) == pytest.approx(by_read)
+    assert _measured(result, "refused_share", labels) == pytest.approx(by_read)
     assert (
-        measure(result, "offered", {"client": "browsers"})
+        _measured(result, "offered", {"client": "browsers"})
         == (result.metrics(by="group").loc["browsers", "offered"])
     )
-    assert measure(result, "refused", {"ip": "192.0.2.99"}) == 0
+    assert _measured(result, "refused", {"ip": "192.0.2.99"}) == 0
     with pytest.raises(InputError, match="did you mean 'browsers'"):
-        measure(result, "offered", {"client": "browser"})
+        _measured(result, "offered", {"client": "browser"})
 
 
 def test_an_unknown_dimension_is_refused(result: Result) -> None:

@@ -48,7 +48,7 @@ from simulator.traffic.client_rules import (
 )
 from simulator.traffic.draws import BALANCE_STREAM, Stream
 from simulator.traffic.population import Client, Setup
-from simulator.traffic.sampling import Duration, ReplayedInstants, arrivals_of, duration_of
+from simulator.traffic.sampling import Duration, duration_of, instants_of, processes_of
 
 _Process: TypeAlias = Generator[simpy.Event, object, None]
 
@@ -63,7 +63,7 @@ class ClientRun:
         asker: Asker,
         gate: Gate,
         tally: Tally,
-        end_ns: int,
+        stop_ns: int,
         *,
         told_to_wait: bool,
     ) -> None:
@@ -81,7 +81,7 @@ class ClientRun:
         draws = self._rule[KIND] >= DRAWN
         self._retry_draws = client.stream("retry").uniform if draws else _nothing
         self._service = duration_of(group.service, lambda: client.stream("service"))
-        self._stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
+        self._stop_ns = stop_ns
         self._deadline_ns = group.deadline_ns
         self._line: PacingLine | None = None
         if group.pacing is not None:
@@ -356,7 +356,7 @@ def simulate_simpy(
     env = simpy.Environment()
     scenario, profile = setup.scenario, setup.profile
     gate = _gate(env, setup, book, fidelity)
-    replayed = ReplayedInstants()
+    processes = processes_of(scenario)
     numbering = Numbering(scenario, book.recorder.subjects, book.view)
     for client in setup.population.clients:
         asker = Asker(scenario, client, numbering, profile.account_updater.file_limit_bytes)
@@ -366,7 +366,7 @@ def simulate_simpy(
             asker,
             gate,
             book.tally,
-            scenario.duration_ns,
+            scenario.stop_of(client.group),
             told_to_wait=profile.http.retry_after,
         )
         group = client.group
@@ -374,13 +374,7 @@ def simulate_simpy(
             for lane in range(group.concurrency or 1):
                 env.process(run.closed_loop(lane))
             continue
-        instants = arrivals_of(
-            group.arrivals,
-            client.stream,
-            start_ns=group.start_ns,
-            start_time_ns=scenario.start_time_ns,
-            replayed_ns=replayed.of,
-        )
+        instants = instants_of(processes[group.name], client)
         env.process(run.open_loop(instants))
     if progress is not None:
         env.process(_ticks(env, scenario.duration_ns, progress))

@@ -279,6 +279,10 @@ class Scenario:
         """Return the pool of addresses that a group names."""
         return next((pool for pool in self.addresses if pool.name == group.addresses), None)
 
+    def stop_of(self, group: ClientGroup) -> int:
+        """Return when a group's clients stop: by themselves, or at the run's end."""
+        return min(group.stop_ns or self.duration_ns, self.duration_ns)
+
     def dealings_of(self, group: ClientGroup) -> tuple[Dealing, Dealing]:
         """Return how a group's keys are dealt, and its addresses."""
         pool = self.pool_of(group)

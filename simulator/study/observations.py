@@ -104,7 +104,7 @@ def _observe(result: Result, scenario: Scenario) -> dict[str, float]:
     firsts_of = client[(attempt == 1) & (t_ns >= result.summary["warm_up_ns"])]
     for group in scenario.clients:
         from_ns = max(group.start_ns, result.summary["warm_up_ns"])
-        end_ns = min(group.stop_ns or scenario.duration_ns, scenario.duration_ns)
+        end_ns = scenario.stop_of(group)
         span_s = (end_ns - from_ns) / _SECOND_NS
         clients = result.groups.get(group.name, range(0))
         firsts = int(((firsts_of >= clients.start) & (firsts_of < clients.stop)).sum())

@@ -54,8 +54,7 @@ def size_warning(scenario: Scenario) -> str | None:
 
 def _of_group(scenario: Scenario, group: ClientGroup, replayed: ReplayedInstants) -> float:
     """Return how many requests the clients of a group begin on average."""
-    stop_ns = scenario.duration_ns if group.stop_ns is None else group.stop_ns
-    span_ns = min(stop_ns, scenario.duration_ns) - group.start_ns
+    span_ns = scenario.stop_of(group) - group.start_ns
     if group.arrivals is not None:
         return group.count * _of_arrivals(scenario, group, group.arrivals, span_ns, replayed)
     turn_ns = _mean_ns(group.service) + (0.0 if group.think is None else _mean_ns(group.think))

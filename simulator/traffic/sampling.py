@@ -1,7 +1,8 @@
-"""Make a sampling function of a distribution, and an iterator of an arrival process.
+"""Make a sampling function of a distribution, and the numbers of an arrival process.
 
 The formulas are in `simulator.traffic.draws` and `simulator.traffic.arrivals`; this module picks
-the one that a scenario's class names, once a client, so that a draw costs one call. It reads files
+those that a scenario's class names: of a draw once a client, so that it costs one call, and of an
+arrival process once a group, as numbers, which compiled code takes as they are. It reads files
 of arrivals too; of those only the instants matter, and the scenario says who asks for what. (An
 access log through the limits is `simulator.study.replay`.)
 """
@@ -9,15 +10,17 @@ access log through the limits is `simulator.study.replay`.)
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.errors import InputError
 from engine.files import Rate
-from simulator.scenario import draws
-from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
+from simulator.scenario import Scenario, draws
+from simulator.scenario.clients import ClientGroup
+from simulator.traffic import arrivals
+from simulator.traffic.arrivals import Piece, Process
 from simulator.traffic.draws import (
     Stream,
     categorical,
@@ -27,6 +30,7 @@ from simulator.traffic.draws import (
     pareto_ns,
     uniform_ns,
 )
+from simulator.traffic.population import Client
 
 
 class ReplayedInstants:
@@ -94,6 +98,7 @@ def _texts(replay: draws.ReplayArrivals, lines: Iterable[str]) -> Iterator[tuple
 
 _HOURS: Final = 24
 _FOREVER_NS: Final = 1 << 60
+_MOST_PIECES: Final = 1_000_000
 
 
 Duration: TypeAlias = int | Callable[[], int]
@@ -129,78 +134,103 @@ def duration_of(draw: draws.Draw, stream: Callable[[], Stream]) -> Duration:
     return lambda: pareto_ns(uniform(), least_ns, alpha)
 
 
-def arrivals_of(
-    arrivals: draws.Arrivals,
-    stream: Callable[[str], Stream],
-    *,
-    start_ns: int,
-    start_time_ns: int,
-    replayed_ns: Callable[[draws.ReplayArrivals], Iterator[int]],
-) -> Iterator[int]:
-    """Return the instants at which an open-loop client's requests begin, never decreasing.
-
-    stream: by purpose. start_time_ns: the run's start on the wall clock, for days.
-    replayed_ns: reads a replay's file as instants from 0.
-    """
-    if isinstance(arrivals, draws.ConstantArrivals):
-        return constant(*arrivals.rate, start_ns=start_ns)
-    if isinstance(arrivals, draws.ReplayArrivals):
-        return (start_ns + at_ns for at_ns in replayed_ns(arrivals))
-    source = stream("arrivals")
-    if isinstance(arrivals, draws.PoissonArrivals):
-        return poisson(source, *arrivals.rate, start_ns=start_ns)
-    if isinstance(arrivals, draws.OnOffArrivals):
-        return on_off(
-            stream("switches"),
-            source,
-            on=arrivals.on_rate,
-            off=arrivals.off_rate if arrivals.off_rate[0] else None,
-            on_mean_ns=arrivals.on_ns,
-            off_mean_ns=arrivals.off_ns,
-            start_ns=start_ns,
-            is_on=begins_on(arrivals, stream),
-        )
-    return varying(source, pieces_of(arrivals, start_ns, start_time_ns), start_ns=start_ns)
+def processes_of(scenario: Scenario) -> dict[str, Process]:
+    """Return the arrivals of each open group as numbers. Raises `InputError` for a bad file."""
+    replayed = ReplayedInstants()
+    return {
+        group.name: _process_of(group, group.arrivals, scenario, replayed)
+        for group in scenario.clients
+        if group.arrivals is not None
+    }
 
 
-def begins_on(arrivals: draws.OnOffArrivals, stream: Callable[[str], Stream]) -> bool:
+def _process_of(
+    group: ClientGroup, form: draws.Arrivals, scenario: Scenario, replayed: ReplayedInstants
+) -> Process:
+    rule, gaps_ns = (0, 0), (0.0, 0.0)
+    pieces: list[float] = []
+    instants: list[int] = []
+    if isinstance(form, draws.ConstantArrivals):
+        kind, rule = arrivals.CONSTANT, form.rate
+    elif isinstance(form, draws.PoissonArrivals):
+        kind, gaps_ns = arrivals.POISSON, (_gap_ns(form.rate), 0.0)
+    elif isinstance(form, draws.OnOffArrivals):
+        kind, rule = arrivals.ON_OFF, (form.on_ns, form.off_ns)
+        gaps_ns = _gap_ns(form.on_rate), _gap_ns(form.off_rate)
+    elif isinstance(form, draws.ReplayArrivals):
+        instants += replayed.of(form)
+        kind, rule = arrivals.REPLAYED, (0, len(instants))
+    else:
+        gone_ns = group.start_ns
+        for number, piece in enumerate(pieces_of(form, gone_ns, scenario.start_time_ns)):
+            if gone_ns >= scenario.duration_ns or number == _MOST_PIECES:
+                break
+            pieces += piece
+            gone_ns += piece.length_ns
+        kind, rule = arrivals.VARYING, (0, len(pieces) // arrivals.PIECE_WIDTH)
+    return Process(kind, rule, gaps_ns, pieces, instants, scenario.stop_of(group))
+
+
+def _gap_ns(rate: Rate) -> float:
+    return rate.window_ns / rate.limit_requests if rate.limit_requests else 0.0
+
+
+def instants_of(process: Process, client: Client) -> Iterator[int]:
+    """Yield the instants at which an open-loop client's requests begin."""
+    kind, start_ns = process.kind, client.group.start_ns
+    purposes: Sequence[str] = ("arrivals", "switches") if kind == arrivals.ON_OFF else ("arrivals",)
+    if kind in {arrivals.CONSTANT, arrivals.REPLAYED}:
+        purposes = ()
+    streams = [client.stream(purpose).uniform for purpose in purposes]
+    line, state = [0, 1, start_ns, start_ns, begins_on(client), 0, start_ns, 0], [0.0, 0.0]
+    step, never_ns = arrivals.next_arrival_ns, arrivals.NEVER_NS
+    while (at_ns := step(_drawn, streams, process, line, state)) < never_ns:
+        yield at_ns
+
+
+def _drawn(streams: Sequence[Callable[[], float]], number: int) -> float:
+    return streams[number]()
+
+
+def begins_on(client: Client) -> int:
     """Return whether bursts begin on; where either may be, it is drawn from a stream of its own."""
-    if arrivals.begin == "on":
-        return True
-    share = arrivals.on_ns / (arrivals.on_ns + arrivals.off_ns)
-    return stream("phase").uniform() < share
+    form = client.group.arrivals
+    if not isinstance(form, draws.OnOffArrivals) or form.begin == "on":
+        return 1
+    share = form.on_ns / (form.on_ns + form.off_ns)
+    return int(client.stream("phase").uniform() < share)
 
 
 def pieces_of(
-    arrivals: draws.StepArrivals | draws.RampArrivals | draws.DailyArrivals,
+    form: draws.StepArrivals | draws.RampArrivals | draws.DailyArrivals,
     start_ns: int,
     start_time_ns: int,
 ) -> Iterator[Piece]:
     """Yield the straight pieces of a rate from the client's start on, without end."""
-    if isinstance(arrivals, draws.RampArrivals):
-        low, high = _rate(arrivals.from_rate), _rate(arrivals.to_rate)
-        yield Piece(arrivals.over_ns, low, high)
+    if isinstance(form, draws.RampArrivals):
+        low, high = _rate(form.from_rate), _rate(form.to_rate)
+        yield Piece(form.over_ns, low, high)
         yield Piece(_FOREVER_NS, high, high)
-    elif isinstance(arrivals, draws.StepArrivals):
-        steps = arrivals.steps
+    elif isinstance(form, draws.StepArrivals):
+        steps = form.steps
         yield Piece(steps[0].at_ns, 0.0, 0.0)
         ends_ns = [step.at_ns for step in steps[1:]] + [_FOREVER_NS]
         for step, end_ns in zip(steps, ends_ns, strict=True):
             yield Piece(end_ns - step.at_ns, _rate(step.rate), _rate(step.rate))
     else:
-        yield from _days(arrivals, start_ns, start_time_ns)
+        yield from _days(form, start_ns, start_time_ns)
 
 
-def _days(arrivals: draws.DailyArrivals, start_ns: int, start_time_ns: int) -> Iterator[Piece]:
+def _days(form: draws.DailyArrivals, start_ns: int, start_time_ns: int) -> Iterator[Piece]:
     """Yield hourly pieces from the client's start; a day of 24 h follows the UTC clock."""
-    mean = _rate(arrivals.rate) * _HOURS / sum(arrivals.hours)
-    borders_ns = [hour * arrivals.day_ns // _HOURS for hour in range(_HOURS + 1)]
+    mean = _rate(form.rate) * _HOURS / sum(form.hours)
+    borders_ns = [hour * form.day_ns // _HOURS for hour in range(_HOURS + 1)]
     hours = [
         Piece(borders_ns[hour + 1] - borders_ns[hour], mean * weight, mean * weight)
-        for hour, weight in enumerate(arrivals.hours)
+        for hour, weight in enumerate(form.hours)
     ]
-    is_day = arrivals.day_ns == _HOURS * 3_600 * 1_000_000_000
-    into_ns = (start_time_ns + start_ns) % arrivals.day_ns if is_day else 0
+    is_day = form.day_ns == _HOURS * 3_600 * 1_000_000_000
+    into_ns = (start_time_ns + start_ns) % form.day_ns if is_day else 0
     for hour in count():
         piece, begins_ns = hours[hour % _HOURS], borders_ns[hour % _HOURS]
         if hour < _HOURS and begins_ns + piece.length_ns <= into_ns:

@@ -39,7 +39,7 @@ from simulator.scenario.clients import (
 from simulator.scenario.draws import Draw
 from simulator.traffic.draws import uniform_ns
 from simulator.traffic.population import Client, KeyHolder, populate
-from simulator.traffic.sampling import ReplayedInstants, arrivals_of, duration_of
+from simulator.traffic.sampling import duration_of, instants_of, processes_of
 from tests.oracles.limits import Oracle
 
 SECOND = 1_000_000_000
@@ -240,7 +240,7 @@ class Play:
         self.rows: list[Row] = []
         self.requests = self.succeeded = self.failed = 0
         self.pools: dict[str, Pool] = {}
-        self.replayed = ReplayedInstants()
+        self.processes = processes_of(scenario)
         self._waiting: list[tuple[int, Wish, Story]] = []
         self._begun = 0
         for client in populate(scenario, seed).clients:
@@ -337,14 +337,7 @@ class Actor:
 
     def open_loop(self) -> Story:
         """Ask at each arrival; with `concurrency` at most so many requests are under way."""
-        assert self.group.arrivals is not None
-        instants = arrivals_of(
-            self.group.arrivals,
-            self.client.stream,
-            start_ns=self.group.start_ns,
-            start_time_ns=self.play.scenario.start_time_ns,
-            replayed_ns=self.play.replayed.of,
-        )
+        instants = instants_of(self.play.processes[self.group.name], self.client)
         most = self.group.concurrency
         for serial, t_ns in enumerate(instants):
             yield self.before_stop(t_ns, 1, serial)

@@ -115,11 +115,10 @@ NONE: Final = -1
 # `G_ADDRESS_COUNT` on.
 DEAL_COUNT, DEAL_KIND, DEAL_TABLE = range(3)
 FIXED, ROTATED, DRAWN = range(3)
-CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
 
 # A client's row; what every attempt needs stands in the first cache line. The line of its pace
 # begins at `C_DUE`; `C_TIMER` stands in a place of it that no pace uses. The state of its
-# arrivals (`simulator.traffic.arrivals`) stands from `C_ARRIVALS` to `C_AT`.
+# arrivals (`simulator.traffic.arrivals`) stands from `C_ARRIVALS` to `C_NUMBER`.
 (
     C_GROUP,
     C_STOP,
@@ -153,10 +152,11 @@ CONSTANT_RATE, POISSON, ON_OFF, VARYING, REPLAYED = range(5)
     C_IS_ON,
     C_ACTIVE,
     C_AT,
+    C_NUMBER,
     C_BEHIND,
     C_TIMER_NUMBER,
     C_FILES,
-) = range(35)
+) = range(36)
 CLIENT_WIDTH: Final = 40
 
 # An entry of a mix: what is behind it, −1 = nothing; how many files its job has, 0 = it is none;
@@ -284,13 +284,13 @@ class Sim(NamedTuple):
     """The arrays.
 
     draws, shares: rows of distributions. tables, values: cumulative weights and what they choose
-    from. pieces (n, 3): of varying rates. kinds: entries with a key. keys, addresses: numbers
-    by place. links, near, wheel, heap: the order of events (`event_queue`). ended (combos,
-    ENDED_WIDTH): requests that began, that ended, and that ended well. rows (COLUMNS, rows): a
-    row's words lie together. late (n, 3): number, latency and status of rows that were answered
-    after they were handed on. homes, in_flight: of a balancer. apart (groups, legs): attempts that
-    a node lets in and the exact counter refuses by that leg, or that a node refuses by that leg and
-    the exact counter lets in.
+    from, and replayed instants. pieces: of varying rates. kinds: entries with a key. keys,
+    addresses: numbers by place. links, near, wheel, heap: the order of events (`event_queue`).
+    ended (combos, ENDED_WIDTH): requests that began, that ended, and that ended well. rows
+    (COLUMNS, rows): a row's words lie together. late (n, 3): number, latency and status of rows
+    that were answered after they were handed on. homes, in_flight: of a balancer. apart (groups,
+    legs): attempts that a node lets in and the exact counter refuses by that leg, or that a node
+    refuses by that leg and the exact counter lets in.
     """
 
     clock: Ints

@@ -26,12 +26,12 @@ from simulator.scenario import Scenario, draws
 from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry, TokenBucketPacing
 from simulator.scenario.model import Proxy, Reactor
 from simulator.traffic import client_rules as rules
+from simulator.traffic.arrivals import ON_OFF, PIECE_WIDTH, REPLAYED, VARYING
 from simulator.traffic.draws import BALANCE_STREAM, cumulative_weights, stream_number, zipf_weights
 from simulator.traffic.population import Client, KeyHolder, Setup
-from simulator.traffic.sampling import ReplayedInstants, begins_on, pieces_of
+from simulator.traffic.sampling import begins_on, processes_of
 
 _BOUND: Final = 1 << 62
-_MOST_PIECES: Final = 1_000_000
 _FIRST_ROOM: Final = 1 << 10
 _FIRST_CALLS: Final = 1 << 6
 
@@ -50,7 +50,7 @@ class Plan:
         self._seed = setup.seed
         self._streams: list[tuple[int, int]] = []
         self._numbers = Numbers()
-        self._pieces: list[tuple[float, float, float]] = []
+        self._pieces: list[float] = []
         self._kinds: list[int] = []
         self._others: dict[tuple[Part, str], int] = {}
         self._key_numbers = {holder.label: place for place, holder in enumerate(population.keys)}
@@ -58,7 +58,7 @@ class Plan:
         self._addresses: list[int] = []
         self._address_numbers: dict[str, int] = {}
         self._pools: dict[int, int] = {}
-        self._replayed = ReplayedInstants()
+        self._processes = processes_of(scenario)
         self._outside = Outside(scenario, profile, self._numbers)
         self._purposes: list[tuple[str | None, ...]] = []
         first_of = {name: numbers.start for name, numbers in population.groups.items()}
@@ -108,10 +108,7 @@ class Plan:
             draws.Constant() if group.think is None else group.think
         )
         self._pacing(row, group)
-        floats = [0.0, 0.0]
-        if group.loop == "open":
-            self._arrivals(row, floats, group)
-        return row, floats
+        return row, self._arrivals(row, group)
 
     def _retry(self, row: list[int], group: ClientGroup) -> None:
         retry = group.retry
@@ -183,39 +180,19 @@ class Plan:
                 "compiled: burst × nanoseconds of the window must stay below 2^62"
             )
 
-    def _arrivals(self, row: list[int], floats: list[float], group: ClientGroup) -> None:
-        arrivals = group.arrivals
-        assert arrivals is not None, "an open loop has arrivals"
-        if isinstance(arrivals, draws.ConstantArrivals):
-            row[at.G_ARRIVALS] = at.CONSTANT_RATE
-            row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = arrivals.rate
-        elif isinstance(arrivals, draws.PoissonArrivals):
-            row[at.G_ARRIVALS] = at.POISSON
-            floats[0] = arrivals.rate[1] / arrivals.rate[0]
-        elif isinstance(arrivals, draws.OnOffArrivals):
-            row[at.G_ARRIVALS] = at.ON_OFF
-            row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = arrivals.on_ns, arrivals.off_ns
-            floats[0] = arrivals.on_rate[1] / arrivals.on_rate[0]
-            if arrivals.off_rate[0]:
-                floats[1] = arrivals.off_rate[1] / arrivals.off_rate[0]
-        elif isinstance(arrivals, draws.ReplayArrivals):
-            row[at.G_ARRIVALS] = at.REPLAYED
-            instants = list(self._replayed.of(arrivals))
-            row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = (
-                self._numbers.value_place(instants),
-                len(instants),
-            )
-        else:
-            row[at.G_ARRIVALS] = at.VARYING
-            row[at.G_ARRIVE_1] = len(self._pieces)
-            gone_ns = group.start_ns
-            pieces = pieces_of(arrivals, group.start_ns, self._scenario.start_time_ns)
-            for number, piece in enumerate(pieces):
-                if gone_ns >= self._scenario.duration_ns or number == _MOST_PIECES:
-                    break
-                self._pieces.append((float(piece.length_ns), piece.from_rate, piece.to_rate))
-                gone_ns += piece.length_ns
-            row[at.G_ARRIVE_2] = len(self._pieces) - row[at.G_ARRIVE_1]
+    def _arrivals(self, row: list[int], group: ClientGroup) -> list[float]:
+        """Write a group's process; return the gaps of its arrivals."""
+        process = self._processes.get(group.name)
+        if process is None:
+            return [0.0, 0.0]
+        row[at.G_ARRIVALS] = process.kind
+        row[at.G_ARRIVE_1], row[at.G_ARRIVE_2] = process.rule
+        if process.kind == REPLAYED:
+            row[at.G_ARRIVE_1] = self._numbers.value_place(process.instants)
+        elif process.kind == VARYING:
+            row[at.G_ARRIVE_1] = len(self._pieces) // PIECE_WIDTH
+            self._pieces += process.pieces
+        return list(process.gaps_ns)
 
     # --- a client --------------------------------------------------------------------------------
 
@@ -226,17 +203,14 @@ class Plan:
         """
         groups = self._group_rows[place]
         row = [0] * at.CLIENT_WIDTH
-        end_ns = self._scenario.duration_ns
         row[at.C_GROUP], row[at.C_START] = place, group.start_ns
-        row[at.C_STOP] = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
+        row[at.C_STOP] = self._scenario.stop_of(group)
         row[at.C_COMBO] = row[at.C_QUEUE_HEAD] = row[at.C_LINE_HEAD] = at.NONE
         row[at.C_BEGINS] = row[at.C_AT] = group.start_ns
         row[at.C_TIMER] = -1
         if group.pacing is not None:
             _, line, _ = rules.pace_rows(group.pacing, group.start_ns)
             row[at.C_DUE : at.C_DUE + len(line)] = line
-        if groups[at.G_ARRIVALS] == at.VARYING:
-            row[at.C_AT] = 0
         wanted = (
             (at.C_MIX, "mix", len(group.mix) > 1),
             (at.C_KEYS, "key", groups[at.G_KEY_DEAL] == at.DRAWN),
@@ -244,7 +218,7 @@ class Plan:
             (at.C_RETRY, "retry", groups[at.G_RETRY + rules.KIND] >= rules.DRAWN),
             (at.C_SERVICE, "service", self._numbers.draws[groups[at.G_SERVICE]][0]),
             (at.C_ARRIVALS, "arrivals", groups[at.G_OPEN]),
-            (at.C_SWITCHES, "switches", groups[at.G_ARRIVALS] == at.ON_OFF),
+            (at.C_SWITCHES, "switches", groups[at.G_ARRIVALS] == ON_OFF),
         )
         streams = [(column, purpose) for column, purpose, is_wanted in wanted if is_wanted]
         return row, streams
@@ -256,8 +230,7 @@ class Plan:
         row[at.C_KEY] = self._dealt(client.deal_key, groups[at.G_KEY_DEAL], client)
         row[at.C_ADDRESS] = self._dealt(client.deal_address, groups[at.G_ADDRESS_DEAL], client)
         row[at.C_ADDRESSES] = self._address_place(client)
-        if isinstance(group.arrivals, draws.OnOffArrivals):
-            row[at.C_IS_ON] = int(begins_on(group.arrivals, client.stream))
+        row[at.C_IS_ON] = begins_on(client)
         for column, purpose in streams:
             row[column] = self._stream(client, purpose)
         row[at.C_BEHIND] = len(self._streams)
@@ -321,7 +294,7 @@ class Plan:
             shares=np.array(self._numbers.shares, dtype=np.float64),
             tables=np.array(self._numbers.tables or [0.0], dtype=np.float64),
             values=np.array(self._numbers.values or [0], dtype=np.int64),
-            pieces=np.array(self._pieces or [(0.0, 0.0, 0.0)], dtype=np.float64),
+            pieces=np.array(self._pieces or [0.0], dtype=np.float64),
             entries=_ints(outside.entries, at.ENTRY_WIDTH),
             behind=_ints(outside.behind, at.BEHIND_WIDTH),
             pools=_ints(outside.pools, at.POOL_WIDTH),

@@ -2,9 +2,7 @@
 
 The formulas of `simulator.traffic` are compiled from their own source, so a draw is one function
 for both fidelities. Philox's words are computed here block by block (numpy's come from its own C
-code); the definition, `simulator.traffic.draws.philox4x64`, is what tests hold both to. What is
-a generator in `simulator.traffic.arrivals` is a state in a client's row here; tests hold the
-instants of both together.
+code); the definition, `simulator.traffic.draws.philox4x64`, is what tests hold both to.
 
 A *stream* is a row of `STREAM_WIDTH` words: key, block's number, words used, the block.
 A *draw* is a row of `DRAW_WIDTH` integers and one of floats (`simulator.scenario.draws`).
@@ -25,7 +23,7 @@ from engine.limits.nodes import BY_NAME
 from simulator.play.compiled import layout as at
 from simulator.play.compiled.state import RawSim, client_row, combo_row, group_row
 from simulator.traffic import arrivals, draws
-from simulator.traffic.arrivals import Piece
+from simulator.traffic.arrivals import Process
 
 _KEY_0, _KEY_1, _BLOCK, _USED, _WORDS = 0, 1, 2, 3, 4
 
@@ -129,7 +127,8 @@ _area = inlined(arrivals._area)  # noqa: SLF001 # reason: compiled code needs ev
 _distance = inlined(arrivals._distance)  # noqa: SLF001 # reason: as above
 _next_due = inlined(arrivals.next_due)
 _next_burst_ns = called(arrivals.next_burst_ns)
-_next_in_piece_ns = inlined(arrivals.next_varying_ns)
+_next_varying_ns = called(arrivals.next_varying_ns)
+_next_arrival_ns = inlined(arrivals.next_arrival_ns)
 
 
 # --- what is drawn ------------------------------------------------------------------------------
@@ -302,41 +301,11 @@ def _home(sim: RawSim, key: Int, ip: Int) -> Int:
 
 @inlined
 def next_arrival_ns(sim: RawSim, number: Int) -> Int:
-    """Return when an open client's next request begins; `simulator.traffic.arrivals`."""
+    """Return when an open client's next request begins."""
     client = client_row(sim, number)
     group = group_row(sim, client)
-    kind, serial = group[at.G_ARRIVALS], client[at.C_SERIAL]
-    floats = moved(sim.group_floats, client[at.C_GROUP] * 2)
-    if kind == at.CONSTANT_RATE:
-        limit, window_ns = group[at.G_ARRIVE_1], group[at.G_ARRIVE_2]
-        whole = serial // limit * window_ns
-        return client[at.C_START] + whole + serial % limit * window_ns // limit
-    if kind == at.REPLAYED:
-        if serial >= group[at.G_ARRIVE_2]:
-            return np.int64(arrivals.NEVER_NS)
-        return client[at.C_START] + sim.values[group[at.G_ARRIVE_1] + serial]
-    if kind == at.POISSON:
-        u = uniform(sim.streams, client[at.C_ARRIVALS])
-        client[at.C_AT] += exponential_ns(u, floats[0])
-        return client[at.C_AT]
-    if kind == at.ON_OFF:
-        line, means_ns = moved(client, at.C_ARRIVALS), moved(group, at.G_ARRIVE_1)
-        return _next_burst_ns(uniform, sim.streams, line, means_ns, floats, client[at.C_STOP])
-    return _next_varying_ns(sim, number, client, group)
-
-
-@called
-def _next_varying_ns(sim: RawSim, number: Int, client: Pointer, group: Pointer) -> Int:
+    gaps_ns = moved(sim.group_floats, client[at.C_GROUP] * at.FLOAT_WIDTH)
+    kind, rule = group[at.G_ARRIVALS], moved(group, at.G_ARRIVE_1)
+    process = Process(kind, rule, gaps_ns, sim.pieces, sim.values, client[at.C_STOP])
     state = moved(sim.client_floats, np.int64(number) * at.FLOAT_WIDTH)
-    line = moved(client, at.C_ARRIVALS)
-    if not client[at.C_ACTIVE]:
-        client[at.C_ACTIVE] = 1
-        state[arrivals.DUE] = _next_due(uniform, sim.streams, client[at.C_ARRIVALS])
-    while client[at.C_AT] < group[at.G_ARRIVE_2]:
-        row = moved(sim.pieces, (group[at.G_ARRIVE_1] + client[at.C_AT]) * 3)
-        piece = Piece(int(row[0]), row[1], row[2])
-        at_ns = _next_in_piece_ns(uniform, sim.streams, line, state, piece)
-        if at_ns < arrivals.NEVER_NS:
-            return at_ns
-        client[at.C_AT] += 1
-    return np.int64(arrivals.NEVER_NS)
+    return _next_arrival_ns(uniform, sim.streams, process, moved(client, at.C_ARRIVALS), state)

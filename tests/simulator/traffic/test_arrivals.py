@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice, pairwise, takewhile
 from pathlib import Path
 
@@ -14,55 +15,62 @@ from scipy import stats
 from engine.errors import InputError
 from simulator.play import simulate, template_for
 from simulator.scenario import loads
-from simulator.scenario.draws import OnOffArrivals
-from simulator.traffic.arrivals import Piece, constant, on_off, poisson, varying
-from simulator.traffic.draws import Stream
 from simulator.traffic.population import populate
-from simulator.traffic.sampling import ReplayedInstants, arrivals_of, begins_on
+from simulator.traffic.sampling import ReplayedInstants, begins_on, instants_of, processes_of
 
 S = 1_000_000_000
 
 
+def _instants(arrivals: str, *, start: str = "0s", seed: int = 7, more: str = "") -> Iterator[int]:
+    """Return the instants of one client, whose process runs for a day."""
+    scenario = loads(
+        f"""
+        duration = "1d"
+        {more}
+        [[tenants]]
+        name = "t"
+        [[clients]]
+        name = "c"
+        loop = "open"
+        start = "{start}"
+        arrivals = {arrivals}
+        """
+    )
+    (client,) = populate(scenario, seed).clients
+    return instants_of(processes_of(scenario)["c"], client)
+
+
 @given(st.integers(1, 1_000), st.integers(1, 10**12), st.integers(0, 10**12))
 def test_constant_arrivals_are_exact(limit: int, window_ns: int, start_ns: int) -> None:
-    found = list(islice(constant(limit, window_ns, start_ns=start_ns), limit + 1))
+    instants = _instants(f'"{limit}/{window_ns}ns"', start=f"{start_ns}ns")
+    found = list(islice(instants, limit + 1))
     assert found == [start_ns + k * window_ns // limit for k in range(limit + 1)]
     assert found[-1] - found[0] == window_ns
 
 
 def test_poisson_gaps_are_exponential() -> None:
-    found = list(islice(poisson(Stream(1, "p"), 50, 10 * S), 5_000))
+    found = list(islice(_instants('{ kind = "poisson", rate = "50/10s" }'), 5_000))
     gaps = np.diff([0, *found])
     assert stats.kstest(gaps, stats.expon(scale=0.2e9).cdf).pvalue > 0.001
 
 
 def test_a_varying_rate_is_followed_piece_by_piece() -> None:
-    pieces = [Piece(100 * S, 0.0, 100 / S), Piece(50 * S, 0.0, 0.0), Piece(100 * S, 50 / S, 50 / S)]
-    found = np.array(list(varying(Stream(2, "v"), pieces)))
-    ramp = found[found < 100 * S]
-    assert not ((found >= 100 * S) & (found < 150 * S)).any()
-    flat = found[found >= 150 * S]
+    ramp_up = '{ kind = "ramp", from = "0/1s", to = "100/1s", over = "100s" }'
+    ramp = np.array(list(takewhile(lambda t: t < 100 * S, _instants(ramp_up))))
+    steps = '[{ rate = "0/1s" }, { at = "50s", rate = "50/1s" }]'
+    flat = takewhile(lambda t: t < 150 * S, _instants(f'{{ kind = "steps", steps = {steps} }}'))
+    found = np.array(list(flat))
+    assert found.min() >= 50 * S
     # Counts of a Poisson process: mean ± 4 standard deviations.
     assert abs(len(ramp) - 5_000) < 4 * 5_000**0.5
-    assert abs(len(flat) - 5_000) < 4 * 5_000**0.5
+    assert abs(len(found) - 5_000) < 4 * 5_000**0.5
     assert stats.kstest(ramp, lambda t: (t / (100 * S)) ** 2).pvalue > 0.001
-    assert stats.kstest(flat, stats.uniform(150 * S, 100 * S).cdf).pvalue > 0.001
+    assert stats.kstest(found, stats.uniform(50 * S, 100 * S).cdf).pvalue > 0.001
 
 
 def test_on_off_bursts_have_the_mean_of_their_phases() -> None:
-    found = list(
-        takewhile(
-            lambda t: t < 20_000 * S,
-            on_off(
-                Stream(3, "s"),
-                Stream(3, "a"),
-                on=(10, S),
-                off=None,
-                on_mean_ns=2 * S,
-                off_mean_ns=6 * S,
-            ),
-        )
-    )
+    bursts = _instants('{ kind = "on-off", on_rate = "10/1s", on = "2s", off = "6s" }')
+    found = list(takewhile(lambda t: t < 20_000 * S, bursts))
     assert len(found) == pytest.approx(20_000 * 10 * 2 / 8, rel=0.1)
     assert all(a <= b for a, b in pairwise(found))
 
@@ -80,42 +88,17 @@ def test_bursts_may_begin_in_either_state_by_its_share_of_the_time() -> None:
         arrivals = { kind = "on-off", on_rate = "1/1s", on = "20s", off = "1m", begin = "either" }
         """
     )
-    arrivals = scenario.clients[0].arrivals
-    assert isinstance(arrivals, OnOffArrivals)
     clients = populate(scenario, 7).clients
-    on = sum(begins_on(arrivals, client.stream) for client in clients)
+    on = sum(begins_on(client) for client in clients)
     assert abs(on - 500) < 4 * (2000 * 0.25 * 0.75) ** 0.5
     assert simulate(scenario, seed=7).table == simulate(scenario, seed=7, fidelity="compiled").table
     assert template_for(scenario) is None  # the first states depend on the seed
 
 
 def _daily(start_time: str) -> list[int]:
-    scenario = loads(
-        f"""
-        duration = "1d"
-        start_time = {start_time}
-        [[tenants]]
-        name = "t"
-        [[clients]]
-        name = "c"
-        loop = "open"
-        [clients.arrivals]
-        kind = "daily"
-        rate = "10000/1d"
-        hours = [0,0,0,0,0,0, 0,0,0,0,0,0, 1,0,0,0,0,0, 0,0,0,0,0,0]
-        """
-    )
-    client = populate(scenario, 7).clients[0]
-    arrivals = client.group.arrivals
-    assert arrivals is not None
-    instants = arrivals_of(
-        arrivals,
-        client.stream,
-        start_ns=0,
-        start_time_ns=scenario.start_time_ns,
-        replayed_ns=ReplayedInstants().of,
-    )
-    return list(islice(instants, 2_000))
+    hours = [0] * 12 + [1] + [0] * 11
+    day = f'{{ kind = "daily", rate = "10000/1d", hours = {hours} }}'
+    return list(islice(_instants(day, more=f"start_time = {start_time}"), 2_000))
 
 
 @pytest.mark.parametrize(

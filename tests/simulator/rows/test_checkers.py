@@ -21,10 +21,12 @@ def _book(
     chunk_rows: int = 3,
     profile: LimitsProfile | None = None,
     requests: tuple[int, int] | None = None,
+    answer: tuple[int, int, int] | None = None,
 ) -> Result:
     """Write rows of public keys (t_ns, key, outcome, rule, wait_ns) and close the book.
 
-    requests: how many began and ended; each row is one unless given.
+    requests: how many began and ended; each row is one unless given. answer: attempt, latency_ns and
+    status of each row; a first attempt without a status unless given.
     """
     header = RunHeader("made-up", 7, "limits", 0, 100 * S)
     book = RunBook(
@@ -38,7 +40,8 @@ def _book(
         subject = Subject(0, "acme", "shop", key, "192.0.2.1", "POST", "/tokenize")
         number = book.recorder.subjects.number(subject, book.view.counted(asking))
         verdict = book.recorder.verdicts[outcome, rule]
-        book.recorder.add(t_ns, number, 1, verdict, wait_ns, wait_ns if outcome == "delayed" else 0)
+        attempt, *told = answer or (1, wait_ns if outcome == "delayed" else 0)
+        book.recorder.add(t_ns, number, attempt, verdict, wait_ns, *told)
     began, ended = requests or (len(rows), len(rows))
     book.tally.add_requests(began, ended, 0)
     return book.close()
@@ -115,6 +118,30 @@ def test_letting_somebody_in_before_the_announced_instant_is_found(chunk_rows: i
 )
 def test_a_row_that_contradicts_itself_is_found(row: Row) -> None:
     assert "row" in _broken(_book([row]))
+
+
+@pytest.mark.parametrize(
+    ("row", "attempt", "latency_ns", "status", "what"),
+    [
+        ((0, "k", "admitted", None, 0), 1, 5, 429, "429, yet not refused"),
+        ((0, "k", "delayed", "LIM-IP", 5), 1, 5, 429, "429, yet not refused"),
+        ((0, "k", "refused", "LIM-IP", 5), 1, 0, 200, "refused, yet not 429"),
+        ((0, "k", "delayed", "LIM-IP", 5), 1, 4, 200, "answered before release"),
+        ((0, "k", "admitted", None, 0), 1, -1, 200, "a number out of range"),
+        ((0, "k", "admitted", None, 0), 0, 5, 200, "a number out of range"),
+        ((0, "k", "admitted", None, 0), 1, 0, 200, None),
+        ((0, "k", "delayed", "LIM-IP", 5), 1, 5, 201, None),
+        ((0, "k", "refused", "LIM-IP", 5), 1, 0, 429, None),
+    ],
+)
+def test_a_status_a_latency_and_a_number_fit_the_outcome(
+    row: Row, attempt: int, latency_ns: int, status: int, what: str | None
+) -> None:
+    """ERR-429: whoever is refused gets 429, and nobody else does."""
+    found = _book([row], answer=(attempt, latency_ns, status))
+    assert [each.what.partition(" at ")[0].partition(" (")[0] for each in found.violations] == (
+        [] if what is None else [what]
+    )
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 1_000])

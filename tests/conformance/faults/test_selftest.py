@@ -30,7 +30,7 @@ def test_names_who_killed_what(
     said = capsys.readouterr().out
     assert "tokenize.order" in said
     assert "record.fields" in said
-    assert "fine: 2 of 2 known-bad deployments caught, the good one passes" in said
+    assert "\nfine: 2 of 2 known-bad deployments caught, the good one passes" in said
 
 
 def test_a_survivor_fails_the_command(
@@ -40,7 +40,9 @@ def test_a_survivor_fails_the_command(
     monkeypatch.setitem(all_faults(), "harmless", harmless)
     monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
     assert main(["selftest", "--select", "harmless", "--processes", "1"]) == 1
-    assert "harmless survives (TOK-ARRAY)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "harmless survives (TOK-ARRAY)" in said
+    assert "\nNOT fine: 0 of 1 known-bad deployments caught, the good one passes" in said
 
 
 def test_a_report_that_names_another_clause_first_fails_the_command(
@@ -125,7 +127,7 @@ def test_processes_share_the_trials(
 ) -> None:
     monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
     assert main(["selftest", "--select", "AUTH-", "--processes", "2"]) == 0
-    assert "fine" in capsys.readouterr().out
+    assert "\nfine: " in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -25,8 +25,8 @@ def _book(
 ) -> Result:
     """Write rows of public keys (t_ns, key, outcome, rule, wait_ns) and close the book.
 
-    requests: how many began and ended; each row is one unless given. answer: attempt, latency_ns and
-    status of each row; a first attempt without a status unless given.
+    requests: how many began and ended; each row is one unless given. answer: attempt, latency_ns
+    and status of each row; a first attempt without a status unless given.
     """
     header = RunHeader("made-up", 7, "limits", 0, 100 * S)
     book = RunBook(

@@ -16,7 +16,7 @@ from engine.files import parse_toml
 from simulator.cli import main
 from simulator.logs import LogMap
 from simulator.scenario import Scenario, loads
-from simulator.scenario.draws import OnOffArrivals, PoissonArrivals
+from simulator.scenario.draws import DailyArrivals, OnOffArrivals, PoissonArrivals
 from simulator.study.fit.judge import Judgement, Line
 from simulator.study.fit.observed import Window
 
@@ -151,6 +151,14 @@ def test_what_comes_at_random_is_poisson_and_what_comes_in_bursts_is_not() -> No
     assert isinstance(arrivals_of(bursty.scenario), OnOffArrivals)
     low, high = interval(bursty.parameters, "public", "on")
     assert low <= 4.0 <= high
+
+
+def test_hours_that_differ_by_chance_are_no_daily_shape() -> None:
+    even = poisson_log(2, 0.02, 36 * 3_600.0)
+    assert isinstance(arrivals_of(simulator.fit(even, judged=False).scenario), PoissonArrivals)
+    hour = even["time"] // (3_600 * S) % 24
+    shaped = even[(hour < 6) | (even.index % 4 == 0)]
+    assert isinstance(arrivals_of(simulator.fit(shaped, judged=False).scenario), DailyArrivals)
 
 
 def test_what_was_held_out_is_predicted_with_an_interval() -> None:

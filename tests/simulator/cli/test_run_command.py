@@ -18,6 +18,7 @@ from engine.errors import InputError
 from simulator.cli import main
 from simulator.play import simulate
 from simulator.scenario import builtin, schema
+from simulator.study import runs, sweep
 
 SMALL = """
 duration = "20s"
@@ -330,3 +331,21 @@ def test_what_is_no_scenario_is_one_line_that_says_what_may_be_given() -> None:
     rule = "scenario = dict must be a Scenario, a file's path, the name of a built-in one, or TOML"
     with pytest.raises(InputError, match=rule):
         simulator.run(given)
+
+
+def test_a_sweep_says_which_runs_failed_and_goes_on(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def line_of(result: simulator.Result, scenario: object) -> dict[str, float]:
+        if result.summary["seed"] == 8:
+            raise RuntimeError("no room left")
+        return runs.line_of(result, scenario)  # type: ignore[arg-type] # reason: handed on as it comes
+
+    monkeypatch.setattr(sweep, "line_of", line_of)
+    asked = ["sweep", "small.toml", "--set", "clients.c.count=1,2", "--fidelity", "compiled"]
+    assert main([*asked, "--seed", "7", "--replications", "2", "--out", "s"]) == 1
+    assert [line for line in capsys.readouterr().err.splitlines() if "failed" in line] == [
+        "failed: point 0, run 1: RuntimeError: no room left",
+        "failed: point 1, run 1: RuntimeError: no room left",
+    ]
+    assert set(simulator.load_sweep(here / "s")["status"]) == {"ok", "failed"}

@@ -146,11 +146,10 @@ def default(bench: Bench) -> Iterator[Finding]:
         if None in found:
             says = f"no record shows the container, so {choice} is not known"
             yield bench.informs("TOK-CONTAINER", says, *shown)
-        elif found[0] == found[1]:
-            yield bench.reads("TOK-CONTAINER", choice, found[0], *shown)
         else:
+            seen = found[0] if found[0] == found[1] else None
             says = f"equal requests must use the same container, not {found[0]} and {found[1]}"
-            yield bench.fails("TOK-CONTAINER", says, *shown)
+            yield bench.reads_or_fails("TOK-CONTAINER", choice, seen, says, *shown)
 
 
 @check(

@@ -151,13 +151,10 @@ def at_once(bench: Bench) -> Iterator[Finding]:
         records = [record_of(exchange) for exchange in shown]
         ids = {record["id"] for record in records}
         created = sum(flag_of(record) is False for record in records)
-        if len(ids) == created == 1:
-            says = f"{_AT_ONCE} equal {what} at the same time have one identifier"
-            yield bench.passes("TOK-DEDUP", says, *shown)
-        else:
-            says = f"{_AT_ONCE} equal {what} at the same time must create one token, not "
-            says += f"{created} with {len(ids)} identifiers"
-            yield bench.fails("TOK-DEDUP", says, *shown)
+        seen = f"{_AT_ONCE} equal {what} at the same time have one identifier"
+        says = f"{_AT_ONCE} equal {what} at the same time must create one token, not "
+        says += f"{created} with {len(ids)} identifiers"
+        yield bench.judges("TOK-DEDUP", len(ids) == created == 1, seen, says, *shown)
 
 
 @check(

@@ -66,13 +66,11 @@ _STAGGER_NS: Final = 2 * SECOND_NS
 
 async def _wait_for_algorithm(bench: Bench, rate: Rate) -> None:
     """Wait for light rows to show the algorithm, where a heavy row alone cannot show it."""
+    if rate.limit_requests < HEAVY_REQUESTS:
+        return
     lane = bench.lane("algorithm")
     until_ns = lane.now_ns + 2 * rate.window_ns
-    while (
-        rate.limit_requests >= HEAVY_REQUESTS
-        and not bench.knows("limits.algorithm")
-        and lane.now_ns < until_ns
-    ):
+    while not bench.knows("limits.algorithm") and lane.now_ns < until_ns:
         await lane.sleep_ns(SECOND_NS)
 
 

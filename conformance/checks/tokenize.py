@@ -439,11 +439,11 @@ def type_field(bench: Bench) -> Iterator[Finding]:
     exchange = bench.tokenize(plain, key)
     if exchange.status in {401, 403}:
         yield bench.unsettled("TOK-PLAIN", f"no access: {exchange.status}", exchange)
-    elif exchange.ok and not list(mirror_faults(plain, accepted(exchange))):
-        yield bench.passes("TOK-PLAIN", "`Type` and `types` are ordinary keys", exchange)
     else:
+        is_so = exchange.ok and not list(mirror_faults(plain, accepted(exchange)))
+        seen = "`Type` and `types` are ordinary keys"
         says = f"an object with `Type` is a plain object: same keys, got {exchange.status}"
-        yield bench.fails("TOK-PLAIN", says, exchange)
+        yield bench.judges("TOK-PLAIN", is_so, seen, says, exchange)
     named: Json = {
         "type": "token",
         "data": bench.value("in metadata"),

@@ -11,6 +11,7 @@ for its tenants, a change to the engine once it exists, or a wrapper around `sub
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
@@ -69,6 +70,7 @@ class FaultyEngine(Engine):
     def __init__(self, fault: Fault, **arguments: Any) -> None:  # noqa: ANN401 # reason: arguments of Engine
         self._fault = fault
         self.notes: dict[str, str] = {}
+        self._turns = Counter[str]()
         if fault.profile is not None:
             arguments["profile"] = fault.profile(arguments.get("profile") or Profile())
         if fault.limits is not None:
@@ -89,9 +91,8 @@ class FaultyEngine(Engine):
 
     def turn(self, what: str) -> int:
         """Count one more of something; returns how many there are."""
-        turns = int(self.notes.get(f"turns of {what}", "0")) + 1
-        self.notes[f"turns of {what}"] = str(turns)
-        return turns
+        self._turns[what] += 1
+        return self._turns[what]
 
     def identify(self, request: Request) -> Caller | None:
         """Return the caller of a request, None when it is unknown."""

@@ -15,6 +15,7 @@ This does not model composition: a history covers one counter.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -102,15 +103,10 @@ BASIC: Final = tuple(
 
 def families(rate: Rate) -> Iterator[Family]:
     """Yield every family that a row with this rate may belong to, the plain ones first."""
-    yield from BASIC
-    for counts_refused in (False, True):
-        for extends in (False, True) if rate.block_ns else (False,):
-            for clears in (False, True) if rate.block_ns else (False,):
-                if counts_refused or extends or clears:
-                    for one in BASIC:
-                        yield dataclasses.replace(
-                            one, counts_refused=counts_refused, extends=extends, clears=clears
-                        )
+    of_blocks = (False, True) if rate.block_ns else (False,)
+    for counts, extends, clears in itertools.product((False, True), of_blocks, of_blocks):
+        for one in BASIC:
+            yield dataclasses.replace(one, counts_refused=counts, extends=extends, clears=clears)
     yield Family("gcra", burst_requests=1)
 
 

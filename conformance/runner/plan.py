@@ -192,6 +192,14 @@ class _Pool:
         sources = tuple(self.sources.pop() for _ in range(check.sources))
         return Dealt(check, keys, sources or tuple(self.sources[:1]))
 
+    def take_all(
+        self, checks: Sequence[Check], kept: Mapping[str, int], kept_sources: int
+    ) -> tuple[list[Dealt], list[Check]]:
+        """Return the checks that get what they ask for, and those that too little is left for."""
+        taken = [(check, self.take(check, kept, kept_sources)) for check in checks]
+        left = [check for check, dealt in taken if dealt is None]
+        return [dealt for _, dealt in taken if dealt is not None], left
+
     def add_to(self, dealt: Dealt, kept: Mapping[str, int], kept_sources: int) -> Dealt:
         """Return the check with additional keys and addresses, from those left over."""
         check, keys = dealt.check, dict(dealt.keys)
@@ -323,14 +331,7 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
     # The first key of a role is shared: the preflight has used it.
     kept = {role: 1 for role, labels in everything.items() if len(labels) > 1 or role in used}
     pool = _Pool(everything, target.addresses)
-    first: list[Dealt] = []
-    later: list[Check] = []
-    for check in probes:
-        dealt = pool.take(check, kept, 1)
-        if dealt is None:
-            later.append(check)
-        else:
-            first.append(dealt)
+    first, later = pool.take_all(probes, kept, 1)
     own = _timed(pool, plain, kept)
     first = [pool.add_to(dealt, kept, 1) for dealt in first]
     keys = {role: tuple(labels) for role, labels in pool.keys.items()}
@@ -342,10 +343,8 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
     budget_ns = target.budget.minutes * 60 * _SECOND_NS
     while later:
         pool = _Pool(everything, target.addresses)
-        taken = [(check, pool.take(check, {}, 0)) for check in later]
-        now = [dealt for _, dealt in taken if dealt is not None]
+        now, later = pool.take_all(later, {}, 0)
         plan.rounds.append([pool.add_to(dealt, {}, 0) for dealt in now])
-        later = [check for check, dealt in taken if dealt is None]
         if plan.floor_ns > budget_ns:
             dropped = plan.rounds.pop()
             for check in [*(one.check for one in dropped), *later]:
@@ -481,7 +480,9 @@ def outlook(plan: Plan, target: Target, limits: LimitTable) -> Iterator[str]:
         yield f"- {', '.join(clauses)}"
         yield f"    {reason}"
     yield from _missing_roles(target)
-    yield from _renamed(target)
+    if target.notes:
+        yield ""
+        yield from target.notes
     yield ""
     yield "nothing was sent; whether the keys are accepted shows at the start of a run"
 
@@ -514,9 +515,3 @@ def _missing_roles(target: Target) -> Iterator[str]:
         yield "eight keys of each of these roles measure all limits in one round; there are:"
         for role, number in few:
             yield f"- {role.name}: {number}"
-
-
-def _renamed(target: Target) -> Iterator[str]:
-    if target.notes:
-        yield ""
-        yield from target.notes

@@ -61,15 +61,15 @@ class Session:
 
     profile: the choices told, and those discovered during the run; `known` names them. nonce: makes
     the values of this run unique, because a repeated seed must not find the tokens of an earlier
-    run; empty on virtual time. exchanges: by number. cleanings: number of cleanings so far. ended:
-    one-by-one checks that have ended. doubts: role → what is uncertain about its keys.
-    is_misshapen: whether the preflight found accepted answers of another form. waits: what checks
-    wait for now. allowances: the most requests that each check may send, by its id, as planned;
-    without them only the budget applies. crowded: addresses of the probes that send thousands of
-    requests; no other check uses them. borders: by the length of a window, between which two
-    instants a window starts for every counter, where windows are aligned to a clock. free: cleared
-    while a one-by-one check needs the processor, which analysis leaves to it. rests: by the id of
-    the check whose keys had to rest.
+    run; empty on virtual time. exchanges: by number. requests: how many were sent. cleanings:
+    number of cleanings so far. ended: one-by-one checks that have ended. doubts: role → what is
+    uncertain about its keys. is_misshapen: whether the preflight found accepted answers of another
+    form. waits: what checks wait for now. allowances: the most requests that each check may send,
+    by its id, as planned; without them only the budget applies. crowded: addresses of the probes
+    that send thousands of requests; no other check uses them. borders: by the length of a window,
+    between which two instants a window starts for every counter, where windows are aligned to a
+    clock. free: cleared while a one-by-one check needs the processor, which analysis leaves to it.
+    rests: by the id of the check whose keys had to rest.
     """
 
     def __init__(
@@ -114,16 +114,11 @@ class Session:
         self._sent_by: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._last: dict[str, int] = {}
-        self._sent = 0
+        self.requests = 0
         self._next_slot_ns = 0
 
     def __repr__(self) -> str:
-        return f"<Session with {self.target.base_url}: {self._sent} requests>"
-
-    @property
-    def requests(self) -> int:
-        """How many requests were sent."""
-        return self._sent
+        return f"<Session with {self.target.base_url}: {self.requests} requests>"
 
     def last_of(self, check_id: str) -> tuple[int, ...]:
         """Return the number of a check's last exchange; empty where it has sent nothing.
@@ -185,7 +180,7 @@ class Session:
         if operation is not None:
             raise Skip(f"the target forbids {operation}")
         budget = self.target.budget
-        if self._sent >= budget.requests:
+        if self.requests >= budget.requests:
             raise Skip(f"the budget of {budget.requests} requests is spent; raise budget.requests")
         allowed = self.allowances.get(place.check)
         if allowed is not None and self._sent_by[place.check] >= allowed:
@@ -265,7 +260,7 @@ class Session:
 
     async def _wait_for_slot(self, place: Place) -> None:
         with self._lock:
-            self._sent += 1
+            self.requests += 1
             self._sent_by[place.check] += 1
             pacing = self.target.pacing
             if pacing is None:

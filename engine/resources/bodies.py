@@ -53,7 +53,7 @@ async def receive(operation: Operation, request: Request, profile: Profile) -> J
         return body
     if operation.body in _NOT_HERE:
         return None
-    return await _drain(cast("BodyStream", body), operation.body_limit_bytes(profile))
+    return await read_raw(request, operation.body_limit_bytes(profile))
 
 
 def read_body(operation: Operation, context: Context, body: Json | bytes) -> Json | bytes:
@@ -117,25 +117,15 @@ async def read_raw(request: Request, limit_bytes: int, clause: str = "D-SIZE") -
     Raises `Problem` 413 naming `clause` over `limit_bytes`; a stream is read no further.
     """
     body = request.body
-    if _is_here(body):
-        return _raw(body, limit_bytes, clause)
-    return await _drain(cast("BodyStream", body), limit_bytes, clause)
-
-
-def _raw(body: Json | bytes, limit_bytes: int, clause: str) -> bytes:
-    if body is None:
-        return b""
-    raw = body if isinstance(body, bytes) else dumps(check_value(body))
-    if len(raw) > limit_bytes:
+    if not _is_here(body):
+        raw = await cast("BodyStream", body).read(limit_bytes)
+    elif isinstance(body, bytes):
+        raw = body
+    else:
+        raw = b"" if body is None else dumps(check_value(body))
+    if raw is None or len(raw) > limit_bytes:
         raise too_large(limit_bytes, clause)
     return raw
-
-
-async def _drain(stream: BodyStream, limit_bytes: int, clause: str = "D-SIZE") -> bytes:
-    whole = await stream.read(limit_bytes)
-    if whole is None:
-        raise too_large(limit_bytes, clause)
-    return whole
 
 
 def check_coding(request: Request) -> None:

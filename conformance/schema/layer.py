@@ -30,7 +30,7 @@ from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
 from conformance.schema.bridge import Asked, Bridge
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.wire.exchange import Exchange, KeyLabel, parsed_or_none
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.messages import Json
@@ -87,7 +87,7 @@ class AnswerJudge:
         elif asked.operation in _CREATING and asked.has_body:
             yield from self._judge_valid(asked, exchange)
         elif exchange.ok:
-            for record in _records(_json(exchange)):
+            for record in _records(parsed_or_none(exchange.content)):
                 for clause, says, is_so in record_rules(record, None):
                     if not is_so:
                         yield clause, says
@@ -119,7 +119,7 @@ class AnswerJudge:
             if asked.operation == "tokenize":
                 yield clause, f"a valid body must be accepted, got {exchange.status}"
             return
-        answer = _json(exchange)
+        answer = parsed_or_none(exchange.content)
         faults = dict(answer_faults(asked.body, answer))
         yield from faults.items()
         if {*SHAPES, "TOK-LEAF"} & faults.keys():
@@ -204,13 +204,6 @@ def _broken_clause(body: Json, problem: dict[str, Any]) -> str:
     if fields == {"data"}:
         return "TOK-CARD-DATA" if body["type"] == "card" else "TOK-TOKEN-DATA"
     return _CLAUSE_OF.get(fields.pop(), "TOK-ATOMIC")
-
-
-def _json(exchange: Exchange) -> Any:  # noqa: ANN401 # reason: any JSON
-    try:
-        return exchange.json
-    except ValueError:
-        return None
 
 
 def _records(answer: Json) -> Iterator[dict[str, Any]]:

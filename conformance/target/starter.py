@@ -23,7 +23,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from conformance.runner.preflight import Unreachable
 from conformance.target.form import Target, TargetKey, url_fault
 from conformance.target.roles import ROLES, Role
-from conformance.wire.exchange import Ask, parsed
+from conformance.wire.exchange import Ask, parsed_or_none
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.shapes import SHAPES, filled
 from conformance.wire.transport import Answer, Place
@@ -140,7 +140,8 @@ def write_starter(file: Path, made: Starter) -> None:
 class _Asker:
     """Sends a few requests, one after another."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, url: str, keys: tuple[TargetKey, ...], **more: str) -> None:
+        target = Target(base_url=url, keys=keys, timeout_ns=10 * _SECOND_NS, **more)  # type: ignore[arg-type] # reason: fields that hold texts
         self._transport = HttpTransport(target)
         self._turn = 0
 
@@ -159,8 +160,7 @@ class _Asker:
 def _ask(seen: _Seen) -> None:
     key = os.environ.get(_KEY)
     keys = (TargetKey(role="private_prod", value=key),) if key else ()
-    target = Target(base_url=seen.url, keys=keys, timeout_ns=10 * _SECOND_NS)
-    ask = _Asker(target)
+    ask = _Asker(seen.url, keys)
     try:
         first = ask("POST", "/tokenize", {"init": "a value"})
         if first.status is None:
@@ -183,7 +183,7 @@ def _ask(seen: _Seen) -> None:
 def _header_of(ask: _Asker, refused: Answer) -> tuple[str, str] | None:
     """Return the key's header and its source: an OpenAPI document, or the refusal."""
     for path in _DOCUMENTS:
-        document = _json(ask("GET", path))
+        document = parsed_or_none(ask("GET", path).body)
         schemes = _in(document, "components", "securitySchemes")
         for scheme in schemes.values() if isinstance(schemes, Mapping) else ():
             if isinstance(scheme, Mapping) and scheme.get("type") == "apiKey":
@@ -216,15 +216,7 @@ def _ask_operations(ask: _Asker, seen: _Seen) -> None:
 
 def _ask_with_key(seen: _Seen, keys: tuple[TargetKey, ...], header: str) -> None:
     form = "Bearer {key}" if header == "Authorization" else "{key}"
-    ask = _Asker(
-        Target(
-            base_url=seen.url,
-            keys=keys,
-            key_header=header,
-            key_format=form,
-            timeout_ns=10 * _SECOND_NS,
-        )
-    )
+    ask = _Asker(seen.url, keys, key_header=header, key_format=form)
     card: Json = {"number": "4242424242424242", "expiration_month": 12, "expiration_year": 2031}
     bodies: Mapping[str, Json] = {
         "token": {"type": "token", "data": f"init {uuid.uuid4()}"},
@@ -238,7 +230,7 @@ def _ask_with_key(seen: _Seen, keys: tuple[TargetKey, ...], header: str) -> None
                 seen.said.append(f"POST /tokenize of a {kind} with {_KEY}: {answer.status}")
                 continue
             seen.tokenized = answer.status
-            record = _json(answer)
+            record = parsed_or_none(answer.body)
             _learn_record(seen, kind, record)
             _delete(ask, seen, record)
         if seen.container_field is not None:
@@ -264,7 +256,7 @@ def _ask_form(ask: _Asker, seen: _Seen, name: str) -> None:
         answer = ask("POST", "/tokenize", body, key="private_prod.1")
         if answer.status is not None and 200 <= answer.status < 300:
             seen.container_form = form
-            _delete(ask, seen, _json(answer))
+            _delete(ask, seen, parsed_or_none(answer.body))
             break
     says = "refused, as an array and as a string"
     if seen.container_form is not None:
@@ -283,13 +275,6 @@ def _learn_record(seen: _Seen, kind: str, record: object) -> None:
             seen.container_field = name
             seen.defaults[kind] = value
             return
-
-
-def _json(answer: Answer) -> object:
-    try:
-        return parsed(answer.body) if answer.status is not None else None
-    except ValueError:
-        return None
 
 
 def _in(value: object, *steps: str) -> object:

@@ -96,6 +96,14 @@ class Exchange:
         return find_header(self.headers, name)
 
 
+def parsed_or_none(raw: bytes) -> Any:  # noqa: ANN401 # reason: any JSON
+    """Return the value of JSON bytes; None when they are none that `parsed` returns."""
+    try:
+        return parsed(raw)
+    except ValueError:
+        return None
+
+
 def parsed(raw: bytes) -> Any:  # noqa: ANN401 # reason: any JSON
     r"""Return the value of JSON bytes; raises `ValueError` if they are invalid or nested too deep.
 

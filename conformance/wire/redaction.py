@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from conformance.target import Target
-from conformance.wire.exchange import Ask, KeyLabel, parsed
+from conformance.wire.exchange import Ask, KeyLabel, parsed_or_none
 from conformance.wire.shapes import Spelling
 from engine.files import to_plain
 
@@ -140,9 +140,6 @@ def made_key(spelling: Spelling, ask: Ask, status: int | None, body: bytes) -> s
     found = spelling.operation(ask.method, ask.path.rstrip("/"))
     if found is None or found[0] not in _MAKING:
         return None
-    try:
-        answer = parsed(body)
-    except ValueError:
-        return None
+    answer = parsed_or_none(body)
     text = answer.get("key") if isinstance(answer, dict) else None
     return text if isinstance(text, str) else None

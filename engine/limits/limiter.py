@@ -564,19 +564,18 @@ def take_sliding_log(line: list[int], ring: list[int], rule: tuple[int, ...], t_
         line[FULL] = 1
     line[PLACE] = place
     gone_ns = t_ns - rule[SPAN]
-    if line[FULL] and ring[place] > gone_ns:
-        line[READY] = ring[place] + rule[SPAN]
-    else:
-        line[READY] = t_ns
     oldest = line[OLDEST]
     if ring[oldest - 1] > gone_ns:  # the look before this one does not help
-        return remaining_sliding_log(line, ring, rule, t_ns)
-    while ring[oldest] <= gone_ns:
-        oldest += 1
-        if oldest == limit:
-            oldest = 0
-    line[OLDEST] = oldest
-    return oldest - place if oldest >= place else limit + oldest - place
+        left = remaining_sliding_log(line, ring, rule, t_ns)
+    else:
+        while ring[oldest] <= gone_ns:
+            oldest += 1
+            if oldest == limit:
+                oldest = 0
+        line[OLDEST] = oldest
+        left = oldest - place if oldest >= place else limit + oldest - place
+    line[READY] = t_ns if left else ring[place] + rule[SPAN]
+    return left
 
 
 def taker(leg: Leg) -> Take:

@@ -206,20 +206,14 @@ class MemoryStore(Transactional):
         assert undo is not None, "a write must stand in a transaction that writes"
         added: list[Token] = []
         undo.append((self._drop_tokens, added))
-        tenant_id = ""
         for token in tokens:
-            if token.tenant_id is not tenant_id:
-                tenant_id = token.tenant_id
-                shelf = self._tokens[tenant_id]
-                records, fresh = shelf.records, shelf.fresh
-            token_id = token.id
-            if records.setdefault(token_id, token) is not token:
+            shelf, token_id = self._tokens[token.tenant_id], token.id
+            if shelf.records.setdefault(token_id, token) is not token:
                 raise StoreError("the id of a new token must be its own; it is taken")
-            fresh.append(token_id)
+            shelf.fresh.append(token_id)
             added.append(token)
-            until_ns = token.cvc_until_ns
-            if until_ns is not None:
-                heapq.heappush(self._deadlines, (until_ns, tenant_id, token_id))
+            if token.cvc_until_ns is not None:
+                self._note_cvc(token)
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
         """Return a tenant's token."""

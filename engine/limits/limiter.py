@@ -161,9 +161,9 @@ class Limiter:
         for line in lane.lines:
             if line[0] > now_ns:  # READY; a literal is faster
                 # obeys LIM-LOWEST
-                return self._beyond(now_ns, lane), self.headroom(now_ns, subject)
+                return self._beyond(now_ns, lane), self._headroom(now_ns, lane)
         if not lane.plain:
-            return self._admit(now_ns, now_ns, lane), self.headroom(now_ns, subject)
+            return self._admit(now_ns, now_ns, lane), self._headroom(now_ns, lane)
         best: Counted | None = None
         best_left, best_limit = 1, 0  # more than any counter has
         for _, take, line, ring, row, limit, counted in lane.measures or lane.measured():
@@ -173,7 +173,7 @@ class Limiter:
         if best is None:
             return lane.admitted, None
         if not best_left:  # of several that are used up, the one with the longest wait
-            return lane.admitted, self.headroom(now_ns, subject)
+            return lane.admitted, self._headroom(now_ns, lane)
         return lane.admitted, _room_after_charge(now_ns, best, best_left)
 
     # --- beyond a rate -------------------------------------------------------------------------
@@ -326,7 +326,9 @@ class Limiter:
         applies. After a refusal its `wait_ns` is the latest over all refusing rules.
         """
         now_ns, subject = _asked(now_ns, subject)
-        lane = subject._lane if subject._epoch is self._epoch else self.lane(subject)  # noqa: SLF001 # reason: a subject remembers its lane
+        return self._headroom(now_ns, self.lane(subject))
+
+    def _headroom(self, now_ns: int, lane: Lane) -> Headroom | None:
         best: Counted | None = None
         best_left, best_limit, best_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
         for remaining_of, _, line, ring, row, limit, counted in lane.measures or lane.measured():

@@ -277,10 +277,17 @@ def test_an_answer_that_stalled_is_an_admission_of_its_time_and_no_delay() -> No
     assert not measured.is_clear
 
 
-def signature_of(size: int, lasts_ms: int, *, until_ms: int = 60_000) -> Signature:
-    """Return a signature whose control is refused at 0 and again at the end."""
+def signature_of(
+    size: int, lasts_ms: int, *, until_ms: int = 60_000, control: tuple[int, int] = (429, 429)
+) -> Signature:
+    """Return a signature whose control is refused at 0 and again at the end, unless told."""
     found = Signature(until_ns=until_ms * MS_NS)
-    for name, at_ms, status in (("control", 0, 429), ("twin", 1, 200), ("control again", 0, 429)):
+    first, last = control
+    for name, at_ms, status in (
+        ("control", 0, first),
+        ("twin", 1, 200),
+        ("control again", 0, last),
+    ):
         burst = Burst(name, size)
         took_ms = lasts_ms if name == "control again" else 1
         burst.exchanges = [answered(n, at_ms, took_ms, status) for n in range(size)]
@@ -295,6 +302,13 @@ def test_a_signature_tells_only_what_no_pause_can_have_made() -> None:
     assert signature_of(4, 200).refused("twin") is False
     assert not signature_of(4, 1_000).tells
     assert not signature_of(4, 200, until_ms=200).tells
+
+
+@pytest.mark.parametrize("control", [(429, 200), (200, 429), (200, 200)])
+def test_a_signature_tells_nothing_unless_its_control_was_refused_twice(
+    control: tuple[int, int],
+) -> None:
+    assert not signature_of(4, 200, control=control).tells
 
 
 class OneByOne(_Replay):

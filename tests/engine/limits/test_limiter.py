@@ -4,6 +4,7 @@ Tables, ties, shadows, settling, room left, blocks and memory (QUO-RATE, LIM-IP,
 D-429-HEADERS, D-COUNTED, D-DECIDER).
 """
 
+import itertools
 import random
 from typing import Any, get_args
 
@@ -255,15 +256,16 @@ def test_after_a_refusal_headroom_waits_for_the_latest_of_all_refusing_rules() -
 def test_remaining_is_how_many_more_would_be_admitted_at_once(algorithm: str) -> None:
     times = [0, 3, 3, 9, 10, 14, 15, 15, 19, 20, 26, 27, 60]
     for place, now in enumerate(times):
-        one = limiter(rule("OWN-1", 4, 10), played=profile(algorithm=algorithm))
-        for past in times[: place + 1]:
-            one.decide(past, asks())
-        headroom = one.headroom(now, asks())
-        assert headroom is not None
-        more = 0
-        while one.decide(now, asks()).admitted:
-            more += 1
-        assert headroom.remaining_requests == more
+        for later in (now, now + 1, now + 7, now + 10, now + 13, now + 20):
+            one = limiter(rule("OWN-1", 4, 10), played=profile(algorithm=algorithm))
+            for past in times[: place + 1]:
+                one.decide(past, asks())
+            headroom = one.headroom(later, asks())
+            assert headroom is not None
+            more = 0
+            while one.decide(later, asks()).admitted:
+                more += 1
+            assert headroom.remaining_requests == more
 
 
 @pytest.mark.parametrize("throttle", ["refuse", "delay"])
@@ -271,9 +273,12 @@ def test_remaining_is_how_many_more_would_be_admitted_at_once(algorithm: str) ->
 def test_headroom_waits_exactly_where_the_next_request_is_refused(
     algorithm: str, throttle: str
 ) -> None:
-    """D-429-HEADERS: a client that is only delayed, even behind a block rule, need not wait."""
+    """D-429-HEADERS: a client that is only delayed, even behind a block rule, need not wait.
+
+    On a grid many requests come at the very instant at which a block or a window ends.
+    """
     chance = random.Random(5)
-    for slow in (1, 2, 6):
+    for slow, grid_ns in itertools.product((1, 2, 6), (1, SECOND_NS // 4)):
         one = limiter(
             rule("OWN-1", slow, SECOND_NS),
             rule("OWN-2", 3, 2 * SECOND_NS, block_ns=SECOND_NS),
@@ -282,7 +287,7 @@ def test_headroom_waits_exactly_where_the_next_request_is_refused(
         )
         now, outcomes = 0, set()
         for _ in range(150):
-            now += chance.randrange(SECOND_NS)
+            now += chance.randrange(SECOND_NS) // grid_ns * grid_ns
             asked = asks(chance.choice("ab"))
             headroom = one.headroom(now, asked)
             decision = one.decide(now, asked)

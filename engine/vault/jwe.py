@@ -93,12 +93,6 @@ def encrypt(public_jwk: Mapping[str, str], plaintext: bytes) -> str:
         raise VaultError(f"{says}-256 ({type(error).__name__})") from None
 
 
-def key_id(compact: str) -> str | None:
-    """Return the `kid` of the header, None without one; raises `VaultError` when malformed."""
-    kid = _header(compact).get("kid")
-    return kid if isinstance(kid, str) else None
-
-
 def decrypt(compact: str, find_private: Callable[[str | None], bytes | None]) -> bytes:
     """Return the plaintext of a compact JWE (TOK-ENCRYPTED).
 

@@ -11,9 +11,9 @@ clause says so.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from conformance.checks._oracle import (
     SHAPES,
@@ -30,7 +30,7 @@ from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, check
 from conformance.runner.verdicts import Finding
 from conformance.schema.bridge import Asked, Bridge
-from conformance.wire.exchange import Exchange, KeyLabel, parsed_or_none
+from conformance.wire.exchange import Exchange, parsed_or_none
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.messages import Json
@@ -63,10 +63,7 @@ _SHOWN: Final = 300
 
 
 class AnswerJudge:
-    """Judges answers, and counts for each clause how many of them show it.
-
-    shown: the number of an exchange for each clause.
-    """
+    """Judges answers. seen: for each clause, those that show it."""
 
     def __init__(self, bench: Bench, bridge: Bridge, tokenize_limit: int) -> None:
         self._bridge = bridge
@@ -74,8 +71,7 @@ class AnswerJudge:
         self._readers = set(bench.target.labels("private_reader"))
         self._readers |= set(bench.target.labels("dedup_reader"))
         self._oracle = Oracle(bench.profile, tokenize_limit)
-        self.seen: Counter[str] = Counter()
-        self.shown: dict[str, int] = {}
+        self.seen: dict[str, list[Exchange]] = defaultdict(list)
 
     def judge(self, asked: Asked) -> Iterator[Fault]:
         """Yield what is wrong with one answer."""
@@ -106,7 +102,7 @@ class AnswerJudge:
             return
         clause = _broken_clause(asked.body, problem)
         if exchange.status is not None and 400 <= exchange.status < 500:
-            self._note(clause, exchange)
+            self.seen[clause].append(exchange)
         else:
             yield clause, f"an invalid body must be refused with a 4xx, got {exchange.status}"
 
@@ -131,24 +127,20 @@ class AnswerJudge:
             yield "REC-SECRET", "a value that was sent stands in the answer"
 
     def _note_parts(self, body: Json, answer: Json, exchange: Exchange) -> None:
-        """Count what an accepted body shows."""
+        """Keep what an accepted body shows."""
         for part in {"REC-SECRET", *clauses_in(body)}:
-            self._note(part, exchange)
+            self.seen[part].append(exchange)
         for request, _ in elements(body, answer):
             if isinstance(request, dict):
                 own = "REC-CARD-MASK" if request["type"] == "card" else "REC-TOKEN-DATA"
                 for part in (*_RECORDS, own):
-                    self._note(part, exchange)
+                    self.seen[part].append(exchange)
 
     def _is_shown(self, part: Json, exchange: Exchange) -> bool:
         """Whether part of an answer is a deduplicated record with what its key may not read."""
         if exchange.ask.key in self._readers or not isinstance(part, dict):
             return False
         return is_known(part) and bool({"data", "metadata"} & part.keys())
-
-    def _note(self, clause: str, exchange: Exchange) -> None:
-        self.seen[clause] += 1
-        self.shown.setdefault(clause, exchange.number)
 
 
 def _without_nulls(body: Json) -> Json:
@@ -246,7 +238,6 @@ CEILING_CLAUSES: Final = (
 )
 """The clauses for which the generator finds invalid bodies in every run."""
 
-_MISSING: Final = frozenset({404, 405, 501})
 _PLAIN: Final = {
     "type": "object",
     "minProperties": 1,
@@ -298,27 +289,11 @@ class _Generated:
         limit = min(bench.quota("Tokenize Limit", key) for key in self.writers)
         self.judge = AnswerJudge(bench, self.bridge, limit)
 
-    def explore(
-        self,
-        searched: dict[str, Any],
-        keys: Sequence[KeyLabel],
-        mode: Literal["positive", "negative"],
-        phases: Sequence[str],
-        examples: int,
-    ) -> None:
-        """Generate requests from a document, with keys in turn."""
+    def explore(self, searched: dict[str, Any], **how: Any) -> None:  # noqa: ANN401 # reason: those of the adapter
+        """Generate requests from a document; how: keys, mode, phases and examples."""
         from conformance.schema.adapter import explore  # noqa: PLC0415 # reason: slow, and not every run's
 
-        explore(
-            searched,
-            self.bridge,
-            self.judge.judge,
-            keys=keys,
-            mode=mode,
-            phases=phases,
-            examples=examples,
-            seed=self.bench.seed,
-        )
+        explore(searched, self.bridge, self.judge.judge, seed=self.bench.seed, **how)
 
     def failures(self) -> Iterator[Finding]:
         """Yield a failure for each clause that was seen broken, with its smallest body."""
@@ -341,14 +316,13 @@ class _Generated:
         for clause in self.bench.check.clauses:
             if clause in failed:
                 continue
-            count, exchange = self.judge.seen[clause], self.judge.shown.get(clause)
-            shown = [] if exchange is None else [self.bridge.exchanges[exchange]]
-            if count >= _LEAST:
-                says = f"{count} generated {what}, none of them broken"
-                yield self.bench.passes(clause, says, *shown)
+            seen = self.judge.seen[clause]
+            if len(seen) >= _LEAST:
+                says = f"{len(seen)} generated {what}, none of them broken"
+                yield self.bench.passes(clause, says, seen[0])
             else:
-                says = f"only {count} generated {what}; {_LEAST} are needed to say anything"
-                yield self.bench.unsettled(clause, says, *shown)
+                says = f"only {len(seen)} generated {what}; {_LEAST} are needed to say anything"
+                yield self.bench.unsettled(clause, says, *seen[:1])
 
 
 def _body_bytes(exchange: Exchange) -> int:
@@ -375,7 +349,8 @@ def floor(bench: Bench) -> Iterator[Finding]:
         (whole, ("examples", "coverage", "fuzzing"), _FLOOR_EXAMPLES),
         (_narrowed(whole, _PLAIN), ("fuzzing",), _PLAIN_EXAMPLES),
     ):
-        generated.explore(searched, generated.writers, "positive", phases, examples)
+        keys = generated.writers
+        generated.explore(searched, keys=keys, mode="positive", phases=phases, examples=examples)
     yield from generated.failures()
     yield from generated.unbroken("parts of accepted bodies")
 
@@ -398,8 +373,8 @@ def ceiling(bench: Bench) -> Iterator[Finding]:
         (_trimmed(bench, "ceiling", ("/tokenize",)), _CEILING_EXAMPLES),
         *((_narrowed(floor_, form), _FORM_EXAMPLES) for form in forms),
     ):
-        keys = bench.keys("private_prod")
-        generated.explore(searched, keys, "negative", ("coverage", "fuzzing"), examples)
+        keys, phases = bench.keys("private_prod"), ("coverage", "fuzzing")
+        generated.explore(searched, keys=keys, mode="negative", phases=phases, examples=examples)
     yield from generated.failures()
     yield from generated.unbroken("invalid bodies refused")
 
@@ -418,17 +393,14 @@ def links(bench: Bench) -> Iterator[Finding]:
     """Links in the answers to tokenize lead to sound records, and are refused without a key."""
     generated = _Generated(bench)
     linked = _trimmed(bench, "floor", _LINKED_PATHS)
-    keys = bench.keys("private_reader")
-    generated.explore(linked, keys, "positive", ("stateful",), _LINKED_EXAMPLES)
+    keys, examples = bench.keys("private_reader"), _LINKED_EXAMPLES
+    generated.explore(linked, keys=keys, mode="positive", phases=["stateful"], examples=examples)
     yield from generated.failures()
-    bridge, judge = generated.bridge, generated.judge
+    bridge = generated.bridge
     asked = [one for one in bridge.exchanges.values() if _is_followed(bench, one)]
     followed = [one for one in asked if one.ok]
-    for clause in ("REC-ID", "REC-EXTRAS"):
-        judge.seen[clause] = len(followed)
-        if followed:
-            judge.shown[clause] = followed[0].number
-    is_absent = not asked or any(one.status in _MISSING for one in asked)
+    generated.judge.seen |= {"REC-ID": followed, "REC-EXTRAS": followed}
+    is_absent = not asked or any(one.is_absent for one in asked)
     for finding in generated.unbroken("linked requests"):
         if finding.clause == "AUTH-HEADER":
             continue

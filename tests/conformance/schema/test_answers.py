@@ -55,8 +55,9 @@ def judged() -> Judged:
 def test_a_sound_answer_is_counted_by_its_shapes(judged: Judged) -> None:
     assert judged.clauses(BODY, judged.good(BODY)) == set()
     shapes = {"TOK-COMPOSITE": 1, "TOK-LEAF": 1, "TOK-OBJECT": 1}
-    assert judged.judge.seen.items() >= shapes.items()
-    assert (judged.judge.seen["REC-CARD-MASK"], judged.judge.seen["REC-TOKEN-DATA"]) == (1, 0)
+    seen = {clause: len(shown) for clause, shown in judged.judge.seen.items()}
+    assert seen.items() >= shapes.items()
+    assert (seen["REC-CARD-MASK"], "REC-TOKEN-DATA" in seen) == (1, False)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import dataclasses
 import itertools
 import re
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -162,122 +163,104 @@ _MOSTLY: Final = 0.55
 _READ_BACK: Final = "tokenize.read-back"
 
 
-class _Case:
-    """All failures of a run, by clause."""
+class _Case(NamedTuple):
+    """By clause, the failures that are not sporadic, and how many findings passed."""
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
-        self.failed: dict[str, list[Finding]] = {}
-        self.counts: dict[str, int] = {}
-        for one in findings:
-            if one.verdict in {Verdict.FAIL, Verdict.PASS}:
-                self.counts[one.clause] = self.counts.get(one.clause, 0) + 1
-            if one.verdict is Verdict.FAIL:
-                self.failed.setdefault(one.clause, []).append(one)
+    failed: Mapping[str, Sequence[Finding]]
+    passed: Counter[str]
 
-    def share(self, clause: str) -> float:
-        """Return the share of a clause's findings that are failures."""
-        return len(self.failed.get(clause, ())) / max(1, self.counts.get(clause, 0))
 
-    def evidence(self, clause: str) -> set[int]:
-        """Return the exchanges that show a clause's failures."""
-        return {number for one in self.failed.get(clause, ()) for number in one.evidence}
-
-    def is_mirrored(self, clause: str) -> bool:
-        """Whether a check of the form of answers saw the clause fail: 5xx has no form."""
-        return any(
-            one.check in _MIRRORS and _ANSWERED_5XX.fullmatch(one.says) is None
-            for one in self.failed.get(clause, ())
-        )
+def _always(*_: object) -> bool:
+    return True
 
 
 class _Rule(NamedTuple):
-    """A cause, the clauses that it explains, when it applies, and which findings it explains."""
+    """A cause, the clauses that it explains, when it applies, and which findings it explains.
+
+    holds: of the cause's failures, and of all. explains: a finding, beside the cause's failures.
+    """
 
     cause: str
     effects: Sequence[str]
-    holds: Callable[[_Case], bool]
-    explains: Callable[[_Case, Finding], bool]
+    holds: Callable[[Sequence[Finding], _Case], bool] = _always
+    explains: Callable[[Finding, Sequence[Finding]], bool] = _always
+
+    def applies(self, case: _Case) -> bool:
+        found = case.failed.get(self.cause)
+        return found is not None and self.holds(found, case)
 
 
-def _any(case: _Case, finding: Finding) -> bool:  # noqa: ARG001 # reason: the form of a test
-    return True
-
-
-def _refused(case: _Case, finding: Finding) -> bool:  # noqa: ARG001 # reason: the form of a test
+def _refused(finding: Finding, _: Sequence[Finding]) -> bool:
     return any(x in finding.says for x in ("must be accepted", "is no", "body is refused"))
 
 
-def _answered(case: _Case, finding: Finding) -> bool:
-    return not _refused(case, finding)
+def _answered(finding: Finding, found: Sequence[Finding]) -> bool:
+    return not _refused(finding, found)
 
 
-def _identifiers(case: _Case, finding: Finding) -> bool:  # noqa: ARG001 # reason: the form of a test
+def _identifiers(finding: Finding, _: Sequence[Finding]) -> bool:
     return "must have different identifiers" in finding.says
 
 
-def _in_order(case: _Case) -> bool:
-    return not case.is_mirrored("TOK-ARRAY")
+def _shared(finding: Finding, found: Sequence[Finding]) -> bool:
+    """Whether it shows an exchange of the cause's failures."""
+    return any(set(finding.evidence).intersection(one.evidence) for one in found)
 
 
-def _by(*checks: str) -> Callable[[_Case, Finding], bool]:
-    return lambda case, finding: finding.check in checks  # noqa: ARG005 # reason: the form of a test
+def _by(check: str) -> Callable[[Finding, Sequence[Finding]], bool]:
+    return lambda finding, _: finding.check == check
 
 
-def _shares(cause: str) -> Callable[[_Case, Finding], bool]:
-    return lambda case, finding: bool(case.evidence(cause).intersection(finding.evidence))
+def _mostly(found: Sequence[Finding], case: _Case) -> bool:
+    return len(found) / (len(found) + case.passed[found[0].clause]) >= _MOSTLY
 
 
-def _mostly(clause: str) -> Callable[[_Case], bool]:
-    return lambda case: case.share(clause) >= _MOSTLY
+def _mirrored(found: Sequence[Finding], _: _Case) -> bool:
+    """Whether a check of the form of answers saw the clause fail: 5xx has no form."""
+    return any(one.check in _MIRRORS and _ANSWERED_5XX.fullmatch(one.says) is None for one in found)
 
 
-def _always(case: _Case) -> bool:  # noqa: ARG001 # reason: the form of a test
-    return True
+def _none_mirrored(*clauses: str) -> Callable[[Sequence[Finding], _Case], bool]:
+    return lambda _, case: not any(_mirrored(case.failed.get(one, ()), case) for one in clauses)
 
 
-def _mirrored(clause: str) -> Callable[[_Case], bool]:
-    return lambda case: case.is_mirrored(clause)
-
-
-def _one_for_several(case: _Case) -> bool:
+def _one_for_several(found: Sequence[Finding], _: _Case) -> bool:
     """Whether records were seen to share an identifier."""
-    return any("identifier of its own" in one.says for one in case.failed.get("REC-ID", ()))
+    return any("identifier of its own" in one.says for one in found)
 
 
-def _one_for_two(clause: str) -> Callable[[_Case], bool]:
-    """Return a test: whether failures of the clause show different values with one identifier."""
-
-    def holds(case: _Case) -> bool:
-        says = [one.says for one in case.failed.get(clause, ())]
-        return any("different" in one or "that differ" in one for one in says)
-
-    return holds
+def _one_for_two(found: Sequence[Finding], _: _Case) -> bool:
+    """Whether failures show different values with one identifier."""
+    return any("different" in one.says or "that differ" in one.says for one in found)
 
 
-def _outlasts(case: _Case) -> bool:
+def _outlasts(found: Sequence[Finding], _: _Case) -> bool:
     """Whether the answer of a slow destination was passed on, so the timeout itself is wrong."""
-    found = case.failed.get("PRX-TIMEOUT", ())
     return bool(found) and all("got 2" in one.says for one in found)
 
 
-def _several_quotas(case: _Case) -> bool:
+def _within_timeout(_: Sequence[Finding], case: _Case) -> bool:
+    return not _outlasts(case.failed.get("PRX-TIMEOUT", ()), case)
+
+
+def _several_quotas(_: Sequence[Finding], case: _Case) -> bool:
     quotas = ("QUO-TOKENIZE", "QUO-DETOKENIZE", "QUO-CVC", "QUO-INTENT", "QUO-LOG")
     return sum(name in case.failed for name in quotas) > 1
 
 
-def _every_shape(case: _Case) -> bool:
+def _every_shape(found: Sequence[Finding], _: _Case) -> bool:
     """Whether the limit itself is wrong: bodies of every shape show it."""
-    found = [one for one in case.failed["QUO-TOKENIZE"] if one.check == "quotas.tokenize"]
-    shapes = {one.says.partition("(")[2].partition(")")[0] for one in found}
+    own = [one for one in found if one.check == "quotas.tokenize"]
+    shapes = {one.says.partition("(")[2].partition(")")[0] for one in own}
     return len(shapes - {""}) >= _SHAPES_ASKED
 
 
 _SHAPES_ASKED: Final = 5
 
 
-def _hides_by_part(case: _Case) -> bool:
+def _hides_by_part(found: Sequence[Finding], _: _Case) -> bool:
     """Whether only part of what must be hidden is shown, so the permission was checked."""
-    says = [one.says for one in case.failed.get("REC-DEDUP-REDACT", ())]
+    says = [one.says for one in found]
     hidden = [one for one in says if "without token:read" in one]
     shown = [one for one in says if "with token:read" in one]
     kinds = {one.partition(":")[0] for one in hidden}
@@ -285,11 +268,12 @@ def _hides_by_part(case: _Case) -> bool:
     return bool(hidden) and (bool(shown) or is_part or len(kinds) == 1)
 
 
-def _only_inside(clause: str) -> Callable[[_Case], bool]:
+def _only_inside(clause: str) -> Callable[[Sequence[Finding], _Case], bool]:
     """Return a test: whether a shape is wrong only inside others, never as a whole body."""
 
-    def holds(case: _Case) -> bool:
-        places = [one.says for one in case.failed.get(clause, ()) if one.says.startswith("at /")]
+    def holds(_: Sequence[Finding], case: _Case) -> bool:
+        says = [one.says for one in case.failed.get(clause, ())]
+        places = [one for one in says if one.startswith("at /")]
         return bool(places) and not any(one.startswith("at /: ") for one in places)
 
     return holds
@@ -297,60 +281,54 @@ def _only_inside(clause: str) -> Callable[[_Case], bool]:
 
 _ORDER: Final = _by("tokenize.order")
 _RULES: Final[tuple[_Rule, ...]] = (
-    _Rule("REC-TYPE", ("TOK-OBJECT", "TOK-TYPES"), _in_order, _any),
+    _Rule("REC-TYPE", ("TOK-OBJECT", "TOK-TYPES"), _none_mirrored("TOK-ARRAY")),
     # Quotas: several failures blame QUO-TENANT, one its own quota, a single shape TOK-LIMIT.
-    _Rule("QUO-TENANT", _QUOTAS_OF_TOKENS, _several_quotas, _any),
+    _Rule("QUO-TENANT", _QUOTAS_OF_TOKENS, _several_quotas),
     _Rule("QUO-TENANT", _SHAPES, _several_quotas, _refused),
-    _Rule("TOK-TYPES", ("QUO-TOKENIZE", "TOK-LIMIT", "TOK-ENCRYPTED", *_SHAPES), _always, _refused),
-    _Rule("QUO-TOKENIZE", ("TOK-LIMIT", "QUO-TENANT"), _every_shape, _any),
+    _Rule("TOK-TYPES", ("QUO-TOKENIZE", "TOK-LIMIT", "TOK-ENCRYPTED", *_SHAPES), explains=_refused),
+    _Rule("QUO-TOKENIZE", ("TOK-LIMIT", "QUO-TENANT"), _every_shape),
     _Rule("QUO-TOKENIZE", _SHAPES, _every_shape, _refused),
-    _Rule("TOK-ATOMIC", ("TOK-LIMIT",), _mostly("TOK-ATOMIC"), _by("quotas.tokenize-whole")),
-    _Rule("TOK-LIMIT", ("QUO-TOKENIZE", "QUO-TENANT"), _always, _any),
+    _Rule("TOK-ATOMIC", ("TOK-LIMIT",), _mostly, _by("quotas.tokenize-whole")),
+    _Rule("TOK-LIMIT", ("QUO-TOKENIZE", "QUO-TENANT")),
     *(
-        _Rule(name, ("QUO-TENANT",), _always, _by("quotas.shown"))
+        _Rule(name, ("QUO-TENANT",), explains=_by("quotas.shown"))
         for name in ("QUO-CVC", "QUO-INTENT", "QUO-LOG", "QUO-DETOKENIZE")
     ),
     # A record's own field, where it is wrong in most records.
-    _Rule("REC-ID", _SHAPES, lambda case: "TOK-LEAF" not in case.failed, _identifiers),
+    _Rule("REC-ID", _SHAPES, lambda _, case: "TOK-LEAF" not in case.failed, _identifiers),
     _Rule("REC-ID", _SHAPES, _one_for_several, _ORDER),
-    _Rule("REC-EXTRAS", ("TOK-DEDUP", *_REDACTION), _mostly("REC-EXTRAS"), _any),
-    _Rule("REC-ID", ("TOK-DEDUP", "QUO-LOG", "QUO-CVC"), _mostly("REC-ID"), _any),
-    *(
-        _Rule(name, _SHAPES, _mostly(name), _ORDER)
-        for name in ("REC-ID", "REC-EXTRAS", "REC-CARD-MASK")
-    ),
-    _Rule("REC-CARD-MASK", ("TOK-ENCRYPTED",), _mostly("REC-CARD-MASK"), _answered),
-    _Rule("REC-TOKEN-DATA", _REDACTION, _mostly("REC-TOKEN-DATA"), _any),
-    _Rule("REC-METADATA", _REDACTION, _mostly("REC-METADATA"), _any),
-    _Rule("TOK-DEDUP", _SHAPES, lambda case: not any(map(case.is_mirrored, _SHAPES)), _ORDER),
-    _Rule("REC-DEDUP-REDACT", ("AUTH-READ",), _hides_by_part, _any),
-    _Rule("AUTH-READ", ("REC-DEDUP-REDACT",), _always, _any),
-    _Rule("TOK-CONTAINER", ("AUTH-CREATE", "AUTH-READ"), _always, _any),
-    *(
-        _Rule(name, _SHAPES, _one_for_two(name), _by(_READ_BACK))
-        for name in ("TOK-LEAF", "TOK-DEDUP")
-    ),
-    _Rule("PRX-TIMEOUT", ("ERR-408",), _outlasts, _any),
-    _Rule("ERR-408", ("PRX-TIMEOUT",), lambda case: not _outlasts(case), _any),
+    _Rule("REC-EXTRAS", ("TOK-DEDUP", *_REDACTION), _mostly),
+    _Rule("REC-ID", ("TOK-DEDUP", "QUO-LOG", "QUO-CVC"), _mostly),
+    *(_Rule(name, _SHAPES, _mostly, _ORDER) for name in ("REC-ID", "REC-EXTRAS", "REC-CARD-MASK")),
+    _Rule("REC-CARD-MASK", ("TOK-ENCRYPTED",), _mostly, _answered),
+    _Rule("REC-TOKEN-DATA", _REDACTION, _mostly),
+    _Rule("REC-METADATA", _REDACTION, _mostly),
+    _Rule("TOK-DEDUP", _SHAPES, _none_mirrored(*_SHAPES), _ORDER),
+    _Rule("REC-DEDUP-REDACT", ("AUTH-READ",), _hides_by_part),
+    _Rule("AUTH-READ", ("REC-DEDUP-REDACT",)),
+    _Rule("TOK-CONTAINER", ("AUTH-CREATE", "AUTH-READ")),
+    *(_Rule(name, _SHAPES, _one_for_two, _by(_READ_BACK)) for name in ("TOK-LEAF", "TOK-DEDUP")),
+    _Rule("PRX-TIMEOUT", ("ERR-408",), _outlasts),
+    _Rule("ERR-408", ("PRX-TIMEOUT",), _within_timeout),
     # Requests: rules for one field come before rules for the whole body.
-    *(_Rule(name, ("TOK-ATOMIC",), _always, _shares(name)) for name in _REQUESTS),
+    *(_Rule(name, ("TOK-ATOMIC",), explains=_shared) for name in _REQUESTS),
     *(
-        _Rule(name, ("TOK-OBJECT", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-LEAF"), _always, _refused)
+        _Rule(name, ("TOK-OBJECT", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-LEAF"), explains=_refused)
         for name in ("TOK-TOKEN-DATA", "TOK-CARD-DATA")
     ),
-    _Rule("TOK-TYPES", ("TOK-OBJECT",), _always, _any),
+    _Rule("TOK-TYPES", ("TOK-OBJECT",)),
     # The form of the answer comes before its content.
     *(
-        _Rule("TOK-COMPOSITE", (name,), _only_inside(name), _any)
+        _Rule("TOK-COMPOSITE", (name,), _only_inside(name))
         for name in ("TOK-ARRAY", "TOK-PLAIN", "TOK-OBJECT")
     ),
-    _Rule("TOK-LEAF", ("TOK-ARRAY", "TOK-OBJECT", "TOK-PLAIN"), _mirrored("TOK-LEAF"), _any),
-    *(_Rule(name, ("TOK-COMPOSITE",), _mirrored(name), _any) for name in _SHAPES[:-1]),
+    _Rule("TOK-LEAF", ("TOK-ARRAY", "TOK-OBJECT", "TOK-PLAIN"), _mirrored),
+    *(_Rule(name, ("TOK-COMPOSITE",), _mirrored) for name in _SHAPES[:-1]),
     *(
-        _Rule(name, (*_RECORDS, *_REQUESTS, "TOK-DEDUP", *_REDACTION), _mirrored(name), _any)
+        _Rule(name, (*_RECORDS, *_REQUESTS, "TOK-DEDUP", *_REDACTION), _mirrored)
         for name in _SHAPES
     ),
-    *(_Rule(name, ("TOK-PLAIN",), _mirrored(name), _any) for name in ("TOK-ARRAY", "TOK-OBJECT")),
+    *(_Rule(name, ("TOK-PLAIN",), _mirrored) for name in ("TOK-ARRAY", "TOK-OBJECT")),
 )
 
 
@@ -361,7 +339,7 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
     """
     found = list(findings)
     sporadic = _sporadic(found)
-    case = _Case(one for one in found if not _is_sporadic(one))
+    case = _case(one for one in found if not _is_sporadic(one))
     causes: dict[int, str] = {}
     led: dict[str, set[str]] = {}
 
@@ -386,10 +364,10 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
             follow(place, one.clause, sporadic[number])
         for cause in _broken_down(one, failed):
             follow(place, one.clause, cause)
-    rules = [rule for rule in _RULES if rule.cause in case.failed and rule.holds(case)]
+    rules = [rule for rule in _RULES if rule.applies(case)]
     for rule, (place, one) in itertools.product(rules, failed):
         is_steady = not _is_sporadic(one) or one.check == _READ_BACK
-        if one.clause in rule.effects and is_steady and rule.explains(case, one):
+        if is_steady and one.clause in rule.effects and rule.explains(one, case.failed[rule.cause]):
             follow(place, one.clause, rule.cause)
     return [
         dataclasses.replace(one, follows=_root(causes[place], found, causes))
@@ -397,6 +375,16 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
         else one
         for place, one in enumerate(found)
     ]
+
+
+def _case(findings: Iterable[Finding]) -> _Case:
+    failed: dict[str, list[Finding]] = {}
+    passed = Counter[str]()
+    for one in findings:
+        if one.verdict is Verdict.FAIL:
+            failed.setdefault(one.clause, []).append(one)
+        passed[one.clause] += one.verdict is Verdict.PASS
+    return _Case(failed, passed)
 
 
 def _root(clause: str, findings: Sequence[Finding], causes: Mapping[int, str]) -> str:

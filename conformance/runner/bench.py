@@ -74,15 +74,52 @@ class Lane:
         body: Json | bytes = None,
         *,
         patience_ns: int | None = None,
+        retry: bool = True,
         **more: Any,  # noqa: ANN401 # reason: fields of Ask
     ) -> Exchange:
         """Send one request; where a limit refuses it, wait and retry.
 
         It paces itself to stay below the limits. Raises `Inconclusive` when there is no answer, or
         only 429s. patience_ns: how long to retry where no `Retry-After` is given.
+
+        retry: a tokenize request that is answered 5xx is sent once more. Where the second answer is
+        not 5xx, the first was sporadic. It stays in the history, where the check of steadiness
+        judges how often this happens; no other check sees it.
         """
         ask = Ask(method=method, path=path, body=body, **{**self.defaults, **more})
-        return await self._bench.insist(self, ask, patience_ns)
+        session = self._bench.session
+        is_tokenize = session.target.shape("tokenize").path == ask.path
+        began_ns = self.now_ns
+        longest_ns = session.patience_ns + 5 * _SECOND_NS
+        backoff_ns = _SECOND_NS
+        while True:
+            found = await self.once(ask)
+            if found.status is None:
+                raise Inconclusive(f"no answer to {ask.method} {_short(ask.path)}: {found.error}")
+            if not found.refused:
+                if not (retry and is_tokenize and found.status >= 500):  # reason: 5xx
+                    return found
+                second = await self.once(ask)
+                is_sporadic = second.status is not None and second.status < 500
+                return second if is_sporadic and not second.refused else found
+            told_ns = _retry_after_ns(found)
+            wait_ns = max(told_ns, backoff_ns)
+            patient_ns = longest_ns if told_ns or patience_ns is None else patience_ns
+            if self.now_ns + wait_ns > began_ns + patient_ns:
+                raise Inconclusive(f"{ask.method} {_short(ask.path)} is refused (429) all the time")
+            await self.sleep_ns(wait_ns)
+            backoff_ns *= 2
+
+    async def once(self, ask: Ask) -> Exchange:
+        """Send a request once the known limits leave room, from the address that may send first."""
+        bench = self._bench
+        sources = bench.sources if ask.source is None else (ask.source,)
+        while True:
+            now_ns = self.now_ns
+            source, wait_ns = bench.session.pacer.admit(now_ns, ask, sources)
+            if not wait_ns:
+                return await self.send(dataclasses.replace(ask, source=source))
+            await bench.sleep_until_ns(now_ns + wait_ns)
 
     async def send(self, ask: Ask) -> Exchange:
         """Send a request as it is; from this check's first address when it names none."""
@@ -159,23 +196,15 @@ class Bench:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: Json | bytes = None,
-        *,
-        retry: bool = True,
-        **more: Any,  # noqa: ANN401 # reason: fields of Ask
-    ) -> Exchange:
+    def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of Ask
         """Send one request and wait; `key="private_prod.1"`, `source=…`, `headers=…`, as in Ask.
 
         It stays below the limits, retries when refused, and raises `Inconclusive` when there is no
-        answer. retry: whether to repeat a request that is answered 5xx, see `insist`.
+        answer: see `Lane.insist`.
         """
         assert not self.check.is_side_by_side, "await lane.ask: the loop must not be held up"
-        ask = Ask(method=method, path=path, body=body, **more)
-        found: Exchange = self.transport.run([self.insist(self._main, ask, retry=retry)])[0]
+        asked = self._main.insist(method, path, body, **more)
+        found: Exchange = self.transport.run([asked])[0]
         return found
 
     def call(
@@ -229,48 +258,6 @@ class Bench:
         """Wait; the analysis of other checks may use the processor meanwhile."""
         with contextlib.nullcontext() if self.check.is_side_by_side else self.session.resting():
             await self.transport.sleep_until_ns(at_ns)
-
-    async def insist(
-        self, lane: Lane, ask: Ask, patience_ns: int | None = None, *, retry: bool = True
-    ) -> Exchange:
-        """Send patiently for a lane; see `Lane.insist`.
-
-        A tokenize request that is answered 5xx is sent once more. Where the second answer is not
-        5xx, the first was sporadic. It stays in the history, where the check of steadiness judges
-        how often this happens; no other check sees it.
-        """
-        is_tokenize = self.session.target.shape("tokenize").path == ask.path
-        began_ns = self.transport.now_ns
-        longest_ns = self.session.patience_ns + 5 * _SECOND_NS
-        backoff_ns = _SECOND_NS
-        while True:
-            placed = await self._placed(ask)
-            found = await lane.send(placed)
-            if found.status is None:
-                raise Inconclusive(f"no answer to {ask.method} {_short(ask.path)}: {found.error}")
-            if not found.refused:
-                if not (retry and is_tokenize and found.status >= 500):  # reason: 5xx
-                    return found
-                second = await lane.send(await self._placed(ask))
-                is_sporadic = second.status is not None and second.status < 500
-                return second if is_sporadic and not second.refused else found
-            told_ns = _retry_after_ns(found)
-            wait_ns = max(told_ns, backoff_ns)
-            patient_ns = longest_ns if told_ns or patience_ns is None else patience_ns
-            if self.transport.now_ns + wait_ns > began_ns + patient_ns:
-                raise Inconclusive(f"{ask.method} {_short(ask.path)} is refused (429) all the time")
-            await lane.sleep_ns(wait_ns)
-            backoff_ns *= 2
-
-    async def _placed(self, ask: Ask) -> Ask:
-        """Wait until a source may send, and return the request with that source."""
-        sources = self.sources if ask.source is None else (ask.source,)
-        while True:
-            now_ns = self.transport.now_ns
-            source, wait_ns = self.session.pacer.admit(now_ns, ask, sources)
-            if not wait_ns:
-                return dataclasses.replace(ask, source=source)
-            await self.sleep_until_ns(now_ns + wait_ns)
 
     # --- keys, addresses, chance ----------------------------------------------------------------
 
@@ -409,12 +396,8 @@ class Bench:
     def _once(self, asked: tuple[str, str, Json], key: KeyLabel) -> Exchange:
         """Send a request once the known limits leave room; a 429 is returned, not retried."""
         method, path, body = asked
-
-        async def sent() -> Exchange:
-            ask = Ask(method=method, path=path, body=body, key=key)
-            return await self._main.send(await self._placed(ask))
-
-        found: Exchange = self.transport.run([sent()])[0]
+        ask = Ask(method=method, path=path, body=body, key=key)
+        found: Exchange = self.transport.run([self._main.once(ask)])[0]
         return found
 
     def deduplicated(

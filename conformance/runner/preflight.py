@@ -9,7 +9,6 @@ roles; and `get_tenant` where an answer leaves open whether a key is known.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -62,10 +61,6 @@ class Preflight:
     apart: bool | None = None
     doubt: str | None = None
     apart_says: str = "not tested: this needs two addresses and two keys of role private_test"
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return dataclasses.asdict(self)
 
     @property
     def findings(self) -> list[Finding]:
@@ -152,7 +147,7 @@ class _Role:
     async def _asked(self) -> str | None:
         role, label = self.role, self.label
         if role in {"proxy_key", "custom_hostname"}:
-            by = {"proxy_key": label} if role == "proxy_key" else {"host": label}
+            by: dict[str, Any] = {"proxy_key" if role == "proxy_key" else "host": label}
             path = self.bench.shaped("invoke_proxy", {"path": ""})[1]
             exchange = await self.lane.insist("GET", path, patience_ns=_PATIENCE_NS, **by)
             if exchange.status not in {400, 401, 403, 404}:

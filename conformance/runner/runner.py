@@ -384,7 +384,7 @@ class Run:
             "latency_ns": self.session.latency_ns,
             "aborted": self.preflight.fatal,
             "broken": self._broken,
-            "preflight": self.preflight.plain(),
+            "preflight": dataclasses.asdict(self.preflight),
         }
 
 

@@ -68,7 +68,7 @@ def _report(tmp_path: Path | None = None, **more: object) -> Report:
         "redactor": Redactor.of(target),
         "target": target,
         "profile": Profile(),
-        "preflight": Preflight().plain(),
+        "preflight": dataclasses.asdict(Preflight()),
         "started_at": "2026-01-01T00:00:00+00:00",
         "took_ns": 3 * SECOND_NS,
         "command": command,

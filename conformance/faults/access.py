@@ -184,27 +184,16 @@ async def _container_by_beginning(
 # --- classes of the limits ----------------------------------------------------------------------
 
 
-class _Changed:
-    """A limiter that decides about changed subjects."""
-
-    def __init__(self, engine: FaultyEngine, fields: Callable[[Subject], dict[str, Any]]) -> None:
-        self._inner = engine.limiter
-        self._fields = fields
-
-    def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
-        """Judge the changed subject."""
-        names = [name for name in Subject.__slots__ if not name.startswith("_")]
-        fields = {name: getattr(subject, name) for name in names} | self._fields(subject)
-        return self._inner.judge(now_ns, Subject(**fields))
-
-    def settle(self, decision: Decision, status: int) -> None:
-        """Settle as the inner limiter does."""
-        self._inner.settle(decision, status)
-
-
 def change_subjects(engine: FaultyEngine, fields: Callable[[Subject], dict[str, Any]]) -> None:
     """Let an engine's limiter see every request with some fields changed."""
-    engine.limiter = _Changed(engine, fields)  # type: ignore[assignment] # reason: the fault
+    judge = engine.limiter.judge
+    names = [name for name in Subject.__slots__ if not name.startswith("_")]
+
+    def changed(now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
+        values = {name: getattr(subject, name) for name in names} | fields(subject)
+        return judge(now_ns, Subject(**values))
+
+    engine.limiter.judge = changed  # type: ignore[method-assign] # reason: the fault
 
 
 def fault_of_subjects(fault_id: str, clause_id: str) -> Callable[[_Fields], _Fields]:

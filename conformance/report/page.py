@@ -18,6 +18,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from conformance.probes.sightings import is_of_a_front
 from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
 from conformance.report.sections import causes, crashes, folds, passes
@@ -225,8 +226,6 @@ def _offset(one: Moment, start_ns: int) -> str:
 
 
 def _kind(status: int | None) -> str:
-    if status is None:
-        return "lost"
     if status == 429:
         return "refused"
-    return "admitted" if status < 500 and status not in {408, 413, 414, 431} else "lost"
+    return "lost" if is_of_a_front(status) else "admitted"

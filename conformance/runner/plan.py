@@ -109,7 +109,11 @@ class Plan:
         """
         while sum(self._expected().values()) > budget and self.dealt:
             largest = max(self.dealt, key=lambda one: (one.check.requests, one.check.is_probe))
-            self._drop(largest, f"its {largest.check.requests} requests do not fit", budget)
+            for each in (self.one_by_one, *self.rounds):
+                if largest in each:
+                    each.remove(largest)
+            wants = f"its {largest.check.requests} requests do not fit budget.requests = {budget}"
+            leave_out(self, largest.check, Verdict.SKIPPED, f"{wants}; raise it")
         expected = self._expected()
         most = {one.check.id: one.check.requests_most for one in self.dealt}
         slack = {
@@ -122,13 +126,6 @@ class Plan:
         self.allowances = {
             name: number + int(slack[name] * shares) for name, number in expected.items()
         }
-
-    def _drop(self, dealt: Dealt, why: str, budget: int) -> None:
-        for each in (self.one_by_one, *self.rounds):
-            if dealt in each:
-                each.remove(dealt)
-        says = f"{why} budget.requests = {budget}; raise it"
-        leave_out(self, dealt.check, Verdict.SKIPPED, says)
 
     @property
     def floor_ns(self) -> int:

@@ -42,12 +42,7 @@ from conformance.probes.rows import (
     rest,
     spare_sources,
 )
-from conformance.probes.sightings import (
-    ABSENT_STATUSES,
-    is_absent,
-    is_of_a_front,
-    provable_admissions,
-)
+from conformance.probes.sightings import is_absent, is_of_a_front, provable_admissions
 from conformance.runner.answers import must_be_there, text_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
@@ -380,7 +375,7 @@ async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None
         headers = asked[0].ask.headers
         if not is_absent([await lane.insist(method, of_token, body, headers=headers)]):
             return
-    must_be_there(row.operation, next(one for one in asked if one.status in ABSENT_STATUSES))
+    must_be_there(row.operation, next(one for one in asked if one.is_absent))
 
 
 def _is_free(played: Sequence[Played]) -> bool:

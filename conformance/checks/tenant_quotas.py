@@ -181,7 +181,7 @@ async def _retained(
 
 def _unsaid(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
     """Report that nothing can be judged; an unspecified operation is not a failure."""
-    if shown[-1].status in {404, 405, 501}:
+    if shown[-1].is_absent:
         asked = f"{shown[-1].ask.method} {shown[-1].ask.path.partition('?')[0]}"
         says = f"{says} to {asked}, whose method and path are not specified; if it is offered "
         says += "under another path, describe it in [requests]"

@@ -14,7 +14,7 @@ from typing import Final
 
 from conformance.probes.bursts import Asker, Beyond, Burst, Counter
 from conformance.probes.rows import ROWS, of_token, rate_of
-from conformance.probes.sightings import ABSENT_STATUSES, is_of_a_front
+from conformance.probes.sightings import is_of_a_front
 from conformance.runner.answers import text_of
 from conformance.runner.bench import Bench
 from conformance.runner.verdicts import Finding
@@ -68,10 +68,10 @@ class AnyOperation:
         for name in _OPERATIONS:
             # The token that is deleted here must not be used later.
             one = await lane.send(self._asker(name, 1 if name == "delete" else 0)(0))
-            status = one.status
-            if status is None or is_of_a_front(status) or one.refused or status in ABSENT_STATUSES:
-                continue
-            self._calm[name] = status
+            if one.status is not None and not (
+                is_of_a_front(one.status) or one.refused or one.is_absent
+            ):
+                self._calm[name] = one.status
 
     def _asker(self, name: str, which: int = 0) -> Asker:
         sources = self._bench.sources[:1]

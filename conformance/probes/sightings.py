@@ -68,14 +68,10 @@ class Sighting(NamedTuple):
         return (self.sent_ns + self.received_ns) // 2
 
 
-ABSENT_STATUSES: Final = frozenset({404, 405, 501})
-"""Answers of a deployment that does not have the operation; no row limits it then."""
-
-
 def is_absent(exchanges: Sequence[Exchange]) -> bool:
     """Whether the operation of these exchanges seems not to exist there."""
-    told = [one.status for one in exchanges if not is_of_a_front(one.status) and not one.refused]
-    return bool(told) and all(status in ABSENT_STATUSES for status in told)
+    told = [one for one in exchanges if not is_of_a_front(one.status) and not one.refused]
+    return bool(told) and all(one.is_absent for one in told)
 
 
 def is_of_a_front(status: int | None) -> bool:

@@ -17,7 +17,6 @@ from engine.messages import Json
 UUID: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 )
-_MISSING: Final = frozenset({404, 405, 501})
 
 
 def is_uuid(text: object) -> bool:
@@ -133,7 +132,7 @@ def must_be_there(name: str, exchange: Exchange) -> None:
 
     That is not a failure: the specification gives method and path of `POST /tokenize` only.
     """
-    if exchange.status in _MISSING:
+    if exchange.is_absent:
         asked = f"{exchange.ask.method} {exchange.ask.path.partition('?')[0]}"
         raise Skip(
             f"the deployment answers {exchange.status} to {asked}, whose method and path are not "

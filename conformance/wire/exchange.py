@@ -87,6 +87,11 @@ class Exchange:
         return self.status == 429
 
     @property
+    def is_absent(self) -> bool:
+        """Whether the deployment seems not to have the operation; no row limits it then."""
+        return self.status in {404, 405, 501}
+
+    @property
     def json(self) -> Any:  # noqa: ANN401 # reason: any JSON
         """The body as JSON; raises `ValueError` when it is not JSON or nested too deep."""
         return parsed(self.content)

@@ -61,11 +61,6 @@ _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
 _USUAL: Final = frozenset({b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS"})
 _UPGRADE: Final = re.compile(rb"(\r\nconnection:[^\r\n]*)\bupgrade\b", re.IGNORECASE)
 _STAND_IN: Final = b"PROPFIND"
-_PHRASES: Final = {
-    400: b"Bad Request",
-    431: b"Request Header Fields Too Large",
-    503: b"Service Unavailable",
-}
 
 
 class _Lingering:
@@ -399,11 +394,11 @@ class HttpProtocol(HttpToolsProtocol):
         clause = None if status == 503 else "D-SIZE" if status == 431 else "D-STATUSES"
         body = dumps(Problem(status, detail, clause=clause).response().body)
         head = (
-            b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\n"
+            b"%bcontent-type: application/problem+json\r\n"
             b"content-length: %d\r\nconnection: close\r\n%b\r\n"
         )
         later = b"retry-after: 1\r\n" if status == 503 else b""
-        self._direct.write(head % (status, _PHRASES[status], len(body), later) + body)
+        self._direct.write(head % (STATUS_LINE[status], len(body), later) + body)
         self.linger()
 
 

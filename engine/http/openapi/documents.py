@@ -43,6 +43,7 @@ from engine.resources import (
 from engine.resources.bodies import MEDIA_TYPES
 from engine.resources.forms import INSTANT, TEXT, TEXTS, UUID, object_schema
 from engine.resources.idempotency import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY
+from engine.resources.operation import METHODS
 from engine.resources.pages import LIMIT_SIZE
 from engine.tokens.structures import STRUCTURES
 
@@ -177,7 +178,6 @@ def _pages() -> dict[str, Schema]:
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
-_ANY_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _DESCRIPTIONS: Final[dict[Kind, str]] = {
     "full": "What this engine does, for its profile.",
     "floor": "What every conforming service must accept: a closed schema. Run it with valid data.",
@@ -241,7 +241,7 @@ def _places(operation: Operation) -> Iterator[tuple[str, str, str]]:
         yield operation.path, operation.method, operation.name
         return
     start, _, _ = operation.path.partition("/{")
-    for method in _ANY_METHODS:
+    for method in METHODS:
         yield start, method, f"{operation.name}_{method.lower()}"
         yield f"{start}/{{path}}", method, f"{operation.name}_path_{method.lower()}"
 
@@ -419,9 +419,15 @@ class _Builder:
             return self._profile.http.tokenize_status
         return operation.success_status
 
+    @property
+    def _is_located(self) -> bool:
+        """Whether the answer names the path of what was created: where that can be read."""
+        action, _, what = self._operation.name.partition("_")
+        return action == "create" and f"get_{what}" in SHAPES
+
     def _success(self) -> dict[str, Any]:
         shape = self._shape
-        names = (*_RATES, "Location") if shape.located else _RATES
+        names = (*_RATES, "Location") if self._is_located else _RATES
         headers = _header_refs(self._profile.http, *names)
         found: dict[str, Any] = {"description": "Done.", "headers": headers}
         if shape.answer == "csv":

@@ -320,12 +320,11 @@ class Shape:
     """What an operation answers.
 
     answer: name of the schema of its success, "" for no body, "csv" for a file, "any" for JSON.
-    statuses: those beyond the ones that follow from the registry. located: has `Location`.
+    statuses: those beyond the ones that follow from the registry.
     """
 
     answer: str = ""
     statuses: tuple[int, ...] = ()
-    located: bool = False
     examples: dict[str, Any] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
 
@@ -352,7 +351,6 @@ SHAPES: Final[dict[str, Shape]] = {
     ),
     "create_token": Shape(
         answer="TokenRecord",
-        located=True,
         examples={"token": {"type": "token", "data": "Ada"}, **_EXAMPLES},
         links=_links("get_token", "patch_token", "delete_token"),
     ),
@@ -376,7 +374,6 @@ SHAPES: Final[dict[str, Shape]] = {
     "detokenize": Shape(answer="any", examples={"plain": {"note": "nothing to replace"}}),
     "create_token_intent": Shape(
         answer="TokenIntent",
-        located=True,
         examples={"token": {"type": "token", "data": "Ada"}, **_EXAMPLES},
         links=_links("get_token_intent", "delete_token_intent"),
     ),
@@ -387,7 +384,6 @@ SHAPES: Final[dict[str, Shape]] = {
     "create_application": Shape(
         answer="Application",
         statuses=(409,),
-        located=True,
         examples={
             "private": {
                 "name": "shop",
@@ -423,7 +419,6 @@ SHAPES: Final[dict[str, Shape]] = {
     "delete_application_key": Shape(),
     "create_encryption_key": Shape(
         answer="EncryptionKeyCreated",
-        located=True,
         examples={"usual": {"algorithm": "ECDH-ES"}},
         links=_links("get_encryption_key", "delete_encryption_key"),
     ),
@@ -432,7 +427,6 @@ SHAPES: Final[dict[str, Shape]] = {
     "delete_encryption_key": Shape(),
     "create_reactor": Shape(
         answer="Reactor",
-        located=True,
         examples={"usual": {"name": "echo", "code": "return args", "configuration": {"a": "b"}}},
         links=_links("get_reactor", "patch_reactor", "invoke_reactor", "delete_reactor"),
     ),
@@ -446,7 +440,6 @@ SHAPES: Final[dict[str, Shape]] = {
     "create_proxy": Shape(
         answer="ProxyCreated",
         statuses=(409,),
-        located=True,
         examples={"usual": {"name": "api", "destination_url": "https://api.example.com/v1"}},
         links=_links("get_proxy", "patch_proxy", "delete_proxy"),
     ),
@@ -458,7 +451,7 @@ SHAPES: Final[dict[str, Shape]] = {
     "delete_proxy": Shape(),
     "invoke_proxy": Shape(answer="destination", statuses=(403, 408, 413, 415, 502, 504)),
     "create_account_updater_job": Shape(
-        answer="JobCreated", located=True, links=_links("get_account_updater_job")
+        answer="JobCreated", links=_links("get_account_updater_job")
     ),
     "list_account_updater_jobs": Shape(answer="JobPage"),
     "get_account_updater_job": Shape(answer="Job"),

@@ -24,7 +24,7 @@ from conformance.probes.bursts import (
     refused_in,
     regained,
 )
-from conformance.probes.families import Rate
+from conformance.probes.families import Rate, seconds
 from conformance.probes.measurement import Measured, alternatives, evidence, histories_of
 from conformance.probes.procedures import (
     Played,
@@ -612,6 +612,10 @@ async def _headers(bench: Bench, counter: Counter, refused: list[Exchange]) -> l
     if texts[-1] is not None:
         last = max(refused, key=lambda one: one.received_ns)
         wait_ns = int(last.header("Retry-After") or 0) * SECOND_NS
+        longest_ns = 2 * bench.session.patience_ns  # a sliding counter weighs the window before
+        if wait_ns > longest_ns:
+            says = f"Retry-After = {wait_ns // SECOND_NS} s is longer than any row may refuse"
+            return [*found, bench.informs("ERR-429", f"{says} ({seconds(longest_ns)})", last)]
         again = await counter.send("again", 1, at_ns=last.received_ns + wait_ns + _MARGIN_NS)
         if again.exchanges[0].refused:
             says = f"still refused after the Retry-After of {texts[-1]} s had passed"

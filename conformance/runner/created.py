@@ -7,12 +7,12 @@ and so is a token that existed before (`_extras.deduplicated`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.runner.answers import elements, is_known
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.wire.exchange import KEY_PLACE, Exchange, KeyLabel
 from conformance.wire.shapes import Spelling
 from engine.messages import Json
 
@@ -64,7 +64,8 @@ class Created:
                 self.forget(ask.path)  # deleted, or seen before and gone since
             if ask.method == thing.method:
                 return
-        if not exchange.ok or ask.key is None:
+        key = ask.key or _key_in(ask.headers)
+        if not exchange.ok or key is None:
             return
         found = self._spelling.operation(ask.method, ask.path)
         if found is None or found[0] not in _DELETED_BY:
@@ -79,11 +80,17 @@ class Created:
             if one is not None:
                 named = {**values, "key_id" if name == "create_application_key" else "id": one}
                 method, path = self._spelling.deletion(_DELETED_BY[name], named)
-                self._things.setdefault(path, Thing(method, path, ask.key, exchange.check))
+                self._things.setdefault(path, Thing(method, path, key, exchange.check))
 
     def forget(self, path: str) -> None:
         """Remove the object at a path."""
         self._things.pop(path, None)
+
+
+def _key_in(headers: Mapping[str, str]) -> KeyLabel | None:
+    """Return the label of a key that a check has written into a header itself."""
+    found = (KEY_PLACE.search(text) for text in headers.values())
+    return next((match[1] for match in found if match is not None), None)
 
 
 def identifiers(body: Any, answer: Json) -> Iterator[str]:  # noqa: ANN401 # reason: JSON or bytes

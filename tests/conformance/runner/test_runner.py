@@ -167,6 +167,8 @@ def test_what_a_run_creates_it_deletes(play: Any) -> None:
         bench.ask("POST", "/tokenize", ["a", {"b": "c"}], key=key)
         bench.ask("POST", "/tokens", {"type": "token", "data": "d"}, key=key)
         bench.ask("POST", "/tokenize", {"e": "f"}, key=bench.key("public"))
+        by_hand = {bench.target.key_header.lower(): f"{{key:{key}}}"}
+        bench.ask("POST", "/tokenize", ["h"], headers=by_hand)
         gone = bench.ask("POST", "/tokens", {"type": "token", "data": "g"}, key=key).json["id"]
         bench.ask("DELETE", f"/tokens/{gone}", key=key)
         yield bench.passes("TOK-LEAF", "created")

@@ -42,12 +42,11 @@ def curl(target: Target, ask: Ask) -> str:
     if ask.source is not None:
         parts.append(_from(target, ask.source))
     if ask.key is not None:
-        own = target.key_labels.get(ask.key)
-        name = own.header if own is not None and own.header else target.key_header
         text = target.key_format.replace("{key}", f"${variable(target, ask.key)}")
-        parts.append(f'-H "{name}: {text}"')
-    if proxy is not None and not target.proxy_host and "{proxy_key}" not in ask.path:
-        parts.append(f'-H "{target.proxy_key_header}: ${variable(target, ask.proxy_key or "")}"')
+        parts.append(f'-H "{_header_of(target, ask.key, target.key_header)}: {text}"')
+    if ask.proxy_key is not None and not target.proxy_host and "{proxy_key}" not in ask.path:
+        name = _header_of(target, ask.proxy_key, target.proxy_key_header)
+        parts.append(f'-H "{name}: ${variable(target, ask.proxy_key)}"')
     if host is not None:
         parts.append(f'-H "Host: {host}"')
     headers = dict(ask.headers)
@@ -65,6 +64,12 @@ def variable(target: Target, label: KeyLabel) -> str:
     if key is not None and key.variable is not None:
         return key.variable
     return "KEY_" + label.replace(".", "_").replace("-", "_").upper()
+
+
+def _header_of(target: Target, label: KeyLabel, usual: str) -> str:
+    """Return the header that a key is sent in: its own, or the usual one."""
+    key = target.key_labels.get(label)
+    return usual if key is None else key.header or usual
 
 
 def _url(target: Target, ask: Ask, proxy: str | None) -> str:

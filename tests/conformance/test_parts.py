@@ -19,7 +19,7 @@ from conformance.runner.choices import known_to_toml, read_profile
 from conformance.runner.created import Created
 from conformance.runner.registry import Check
 from conformance.runner.verdicts import Finding, Verdict, assemble, last_line, worst
-from conformance.target import Target
+from conformance.target import Target, TargetKey
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import deploy
 from conformance.wire.pace import Pacer
@@ -166,6 +166,18 @@ def test_a_curl_line_names_keys_by_variables() -> None:
         "curl -sS -X POST 'http://localhost/proxy?a=b&c' --interface 127.0.0.9 "
         '-H "X-Key: $KEY_PUBLIC_1" -H "X-Proxy: $KEY_PROXY_KEY_2" '
         "-H 'Content-Type: application/json' -d '{\"it'\"'\"'s\": \"é\"}'"
+    )
+
+
+def test_a_curl_line_names_the_header_of_a_key_of_its_own() -> None:
+    keys = (
+        TargetKey(role="public", value="one", header="X-Own"),
+        TargetKey(role="proxy_key", value="two", header="X-Own-Proxy"),
+    )
+    ask = Ask(method="GET", path="/proxy", key="public.1", proxy_key="proxy_key.1")
+    assert curl(Target(base_url="http://localhost", keys=keys), ask) == (
+        'curl -sS -X GET http://localhost/proxy -H "X-Own: $KEY_PUBLIC_1" '
+        '-H "X-Own-Proxy: $KEY_PROXY_KEY_1"'
     )
 
 

@@ -408,6 +408,8 @@ def url_fault(url: str) -> str | None:
         parts = urlsplit("")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
         return "must be an http or https URL without query"
+    if "@" in parts.netloc:
+        return "must hold no user and no password: reports quote it, and keys stand in [[keys]]"
     try:
         _ = parts.port
     except ValueError:
@@ -419,7 +421,7 @@ def _check(target: Target, document: Document) -> None:
     """Check the rules that span several values."""
     fault = url_fault(target.base_url)
     if fault is not None:
-        document.spot("base_url").fail(fault)
+        document.spot("base_url").fail(fault, secret="@" in target.base_url)
     for index, source in enumerate(target.sources):
         _check_source(source, target.base_url, document.spot("sources", index))
     for index, clause_id in enumerate(target.expected_failures):

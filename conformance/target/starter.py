@@ -112,7 +112,8 @@ def starter(url: str | None) -> Starter:
 def _checked(url: str) -> str:
     fault = url_fault(url)
     if fault is not None:
-        raise InputError(f"--url = {url!r} {fault}")
+        shown = "" if "@" in url else f" = {url!r}"  # it may hold a password
+        raise InputError(f"--url{shown} {fault}")
     return url.rstrip("/")
 
 
@@ -242,8 +243,9 @@ def _ask_with_key(seen: _Seen, keys: tuple[TargetKey, ...], header: str) -> None
 
 
 def _delete(ask: _Asker, seen: _Seen, record: object) -> None:
-    if isinstance(record, dict) and "delete" not in seen.missing:
-        method, path, _ = filled(SHAPES["delete"], {"id": str(record.get("id"))})
+    made_id = record.get("id") if isinstance(record, dict) else None
+    if isinstance(made_id, str) and "delete" not in seen.missing:
+        method, path, _ = filled(SHAPES["delete"], {"id": made_id})
         ask(method, path, key="private_prod.1")
 
 

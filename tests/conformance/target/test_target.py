@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 
 from conformance import target as module
 from conformance.target import ROLES, Target, TargetTenant
+from conformance.target import starter as starter_module
 from conformance.target.starter import starter, write_starter
 from engine import InputError
 from engine.files import parse_toml
@@ -115,6 +116,24 @@ def test_the_shared_example_is_read(repository: Path, monkeypatch: pytest.Monkey
     assert target.keys[0].value == "canary-of-one-key"
     assert target.shape("search").path == "/search"
     assert target.tenants[0].quota("Tokenize Limit") == 5
+
+
+def test_a_password_in_an_address_is_refused_and_not_quoted() -> None:
+    with pytest.raises(InputError) as caught:
+        starter("https://ada:hunter2@vault.example.com")
+    assert str(caught.value).startswith("--url must hold no user and no password")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_init_deletes_nothing_that_has_no_identifier() -> None:
+    asked: list[str] = []
+
+    def ask(method: str, path: str, **_: object) -> None:
+        asked.append(f"{method} {path}")
+
+    for record in ({"type": "token"}, {"id": None}, {"id": "one"}):
+        starter_module._delete(ask, starter_module._Seen(), record)  # type: ignore[arg-type] # reason: sends nothing
+    assert asked == ["DELETE /tokens/one"]
 
 
 def test_the_starter_is_a_target_and_so_is_every_line_of_its_comments(

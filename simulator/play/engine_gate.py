@@ -7,8 +7,8 @@ when the limiter makes it, before the answer is known.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import simpy
 
@@ -18,7 +18,7 @@ from engine.limits import Headroom
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
-from simulator.play.gates import Answer, Asking, Rows, Waiting
+from simulator.play.gates import Answer, Asks, Rows, Waiting
 from simulator.play.outside import (
     REACT,
     REQUEST,
@@ -34,7 +34,6 @@ from simulator.rows.invariants import Violation
 from simulator.scenario import Scenario
 from simulator.scenario.clients import Ask
 from simulator.traffic.bodies import (
-    NOTHING,
     GroupValues,
     Known,
     batch_file,
@@ -44,6 +43,9 @@ from simulator.traffic.bodies import (
 )
 from simulator.traffic.population import Client, Population
 from simulator.traffic.sampling import Duration, drawn_ns
+
+if TYPE_CHECKING:
+    from simulator.play.replay import LogTraffic
 
 _NO_PLAN: Final = Plan()
 _UPLOAD: Final = "/batch-files/"
@@ -56,10 +58,6 @@ class _Listener:
         self._limiter = limiter
         self.last = ADMITTED
 
-    def decide(self, now_ns: int, subject: Subject) -> Decision:
-        self.last = self._limiter.decide(now_ns, subject)
-        return self.last
-
     def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
         self.last, room = self._limiter.judge(now_ns, subject)
         return self.last, room
@@ -68,24 +66,8 @@ class _Listener:
         return getattr(self._limiter, name)
 
 
-class Traffic(Protocol):
-    """Whose requests an engine is asked: a scenario's clients, or those of a log."""
-
-    def enter(self, engine: Engine) -> None:
-        """Create the tenants, applications and keys."""
-        ...
-
-    def request(self, asked: Any, client: Client | None, given: Json) -> Request:  # noqa: ANN401 # reason: the traffic's own
-        """Return what a request sends. given: the answer that it follows, for an upload."""
-        ...
-
-    def learn(self, asked: Any, content: Request, response: Response) -> None:  # noqa: ANN401 # reason: as above
-        """Note the records that an answer created or deleted."""
-        ...
-
-    def found(self, engine: Engine) -> tuple[int, int] | None:
-        """Return how many tokens were created, and how many identifiers returned, if known."""
-        ...
+Traffic: TypeAlias = "ScenarioTraffic | LogTraffic"
+"""Whose requests an engine is asked: those of a scenario's clients, or of a log."""
 
 
 class EngineGate:
@@ -112,10 +94,10 @@ class EngineGate:
         self._listener = _Listener(limiter)
         engine.limiter = self._listener  # type: ignore[assignment] # reason: it is a limiter that tells
         self._traffic = traffic
-        self.begin = traffic.request
+        self.begin: Callable[[Asks, Client | None, Json], Request] = traffic.request
 
     def put(
-        self, now_ns: int, asked: Asking, content: Request | None, attempt: int, service: Duration
+        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Duration
     ) -> Answer:
         """Decide about an attempt that arrives now, and record it."""
         assert content is not None, "the engine is asked with a body"
@@ -144,7 +126,7 @@ class EngineGate:
     def _later(  # reason: all that an answer on its way needs
         self,
         began_ns: int,
-        asked: Asking,
+        asked: Asks,
         content: Request,
         row: int,
         answering: Coroutine[Any, Any, Response],
@@ -293,7 +275,7 @@ class ScenarioTraffic:
         if ask.reactor is not None:
             return path.replace("{id}", self._reactor_ids[ask.reactor])
         picked = known.pick(resource_of(path), ask.pick, client.stream("body").uniform)
-        return path.replace("{id}", picked or NOTHING)
+        return path.replace("{id}", picked)
 
     def learn(self, asked: Asked, content: Request, response: Response) -> None:
         """Note the records that an answer created or deleted."""

@@ -6,15 +6,17 @@ whole engine. The third gate decides in compiled code: attempt by attempt in a r
 bit for bit: draws of service times are the client's own, one an admitted attempt, whatever the
 fidelity.
 
-`begin` makes what the attempts of one request share; `put` records an attempt and returns its
-result: a plain latency in the usual case (admitted, cannot fail, latency known), else an `Answer`.
-When the answer is not known yet, `Answer.later` is a generator of SimPy events that returns it.
+`begin` makes what the attempts of one request share, None where bodies are not run; `put` records
+an attempt and returns its result: a plain latency in the usual case (admitted, cannot fail, latency
+known), else an `Answer`. When the answer is not known yet, `Answer.later` is a generator of SimPy
+events that returns it. `violations` returns the invariants of the service that are broken at the
+run's end, None where nobody looked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import simpy
@@ -41,6 +43,7 @@ from simulator.traffic.sampling import Duration
 if TYPE_CHECKING:
     from engine.limits.compiled import CompiledLimiter
     from engine.resources.context import Services
+    from simulator.play.engine_gate import EngineGate
     from simulator.play.request_mix import Asked
 
 LIMITED: Final = 429
@@ -98,28 +101,8 @@ class Answer(NamedTuple):
     body: Json = None
 
 
-class Gate(Protocol):
-    """Where attempts meet the service."""
-
-    def begin(self, asked: Asks, client: Client | None, given: Json) -> Request | None:
-        """Return what all attempts of one request send; None where bodies are not run.
-
-        given: the answer that this request follows, for an upload.
-        """
-        ...
-
-    def put(
-        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Duration
-    ) -> Answer | int:
-        """Decide about an attempt that arrives now, and record it."""
-        ...
-
-    def violations(self) -> list[Violation] | None:
-        """Return the violated invariants of the service at the run's end.
-
-        None when no service ran, or when nobody knows what it returned.
-        """
-        ...
+Gate: TypeAlias = "LimitsGate | EngineGate"
+"""Where attempts meet the service."""
 
 
 class VerdictNumbers:

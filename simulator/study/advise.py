@@ -45,7 +45,7 @@ from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of,
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
 from simulator.scenario.draws import Draw
 from simulator.scenario.model import changed, draws_at_random, needs_bodies
-from simulator.study.capacity import Capacity, Scale, ScenarioPlayer, Search, Trial, Values
+from simulator.study.capacity import Capacity, Scale, Search, Trial, Values, scenario_player
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
 from simulator.study.run_size import shorter
 from simulator.study.runs import Replicator, replicator
@@ -682,7 +682,7 @@ class _Work:
         """Search among values, each of which stands for some changes of the scenario."""
         condition = self._condition(group)
         return Search(
-            ScenarioPlayer(
+            scenario_player(
                 lambda value: with_values(self.scenario, edits(value)), condition, self.runner
             ),
             scale,

@@ -118,12 +118,8 @@ class Capacity:
         return not self.unfinished and not self.undecided
 
 
-class Player(Protocol):
-    """Plays values. `play` returns each run's metric, NaN for none, and its attempts."""
-
-    def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
-        """Play a value under these seeds."""
-        ...
+Player: TypeAlias = Callable[[str, Sequence[int]], tuple[list[float], list[float]]]
+"""Plays a value under some seeds; returns each run's metric, NaN for none, and its attempts."""
 
 
 @options
@@ -197,7 +193,7 @@ def capacity(options: CapacityOptions) -> Capacity:
         changed(scale.text(end))
     with replicator() as runner:
         return Search(
-            ScenarioPlayer(changed, condition, runner, options.fidelity, options.progress),
+            scenario_player(changed, condition, runner, options.fidelity, options.progress),
             scale,
             condition,
             path=vary,
@@ -283,36 +279,30 @@ def _takes(scenario: Scenario, path: str, text: str) -> bool:
     return True
 
 
-class ScenarioPlayer:
-    """Plays a scenario under values of what is searched; changed: returns it with a value."""
+def scenario_player(
+    changed: Callable[[str], Scenario],
+    condition: Condition,
+    runner: Replicator,
+    fidelity: Fidelity = "compiled",
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Player:
+    """Return what plays a scenario under values of what is searched; changed: with a value."""
+    changed = lru_cache(1)(changed)  # the scenario that is played shares its template
+    asked = condition, dataclasses.replace(condition, metric="offered")
 
-    def __init__(
-        self,
-        changed: Callable[[str], Scenario],
-        condition: Condition,
-        runner: Replicator,
-        fidelity: Fidelity = "compiled",
-        progress: Callable[[str, int, int], None] | None = None,
-    ) -> None:
-        self._changed = lru_cache(1)(changed)  # the scenario that is played shares its template
-        self._runner = runner
-        self._fidelity: Fidelity = fidelity
-        self._progress = progress
-        self._asked = condition, dataclasses.replace(condition, metric="offered")
-
-    def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
-        """Play a value under these seeds; return the metric of each run, and its attempts."""
-        progress, count = self._progress, len(seeds)
-        found = self._runner.play(
-            self._changed(value),
+    def play(value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+        found = runner.play(
+            changed(value),
             seeds,
-            fidelity=self._fidelity,
+            fidelity=fidelity,
             check=False,
-            told=progress and (lambda done: progress(value, done, count)),
-            only=self._asked,
+            told=progress and (lambda done: progress(value, done, len(seeds))),
+            only=asked,
         )
-        name, offered = (each.subject for each in self._asked)
+        name, offered = (each.subject for each in asked)
         return [run.line[name] for run in found], [run.line[offered] for run in found]
+
+    return play
 
 
 @dataclass(slots=True)
@@ -398,7 +388,7 @@ class Search:
     def _play(self, text: str, seed: int, count: int) -> tuple[list[float], list[float]]:
         if time.monotonic() >= self._ends_s:
             raise _OutOfTimeError
-        found = self.player.play(text, range(seed, seed + count))
+        found = self.player(text, range(seed, seed + count))
         self.found.runs += count
         return found
 

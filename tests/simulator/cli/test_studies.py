@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,8 @@ from engine.limits import LimitTable
 from simulator import progress
 from simulator.cli import main
 from simulator.intervals import interval_of
-from simulator.study.capacity import ScenarioPlayer
+from simulator.study import capacity
+from simulator.study.capacity import Player, scenario_player
 from simulator.study.coverage import BOUNDS, COVERED, Probe
 
 S = 1_000_000_000
@@ -227,14 +230,18 @@ def test_an_interrupted_search_says_what_is_known(
     """Ctrl-C after the first trial: its answer stands, and the exit code is that of Ctrl-C."""
     played: list[str] = []
 
-    def play(self: ScenarioPlayer, value: str, seeds: range) -> tuple[list[float], list[float]]:
-        if len(played) == 10:
-            raise KeyboardInterrupt
-        played.append(value)
-        return whole(self, value, seeds)
+    def interrupted(*told: Any) -> Player:
+        whole = scenario_player(*told)
 
-    whole = ScenarioPlayer.play
-    monkeypatch.setattr(ScenarioPlayer, "play", play)
+        def play(value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+            if len(played) == 10:
+                raise KeyboardInterrupt
+            played.append(value)
+            return whole(value, seeds)
+
+        return play
+
+    monkeypatch.setattr(capacity, "scenario_player", interrupted)
     argv = ["capacity", "poisson.toml", "--vary", "clients.c.arrivals.rate", "--between", "20/1m"]
     assert main([*argv, "120/1m", "--keep", "refused_share <= 0.1"]) == 130
     printed = capsys.readouterr()

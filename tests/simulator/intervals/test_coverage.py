@@ -194,7 +194,7 @@ class _Drawn:
         self._macro = macro
         self._is_sparse = is_sparse
 
-    def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+    def __call__(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
         mean = int(value) / 200
         found = []
         for seed in seeds:
@@ -212,7 +212,7 @@ class _Misleading:
     def __init__(self) -> None:
         self.runs: dict[str, int] = {}
 
-    def play(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+    def __call__(self, value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
         self.runs[value] = self.runs.get(value, 0) + len(seeds)
         above = [0.2 if seed < 5 else 0.154 if seed % 2 else 0.054 for seed in seeds]
         return above if int(value) > 20 else [0.01] * len(seeds), [1.0] * len(seeds)

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from engine.errors import InputError
 from simulator.logs._log_map import LogMap, Notation, Rejected, Source, parts_of
 from simulator.logs._values import CLOCKS, arrow_instants, arrow_texts, guess_notation
-from simulator.rows.record import words
+from simulator.rows.record import Numbered, words
 
 BATCH_LINES: Final = 1 << 15
 """Lines a batch: enough for column-wise work, little enough for memory to stay flat."""
@@ -222,11 +222,9 @@ class LogStream:
             if name is None:
                 codes[target] = np.zeros(len(line), dtype=np.int32)
                 continue
-            found.learn(self._raw[name].fresh)
+            found.learn(self._raw[name].known)
             codes[target], bad = found.map(raw[name])
             self._drop(bad, line, good)
-        for texts in self._raw.values():
-            texts.fresh.clear()
         found_all = LogBatch(t_ns, line, codes)
         return found_all if good.all() else found_all.take(np.flatnonzero(good))
 
@@ -253,17 +251,8 @@ class LogStream:
             self._faults.add_many(line[hit].tolist(), why)
 
 
-class _Texts(dict["str | None", int]):
-    """The distinct texts of a field, numbered in order of appearance; `fresh` are the new ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fresh: list[str | None] = []
-
-    def __missing__(self, text: str | None) -> int:
-        number = self[text] = len(self)
-        self.fresh.append(text)
-        return number
+class _Texts(Numbered):
+    """The distinct texts of a field, absent among them, numbered in order of appearance."""
 
     def number(self, column: Column) -> npt.NDArray[np.int32]:
         """Return each row's text as a number."""
@@ -299,10 +288,10 @@ class _Target:
         self._why: dict[int, str] = {}
 
     def learn(self, texts: Sequence[str | None]) -> None:
-        """Map texts that were not there before."""
+        """Map the texts of the field that were not there before."""
         source, codes = self.source, self._codes
         name = cast("str", source.field)
-        for text in texts:
+        for text in texts[len(codes) :]:
             try:
                 value = source.map_value(self._reader.clean(name, text))
                 found = None if value is None else self._change(self._part(value))

@@ -13,6 +13,7 @@ from the start, so that it disappears with the process, however that ends.
 
 from __future__ import annotations
 
+import copy
 import io
 import re
 import tempfile
@@ -300,10 +301,25 @@ class Arrivals:
         """Free the disk space."""
         self._rows.close()
 
+    def part(self, from_ns: int, to_ns: int) -> Arrivals:
+        """Return the requests in [from_ns, to_ns), of a log at its own pace.
+
+        Their instants count from `from_ns`. They are in the same room, and nobody counts them.
+        """
+        assert self._speed == 1, "instants are the log's own"
+        found = copy.copy(self)
+        found.start_ns, found.end_ns = self.start_ns + from_ns, self.start_ns + to_ns - 1
+        return found
+
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Block]:
-        """Yield all arrivals, `rows` at a time."""
+        """Yield all arrivals, `rows` at a time; of a part without requests, nothing."""
         for t_ns, party in in_blocks(self._rows.in_order(), rows):
-            yield Block(self._scaled(t_ns), self._place[party])
+            low = int(np.searchsorted(t_ns, self.start_ns))
+            high = int(np.searchsorted(t_ns, self.end_ns, side="right"))
+            if high > low:
+                yield Block(self._scaled(t_ns[low:high]), self._place[party[low:high]])
+            if high < len(t_ns):
+                return
 
     def _scaled(self, t_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return floor((t − t0) / speed), exactly."""

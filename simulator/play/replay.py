@@ -19,7 +19,7 @@ from engine.limits import Limiter, LimitTable, Subject
 from engine.messages import Json, Request, Response
 from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import Profile
-from simulator.logs.arrivals import BLOCK_ROWS, Arrivals
+from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block
 from simulator.logs.parties import Parties, Party
 from simulator.play.events import FIRST_OF_CLIENT, At, spawn
 from simulator.play.gates import Answer, Asking, Gate, LimitsGate, Rows, VerdictNumbers
@@ -51,14 +51,14 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     seed: int = 0,
     progress: Progress | None = None,
     block_rows: int = BLOCK_ROWS,
-) -> Iterator[None]:
-    """Put every arrival to the limits, in order, and write what is decided; yield now and then.
+) -> Iterator[Block]:
+    """Put every arrival to the limits, in order, and write what is decided.
 
     subjects: each party's number in the rows. progress: hears how many rows are decided.
 
-    It yields after each block of arrivals. The size of the blocks has no effect on the decisions,
-    and memory grows with the requests in flight, not with the length of the log. Raises
-    `InputError` as `CompiledLimiter` does.
+    It yields each block of arrivals that it has decided. The size of the blocks has no effect on
+    the decisions, and memory grows with the requests in flight, not with the length of the log.
+    Raises `InputError` as `CompiledLimiter` does.
     """
     tables = {"Default": limits}
     if fidelity != "compiled":
@@ -100,7 +100,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
         done += len(block)
         if progress is not None:
             progress(done)
-        yield
+        yield block
     for clause, count in limiter.shadow_requests().items():
         rows.tally.add_shadow_requests(clause, count)
 
@@ -124,12 +124,11 @@ class _Feed:
         self._progress = progress
         self._fed = env.event()
 
-    def play(self, block_rows: int) -> Iterator[None]:
-        """Play the log to its end."""
+    def play(self, block_rows: int) -> Iterator[Block]:
+        """Play the log to its end; yield each block of it."""
         feed = self._env.process(self._feed(block_rows))
         while feed.is_alive:
-            self._env.run(until=self._fed)
-            yield
+            yield self._env.run(until=self._fed)  # type: ignore[misc] # reason: what `_feed` says
         self._env.run()
 
     def _feed(self, block_rows: int) -> Generator[simpy.Event, object, None]:
@@ -148,7 +147,7 @@ class _Feed:
                 if self._progress is not None and not number % _TELL_EVERY:
                     self._progress(number)
                 number += 1
-            self._fed.succeed()
+            self._fed.succeed(block)
             self._fed = env.event()
 
 

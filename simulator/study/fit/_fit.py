@@ -104,7 +104,7 @@ def _model(
 def _counts(observed: Observed, window: Window) -> Numbers:
     """Return each party's first attempts in a window; all attempts if they have no numbers."""
     counts = np.zeros(len(observed.client), dtype=np.int64)
-    for block in observed.blocks(window):
+    for block in observed.arrivals.part(window.from_ns, window.to_ns).blocks():
         counts += np.bincount(block.party, minlength=len(counts))
     return np.asarray(np.where(observed.attempt <= 1, counts, 0))
 

@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from simulator.rows.counters import LimitsView
 from simulator.rows.record import Chunk, Numbers, SubjectTable
 from simulator.scenario import Scenario
 from simulator.study.fit.model import Model, varied
-from simulator.study.fit.observed import MOST_ATTEMPTS, Observed, Part, Window
+from simulator.study.fit.observed import MOST_ATTEMPTS, Observed, Window
 from simulator.study.fit.series import WIDTHS_S, Floats, Hints, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
@@ -106,7 +106,7 @@ def replayed(
         observed.tick_ns if observed.tick_ns >= 1_000_000 else 1,
         hints,
     )
-    part: Any = Part(observed, Window(window.from_ns - lead_ns, window.to_ns))
+    part = observed.arrivals.part(window.from_ns - lead_ns, window.to_ns)
     header = RunHeader(
         name="log",
         seed=0,
@@ -132,10 +132,10 @@ def replayed(
     )
     rows = Rows(book.recorder, book.tally)
     told = options.stage("deciding")
-    for _ in replay_arrivals(
+    for block in replay_arrivals(
         part, table, profile, rows, numbers, fidelity="compiled", progress=told
     ):
-        found = _log_rows(observed, part.last, kept[0].wait_ns, of_client)
+        found = _log_rows(observed, block, kept[0].wait_ns, of_client)
         series.take(found.after(lead_ns))
     book.recorder.close()
     return LogView(_measures(book.close(), series), series)

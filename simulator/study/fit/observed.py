@@ -11,7 +11,7 @@ Whether a request was refused is its status 429, or the `outcome` of a run's own
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +23,7 @@ from engine.errors import InputError
 from engine.files import format_duration
 from engine.limits import Classifier, LimitTable
 from simulator.logs import LogStream, stream_log
-from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block, make_arrivals
+from simulator.logs.arrivals import Arrivals, make_arrivals
 from simulator.logs.parties import Parties
 from simulator.options import FitOptions
 from simulator.rows.record import Numbers, distinct
@@ -112,38 +112,9 @@ class Observed:
         """All of the log."""
         return Window(0, self.span_ns)
 
-    def blocks(self, window: Window) -> Iterator[Block]:
-        """Yield the requests of a window in order of time; instants count from the window's start.
-
-        A window without requests has no blocks.
-        """
-        for block in self.arrivals.blocks(BLOCK_ROWS):
-            low, high = np.searchsorted(block.t_ns, (window.from_ns, window.to_ns)).tolist()
-            if high > low:
-                yield Block(block.t_ns[low:high] - window.from_ns, block.party[low:high])
-            if high < len(block):
-                return
-
     def close(self) -> None:
         """Free the disk space of the requests."""
         self.arrivals.close()
-
-
-class Part:
-    """The arrivals of a window, as much of them as a replay takes."""
-
-    def __init__(self, observed: Observed, window: Window) -> None:
-        self.parties = observed.parties
-        self.start_ns = observed.arrivals.start_ns + window.from_ns
-        self._observed, self._window = observed, window
-        self.last = Block(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-
-    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Block]:
-        """Yield the arrivals, about `rows` at a time."""
-        del rows
-        for block in self._observed.blocks(self._window):
-            self.last = block
-            yield block
 
 
 def observe(options: FitOptions, folder: Path) -> Observed:

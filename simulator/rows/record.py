@@ -134,16 +134,25 @@ def distinct(columns: Sequence[Table]) -> tuple[Numbers, Numbers]:
     """
     import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
 
-    number, width = columns[0].astype(np.int64) + 1, int(columns[0].max(initial=-1)) + 2
+    joined = joined_codes(columns)
+    number, names = pd.factorize(joined)  # hashes in one pass, where np.unique sorts
+    return number, _first_of_each(number, len(names))
+
+
+def joined_codes(columns: Sequence[Table]) -> Numbers:
+    """Return a number for each row, which tells apart what its codes, from −1, tell apart."""
+    number: Numbers = columns[0].astype(np.int64) + 1
+    width = int(columns[0].max(initial=-1)) + 2
     for column in columns[1:]:
         size = int(column.max(initial=-1)) + 2
         if width * size > _WIDEST:
+            import pandas as pd  # noqa: PLC0415 # reason: as above
+
             number, names = pd.factorize(number)
             width = len(names)
         number = number * size + (column + 1)
         width *= size
-    number, names = pd.factorize(number)  # hashes in one pass, where np.unique sorts
-    return number, _first_of_each(number, len(names))
+    return number
 
 
 def _first_of_each(number: Numbers, count: int) -> Numbers:

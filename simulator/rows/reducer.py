@@ -17,7 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from simulator.rows.record import PASSED, Numbers, Table, clause_of, distinct, grown
+from simulator.rows.record import (
+    PASSED,
+    Numbers,
+    Table,
+    clause_of,
+    distinct,
+    grown,
+    joined_codes,
+)
 
 _DIGIT_BITS: Final = 16
 _DIGIT: Final = (1 << _DIGIT_BITS) - 1
@@ -152,7 +160,6 @@ class Cells:
 
 
 _NULL: Final = -1
-_MOST: Final = 1 << 62
 _BAD_STATUS: Final = 400
 
 
@@ -195,7 +202,10 @@ class Rows:
         """Return a dimension as codes, and the list that they point into; null is −1."""
         if name == "clause":
             codes, rules = self._texts("rule")
-            return codes, [clause_of(rule) for rule in rules]
+            clauses = dict.fromkeys(map(clause_of, rules))
+            place = {clause: number for number, clause in enumerate(clauses)}
+            of_rule = np.array([*(place[clause_of(rule)] for rule in rules), _NULL])
+            return of_rule[codes], list(clauses)  # null, −1, is the last place
         if name in {"client", "group", "time"}:
             values, codes = np.unique(self._number(name), return_inverse=True)
             if name == "group":
@@ -218,17 +228,9 @@ class Rows:
             yield None, self
             return
         columns = [self.coded(name) for name in names]
-        number = np.zeros(len(self), dtype=np.int64)
-        known = np.ones(len(self), dtype=bool)
-        size = 1
-        for codes, values in columns:
-            if size * (len(values) + 1) >= _MOST:
-                distinct, number = np.unique(number, return_inverse=True)
-                size = len(distinct)
-            number = number * (len(values) + 1) + codes + 1
-            size *= len(values) + 1
-            known &= codes >= 0
-        rows = np.arange(len(self)) if nulls else np.flatnonzero(known)
+        number = joined_codes([codes for codes, _ in columns])
+        known = nulls | np.all([codes >= 0 for codes, _ in columns], axis=0)
+        rows = np.flatnonzero(known)
         order = rows[np.argsort(number[rows], kind="stable")]
         for part in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
             if len(part):

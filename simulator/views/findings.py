@@ -162,7 +162,7 @@ class Findings:
         if "timeline" in self.parts:
             self.offered += _binned(place, size)
             turned = np.flatnonzero(rows.turned())
-            codes, clauses = _clauses(rows.take(turned))
+            codes, clauses = rows.take(turned).coded("clause")
             for code in _in_order_met(codes):
                 bins = self.refused.setdefault(clauses[code], np.zeros(size, dtype=np.int64))
                 bins += _binned(place[turned[codes == code]], size)
@@ -300,17 +300,6 @@ def quantile_ns(counts: Numbers, share: float) -> int:
     """Return the quantile, at most 6 % too high; 0 where nothing was counted."""
     place = int(np.searchsorted(np.cumsum(counts), share * int(counts.sum())))
     return 0 if place == 0 else round(10 ** (place / (_STEPS * _FINE)))
-
-
-def _clauses(rows: Rows) -> tuple[Numbers, list[str]]:
-    """Return the clause of each refused row, as a place in a list without repetition.
-
-    `LIM-PRIVATE.key` and `LIM-PRIVATE.ip` are both reported as `LIM-PRIVATE`.
-    """
-    codes, of_rule = rows.coded("clause")
-    clauses = list(dict.fromkeys(of_rule))
-    place = {clause: number for number, clause in enumerate(clauses)}
-    return np.array([place[clause] for clause in of_rule], dtype=np.int64)[codes], clauses
 
 
 def _in_order_met(codes: Numbers) -> list[int]:

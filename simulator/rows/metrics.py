@@ -38,7 +38,9 @@ DIMENSIONS: Final = ("client", "group", *LABELS[1:], "time")
 _NUMBERED: Final = ("client", "time")
 """Dimensions whose values are numbers; those of the others are texts."""
 BY: Final = Rule(
-    "a dimension, or a list of them", lambda by: isinstance(by, str) or TEXTS.holds(by)
+    "a dimension, or a list of them",
+    lambda by: isinstance(by, str) or TEXTS.holds(by),
+    lambda by: [by] if isinstance(by, str) else list(by),
 )
 WHERE: Final = Rule(
     'dimensions with the value of each, such as {"key": "key-0001"}',
@@ -94,7 +96,7 @@ class _Group:
 
 def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
     batches: Iterable[pa.RecordBatch],
-    by: str | Sequence[str],
+    by: Sequence[str],
     *,
     end_ns: int,
     start_ns: int = 0,
@@ -119,14 +121,14 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
     A metric that needs a column which the rows lack (`NEEDS`) is NaN.
     Raises `InputError` for an unknown dimension, and for one that is a column which they lack.
     """
-    names = _dimensions(by, where or {}, bin_ns)
+    _check_dimensions(by, where or {}, bin_ns)
     held: Sequence[str] = ()
     found: dict[Any, _Group] = {}
     blocks: dict[Any, BlockTimes] = {}
-    others = [name for name in names if name != "time"]
-    nulls = "clause" not in names and "rule" not in names
+    others = [name for name in by if name != "time"]
+    nulls = "clause" not in by and "rule" not in by
     for batch in batches:
-        held = held or _checked(batch.schema.names, (*names, *(where or ())), start_ns)
+        held = held or _checked(batch.schema.names, (*by, *(where or ())), start_ns)
         rows = Rows(batch, bin_ns, groups or {})
         for name, value in (where or {}).items():
             rows = rows.take(np.flatnonzero(rows.holds(name, value)))
@@ -137,10 +139,10 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
         if start_ns:
             rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= start_ns))
         if len(rows):
-            for key, part in rows.split(names, nulls=nulls):
+            for key, part in rows.split(by, nulls=nulls):
                 _take(found.setdefault(key or (_ALL,), _Group()), part, exact=exact)
-    _share_blocks(found, blocks, names, bin_ns)
-    place = names.index("time") if "time" in names else None
+    _share_blocks(found, blocks, by, bin_ns)
+    place = by.index("time") if "time" in by else None
     lacking = [name for name, needed in NEEDS.items() if held and missing(needed, held)]
     unknown = dict.fromkeys(lacking, _NAN)
     lines = {}
@@ -151,22 +153,25 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
     return lines
 
 
-def frame_of(lines: Mapping[tuple[Any, ...], Line], by: str | Sequence[str]) -> pd.DataFrame:
+def frame_of(lines: Mapping[tuple[Any, ...], Line], by: Sequence[str]) -> pd.DataFrame:
     """Return the metrics of groups as a frame, a line a group, indexed by its dimensions."""
     import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
 
-    index = _index(list(lines), [by] if isinstance(by, str) else list(by))
+    index: pd.Index[Any] | None = None
+    if lines and len(by) > 1:
+        index = pd.MultiIndex.from_tuples(list(lines), names=list(by))
+    elif lines:
+        index = pd.Index([key[0] for key in lines], name=by[0] if by else _ALL)
     answer = pd.DataFrame(list(lines.values()), index=index, columns=list(NEEDS))
     answer["first_refusal_ns"] = answer["first_refusal_ns"].astype("Int64")
     return answer.sort_index()
 
 
-def _dimensions(
-    by: str | Sequence[str], where: Mapping[str, str | int], bin_ns: int | None
-) -> list[str]:
-    """Return the dimensions of `by`; raises `InputError` for what is none."""
-    names = [by] if isinstance(by, str) else list(by)
-    for what, asked in (("by", names), ("where", where)):
+def _check_dimensions(
+    by: Sequence[str], where: Mapping[str, str | int], bin_ns: int | None
+) -> None:
+    """Raise `InputError` for what is no dimension, or no value of one."""
+    for what, asked in (("by", by), ("where", where)):
         for name in asked:
             if name not in DIMENSIONS:
                 hint = did_you_mean(name, DIMENSIONS)
@@ -174,9 +179,8 @@ def _dimensions(
     for name, value in where.items():
         rule = _NUMBER if name in _NUMBERED else _NAME
         rule.read(f"where[{name!r}]", value)
-    if "time" in (*names, *where):
+    if "time" in (*by, *where):
         whole(1, 'the width of a bin, such as "10s", with time').read("bin", bin_ns)
-    return names
 
 
 def round_bin_ns(bin_ns: int) -> int:
@@ -201,19 +205,6 @@ def _checked(held: Sequence[str], dimensions: Iterable[str], start_ns: int) -> S
     for name in dimensions:
         refuse_missing(f"by = {name!r}", (column_of(name),), held)
     return held
-
-
-def _index(keys: list[tuple[Any, ...]], names: list[str]) -> pd.Index[Any] | None:
-    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
-    if not keys:
-        return None
-    found: pd.Index[Any]
-    if len(names) > 1:
-        found = pd.MultiIndex.from_tuples(keys, names=names)
-    else:
-        found = pd.Index([key[0] for key in keys], name=names[0] if names else _ALL)
-    return found
 
 
 def _take(group: _Group, rows: Rows, *, exact: bool) -> None:

@@ -256,8 +256,7 @@ class Result:
         Raises `InputError` for an unknown dimension, and for one whose column is not kept.
         """
         assert not isinstance(bin, str), "a text was read already"
-        asked = ((by,) if isinstance(by, str) else tuple(by)) + tuple(where or ())
-        if bin is not None and "time" not in asked:
+        if bin is not None and "time" not in (*by, *(where or ())):
             raise InputError(f"bin = {bin} ns must go with by = 'time'; add that, or leave it out")
         found = self._metrics(by, bin, where, self.columns, self.summary["warm_up_ns"])
         return frame_of(found, by)
@@ -295,7 +294,7 @@ class Result:
         asked = {"t_ns", *NEEDS[column], *map(column_of, where or ())}
         refuse_missing(f"warm_up of {metric}", ("t_ns", *NEEDS[column]), self.columns)
         columns = [name for name in self.columns if name in asked]
-        found = frame_of(self._metrics("time", bin_ns, where, columns, 0), "time")[column]
+        found = frame_of(self._metrics(["time"], bin_ns, where, columns, 0), ["time"])[column]
         series = found.reindex(range(0, end_ns, bin_ns)).astype("float64")
         if metric in COUNTS:
             series = series.fillna(0.0)
@@ -340,7 +339,7 @@ class Result:
 
     def _metrics(
         self,
-        by: str | Sequence[str],
+        by: Sequence[str],
         bin_ns: int | None,
         where: Mapping[str, str | int] | None,
         columns: Sequence[str],

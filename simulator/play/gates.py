@@ -34,9 +34,8 @@ from simulator.play.outside import (
     step,
 )
 from simulator.rows.invariants import Violation
-from simulator.rows.nodes import NodesTally
 from simulator.rows.record import NO_STATUS, Numbers, Recorder
-from simulator.rows.tally import Tally
+from simulator.rows.tally import NodesTally, Tally
 from simulator.traffic.population import Client
 from simulator.traffic.sampling import Duration
 

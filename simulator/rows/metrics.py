@@ -57,6 +57,8 @@ COUNTS: Final = frozenset(
     {"offered", "admitted", "delayed", "refused", "blocked", "blocked_time", "goodput_per_s"}
 )
 """Metrics that are 0 where there is no row."""
+SUMS: Final = COUNTS - {"goodput_per_s"}
+"""Metrics that are the sum of those of parts of the rows."""
 _COLUMN_OF: Final = {"group": "client", "clause": "rule", "time": "t_ns"}
 _COUNTED: Final = ("offered", "admitted", "delayed", "refused", "blocked", "refused_share")
 NEEDS: Final[dict[str, tuple[str, ...]]] = {

@@ -33,6 +33,7 @@ from simulator.rows.metrics import (
     COUNTS,
     EXACT_ROWS,
     NEEDS,
+    SUMS,
     WHERE,
     Line,
     column_of,
@@ -466,7 +467,6 @@ _BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
 _REPORTED: Final = frozenset({"refused", "delayed", "blocked", "blocked_time", "first_refusal"})
 _TOTALS: Final = frozenset({"offered", "delayed", "refused", "blocked", "refused_share"})
 """Metrics that the totals of a summary hold, equal to those computed from the rows."""
-_COUNTS: Final = COUNTS - {"goodput_per_s"}
 
 
 def measure(result: Result, condition: Condition) -> float:
@@ -478,7 +478,7 @@ def measure(result: Result, condition: Condition) -> float:
     metric, labels = condition.metric, dict(condition.labels)
     if not labels and metric in _TOTALS:
         totals = result.summary["totals"]
-        return float(totals[metric]) if totals["offered"] or metric in _COUNTS else _NAN
+        return float(totals[metric]) if totals["offered"] or metric in SUMS else _NAN
     by_rule = {name: labels.pop(name) for name in _BY_RULE if name in labels}
     where = _where(result, labels)
     narrowed: dict[str, str | int] = {**where, **by_rule}
@@ -525,6 +525,6 @@ def _where(result: Result, labels: Mapping[str, str]) -> dict[str, str | int]:
 def value_in(line: Line | None, metric: str) -> float:
     """Return a metric's value in a line; where there is none, a count is 0 and all else NaN."""
     if line is None:
-        return 0.0 if metric in _COUNTS else _NAN
+        return 0.0 if metric in SUMS else _NAN
     value = line[METRICS[metric].column]
     return _NAN if value is None else float(value)

@@ -20,7 +20,6 @@ from engine.limits.table import FAMILIES
 from engine.profile import LimitsProfile, NodesProfile
 from simulator.rows.counters import LimitsView
 from simulator.rows.invariants import Checker, Violation, checkers
-from simulator.rows.nodes import NodesTally
 from simulator.rows.parquet import REQUESTS_FILE, CountSink, FileSink, MemorySink
 from simulator.rows.record import (
     CHUNK_ROWS,
@@ -31,7 +30,7 @@ from simulator.rows.record import (
     columns_by,
 )
 from simulator.rows.result import Result
-from simulator.rows.tally import Headroom, Tally
+from simulator.rows.tally import Headroom, NodesTally, Tally
 
 SUMMARY_FORMAT: Final = 1
 

@@ -28,10 +28,19 @@ number of admissions that it counted in the window that ends there, over the rul
 full. Algorithms that count in fixed windows, or refill a bucket, sometimes admit more, so it may be
 above 1. A delayed attempt counts at its release. Each bin of time holds the occupancy of the
 fullest counter, at the attempts charged to it. Peaks exclude the warm-up; bins include it.
+
+*`NodesTally`*: what several nodes let in beyond the exact limits, and refuse below them. Every
+attempt is judged twice, as it happens: by the node that it reaches, and by one exact counter for
+all nodes (`engine.limits.nodes`). The exact counter sees the same attempts, which are those that
+clients make of the nodes' answers, and it charges what it lets in itself.
+
+- beyond: the node lets an attempt in that the exact counter refuses, by the clause of the latter.
+- below: the node refuses an attempt that the exact counter lets in, by the clause of the node.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -40,7 +49,8 @@ import numpy as np
 from fastdigest import TDigest
 
 from engine.limits.legs import Leg
-from engine.messages import Outcome
+from engine.messages import Decision, Outcome
+from engine.profile import NodesProfile
 from simulator.rows.metrics import QUANTILES
 from simulator.rows.record import (
     NO_STATUS,
@@ -363,7 +373,7 @@ CLASSES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 class Headroom:
     """Watches how full counters are.
 
-    legs: those of the run's view. end_ns: the run's end, where it is known; bins grow beyond it.
+    legs: those of the run's view. end_ns: the run's end; every attempt comes before it.
     """
 
     def __init__(self, legs: Sequence[Leg], *, end_ns: int, warm_up_ns: int = 0) -> None:
@@ -378,8 +388,6 @@ class Headroom:
         """Look at the next rows."""
         if not len(chunk):
             return
-        while int(chunk.t_ns[-1]) >= self._bin_ns * _BINS:
-            self._fold()
         passed = chunk.passed()
         release_ns = chunk.release_ns()
         for place in range(len(self._legs)):
@@ -413,14 +421,6 @@ class Headroom:
             peaks = grown(self._peaks.get(place, _NONE), int(numbers.max()) + 1, fill=-1)
             np.maximum.at(peaks, numbers, held[counted])
             self._peaks[place] = peaks
-
-    def _fold(self) -> None:
-        """Make bins twice as wide."""
-        self._bin_ns *= 2
-        for place, most in self._most.items():
-            folded = np.full(_BINS, -1, dtype=np.int64)
-            folded[: _BINS // 2] = most.reshape(-1, 2).max(axis=1)
-            self._most[place] = folded
 
     def summary(self) -> dict[str, Any]:
         """Return what `summary.json` holds: a line a rule that was met.
@@ -468,3 +468,58 @@ def _held(
     upper = np.searchsorted(known, base + (at_ns - first_ns) // step, side="right")
     lower = np.searchsorted(known, base + (at_ns - window_ns - first_ns) // step, side="right")
     return np.asarray(upper - lower, dtype=np.int64)
+
+
+class NodesTally:
+    """Counts, for each client group and clause, the attempts that nodes decide otherwise.
+
+    nodes: what is played. groups: name → numbers of its clients. warm_up_ns: attempts before it
+    are left out. subjects: those of the rows.
+    """
+
+    def __init__(
+        self,
+        nodes: NodesProfile,
+        groups: Mapping[str, range],
+        warm_up_ns: int,
+        subjects: SubjectTable,
+    ) -> None:
+        self.nodes = nodes
+        self._groups = groups
+        self._warm_up_ns = warm_up_ns
+        self._subjects = subjects
+        self._counts: Counter[tuple[str, str, bool]] = Counter()
+
+    def take(self, t_ns: int, subject: int, node: Decision, exact: Decision) -> None:
+        """Count an attempt of a subject of the rows, from what both have decided."""
+        if node.admitted == exact.admitted or t_ns < self._warm_up_ns:
+            return
+        rule = exact.rule if node.admitted else node.rule
+        assert rule is not None, "what is refused is refused by a rule"
+        client = int(self._subjects.clients()[subject])
+        group = next(name for name, held in self._groups.items() if client in held)
+        self.add(group, rule, 1, beyond=node.admitted)
+
+    def add(self, group: str, rule: str, count: int, *, beyond: bool) -> None:
+        """Count attempts of a group, all after the warm-up."""
+        self._counts[group, clause_of(rule), beyond] += count
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the run's summary says of its nodes."""
+        order, counts = list(self._groups), self._counts.items()
+        pairs = {(group, clause) for group, clause, _ in self._counts}
+        lines = [
+            {
+                "group": group,
+                "clause": clause,
+                "admitted_beyond": self._counts[group, clause, True],
+                "refused_below": self._counts[group, clause, False],
+            }
+            for group, clause in sorted(pairs, key=lambda pair: (order.index(pair[0]), pair[1]))
+        ]
+        return {
+            **dataclasses.asdict(self.nodes),
+            "admitted_beyond": sum(count for (*_, beyond), count in counts if beyond),
+            "refused_below": sum(count for (*_, beyond), count in counts if not beyond),
+            "groups": lines,
+        }

@@ -23,6 +23,7 @@ from simulator.arguments import FUNCTION, instance, optional
 from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, spent
 from simulator.options import Budget, PrecisionOptions, option, options, takes_options
 from simulator.rows import Result
+from simulator.rows.metrics import SUMS
 from simulator.rows.parquet import refuse_missing
 from simulator.scenario import METRICS, Scenario, loads
 from simulator.scenario.model import draws_at_random
@@ -133,7 +134,7 @@ def compare(options: CompareOptions) -> Comparison:
         if change.metric in METRICS and change.metric not in _OF_THE_WHOLE:
             column = METRICS[change.metric].column
             steps = (sliced[1][column] - sliced[0][column]).astype(float)
-            scale = len(steps) if change.metric in _ADD_UP else 1
+            scale = len(steps) if change.metric in SUMS else 1
             found.append(_placed(change, _of_slices(steps.tolist()), scale))
         else:
             found.append(change)
@@ -226,9 +227,6 @@ def _told(changes: tuple[Difference, ...], results: tuple[Result, ...]) -> tuple
     return tuple(change for change in changes if not math.isnan(change.change.mean))
 
 
-_ADD_UP: Final = frozenset({"offered", "admitted", "delayed", "refused", "blocked", "blocked_time"})
-"""Metrics that are the sum of their slices, and 0 in a slice without rows."""
-
 _OF_THE_WHOLE: Final = frozenset({"first_refusal"})
 """Metrics that have no meaning in a slice."""
 
@@ -286,6 +284,6 @@ def _slices(result: Result) -> pd.DataFrame:
     width_ns = max(1, -(-end_ns // _SLICES))
     frame = result.metrics(by="time", bin=width_ns)
     whole = frame.reindex(range(start_ns // width_ns * width_ns, end_ns, width_ns))
-    columns = [METRICS[metric].column for metric in sorted(_ADD_UP)]
+    columns = [METRICS[metric].column for metric in sorted(SUMS)]
     whole[columns] = whole[columns].fillna(0)
     return whole

@@ -155,15 +155,11 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
                 "offered": offered_of.get(name, 0),
                 "refused": 0,
                 "found": [],
-                "first_ns": found.first_ns,
-                "last_ns": found.last_ns,
                 "clauses": {},
             },
         )
         row["refused"] += found.refused
         row["found"].append(found)
-        row["first_ns"] = min(row["first_ns"], found.first_ns)
-        row["last_ns"] = max(row["last_ns"], found.last_ns)
         row["clauses"][who.clause] = row["clauses"].get(who.clause, 0) + found.refused
     for who, found in findings.carried.items():
         name = who.key if what == "key" else who.ip

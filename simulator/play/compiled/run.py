@@ -24,8 +24,8 @@ from simulator.play.request_mix import Numbering
 from simulator.progress import tell_line
 from simulator.rows import RunBook
 from simulator.rows.counters import LimitsView
-from simulator.rows.nodes import NodesTally
 from simulator.rows.record import CELL_NAMES, CHUNK_ROWS, Subject, SubjectTable
+from simulator.rows.tally import NodesTally
 from simulator.scenario import Scenario
 from simulator.scenario.draws import OnOffArrivals
 from simulator.traffic.population import Client, Setup

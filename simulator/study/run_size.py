@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from simulator.scenario import Scenario, draws
 from simulator.scenario.clients import ClientGroup, TokenBucketPacing
-from simulator.traffic.sampling import ReplayedInstants, pieces_of
+from simulator.traffic.sampling import pieces_of, replayed_ns
 
 LARGE_RUN: Final = 100_000_000
 """Requests of a run that takes minutes compiled, and above 1 GB of disk."""
@@ -33,8 +33,7 @@ def expected_requests(scenario: Scenario) -> int:
 
 
 def _of_groups(scenario: Scenario) -> dict[str, float]:
-    replayed = ReplayedInstants()
-    return {group.name: _of_group(scenario, group, replayed) for group in scenario.clients}
+    return {group.name: _of_group(scenario, group) for group in scenario.clients}
 
 
 def size_warning(scenario: Scenario) -> str | None:
@@ -52,11 +51,11 @@ def size_warning(scenario: Scenario) -> str | None:
     )
 
 
-def _of_group(scenario: Scenario, group: ClientGroup, replayed: ReplayedInstants) -> float:
+def _of_group(scenario: Scenario, group: ClientGroup) -> float:
     """Return how many requests the clients of a group begin on average."""
     span_ns = scenario.stop_of(group) - group.start_ns
     if group.arrivals is not None:
-        return group.count * _of_arrivals(scenario, group, group.arrivals, span_ns, replayed)
+        return group.count * _of_arrivals(scenario, group, group.arrivals, span_ns)
     turn_ns = _mean_ns(group.service) + (0.0 if group.think is None else _mean_ns(group.think))
     each = (group.concurrency or 1) * span_ns / turn_ns if turn_ns else math.inf
     if group.pacing is not None:
@@ -67,17 +66,13 @@ def _of_group(scenario: Scenario, group: ClientGroup, replayed: ReplayedInstants
 
 
 def _of_arrivals(
-    scenario: Scenario,
-    group: ClientGroup,
-    arrivals: draws.Arrivals,
-    span_ns: int,
-    replayed: ReplayedInstants,
+    scenario: Scenario, group: ClientGroup, arrivals: draws.Arrivals, span_ns: int
 ) -> float:
     """Return how many requests one client begins on average in `span_ns` from its start."""
     if isinstance(arrivals, draws.ConstantArrivals | draws.PoissonArrivals):
         return span_ns * arrivals.rate.limit_requests / arrivals.rate.window_ns
     if isinstance(arrivals, draws.ReplayArrivals):
-        return sum(at_ns < span_ns for at_ns in replayed.of(arrivals))
+        return sum(at_ns < span_ns for at_ns in replayed_ns(arrivals))
     if isinstance(arrivals, draws.OnOffArrivals):
         on = arrivals.on_rate.limit_requests / arrivals.on_rate.window_ns
         off = arrivals.off_rate.limit_requests / arrivals.off_rate.window_ns

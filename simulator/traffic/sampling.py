@@ -12,7 +12,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.errors import InputError
@@ -33,26 +32,11 @@ from simulator.traffic.draws import (
 from simulator.traffic.population import Client
 
 
-class ReplayedInstants:
-    """Files of arrivals, each read once a run."""
+def replayed_ns(replay: draws.ReplayArrivals) -> list[int]:
+    """Return floor((t − t₀) / speed) of each line of a file of arrivals, sorted.
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[Path, str | None], list[int]] = {}
-
-    def of(self, replay: draws.ReplayArrivals) -> Iterator[int]:
-        """Yield floor((t − t₀) / speed) of each line, sorted.
-
-        Raises `InputError` with file:line for a file that cannot be read.
-        """
-        place = (replay.file.file, replay.column)
-        stamps = self._known.get(place)
-        if stamps is None:
-            stamps = self._known[place] = _stamps(replay)
-        first_ns = stamps[0]
-        return ((at_ns - first_ns) // replay.speed for at_ns in stamps)
-
-
-def _stamps(replay: draws.ReplayArrivals) -> list[int]:
+    Raises `InputError` with file:line for a file that cannot be read.
+    """
     path = replay.file.file
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
@@ -62,7 +46,7 @@ def _stamps(replay: draws.ReplayArrivals) -> list[int]:
         raise InputError(f"{path} must be a readable file of arrival times; {reason}") from None
     if not stamps:
         raise InputError(f"{path} must hold at least one arrival time; it holds none")
-    return stamps
+    return [(at_ns - stamps[0]) // replay.speed for at_ns in stamps]
 
 
 def _read(replay: draws.ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
@@ -136,17 +120,14 @@ def duration_of(draw: draws.Draw, stream: Callable[[], Stream]) -> Duration:
 
 def processes_of(scenario: Scenario) -> dict[str, Process]:
     """Return the arrivals of each open group as numbers. Raises `InputError` for a bad file."""
-    replayed = ReplayedInstants()
     return {
-        group.name: _process_of(group, group.arrivals, scenario, replayed)
+        group.name: _process_of(group, group.arrivals, scenario)
         for group in scenario.clients
         if group.arrivals is not None
     }
 
 
-def _process_of(
-    group: ClientGroup, form: draws.Arrivals, scenario: Scenario, replayed: ReplayedInstants
-) -> Process:
+def _process_of(group: ClientGroup, form: draws.Arrivals, scenario: Scenario) -> Process:
     rule, gaps_ns = (0, 0), (0.0, 0.0)
     pieces: list[float] = []
     instants: list[int] = []
@@ -158,7 +139,7 @@ def _process_of(
         kind, rule = arrivals.ON_OFF, (form.on_ns, form.off_ns)
         gaps_ns = _gap_ns(form.on_rate), _gap_ns(form.off_rate)
     elif isinstance(form, draws.ReplayArrivals):
-        instants += replayed.of(form)
+        instants = replayed_ns(form)
         kind, rule = arrivals.REPLAYED, (0, len(instants))
     else:
         gone_ns = group.start_ns

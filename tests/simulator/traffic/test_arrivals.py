@@ -16,7 +16,7 @@ from engine.errors import InputError
 from simulator.play import simulate, template_for
 from simulator.scenario import loads
 from simulator.traffic.population import populate
-from simulator.traffic.sampling import ReplayedInstants, begins_on, instants_of, processes_of
+from simulator.traffic.sampling import begins_on, instants_of, processes_of, replayed_ns
 
 S = 1_000_000_000
 
@@ -134,7 +134,7 @@ def _replay(folder: Path, text: str, **more: object) -> list[int]:
         """,
         folder=folder,
     )
-    return list(ReplayedInstants().of(scenario.clients[0].arrivals))  # type: ignore[arg-type] # reason: it is a replay
+    return replayed_ns(scenario.clients[0].arrivals)  # type: ignore[arg-type] # reason: it is a replay
 
 
 def test_replayed_instants_are_sorted_and_exact(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ fault.
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import re
 import textwrap
 import tomllib
@@ -56,6 +55,7 @@ from simulator.scenario.model import (
     Proxy,
     Scenario,
     changed,
+    hosts_of,
     limit_tables_of,
     limits_of,
     profile_of,
@@ -213,12 +213,10 @@ def _pool_faults(pool: AddressPool) -> Faults:
     if pool.network is None:
         return
     try:
-        hosts = ipaddress.ip_network(pool.network).num_addresses
+        _, hosts = hosts_of(pool.network)
     except ValueError:
         yield ("network",), 'must be a block such as "203.0.113.0/24"'
         return
-    if hosts > 2:
-        hosts -= 2
     if pool.count > hosts:
         yield ("count",), f"must be at most {hosts}, the hosts of {pool.network}"
 

@@ -12,6 +12,7 @@ whether runs with two seeds may differ; a scenario that draws nothing has exact 
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,6 +142,16 @@ class AddressPool:
         int | None, Integer(minimum=1), "how many clients share one address, block by block"
     ] = None
     network: Annotated[str | None, Text(), 'a block such as "203.0.113.0/24"'] = None
+
+
+def hosts_of(network: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+    """Return a block's first host, and how many it has; of two addresses both are (RFC 3021).
+
+    Raises `ValueError` where it is no block.
+    """
+    block = ipaddress.ip_network(network)
+    ends = int(block.num_addresses > 2)
+    return block.network_address + ends, block.num_addresses - 2 * ends
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import html
-import ipaddress
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -44,7 +43,7 @@ from simulator.progress import keeps_what_is_known, tell_line
 from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
 from simulator.scenario.draws import Draw
-from simulator.scenario.model import changed, draws_at_random, needs_bodies
+from simulator.scenario.model import changed, draws_at_random, hosts_of, needs_bodies
 from simulator.study.capacity import Capacity, Scale, Search, Trial, Values, scenario_player
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
 from simulator.study.run_size import shorter
@@ -501,8 +500,7 @@ class _Work:
             for number, pool in enumerate(self.scenario.addresses):
                 most = group.count
                 if pool.network is not None:
-                    hosts = ipaddress.ip_network(pool.network, strict=False).num_addresses - 2
-                    most = min(most, hosts)
+                    most = min(most, hosts_of(pool.network)[1])
                 if pool.name == group.addresses and pool.count < most:
                     path = f"addresses[{number}]"
                     one = (f"{path}.clients_each", 1), (f"{path}.deal", even)

@@ -22,7 +22,7 @@ from engine.limits import LimitTable
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Profile
 from simulator.scenario.clients import ClientGroup, Dealing
-from simulator.scenario.model import AddressPool, Application, Scenario, limit_tables_of, profile_of
+from simulator.scenario.model import Application, Scenario, hosts_of, limit_tables_of, profile_of
 from simulator.traffic.draws import Stream, categorical, cumulative_weights, zipf_weights
 
 _PRIVATE_NETWORK: Final = int(ipaddress.IPv4Address("10.0.0.0"))
@@ -181,15 +181,9 @@ def _address_pools(scenario: Scenario) -> tuple[dict[str, Sequence[str]], int]:
             pools[pool.name] = [_private(spare + place) for place in range(pool.count)]
             spare += pool.count
         else:
-            pools[pool.name] = _of_network(pool, pool.network)
+            first, _ = hosts_of(pool.network)
+            pools[pool.name] = [str(first + place) for place in range(pool.count)]
     return pools, spare
-
-
-def _of_network(pool: AddressPool, text: str) -> Sequence[str]:
-    network = ipaddress.ip_network(text, strict=False)
-    first = int(network.network_address) + (network.num_addresses > 2)  # RFC 3021: two are hosts
-    make = ipaddress.IPv4Address if network.version == 4 else ipaddress.IPv6Address
-    return [str(make(first + place)) for place in range(pool.count)]
 
 
 def _private(place: int) -> str:

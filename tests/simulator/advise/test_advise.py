@@ -156,6 +156,17 @@ def test_spreading_follows_the_counter() -> None:
     assert goodput.change.low > 0
 
 
+def test_addresses_are_as_many_as_the_network_has_hosts() -> None:
+    """A /31 has two hosts (RFC 3021), a /29 six of its eight addresses."""
+    text = one_group(kind="public", count=8, rate="3/1s", duration="1m")
+    for network, most in (("203.0.113.0/31", 2), ("203.0.113.0/29", 6)):
+        pool = f'name = "office"\nnetwork = "{network}"'
+        found = advise(text.replace('name = "office"', pool, 1), replications=1)
+        (spread,) = [each for each in found.suggestions if each.about == "addresses"]
+        assert f"with {most} addresses" in spread.says
+        assert dict(spread.edits)["addresses[0].count"] == most
+
+
 def test_a_batch_is_filled_up_to_the_quota() -> None:
     """QUO-TOKENIZE: five tokens in a request, unless the tenant's quota says otherwise."""
     mix = '"POST /tokenize", tokens = 2'

@@ -225,6 +225,11 @@ def policies(options: PolicyOptions) -> Policies:
     scenarios, replications = options.scenarios, options.replications
     given = [scenarios] if isinstance(scenarios, Scenario | str | Path) else scenarios
     bases = [resolve(each) for each in given]
+    names = [base.name for base in bases]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(
+            f"scenarios: name = {twice!r} must be of one scenario; it names the lines of the table"
+        )
     changes = _changes(list(map(str, options.limits)), list(map(str, options.profiles)))
     plans = [
         (base, name, with_values(base, edits.items()))

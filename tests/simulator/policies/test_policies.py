@@ -14,7 +14,7 @@ from engine.files import Rate
 from engine.limits import LimitTable
 from simulator.cli import main
 from simulator.progress import Interrupted
-from simulator.scenario import Scenario
+from simulator.scenario import Scenario, dump, load
 from simulator.study.policies import AS_IT_STANDS, policies
 
 
@@ -47,6 +47,17 @@ def test_each_policy_has_a_line_a_group(generous: str, strict: str) -> None:
     assert table[generous, "hasty-script"]["refused_share"] == 0
     assert table[generous, "hasty-script"]["attempts_per_success"] == 1
     assert table[strict, "paced-script"]["refused_share"] > 0.3
+
+
+def test_scenarios_of_one_name_are_told_apart_by_another(generous: str) -> None:
+    """The table's lines go by name, so those of two scenarios would be one's."""
+    text = dump(load("management-loop"))
+    with pytest.raises(InputError) as caught:
+        policies([text, text.replace("seed = 7", "seed = 8")], limits=[generous])
+    assert str(caught.value) == (
+        "scenarios: name = 'management-loop' must be of one scenario; it names the lines of the"
+        " table"
+    )
 
 
 def test_differences_are_paired(generous: str) -> None:

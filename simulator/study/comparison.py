@@ -9,6 +9,7 @@ scenarios are replicated under common seeds until the differences of shares are 
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -68,7 +69,8 @@ class Comparison:
         ).set_index("metric")
 
     def _repr_html_(self) -> str:
-        return f"<p>{self.names[0]} → {self.names[1]}, {self.said}</p>" + self.frame.to_html()
+        one, other = map(html.escape, self.names)
+        return f"<p>{one} → {other}, {self.said}</p>" + self.frame.to_html()
 
     @property
     def said(self) -> str:

@@ -352,6 +352,9 @@ def test_compare_pairs_single_runs_by_time(here: Path) -> None:
     difference = loose.summary["totals"]["refused"] - one.summary["totals"]["refused"]
     assert lines["refused"].change.mean == difference
     assert "paired by time" in found._repr_html_()
+    loose.save(here / "a<b>")
+    found = simulator.compare(one, here / "a<b>")
+    assert "a&lt;b&gt;, paired by time" in found._repr_html_()
 
 
 def test_compare_leaves_out_what_one_scenario_alone_has(here: Path) -> None:

@@ -7,7 +7,7 @@ Arrivals say when the requests of an open loop begin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from engine.files import Duration, Include, Integer, Items, Key, Number, Rate, RateText, Text
@@ -79,6 +79,12 @@ class Discrete(Drawn):
 
 Draw: TypeAlias = Constant | Uniform | Exponential | Lognormal | Pareto | Discrete
 """A distribution of durations, in nanoseconds."""
+
+
+def durations_ns(draw: Draw) -> list[int]:
+    """Return the durations that a distribution is given by."""
+    given = [getattr(draw, each.name) for each in fields(draw) if each.name.endswith("_ns")]
+    return [n for each in given for n in (each if isinstance(each, tuple) else (each,))]
 
 
 @dataclass(frozen=True, kw_only=True)

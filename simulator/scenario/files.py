@@ -42,12 +42,12 @@ from engine.profile import Profile
 from simulator.arguments import TEXT, Rule, instance, takes
 from simulator.scenario.clients import AimdPacing, Ask, ClientGroup, Dealing, FixedRetry, NoRetry
 from simulator.scenario.draws import (
-    Constant,
     DailyArrivals,
     Discrete,
     Draw,
     StepArrivals,
     Uniform,
+    durations_ns,
 )
 from simulator.scenario.model import (
     AddressPool,
@@ -335,7 +335,7 @@ def _open_faults(group: ClientGroup) -> Faults:
 def _closed_faults(group: ClientGroup) -> Faults:
     if group.arrivals is not None:
         yield ("arrivals",), 'must stand with loop = "open"'
-    if _never_above_zero(group.think) and not _passes_time(group):
+    if not _takes_time(group.think) and not _passes_time(group):
         rule = (
             "must be above 0 in a closed loop without pacing, or without a service time and a"
             " retry of 429; else its time stands still"
@@ -350,17 +350,12 @@ def _passes_time(group: ClientGroup) -> bool:
         return True
     retry = group.retry
     retries = not isinstance(retry, NoRetry) and retry.attempts > 1 and 429 in retry.statuses
-    return retries and not _never_above_zero(group.service)
+    return retries and _takes_time(group.service)
 
 
-def _never_above_zero(draw: Draw | None) -> bool:
-    if isinstance(draw, Constant):
-        return draw.value_ns == 0
-    if isinstance(draw, Uniform):
-        return draw.high_ns == 0
-    if isinstance(draw, Discrete):
-        return not any(draw.values_ns)
-    return draw is None
+def _takes_time(draw: Draw | None) -> bool:
+    """Return whether a distribution has a duration above 0."""
+    return draw is not None and any(durations_ns(draw))
 
 
 def _behaviour_faults(group: ClientGroup) -> Faults:

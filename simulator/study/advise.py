@@ -42,7 +42,7 @@ from simulator.play.compiled import warm_up
 from simulator.progress import keeps_what_is_known, tell_line
 from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
-from simulator.scenario.draws import Draw
+from simulator.scenario.draws import Draw, durations_ns
 from simulator.scenario.model import changed, draws_at_random, hosts_of, needs_bodies
 from simulator.study.capacity import Capacity, Scale, Search, Trial, Values, scenario_player
 from simulator.study.observations import Difference, Observed, mean_of, observe, paired
@@ -778,9 +778,7 @@ def _at_pace(
 
 def _thinks(think: Draw, now: Fraction, at_once: int) -> bool:
     """Whether thinking takes most of a loop's time at a pace; else waiting for answers does."""
-    names = [each.name for each in dataclasses.fields(think) if each.name.endswith("_ns")]
-    given = [getattr(think, name) for name in names]
-    times_ns = [n for each in given for n in (each if isinstance(each, tuple) else (each,))]
+    times_ns = durations_ns(think)
     typical_s = Fraction(sum(times_ns), max(1, len(times_ns)) * _SECOND_NS)
     return 2 * typical_s * now >= at_once
 

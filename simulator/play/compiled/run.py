@@ -215,7 +215,6 @@ class Template:
             ended=longer(plan.sim.ended, room),
         )
         self._lanes = sum(mixes)
-        self._spare: list[Sim] = []
 
     def _number(self, clients: Sequence[Client]) -> None:
         """Number the subjects: entries of a mix, then the uploads of its jobs."""
@@ -237,26 +236,12 @@ class Template:
         return found
 
     def sim(self, seed: int) -> Sim:
-        """Return arrays for one run, with the streams of a seed.
-
-        Arrays of a finished run are reused: fresh memory costs more than copying.
-        """
-        try:
-            found = self._spare.pop()
-        except IndexError:
-            found = self._sim._replace(
-                **{name: _copied(getattr(self._sim, name)) for name in _WRITTEN}
-            )
-        else:
-            for name in _WRITTEN:
-                np.copyto(getattr(found, name), getattr(self._sim, name))
+        """Return arrays for one run, with the streams of a seed."""
+        written = {name: getattr(self._sim, name) for name in _WRITTEN}
+        copies = {name: longer(array, len(array)) for name, array in written.items()}
+        found = self._sim._replace(**copies)
         found.streams[:, 0] = seed
         return found
-
-    def take_back(self, sim: Sim) -> None:
-        """Keep the arrays of a finished run for reuse, except those that it enlarged."""
-        if all(getattr(sim, name).shape == getattr(self._sim, name).shape for name in _WRITTEN):
-            self._spare.append(sim)
 
     def subjects_of(self, combos: np.ndarray[Any, Any]) -> at.Ints:
         """Return the numbers of combos' subjects."""
@@ -304,11 +289,6 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _copied(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a copy that begins with a cache line."""
-    return longer(array, len(array))
 
 
 class _Writer:
@@ -423,7 +403,5 @@ def write_rows(
         if progress is not None:
             progress(min(run.now_ns, duration_ns))
     writer.finish()
-    if run.template is not None:
-        run.template.take_back(run.sim)
     if progress is not None:
         progress(duration_ns)

@@ -232,9 +232,9 @@ def _metric_of(name: str) -> Metric:
     return _KNOWN.get(name.partition("{")[0], _ANY)
 
 
-_ANY: Final = Metric("", "", least=-math.inf)
+_ANY: Final = Metric("", least=-math.inf)
 _KNOWN: Final = METRICS | dict.fromkeys(  # what nodes decide otherwise is in a summary, not in rows
-    ("admitted_beyond", "refused_below"), Metric("", "attempts")
+    ("admitted_beyond", "refused_below"), Metric("")
 )
 
 

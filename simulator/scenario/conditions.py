@@ -20,48 +20,35 @@ from engine.files.units import duration_or_rule
 
 
 class Metric(NamedTuple):
-    """A metric of a run: its column in `simulator.rows.metrics`, and its meaning.
+    """A metric of a run: its column in `simulator.rows.metrics`, where its meaning is said.
 
     least, most: its range. is_normal: whether it is a sum of so many independent parts that
     Student's t gives its interval; the others may be skewed.
     """
 
     column: str
-    meaning: str
     is_duration: bool = False
     least: float = 0.0
     most: float = math.inf
     is_normal: bool = False
 
 
-_PERCENTILES: Final = {"p50": "median", "p90": "90th percentile", "p99": "99th percentile"}
-
 METRICS: Final[dict[str, Metric]] = {
-    "offered": Metric("offered", "attempts", is_normal=True),
-    "admitted": Metric("admitted", "attempts admitted, at once or after a delay"),
-    "delayed": Metric("delayed", "attempts admitted after a delay"),
-    "refused": Metric("refused", "attempts refused, by a rate or by a block"),
-    "blocked": Metric("blocked", "attempts refused by a block"),
-    "refused_share": Metric("refused_share", "refused / offered", most=1.0),
-    "goodput_per_s": Metric("goodput_per_s", "attempts per second answered without an error"),
-    "attempts_per_success": Metric(
-        "attempts_per_success", "offered attempts per successful answer", least=1.0
-    ),
-    "fairness": Metric(
-        "fairness", "Jain's index of the attempts admitted per client; 1 = even", most=1.0
-    ),
-    "blocked_time": Metric(
-        "blocked_ns", "time during which blocked counters admitted nothing", True
-    ),
-    "first_refusal": Metric(
-        "first_refusal_ns", "time of the first refusal, since the warm-up", True
-    ),
+    "offered": Metric("offered", is_normal=True),
+    "admitted": Metric("admitted"),
+    "delayed": Metric("delayed"),
+    "refused": Metric("refused"),
+    "blocked": Metric("blocked"),
+    "refused_share": Metric("refused_share", most=1.0),
+    "goodput_per_s": Metric("goodput_per_s"),
+    "attempts_per_success": Metric("attempts_per_success", least=1.0),
+    "fairness": Metric("fairness", most=1.0),
+    "blocked_time": Metric("blocked_ns", is_duration=True),
+    "first_refusal": Metric("first_refusal_ns", is_duration=True),
     **{
-        f"{what}_{short}": Metric(
-            f"{what}_{short}_ns", f"{name} of the {what} of admitted attempts", True
-        )
+        f"{what}_{short}": Metric(f"{what}_{short}_ns", is_duration=True)
         for what in ("wait", "latency")
-        for short, name in _PERCENTILES.items()
+        for short in ("p50", "p90", "p99")
     },
 }
 """The metrics that a condition may use."""

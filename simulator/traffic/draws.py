@@ -3,9 +3,9 @@
 Philox4x64-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11)
 turns a counter and a key into four 64-bit words; there is no state besides the counter. The key is
 (seed, stream number), and a stream's number is a hash of its name, `group/member/purpose`. So
-adding a client, or a draw in one client, moves no draw of any other. `philox4x64` is the
-definition, in exact integers; `Stream` takes the same words from numpy in blocks, which the tests
-hold equal to the definition word for word.
+adding a client, or a draw in one client, moves no draw of any other. `Stream` takes the words from
+numpy in blocks; word i of a stream is word i mod 4 of block i div 4 + 1. The tests hold them equal
+to the definition (`tests.oracles.streams`) word for word.
 
 Every draw that reaches a decision is made here, one number in (0, 1) in and one value out: a
 duration, a choice, a rank. So the simulator's fidelities make the same decisions bit for bit. Only
@@ -39,31 +39,6 @@ _FIRST_BLOCK_WORDS: Final = 8
 _LAST_BLOCK_WORDS: Final = 1024
 
 UNIT: Final = 2.0**-52
-
-
-def philox4x64(counter: int, key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the four words of one block; `counter` has 256 bits, the key's parts 64 each.
-
-    Word i of a stream is word i mod 4 of block i div 4 + 1, as numpy counts.
-
-    >>> philox4x64(0, (0, 0))[0] == 0x16554D9ECA36314C
-    True
-    """
-    c0, c1 = counter & _MASK, counter >> 64 & _MASK
-    c2, c3 = counter >> 128 & _MASK, counter >> 192 & _MASK
-    k0, k1 = key
-    for _ in range(ROUNDS):
-        p0 = c0 * MULTIPLIERS[0]
-        p1 = c2 * MULTIPLIERS[1]
-        c0, c1, c2, c3 = (
-            (p1 >> 64) ^ c1 ^ k0,
-            p1 & _MASK,
-            (p0 >> 64) ^ c3 ^ k1,
-            p0 & _MASK,
-        )
-        k0 = k0 + WEYL[0] & _MASK
-        k1 = k1 + WEYL[1] & _MASK
-    return c0, c1, c2, c3
 
 
 @lru_cache(maxsize=1 << 19)

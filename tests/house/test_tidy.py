@@ -105,7 +105,6 @@ def test_every_module_is_imported_somewhere() -> None:
 _KEPT: Final = {
     "batch_lines": "writes what `read_batch` reads",
     "parse_size_bytes": "reads what `format_size` writes",
-    "philox4x64": "the definition that the streams are held to",
 }
 _BY_NAME: Final = re.compile(r"pytest_\w+|(add|run)_\w+|\w+_(xml|json)")
 """Found by a name that code puts together: hooks, commands, forms of a report."""

@@ -2,7 +2,7 @@
 
 The formulas of `simulator.traffic` are compiled from their own source, so a draw is one function
 for both fidelities. Philox's words are computed here block by block (numpy's come from its own C
-code); the definition, `simulator.traffic.draws.philox4x64`, is what tests hold both to.
+code); the definition, `tests.oracles.streams`, is what tests hold both to.
 
 A *stream* is a row of `STREAM_WIDTH` words: key, block's number, words used, the block.
 A *draw* is a row of `DRAW_WIDTH` integers and one of floats (`simulator.scenario.draws`).

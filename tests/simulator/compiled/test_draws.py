@@ -26,9 +26,9 @@ from simulator.traffic.draws import (
     Stream,
     categorical,
     cumulative_weights,
-    philox4x64,
     stream_number,
 )
+from tests.oracles.streams import philox4x64
 
 _JIT = Jit("tests of draws", [Path(__file__), Path(drawing.__file__), Path(draws.__file__)])
 _MOST = 2**64 - 1

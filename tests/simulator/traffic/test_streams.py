@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from simulator.traffic.draws import Stream, philox4x64, stream_number
+from simulator.traffic.draws import Stream, stream_number
+from tests.oracles.streams import philox4x64
 
 _WORD = st.integers(0, 2**64 - 1)
 

@@ -152,6 +152,16 @@ def whole(least: int, words: str = "", *, below: int = _WIDEST) -> Rule:
     return Rule(text, lambda value: _is_whole(value) and least <= value < below, operator.index)
 
 
+def list_of(words: str, holds: Callable[[Any], bool]) -> Rule:
+    """Return the rule of a list of which each value keeps `holds`; a column of a table is one."""
+
+    def all_hold(values: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell hands in
+        is_list = isinstance(values, Sequence) or getattr(values, "ndim", None) == 1
+        return is_list and not isinstance(values, str) and all(map(holds, values))
+
+    return Rule(words, all_hold, list)
+
+
 def optional(rule: Rule, otherwise: str = "") -> Rule:
     """Return a rule that None keeps too. otherwise: what is taken where it is left out."""
     words = f"{rule.words}; leave it out for {otherwise}" if otherwise else rule.words
@@ -200,11 +210,7 @@ def _duration_ns(value: Any) -> int:  # noqa: ANN401 # reason: a text or a whole
 
 
 TEXT: Final = Rule("a text", _is_text)
-TEXTS: Final = Rule(
-    "a list of texts",
-    lambda value: isinstance(value, list | tuple) and all(map(_is_text, value)),
-    list,
-)
+TEXTS: Final = list_of("a list of texts", _is_text)
 FLAG: Final = Rule("True or False", lambda value: type(value).__name__ in _FLAGS, bool)
 FUNCTION: Final = Rule("a function, to be told", callable)
 DURATION: Final = Rule(

@@ -32,7 +32,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from simulator.arguments import FLAG, TEXT, Rule, is_number, takes
+from simulator.arguments import FLAG, TEXT, Rule, is_number, list_of, takes
 from simulator.scenario.conditions import METRICS, Condition, Metric
 
 CONFIDENCE: Final = 0.95
@@ -75,15 +75,8 @@ class Interval(NamedTuple):
         return (self.high - self.low) / 2
 
 
-def _are_numbers(values: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell hands in
-    """Whether a value is a list of numbers, a column of a table included."""
-    if not isinstance(values, Sequence) and getattr(values, "ndim", None) != 1:
-        return False
-    return all(map(is_number, values))
-
-
 @takes(
-    values=Rule("a list of numbers, one a run", _are_numbers),
+    values=list_of("a list of numbers, one a run", is_number),
     metric=TEXT,
     exact=FLAG,
     difference=FLAG,

@@ -44,7 +44,7 @@ from simulator.arguments import (
     whole,
 )
 from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap
-from simulator.play import FIDELITIES, SEED, Fidelity
+from simulator.play.simulation import FIDELITIES, SEED, Fidelity
 from simulator.rows import out_folder
 from simulator.rows.parquet import COLUMNS, choose_columns
 from simulator.scenario import Scenario, is_toml, load

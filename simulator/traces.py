@@ -22,6 +22,7 @@ from simulator.arguments import (
     Rule,
     instance,
     is_number,
+    list_of,
     one_of,
     optional,
     takes,
@@ -46,18 +47,14 @@ Colour alone does not distinguish refused from blocked.
 """
 
 
-def _are_seconds(value: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell hands in
-    """Whether a value is a list of seconds, a column of a table included."""
-    if not isinstance(value, Sequence) and getattr(value, "ndim", None) != 1:
-        return False
-    return all(is_number(second) and 0 <= second < _LONGEST_S for second in value)
-
-
-def _is_trace(value: Any) -> bool:  # noqa: ANN401 # reason: as above
+def _is_trace(value: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell hands in
     return {"second", "outcome"} <= set(map(str, getattr(value, "columns", ())))
 
 
-_SECONDS: Final = Rule("a list of seconds from 0 up, such as [0, 0, 1.5]", _are_seconds, list)
+_SECONDS: Final = list_of(
+    "a list of seconds from 0 up, such as [0, 0, 1.5]",
+    lambda second: is_number(second) and 0 <= second < _LONGEST_S,
+)
 _TRACE: Final = Rule("a table with the columns second and outcome; `trace` makes one", _is_trace)
 _PLAYED: Final = {
     "times_s": _SECONDS,

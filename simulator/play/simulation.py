@@ -22,7 +22,7 @@ from simulator.scenario.model import needs_bodies
 from simulator.traffic.population import Setup
 
 if TYPE_CHECKING:
-    from simulator.play.compiled import Template
+    from simulator.play.compiled.run import Template
 
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
@@ -92,7 +92,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
         nodes=profile.nodes,
     )
     if fidelity == "compiled":
-        from simulator.play.compiled import simulate_compiled  # noqa: PLC0415 # reason: numba loads where it is asked for
+        from simulator.play.compiled.run import simulate_compiled  # noqa: PLC0415 # reason: numba loads where it is asked for
 
         simulate_compiled(setup, book, progress, template)
         return book.close()
@@ -111,7 +111,7 @@ def template_for(
 
     Raises `InputError` where the scenario cannot be compiled.
     """
-    from simulator.play.compiled import template_of  # noqa: PLC0415 # reason: numba loads where it is asked for
+    from simulator.play.compiled.run import template_of  # noqa: PLC0415 # reason: numba loads where it is asked for
 
     _refuse_unplayable(scenario, profile_of(scenario), "compiled")
     return template_of(scenario, _warm_up_ns(scenario, warm_up_ns), anonymous=anonymous)

@@ -69,7 +69,7 @@ def check_out(out: Path, *, force: bool) -> None:
             raise InputError(f"--out = {out} must be an empty folder; add --force to replace it")
     elif out.exists():
         raise InputError(f"--out = {out} must be a folder; it is a file")
-    parent = out if out.is_dir() else _nearest_folder(out)
+    parent = out if out.is_dir() else next(p for p in out.absolute().parents if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(
             f"--out = {out} must be a folder that can be written; {parent} is not, choose another"
@@ -118,13 +118,6 @@ def _remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
-
-
-def _nearest_folder(path: Path) -> Path:
-    parent = path.absolute().parent
-    while not parent.exists():
-        parent = parent.parent
-    return parent
 
 
 SUMMARY_FILE: Final = "summary.json"

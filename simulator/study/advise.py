@@ -37,8 +37,8 @@ from simulator.options import (
     takes_options,
     typed,
 )
-from simulator.play import seed_in_force, simulate
-from simulator.play.compiled import warm_up
+from simulator.play.compiled.run import warm_up
+from simulator.play.simulation import seed_in_force, simulate
 from simulator.progress import keeps_what_is_known, tell_line
 from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing

@@ -45,7 +45,7 @@ from simulator.options import (
     takes_options,
     typed,
 )
-from simulator.play import Fidelity, seed_in_force
+from simulator.play.simulation import Fidelity, seed_in_force
 from simulator.progress import keeps_what_is_known
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random

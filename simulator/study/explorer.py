@@ -18,8 +18,8 @@ from engine.files import Rate, format_duration
 from engine.profile import Algorithm
 from simulator.arguments import TEXT, Rule, optional, takes
 from simulator.options import SCENARIO, ScenarioLike, resolve
-from simulator.play import simulate
-from simulator.play.compiled import warm_up
+from simulator.play.compiled.run import warm_up
+from simulator.play.simulation import simulate
 from simulator.progress import tell_line
 from simulator.rows import Result
 from simulator.scenario import Scenario, limits_of, profile_of, with_values

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pandas as pd
 
 from engine.errors import InputError
-from simulator.arguments import FUNCTION, Rule, optional
+from simulator.arguments import FUNCTION, Rule, list_of, optional
 from simulator.options import (
     SCENARIO,
     ScenarioLike,
@@ -27,8 +27,8 @@ from simulator.options import (
     resolve,
     takes_options,
 )
-from simulator.play import SEED, seed_in_force
-from simulator.play.compiled import warm_up
+from simulator.play.compiled.run import warm_up
+from simulator.play.simulation import SEED, seed_in_force
 from simulator.progress import keeps_what_is_known, tell_line
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random, needs_bodies
@@ -47,13 +47,7 @@ _BETTER: Final[Mapping[str, int]] = {
 """The metrics of each group, and whether a larger value is better."""
 _PEAK: Final = "peak_admitted_per_s"
 """What the operator pays: the most attempts admitted within a second, over all groups."""
-_FILES: Final = Rule(
-    "a list of files' paths",
-    lambda value: (
-        isinstance(value, list | tuple) and all(isinstance(each, str | Path) for each in value)
-    ),
-    tuple,
-)
+_FILES: Final = list_of("a list of files' paths", lambda each: isinstance(each, str | Path))
 _SCENARIOS: Final = Rule(
     f"{SCENARIO.words}, or a list of these",
     lambda value: (

@@ -44,7 +44,7 @@ from simulator.intervals import (
     spent,
 )
 from simulator.options import Budget, RunOptions, takes_options
-from simulator.play import Fidelity, seed_in_force, simulate, template_for
+from simulator.play.simulation import Fidelity, seed_in_force, simulate, template_for
 from simulator.progress import Interrupted, Progress, Stop, in_notebook, progress_bar, tell_line
 from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
@@ -53,7 +53,7 @@ from simulator.scenario import METRICS, Condition, Scenario, dump, loads
 from simulator.scenario.model import draws_at_random
 
 if TYPE_CHECKING:
-    from simulator.play.compiled import Template
+    from simulator.play.compiled.run import Template
 
 
 P = ParamSpec("P")
@@ -392,7 +392,7 @@ class Replicator:
         self, play: Play, scenario: Scenario, seeds: Sequence[int], *, keep: bool
     ) -> Iterator[Replication]:
         """Play compiled runs on threads, a single one in this one."""
-        from simulator.play.compiled import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
+        from simulator.play.compiled.run import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
 
         warm_up(tell_line)
         template = self._template(scenario, play.warm_up_ns, anonymous=not keep)
@@ -421,8 +421,10 @@ def replicator() -> closing[Replicator]:
 
 
 def replicate_to(
-    options: RunOptions,
-    player: Replicator,
+    precision: float,
+    first: int,
+    seed: int,
+    play: Callable[[range], list[Replication]],
     budget: Budget,
     *,
     exact: bool = False,
@@ -430,23 +432,14 @@ def replicate_to(
 ) -> tuple[list[Replication], Precision]:
     """Replicate until no share's interval is wider than the precision, or the budget is spent.
 
-    told: hears the runs so far and what they make of the precision, look by look.
+    first: runs before the first look. play: plays some seeds, which count up from `seed`. told:
+    hears the runs so far and what they make of the precision, look by look.
     """
-    assert options.precision is not None, "it is asked for"
-    scenario, seed = options.played, seed_in_force(options.played, options.seed)
     runs: list[Replication] = []
 
     def shares(count: int, looks: int) -> dict[str, list[float]]:
         try:
-            runs.extend(
-                player.play(
-                    scenario,
-                    range(seed + len(runs), seed + count),
-                    fidelity=options.fidelity,
-                    warm_up_ns=options.warm_up_ns,
-                    check=options.check,
-                )
-            )
+            runs.extend(play(range(seed + len(runs), seed + count)))
         except Interrupted as stop:
             raise Interrupted([*runs, *stop.found], looks) from None
         names = filter(is_share, runs[0].line)
@@ -456,8 +449,7 @@ def replicate_to(
         if told is not None:
             told(runs, found)
 
-    first = options.replications or FIRST
-    return runs, until_precise(options.precision, first, budget, shares, tell, exact=exact)
+    return runs, until_precise(precision, first, budget, shares, tell, exact=exact)
 
 
 def until_precise(
@@ -585,26 +577,27 @@ def run_replicated(
         )
     if options.folder is not None:
         check_out(options.folder, force=options.force)
-    options = replace(options, scenario=scenario, seed=seed_in_force(scenario, options.seed))
+    seed = seed_in_force(scenario, options.seed)
+    options = replace(options, scenario=scenario, seed=seed)
     exact = not draws_at_random(scenario)
     others: list[Replication] = []
     reached: Precision | None = None
     with replicator() as player:
+        play = partial(
+            player.play,
+            scenario,
+            fidelity=options.fidelity,
+            warm_up_ns=options.warm_up_ns,
+            check=options.check,
+        )
         if options.precision is not None:
+            first = options.replications or FIRST
             found, reached = replicate_to(
-                options, player, budget, exact=exact, told=told_of_precision
+                options.precision, first, seed, play, budget, exact=exact, told=told_of_precision
             )
             others = found[1:]
         elif several:
-            first = seed_in_force(scenario, options.seed)
-            others = player.play(
-                scenario,
-                range(first + 1, first + (options.replications or 1)),
-                fidelity=options.fidelity,
-                warm_up_ns=options.warm_up_ns,
-                check=options.check,
-                told=told,
-            )
+            others = play(range(seed + 1, seed + (options.replications or 1)), told=told)
 
     def extra(result: Result) -> dict[str, Any]:
         added: dict[str, Any] = {} if command is None else {"command": list(command)}

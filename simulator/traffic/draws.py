@@ -31,9 +31,6 @@ BALANCE_STREAM: Final = "nodes/balance"
 """The stream of a balancer that chooses nodes at random."""
 
 _MASK: Final = (1 << 64) - 1
-ROUNDS: Final = 10
-MULTIPLIERS: Final = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
-WEYL: Final = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 _FIRST_BLOCK_WORDS: Final = 8
 _LAST_BLOCK_WORDS: Final = 1024

@@ -163,7 +163,7 @@ class Findings:
             self.offered += _binned(place, size)
             turned = np.flatnonzero(rows.turned())
             codes, clauses = rows.take(turned).coded("clause")
-            for code in _in_order_met(codes):
+            for code in dict.fromkeys(codes.tolist()):
                 bins = self.refused.setdefault(clauses[code], np.zeros(size, dtype=np.int64))
                 bins += _binned(place[turned[codes == code]], size)
         if "attempts" in self.parts:
@@ -300,12 +300,6 @@ def quantile_ns(counts: Numbers, share: float) -> int:
     """Return the quantile, at most 6 % too high; 0 where nothing was counted."""
     place = int(np.searchsorted(np.cumsum(counts), share * int(counts.sum())))
     return 0 if place == 0 else round(10 ** (place / (_STEPS * _FINE)))
-
-
-def _in_order_met(codes: Numbers) -> list[int]:
-    """Return the distinct codes in order of appearance."""
-    distinct, first = np.unique(codes, return_index=True)
-    return [int(code) for code in distinct[np.argsort(first)]]
 
 
 def _binned(place: npt.NDArray[Any], count: int) -> Numbers:

@@ -13,7 +13,7 @@ import numpy as np
 import simpy
 
 from engine.limits import Limiter, Subject
-from simulator.play.compiled import CompiledRun, warm_up
+from simulator.play.compiled.run import CompiledRun, warm_up
 from simulator.scenario import Scenario, limit_tables_of, loads, profile_of
 from simulator.traffic.draws import stream_number
 from simulator.traffic.population import Setup, populate

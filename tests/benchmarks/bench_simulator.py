@@ -16,7 +16,7 @@ from typing import Final
 
 import simpy
 
-from simulator.play import Fidelity, simulate
+from simulator.play.simulation import Fidelity, simulate
 from simulator.scenario import Scenario, loads
 from tests.benchmarks import _measure
 

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.messages import Outcome
-from simulator.play.compiled import CompiledRun, warm_up
 from simulator.play.compiled.layout import COMBO_COUNT
+from simulator.play.compiled.run import CompiledRun, warm_up
 from simulator.rows.parquet import (
     COLUMN_SETS,
     FileSink,

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from simulator.play import simulate
+from simulator.play.simulation import simulate
 from tests.benchmarks.bench_closed_loop import cl1
 
 _CLIENTS: Final = 2_000

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.play.compiled import warm_up
+from simulator.play.compiled.run import warm_up
 from simulator.study.sweep import (
     Cluster,
     Task,

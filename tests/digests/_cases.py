@@ -31,7 +31,7 @@ from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
-from simulator.play import Fidelity
+from simulator.play.simulation import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
 from tests.digests._deployments import DEPLOYMENTS, TARGETS, planned_text, played_text

@@ -33,8 +33,9 @@ FIRST: Final = 1  # low, mean, median, least, value; a discrete draw's first pla
 SECOND: Final = 2  # high; how many values
 CONSTANT, UNIFORM, EXPONENTIAL, LOGNORMAL, PARETO, DISCRETE = range(6)
 
-_M0, _M1 = map(np.uint64, draws.MULTIPLIERS)
-_W0, _W1 = map(np.uint64, draws.WEYL)
+_ROUNDS: Final = 10
+_M0, _M1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
+_W0, _W1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 _ONE: Final = np.uint64(1)
 _LOW_BITS: Final = np.uint64(12)
 
@@ -69,7 +70,7 @@ def _refill(stream: Pointer) -> None:
     stream[_BLOCK] += _ONE
     c0, c1, c2, c3 = stream[_BLOCK], np.uint64(0), np.uint64(0), np.uint64(0)
     k0, k1 = stream[_KEY_0], stream[_KEY_1]
-    for _ in range(draws.ROUNDS):
+    for _ in range(_ROUNDS):
         h0, l0 = _high_word(c0, _M0), c0 * _M0
         h1, l1 = _high_word(c2, _M1), c2 * _M1
         c0, c1, c2, c3 = h1 ^ c1 ^ k0, l1, h0 ^ c3 ^ k1, l0

@@ -20,9 +20,9 @@ import numpy as np
 
 from simulator.logs.arrivals import Block
 from simulator.options import FitOptions
-from simulator.play import simulate
 from simulator.play.gates import Rows
 from simulator.play.replay import replay_arrivals
+from simulator.play.simulation import simulate
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.counters import LimitsView
 from simulator.rows.record import Chunk, Numbers, SubjectTable

@@ -275,8 +275,7 @@ def _segments(counts: npt.NDArray[np.int64]) -> list[int]:
     not.
     """
     size = len(counts)
-    alternating = float((np.diff(counts) ** 2).mean()) / (2 * float(counts.mean()))
-    price = 4 * math.log(size) * max(1.0, alternating)
+    price = 4 * math.log(size) * max(1.0, _local_dispersion(counts))
     sums = np.r_[0.0, np.cumsum(counts)]
 
     def cost(low: int, high: int) -> float:
@@ -326,7 +325,7 @@ def _day(series: Series, group: int, rate: Estimate, sd: float) -> Pace | None:
     expected = mean * met
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = np.where(expected > 0, (hours - expected) ** 2 / expected, 0.0).sum()
-    if excess < 2 * 24 * max(1.0, _local_dispersion(series, group)):
+    if excess < 2 * 24 * max(1.0, _local_dispersion(series.slots[group])):
         return None
     weights = np.where(met > 0, hours / np.maximum(met, 1e-9) / mean, 1.0)
     shape = tuple(round(float(weight), 2) for weight in weights)
@@ -352,9 +351,8 @@ def _hours_met(series: Series) -> Floats:
     return found
 
 
-def _local_dispersion(series: Series, group: int) -> float:
+def _local_dispersion(slots: npt.NDArray[np.int64]) -> float:
     """Return the dispersion of neighbouring slots, which a slow trend does not raise."""
-    slots = series.slots[group]
     return float((np.diff(slots) ** 2).mean()) / (2 * max(float(slots.mean()), 1e-9))
 
 

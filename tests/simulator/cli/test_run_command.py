@@ -16,7 +16,7 @@ import pytest
 import simulator
 from engine.errors import InputError
 from simulator.cli import main
-from simulator.play import simulate
+from simulator.play.simulation import simulate
 from simulator.scenario import builtin, schema
 from simulator.study import runs, sweep
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from engine.errors import InputError
 from engine.limits.compiled.core import LARGEST
-from simulator.play.compiled import CompiledRun, write_rows
+from simulator.play.compiled.run import CompiledRun, write_rows
 from simulator.rows import RunBook, RunHeader
 from simulator.scenario import Scenario, builtin, load, loads
 from simulator.study.runs import run

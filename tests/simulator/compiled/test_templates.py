@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simulator.play import simulate, template_for
+from simulator.play.simulation import simulate, template_for
 from simulator.scenario import Scenario, builtin, load, loads, parse_condition
 from simulator.study.runs import line_of, replicator
 

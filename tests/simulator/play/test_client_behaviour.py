@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 
 import simulator
-from simulator.play import Fidelity
+from simulator.play.simulation import Fidelity
 from simulator.rows import Result
 from simulator.study.runs import run
 

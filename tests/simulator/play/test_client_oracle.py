@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from engine.limits import Limiter
-from simulator.play import Fidelity
-from simulator.play.simulation import simulate
+from simulator.play.simulation import Fidelity, simulate
 from simulator.rows import Result
 from simulator.scenario import Scenario, limit_tables_of, loads, profile_of
 from tests.oracles.client import Play

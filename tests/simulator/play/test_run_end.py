@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.play import FIDELITIES, Fidelity
+from simulator.play.simulation import FIDELITIES, Fidelity
 from simulator.rows import Result
 from simulator.scenario import Scenario, builtin, load, loads, profile_of
 from simulator.study.runs import run

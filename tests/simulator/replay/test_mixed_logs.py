@@ -17,8 +17,8 @@ from engine.limits.legs import Legs, class_of, counter_keys
 from engine.limits.subject import Subject as Asking
 from engine.profile import Profile
 from simulator.logs import LogMap
-from simulator.play import Fidelity
 from simulator.play.replay import replay_arrivals
+from simulator.play.simulation import Fidelity
 from simulator.rows import Result
 from simulator.study.replay import replay
 

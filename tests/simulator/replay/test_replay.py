@@ -12,8 +12,8 @@ import pytest
 from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
-from simulator.play import Fidelity
 from simulator.play.replay import replay_arrivals
+from simulator.play.simulation import Fidelity
 from simulator.rows import Result
 from simulator.study import replay as _replay
 from simulator.study.replay import replay

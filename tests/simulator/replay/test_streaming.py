@@ -26,9 +26,9 @@ from engine.limits import LimitTable
 from engine.profile import Profile
 from simulator.logs import stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.play import Fidelity
 from simulator.play.gates import Rows
 from simulator.play.replay import replay_arrivals
+from simulator.play.simulation import Fidelity
 from simulator.rows.counters import LimitsView
 from simulator.rows.record import Chunk, Recorder
 from simulator.rows.tally import Tally

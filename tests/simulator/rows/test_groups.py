@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.files import Rate
-from simulator.play.compiled import CompiledRun, write_rows
+from simulator.play.compiled.run import CompiledRun, write_rows
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, loads, profile_of
 from simulator.study.runs import run

@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import resource, sys, tempfile
 from pathlib import Path
-from simulator.play import simulate
+from simulator.play.simulation import simulate
 from simulator.scenario import loads
 
 scenario = loads('''

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from engine.errors import InputError
 from engine.files import Rate, parse_toml
 from engine.profile import NodesProfile
-from simulator.play import simulate
+from simulator.play.simulation import simulate
 from simulator.rows import metrics
 from simulator.scenario import (
     METRICS,

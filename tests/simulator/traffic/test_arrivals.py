@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from engine.errors import InputError
-from simulator.play import simulate, template_for
+from simulator.play.simulation import simulate, template_for
 from simulator.scenario import loads
 from simulator.traffic.population import populate
 from simulator.traffic.sampling import begins_on, instants_of, processes_of, replayed_ns

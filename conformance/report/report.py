@@ -12,6 +12,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -184,7 +185,7 @@ class Report:
             "rest_ns": self.rest.more_ns,
             "requests": self.requests,
             "cleaned": {"gone": self.cleaned[0], "left": self.cleaned[1]},
-            "preflight": self.redactor.json(dict(self.preflight)),
+            "preflight": json.loads(self.redactor.text(json.dumps(self.preflight))),
             "aborted": self.aborted,
             "partial": self.partial,
             "unrun": list(self.unrun),
@@ -303,16 +304,10 @@ class Report:
     @property
     def requests_made(self) -> pd.DataFrame:
         """One row per exchange: sender, request, times and status; no bodies."""
-        own = ["number", "check", "lane"]
-        asked = ["method", "path", "key", "source"]
-        answered = ["sent_ns", "received_ns", "status"]
-        rows = [
-            [getattr(one, name) for name in own]
-            + [getattr(one.ask, name) for name in asked]
-            + [getattr(one, name) for name in answered]
-            for one in self.exchanges.values()
-        ]
-        frame = _frame(rows, [*own, *asked, *answered]).set_index("number")
+        asked = ("ask.method", "ask.path", "ask.key", "ask.source")
+        names = ("number", "check", "lane", *asked, "sent_ns", "received_ns", "status")
+        rows = list(map(attrgetter(*names), self.exchanges.values()))
+        frame = _frame(rows, [name.removeprefix("ask.") for name in names]).set_index("number")
         return frame.astype({"status": "Int16"})
 
     def _repr_html_(self) -> str:

@@ -89,8 +89,7 @@ class Terminal(Progress):
             f"preflight: keys accepted for {escape(roles)}; an answer takes {_ms(median)}, "
             f"± {_ms(spread)}"
         )
-        if preflight.apart is not None or preflight.apart_says:
-            print_(f"  addresses: {escape(preflight.apart_says)}")
+        print_(f"  addresses: {escape(preflight.apart_says)}")
         if preflight.open_says is not None:
             print_(f"  [bold red]{escape(preflight.open_says)}[/]")
         for why in preflight.problems.values():

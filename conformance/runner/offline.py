@@ -175,11 +175,7 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
         if not all_checks()[check_id].is_side_by_side:
             session.ended.append(check_id)
         known.append((past.ended.get(check_id, 0), session.profile, frozenset(session.known)))
-    spans = {
-        name: (past.began[name]["began_ns"], at_ns)
-        for name, at_ns in past.ended.items()
-        if name in past.began
-    }
+    spans = {name: (past.began[name]["began_ns"], at_ns) for name, at_ns in past.ended.items()}
     session.exchanges = past.exchanges  # as the history keeps them
     return report_of(head, session, findings, notes, spans=spans)
 
@@ -187,7 +183,7 @@ def _judged(head: Mapping[str, Any], past: _Past) -> Report:
 def _session(head: Mapping[str, Any], past: _Past, target: Target) -> Session:
     profile: Profile = from_document(Profile, parse_toml(head["profile"], "history"))
     limits = LimitTable.from_text(head["limits"], "history")
-    nowhere = _HistoryTransport({}, 0, Redactor.of(target))
+    nowhere = _HistoryTransport({}, 0, Redactor(target.key_texts))
     session = _PastSession(target, nowhere, seed=head["seed"], profile=profile, limits=limits)
     session.made = past.made
     session.nonce = head.get("nonce", "")

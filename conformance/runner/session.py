@@ -90,7 +90,7 @@ class Session:
             limits = LimitTable.from_toml(target.limits.file)
         self.limits = LimitTable.default() if limits is None else limits
         self.pacer = Pacer(target, self.limits)
-        self.redactor = Redactor.of(target)
+        self.redactor = Redactor(target.key_texts)
         self.history = HistoryWriter(None, self.redactor)
         self.created = Created(target.spelling)
         self.exchanges: dict[int, Exchange] = {}

@@ -25,18 +25,13 @@ _MAKING = frozenset({"create_application_key", "create_encryption_key", "create_
 
 
 class Redactor:
-    """Replaces secrets in text, bytes and JSON; its repr shows none of them."""
+    """Replaces secrets in text and bytes; its repr shows none of them."""
 
     def __init__(self, secrets: Mapping[KeyLabel, str]) -> None:
         self._labels: dict[str, str] = {}
         for label, text in secrets.items():
             self._add(label, text)
         self._compile()
-
-    @classmethod
-    def of(cls, target: Target) -> Redactor:
-        """Return the redactor of a target's keys."""
-        return cls(target.key_texts)
 
     def __repr__(self) -> str:
         return f"<Redactor of {len(self._labels)} texts>"
@@ -74,18 +69,6 @@ class Redactor:
     def raw(self, raw: bytes) -> bytes:
         """Return the bytes without secrets."""
         return self._raw.sub(lambda match: self._labels[match[0].decode()].encode(), raw)
-
-    def json(self, value: Any) -> Any:  # noqa: ANN401 # reason: any JSON
-        """Return the JSON value without secrets in its keys and values."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, bytes):
-            return self.raw(value)
-        if isinstance(value, Mapping):
-            return {self.text(key): self.json(one) for key, one in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.json(one) for one in value]
-        return value
 
 
 def without_secrets(target: Target) -> dict[str, Any]:

@@ -90,9 +90,8 @@ def test_no_way_of_writing_a_secret_is_left(secrets: list[str], around: str) -> 
         shown = redactor.text(f"{around}{text}{around}")
         assert text not in shown.replace(f"{around}", "", 1) or text in f"{around}{around}"
         assert redactor.text(text).startswith("<k.")
-        assert json.loads(redactor.text(json.dumps({text: [text]}))) == redactor.json(
-            {text: [text]}
-        )
+        label = redactor.text(text)
+        assert json.loads(redactor.text(json.dumps({text: [text]}))) == {label: [label]}
         encoded = base64.b64encode(text.encode())
         assert redactor.raw(encoded).startswith(b"<k.")
         assert text not in repr(redactor)

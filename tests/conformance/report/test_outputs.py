@@ -65,7 +65,7 @@ def _report(tmp_path: Path | None = None, **more: object) -> Report:
     fields: dict[str, object] = {
         "results": assemble(clauses, said, expected=("TOK-JSON",)),
         "exchanges": {1: exchange},
-        "redactor": Redactor.of(target),
+        "redactor": Redactor(target.key_texts),
         "target": target,
         "profile": Profile(),
         "preflight": dataclasses.asdict(Preflight()),

@@ -14,6 +14,7 @@ The hooks check no answers; schemathesis has checks of its own.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any, Final
 
 import schemathesis
@@ -42,22 +43,13 @@ def _without_idempotency_keys(_context: object, document: dict[str, Any]) -> Non
             parameters[:] = [each for each in parameters if each["name"] != IDEMPOTENCY_KEY]
 
 
-def _is_sealed(body: object) -> bool:
-    """Return whether any token takes its data from an encrypted payload or an intent."""
-    if isinstance(body, dict):
-        if "type" in body and body.keys() & _SEALED:
-            return True
-        return any(_is_sealed(value) for value in body.values())
-    return isinstance(body, list) and any(_is_sealed(value) for value in body)
-
-
-def _count(body: object) -> int:
-    """Return how many tokens a body asks for."""
-    if isinstance(body, dict):
-        return 1 if "type" in body else sum(_count(value) for value in body.values())
-    if isinstance(body, list):
-        return sum(_count(value) for value in body)
-    return 1
+def _tokens(body: object) -> Iterator[object]:
+    """Yield what a body asks to tokenize: leaves and token request objects."""
+    if isinstance(body, list) or (isinstance(body, dict) and "type" not in body):
+        for part in body.values() if isinstance(body, dict) else body:
+            yield from _tokens(part)
+    else:
+        yield body
 
 
 def _can_be_judged(_context: object, case: Any) -> bool:  # noqa: ANN401 # reason: the library's own class
@@ -72,9 +64,10 @@ def _can_be_judged(_context: object, case: Any) -> bool:  # noqa: ANN401 # reaso
         return not (_OF_THE_STORED & body.keys() or any(body.get(each) for each in _DERIVED))
     if name in {"create_proxy", "patch_proxy"}:
         return not (isinstance(body, dict) and body.get("host"))
-    if name == "tokenize" and _count(body) > int(DEFAULT_QUOTAS["Tokenize Limit"]):
+    tokens = list(_tokens(body))
+    if name == "tokenize" and len(tokens) > int(DEFAULT_QUOTAS["Tokenize Limit"]):
         return False
-    return not _is_sealed(body)
+    return not any(isinstance(one, dict) and one.keys() & _SEALED for one in tokens)
 
 
 def load() -> None:

@@ -90,16 +90,21 @@ def _full(profile: Profile) -> dict[str, Schema]:
         "Array": {"type": "array", "items": back("Node")},
         **_token_requests(profile),
         **_structured_data("full", profile),
-        "Metadata": {
-            "type": "object",
-            "maxProperties": tokens.metadata_entries_limit,
-            "propertyNames": {"maxLength": tokens.metadata_key_limit},
-            "additionalProperties": {"type": "string", "maxLength": tokens.metadata_value_limit},
-        },
+        "Metadata": _metadata(tokens, "object", "string"),
     }
     if least:
         found["PlainObject"]["minProperties"] = found["Array"]["minItems"] = least
     return found
+
+
+def _metadata(tokens: TokensProfile, of_all: Any, of_value: Any) -> Schema:  # noqa: ANN401 # reason: JSON Schema's types
+    """Return the schema of metadata, by the types that it and a value of it may have."""
+    return {
+        "type": of_all,
+        "maxProperties": tokens.metadata_entries_limit,
+        "propertyNames": {"maxLength": tokens.metadata_key_limit},
+        "additionalProperties": {"type": of_value, "maxLength": tokens.metadata_value_limit},
+    }
 
 
 def container_schema(tokens: TokensProfile) -> Schema:
@@ -514,15 +519,7 @@ def _intent(kind: Kind, profile: Profile) -> Schema:
 
 def _patch_token(kind: Kind, profile: Profile) -> Schema:
     tokens = profile.tokens
-    metadata: Schema = {
-        "type": ["object", "null"],
-        "maxProperties": tokens.metadata_entries_limit,
-        "propertyNames": {"maxLength": tokens.metadata_key_limit},
-        "additionalProperties": {
-            "type": ["string", "null"],
-            "maxLength": tokens.metadata_value_limit,
-        },
-    }
+    metadata = _metadata(tokens, ["object", "null"], ["string", "null"])
     if kind == "floor":
         value = {"type": "string", "maxLength": 40}
         names = {"pattern": "^[a-z]{1,10}$"}

@@ -22,7 +22,7 @@ import hypothesis
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
-from conformance.runner.answers import elements
+from conformance.runner.answers import elements, is_request, parts
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
 from conformance.wire.exchange import Exchange
@@ -156,11 +156,8 @@ def _wrap(body: Any, steps: list[str | None]) -> Any:  # noqa: ANN401 # reason: 
 
 
 def _levels(body: Json) -> int:
-    if isinstance(body, dict) and "type" not in body:
-        return 1 + max((_levels(one) for one in body.values()), default=0)
-    if isinstance(body, list):
-        return 1 + max((_levels(one) for one in body), default=0)
-    return 0
+    is_nested = isinstance(body, dict | list) and not is_request(body)
+    return is_nested + max(map(_levels, parts(body)), default=0)
 
 
 def smallest(

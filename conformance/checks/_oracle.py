@@ -19,6 +19,7 @@ from conformance.runner.answers import (
     is_known,
     is_request,
     is_uuid,
+    parts,
 )
 from conformance.runner.choices import playable
 from engine import Engine, LimitTable, ManualClock, Profile, Request
@@ -73,9 +74,8 @@ def shape_clause(body: Json) -> str:
 def clauses_in(body: Json) -> Iterator[str]:
     """Yield the clause that applies to each part of a body."""
     yield shape_clause(body)
-    if isinstance(body, list) or (isinstance(body, dict) and not is_request(body)):
-        for one in body.values() if isinstance(body, dict) else body:
-            yield from clauses_in(one)
+    for one in parts(body):
+        yield from clauses_in(one)
 
 
 def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Fault]:

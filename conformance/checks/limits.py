@@ -44,7 +44,7 @@ from conformance.probes.rows import (
 )
 from conformance.probes.sightings import is_absent, is_of_a_front, provable_admissions
 from conformance.runner.answers import must_be_there, text_of
-from conformance.runner.bench import Bench
+from conformance.runner.bench import Bench, Lane
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Ask, KeyLabel
@@ -125,12 +125,17 @@ async def _known_tokens(bench: Bench, row: Row, key: KeyLabel | None, mark: str)
     found: list[str] = []
     for name in row.any_of:
         lane = bench.lane(f"{row.rule_id} known {name}{mark}", key=makers[0])
-        made = await lane.insist(*bench.shaped("tokenize", {"value": {"probe": f"for {name}"}}))
-        told = text_of(made, "probe")
+        told = await _made(bench, lane, f"for {name}")
         if told is None:
             return []
         found.append(told)
     return found
+
+
+async def _made(bench: Bench, lane: Lane, value: str) -> str | None:
+    """Create a token of one string; returns its identifier, None where there is none."""
+    made = await lane.insist(*bench.shaped("tokenize", {"value": {"probe": value}}))
+    return text_of(made, "probe")
 
 
 def _mark(turn: int) -> str:
@@ -367,8 +372,7 @@ async def _check_there(bench: Bench, row: Row, played: Sequence[Played]) -> None
         own = asked[0].ask.key
         others = [label for label in bench.target.labels(row.role or "") if label != own]
         lane = bench.lane(f"{row.rule_id} there", key=others[0] if others else own)
-        made = await lane.insist(*bench.shaped("tokenize", {"value": {"probe": row.rule_id}}))
-        known = text_of(made, "probe")
+        known = await _made(bench, lane, row.rule_id)
         if known is None:
             return
         method, of_token, body = bench.shaped(row.operation, {"id": known, "value": "probe"})

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from functools import partial
 from typing import Any, Final
 
 from conformance.runner.answers import is_refused, must_be_there, text_of
@@ -251,17 +250,16 @@ def code(bench: Bench) -> Iterator[Finding]:
 def _transforms(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     """Judge the same bound for the transforms of a proxy."""
     for name in ("request_transform", "response_transform"):
-        ask = partial(_with_transform, bench, key, name)
+
+        def ask(characters: int, name: str = name) -> Exchange:
+            return _proxy(bench, key, {name: {"code": _code(characters)}})
+
         small = ask(100)
         if not small.ok:
             says = f"a proxy with a {name} is not accepted here: {small.status}"
             yield bench.informs("RCT-CODE", says, small)
             return
         yield from _sizes(bench, "RCT-CODE", f"a {name} of {{}} characters", _CODE_LIMITS, ask)
-
-
-def _with_transform(bench: Bench, key: KeyLabel, name: str, characters: int) -> Exchange:
-    return _proxy(bench, key, {name: {"code": _code(characters)}})
 
 
 def _proxy(bench: Bench, key: KeyLabel, fields: dict[str, Any]) -> Exchange:

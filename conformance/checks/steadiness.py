@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from conformance.checks._oracle import SHAPES, Fault, answer_faults, clauses_in, shape_clause
-from conformance.runner.answers import elements, is_refused, is_request
+from conformance.runner.answers import elements, is_refused, is_request, parts
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
 from conformance.runner.verdicts import Finding
@@ -53,12 +53,11 @@ class _Seen:
 
 def _check_specified(body: Json) -> None:
     """Raise `ValueError` if the specification does not say what the answer to a body must be."""
-    is_leaf = isinstance(body, str) or is_request(body)
-    if isinstance(body, dict | list) and not is_leaf:
-        for one in body.values() if isinstance(body, dict) else body:
-            _check_specified(one)
-    elif not is_leaf or (is_request(body) and body["type"] not in _TYPES):
+    is_of_other_type = is_request(body) and body["type"] not in _TYPES
+    if is_of_other_type or not isinstance(body, str | dict | list):
         raise ValueError
+    for one in parts(body):
+        _check_specified(one)
 
 
 def _clauses_of(body: Json) -> set[str]:
@@ -121,8 +120,8 @@ def _leaves(body: Json, depth: int) -> Iterator[str | None]:
         yield body if isinstance(body, str) and body else None
     elif isinstance(body, str):
         yield body or None
-    elif isinstance(body, dict | list) and body and depth and "type" not in body:
-        for one in body.values() if isinstance(body, dict) else body:
+    elif depth and parts(body):
+        for one in parts(body):
             yield from _leaves(one, depth - 1)
     else:
         yield None

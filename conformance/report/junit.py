@@ -64,11 +64,9 @@ def _case(report: Report, result: ClauseResult) -> ET.Element:
     )
     says = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", report.says(result))
     text = _clean(report, _text(report, result))
-    if result.is_crashed:
-        ET.SubElement(case, "error", message=says, type=result.word).text = text
-        return case
-    if report.counts(result):
-        ET.SubElement(case, "failure", message=says, type=result.word).text = text
+    if result.is_crashed or report.counts(result):
+        tag = "error" if result.is_crashed else "failure"
+        ET.SubElement(case, tag, message=says, type=result.word).text = text
         return case
     if result.is_finding:
         ET.SubElement(case, "skipped", message=f"{result.word}, as in the baseline: {says}")

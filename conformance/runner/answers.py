@@ -7,7 +7,7 @@ the check that they serve is about something else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
 from conformance.runner.registry import Inconclusive, Skip
@@ -35,6 +35,13 @@ def is_identifier(answer: object, sent: object) -> bool:
 def is_request(body: Any) -> TypeGuard[dict[str, Any]]:  # noqa: ANN401 # reason: any JSON
     """Whether a part of a body is a token request object."""
     return isinstance(body, dict) and "type" in body
+
+
+def parts(body: Any) -> Collection[Any]:  # noqa: ANN401 # reason: any JSON
+    """Return what a plain object or an array holds; nothing for any other part of a body."""
+    if isinstance(body, dict) and not is_request(body):
+        return body.values()
+    return body if isinstance(body, list) else ()
 
 
 def elements(body: Any, answer: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 # reason: any JSON

@@ -92,7 +92,7 @@ def read_profile(path: str | Path) -> tuple[Profile, set[str]]:
     named = {
         f"{section}.{name}"
         for section, name, key in _fields(profile)
-        if {key, name} & set(document.value.get(section, ()))
+        if key in document.value.get(section, ())
     }
     return profile, named
 
@@ -135,9 +135,8 @@ def known_to_toml(profile: Profile, known: Collection[str]) -> str:
     found: dict[str, dict[str, Any]] = {}
     for section, name, key in _fields(profile):
         values = plain.get(section, {})
-        held = key if key in values else name
-        if f"{section}.{name}" in known and held in values:
-            found.setdefault(section, {})[held] = values[held]
+        if f"{section}.{name}" in known and key in values:
+            found.setdefault(section, {})[key] = values[key]
     unknown = [
         f"# {choice}: {why}\n" for choice, why in NOT_DISCOVERED.items() if choice not in known
     ]

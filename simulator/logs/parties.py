@@ -25,7 +25,7 @@ from engine.errors import InputError
 from engine.hosts import client_address
 from engine.model import ApplicationKind, TenantKind
 from simulator.logs import Kind, LogBatch, LogStream
-from simulator.rows.record import Growing, Numbers, Texts, distinct
+from simulator.rows.record import Growing, Numbers, Texts, distinct, first_of_each
 
 _CODE_BITS: Final = 32
 
@@ -174,9 +174,7 @@ class PartyTable:
             column.extend(batch.codes[name][first[numbers >= known]])
         if (batch.t_ns[1:] < batch.t_ns[:-1]).any():
             order = np.argsort(batch.t_ns, kind="stable")
-            earliest = np.empty(len(first), dtype=np.int64)
-            earliest[local[order[::-1]]] = order[::-1]  # of several writes the last one stays
-            first = earliest
+            first = order[first_of_each(local[order], len(first))]
         self._note_first(numbers, known, batch.t_ns[first], batch.line[first])
         return numbers.astype(np.int32)[local]
 
@@ -327,15 +325,11 @@ class Naming:
         """Return each party's label, numbered in order of first appearance, and the labels."""
         keyed = np.flatnonzero(key >= 0)
         label = np.full(len(key), -1, dtype=np.int32)
-        if not len(keyed):
-            return label, []
-        number, first = distinct([key[keyed]])
+        label[keyed], first = distinct([key[keyed]])
         if self.pseudonym_key is None or not has_keys:
-            label[keyed] = number
             return label, [f"key-{each:04d}" for each in range(1, len(first) + 1)]
         texts = self.log.names["key"]
         hashed = [self._hashed("key-", texts[code]) for code in key[keyed[first]].tolist()]
-        label[keyed] = number
         return label, hashed
 
     def _hashed(self, mark: str, text: str) -> str:

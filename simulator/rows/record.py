@@ -136,7 +136,7 @@ def distinct(columns: Sequence[Table]) -> tuple[Numbers, Numbers]:
 
     joined = joined_codes(columns)
     number, names = pd.factorize(joined)  # hashes in one pass, where np.unique sorts
-    return number, _first_of_each(number, len(names))
+    return number, first_of_each(number, len(names))
 
 
 def joined_codes(columns: Sequence[Table]) -> Numbers:
@@ -155,7 +155,7 @@ def joined_codes(columns: Sequence[Table]) -> Numbers:
     return number
 
 
-def _first_of_each(number: Numbers, count: int) -> Numbers:
+def first_of_each(number: Numbers, count: int) -> Numbers:
     """Return the first row of each number."""
     first = np.empty(count, dtype=np.int64)
     first[number[::-1]] = np.arange(len(number))[::-1]  # of several writes the last one stays

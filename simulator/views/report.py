@@ -23,13 +23,11 @@ from simulator.views import charts, svg
 from simulator.views.findings import PARTS, Findings, gather, quantile_ns, together_ns
 from simulator.views.text import (
     Axis,
-    binding_text,
     count_text,
     counted_text,
-    group_lines,
+    group_rows,
     nodes_text,
     number_text,
-    pace_text,
     plain_text,
     runs_share_text,
     share_text,
@@ -202,15 +200,6 @@ def spread_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def group_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what each group of clients met; none in a replay, whose clients have no groups."""
-    return [
-        {**group, "binding": binding_text(group), "pace": pace_text(group["binds"])}
-        for group in summary.get("groups", [])
-        if "binds" in group
-    ]
-
-
 def bin_rows(findings: Findings, axis: Axis) -> list[dict[str, Any]]:
     """Return the timeline as a table of at most `_TABLE_BINS` stretches of time."""
     count = len(findings.offered)
@@ -314,7 +303,6 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
             "shadow": any(line["shadow_refused"] for line in summary["clauses"]),
         },
         groups=group_rows(summary),
-        group_lines=group_lines(summary),
         nodes_text=nodes_text(summary),
         threshold_lines=threshold_lines(summary),
         attempts=_time_pictures(summary, findings, axis),

@@ -220,21 +220,23 @@ _PARTS: Final = 1_000_000
 """Parts of a whole in which a share is told in percent."""
 
 
-def group_lines(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the results of each client group in words; none in a replay, which has no groups.
+def group_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what each group of clients met; none in a replay, whose clients have no groups.
 
-    With replications, the share is their mean with its interval; the rest is of the first run.
+    words: of a group that asked for something. With replications, their share is the mean with its
+    interval; the rest is of the first run.
     """
     found = []
     for group in summary.get("groups", []):
-        if "binds" not in group or not group["offered"]:
+        if "binds" not in group:
             continue
-        share = runs_share_text(summary, f"refused_share{{client='{group['name']}'}}")
-        share = share or share_text(group["refused"], group["offered"])
-        binding = binding_text(group)
-        pace = pace_text(group["binds"])
-        words = f"{share} by {binding}; {pace} would pass" if binding else "nothing is refused"
-        found.append({"name": plain_text(group["name"]), "share": share, "words": words})
+        binding, pace = binding_text(group), pace_text(group["binds"])
+        words = "nothing is refused" if group["offered"] else ""
+        if binding:
+            share = runs_share_text(summary, f"refused_share{{client='{group['name']}'}}")
+            share = share or share_text(group["refused"], group["offered"])
+            words = f"{share} by {binding}; {pace} would pass"
+        found.append({**group, "binding": binding, "pace": pace, "words": words})
     return found
 
 

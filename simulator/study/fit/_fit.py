@@ -49,10 +49,8 @@ def fit(options: FitOptions) -> Fit:
     """
     with tempfile.TemporaryDirectory(prefix="simulator-fit-") as folder:
         observed = observe(options, Path(folder))
-        try:
+        with observed.arrivals:
             return _fitted(observed, options)
-        finally:
-            observed.close()
 
 
 def _fitted(observed: Observed, options: FitOptions) -> Fit:

@@ -112,10 +112,6 @@ class Observed:
         """All of the log."""
         return Window(0, self.span_ns)
 
-    def close(self) -> None:
-        """Free the disk space of the requests."""
-        self.arrivals.close()
-
 
 def observe(options: FitOptions, folder: Path) -> Observed:
     """Read a log to its end. folder: for what does not stay in memory.

@@ -7,7 +7,7 @@ when the limiter makes it, before the answer is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import simpy
@@ -18,7 +18,7 @@ from engine.limits import Headroom
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
-from simulator.play.gates import Answer, Asks, Rows, Waiting
+from simulator.play.gates import Answer, Asked, Rows, Waiting
 from simulator.play.outside import (
     REACT,
     REQUEST,
@@ -29,7 +29,6 @@ from simulator.play.outside import (
     go_on,
     step,
 )
-from simulator.play.request_mix import Asked
 from simulator.rows.invariants import Violation
 from simulator.scenario import Scenario
 from simulator.scenario.clients import Ask
@@ -94,10 +93,10 @@ class EngineGate:
         self._listener = _Listener(limiter)
         engine.limiter = self._listener  # type: ignore[assignment] # reason: it is a limiter that tells
         self._traffic = traffic
-        self.begin: Callable[[Asks, Client | None, Json], Request] = traffic.request
+        self.begin = traffic.request
 
     def put(
-        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Duration
+        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Duration
     ) -> Answer:
         """Decide about an attempt that arrives now, and record it."""
         assert content is not None, "the engine is asked with a body"
@@ -126,7 +125,7 @@ class EngineGate:
     def _later(  # reason: all that an answer on its way needs
         self,
         began_ns: int,
-        asked: Asks,
+        asked: Asked,
         content: Request,
         row: int,
         answering: Coroutine[Any, Any, Response],

@@ -16,7 +16,8 @@ run's end, None where nobody looked.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import simpy
@@ -36,17 +37,20 @@ from simulator.play.outside import (
 from simulator.rows.invariants import Violation
 from simulator.rows.record import NO_STATUS, Numbers, Recorder
 from simulator.rows.tally import NodesTally, Tally
-from simulator.traffic.population import Client
+from simulator.scenario.clients import Ask
+from simulator.scenario.model import Proxy
+from simulator.traffic.population import Client, KeyHolder
 from simulator.traffic.sampling import Duration
 
 if TYPE_CHECKING:
     from engine.limits.compiled import CompiledLimiter
     from engine.resources.context import Services
     from simulator.play.engine_gate import EngineGate
-    from simulator.play.request_mix import Asked
 
 LIMITED: Final = 429
 _JOB: Final[Json] = {}
+_NOTHING: Final = Ask(request="")
+"""In the place of an entry of a mix, which a log's requests have none of."""
 
 Waiting: TypeAlias = Generator[simpy.Event, object, "Answer"]
 
@@ -64,25 +68,25 @@ class Rows(NamedTuple):
         return self.recorder.verdicts[decision.outcome, decision.rule]
 
 
-class Asking:
-    """Who asks for what, as a gate needs it: the number of its rows' subject, and the limits' own.
+@dataclass(eq=False, slots=True)
+class Asked:
+    """Who asks for what: everything about a request that its attempts share.
 
-    plan: draws what the outside does to an attempt, None where it meets none. follow: the upload
-    that follows its answer.
+    subject: the limits' own; row: the number of the rows' subject. The rest is of a scenario's
+    requests: the entry of the mix, the key, the proxy. plan: draws what the outside does to an
+    attempt, None where it meets none. follow: the upload that follows its answer. parts: how many
+    such requests begin together (ACC-SPLIT). size_bytes: of an upload's file.
     """
 
-    __slots__ = ("row", "subject")
-
+    subject: Subject
+    row: int = -1
+    ask: Ask = _NOTHING
+    key: KeyHolder | None = None
+    proxy: Proxy | None = None
     plan: Callable[[], Plan] | None = None
     follow: Asked | None = None
-
-    def __init__(self, row: int, subject: Subject) -> None:
-        self.row = row
-        self.subject = subject
-
-
-Asks: TypeAlias = Any
-"""An `Asking`, of the kind that the gate's traffic makes."""
+    parts: int = 1
+    size_bytes: int = 0
 
 
 class Answer(NamedTuple):
@@ -145,14 +149,14 @@ class LimitsGate:
         self._world = OutsideWorld(SimpyClock(env, start_time_ns), 0)
         self._outside: Services | None = None
 
-    def begin(self, asked: Asking, client: Client | None, given: Json) -> Request | None:
+    def begin(self, asked: Asked, client: Client | None, given: Json) -> Request | None:
         """Return None: no body is run."""
         del asked, client, given
         nothing: Request | None = None
         return nothing
 
     def put(
-        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Duration
+        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Duration
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         del content
@@ -212,7 +216,7 @@ class NodesGate(LimitsGate):
         self._nodes = nodes
 
     def put(
-        self, now_ns: int, asked: Asks, content: Request | None, attempt: int, service: Duration
+        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Duration
     ) -> Answer | int:
         """Decide about an attempt that arrives now, and record it."""
         answer = super().put(now_ns, asked, content, attempt, service)

@@ -8,6 +8,7 @@ log's order.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from engine.profile import Profile
 from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block
 from simulator.logs.parties import Parties, Party
 from simulator.play.events import FIRST_OF_CLIENT, At, spawn
-from simulator.play.gates import Answer, Asking, Gate, LimitsGate, Rows, VerdictNumbers
+from simulator.play.gates import Answer, Asked, Gate, LimitsGate, Rows, VerdictNumbers
 from simulator.progress import Progress, tell_line
 from simulator.rows.record import NO_STATUS
 
@@ -105,37 +106,31 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
         rows.tally.add_shadow_requests(clause, count)
 
 
+@dataclass(slots=True)
 class _Feed:
     """The log's requests as one client of a gate, which asks at the log's instants."""
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        arrivals: Arrivals,
-        gate: Gate,
-        subjects: npt.NDArray[np.int64],
-        progress: Progress | None,
-    ) -> None:
-        self._env = env
-        self._arrivals = arrivals
-        self._gate = gate
-        parties = zip(subjects.tolist(), arrivals.parties, strict=True)
-        self._asking = [Asking(row, limit_subject(party)) for row, party in parties]
-        self._progress = progress
-        self._fed = env.event()
+    env: simpy.Environment
+    arrivals: Arrivals
+    gate: Gate
+    subjects: npt.NDArray[np.int64]
+    progress: Progress | None
+    _fed: simpy.Event = field(init=False)
 
     def play(self, block_rows: int) -> Iterator[Block]:
         """Play the log to its end; yield each block of it."""
-        feed = self._env.process(self._feed(block_rows))
+        self._fed = self.env.event()
+        feed = self.env.process(self._feed(block_rows))
         while feed.is_alive:
-            yield self._env.run(until=self._fed)  # type: ignore[misc] # reason: what `_feed` says
-        self._env.run()
+            yield self.env.run(until=self._fed)  # type: ignore[misc] # reason: what `_feed` says
+        self.env.run()
 
     def _feed(self, block_rows: int) -> Generator[simpy.Event, object, None]:
-        env, gate = self._env, self._gate
-        begin, put, asking = gate.begin, gate.put, self._asking
+        env, begin, put = self.env, self.gate.begin, self.gate.put
+        parties = zip(self.subjects.tolist(), self.arrivals.parties, strict=True)
+        asking = [Asked(limit_subject(party), row) for row, party in parties]
         now_ns = number = 0
-        for block in self._arrivals.blocks(block_rows):
+        for block in self.arrivals.blocks(block_rows):
             for at_ns, party in zip(block.t_ns.tolist(), block.party.tolist(), strict=True):
                 if at_ns > now_ns:
                     yield At(env, at_ns - now_ns, FIRST_OF_CLIENT)
@@ -144,8 +139,8 @@ class _Feed:
                 answer = put(now_ns, asked, begin(asked, None, None), 1, 0)
                 if isinstance(answer, Answer) and answer.later is not None:
                     spawn(env, answer.later)
-                if self._progress is not None and not number % _TELL_EVERY:
-                    self._progress(number)
+                if self.progress is not None and not number % _TELL_EVERY:
+                    self.progress(number)
                 number += 1
             self._fed.succeed(block)
             self._fed = env.event()
@@ -185,7 +180,7 @@ class LogTraffic:
                 )
             self._keys[who.key] = engine.create_key(applications[place], legacy=who.legacy)
 
-    def request(self, asked: Asking, client: Client | None, given: Json) -> Request:
+    def request(self, asked: Asked, client: Client | None, given: Json) -> Request:
         """Return what a request of the log sends."""
         del client, given
         who = asked.subject
@@ -197,7 +192,7 @@ class LogTraffic:
             body=_BODY if who.method in {"POST", "PUT", "PATCH"} else None,
         )
 
-    def learn(self, asked: Asking, content: Request, response: Response) -> None:
+    def learn(self, asked: Asked, content: Request, response: Response) -> None:
         """Learn nothing: no request of a log uses what another created."""
 
     def found(self, engine: Engine) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """The requests of one client: an entry of its mix, a key and an address for each.
 
-An `Asked` is everything about a request that its attempts share. Equal ones are one object, so
-that a subject is looked up once per client and not once per request.
+Equal requests of a client are one `Asked`, so that a subject is looked up once per client and not
+once per request.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.limits import Subject
-from simulator.play.gates import Asking
-from simulator.play.outside import Plan, plan_maker
+from simulator.play.gates import Asked
+from simulator.play.outside import plan_maker
 from simulator.rows.counters import LimitsView
 from simulator.rows.record import Subject as RowSubject
 from simulator.rows.record import SubjectTable
@@ -18,27 +18,6 @@ from simulator.scenario.clients import Ask
 from simulator.scenario.model import Proxy, Scenario
 from simulator.traffic.draws import categorical, cumulative_weights
 from simulator.traffic.population import Client, KeyHolder
-
-
-class Asked(Asking):
-    """Who of a scenario asks for what.
-
-    parts: how many such requests begin together (ACC-SPLIT). size_bytes: of an upload's file.
-    """
-
-    __slots__ = ("ask", "follow", "key", "parts", "plan", "proxy", "size_bytes")
-
-    def __init__(
-        self, ask: Ask, key: KeyHolder | None, subject: Subject, proxy: Proxy | None = None
-    ) -> None:
-        super().__init__(-1, subject)
-        self.ask = ask
-        self.key = key
-        self.proxy = proxy
-        self.plan: Callable[[], Plan] | None = None
-        self.follow: Asked | None = None
-        self.parts = 1
-        self.size_bytes = ask.size_bytes
 
 
 class Asker:
@@ -101,7 +80,7 @@ class Numbering:
         ip = client.addresses[address]
         found = self._numbered(client, asked_by(ask, holder, ip, self._scenario.proxy_of(ask)))
         if ask.is_job:
-            found.follow = self._numbered(client, Asked(ask, None, upload_subject(ip)))
+            found.follow = self._numbered(client, Asked(upload_subject(ip), ask=ask))
         return found
 
     def _numbered(self, client: Client, asked: Asked) -> Asked:
@@ -143,4 +122,4 @@ def asked_by(ask: Ask, key: KeyHolder | None, ip: str, proxy: Proxy | None) -> A
         proxy_key_id=proxy.name if proxy and by_key else None,
         host_id=proxy.name if proxy and by_host else None,
     )
-    return Asked(ask, key, subject, proxy)
+    return Asked(subject, ask=ask, key=key, proxy=proxy)

@@ -26,8 +26,8 @@ import simpy
 from engine.limits import Limiter, NodesLimiter
 from engine.messages import Json, Request
 from simulator.play.events import ANSWER, FILE, FIRST, At, order_of, spawn
-from simulator.play.gates import LIMITED, Answer, Gate, LimitsGate, NodesGate, Rows
-from simulator.play.request_mix import Asked, Asker, Numbering
+from simulator.play.gates import LIMITED, Answer, Asked, Gate, LimitsGate, NodesGate, Rows
+from simulator.play.request_mix import Asker, Numbering
 from simulator.progress import Progress
 from simulator.rows import RunBook
 from simulator.rows.record import NO_STATUS

@@ -405,14 +405,12 @@ class Watcher(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
 class _Open:
     """A chunk that is still being written to."""
 
-    __slots__ = ("cells", "unanswered")
-
-    def __init__(self) -> None:
-        self.cells: list[int] = []
-        self.unanswered = 0
+    cells: list[int] = field(default_factory=list)
+    unanswered: int = 0
 
 
 class Recorder:

@@ -43,6 +43,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -470,6 +471,7 @@ def _held(
     return np.asarray(upper - lower, dtype=np.int64)
 
 
+@dataclass(slots=True)
 class NodesTally:
     """Counts, for each client group and clause, the attempts that nodes decide otherwise.
 
@@ -477,27 +479,20 @@ class NodesTally:
     are left out. subjects: those of the rows.
     """
 
-    def __init__(
-        self,
-        nodes: NodesProfile,
-        groups: Mapping[str, range],
-        warm_up_ns: int,
-        subjects: SubjectTable,
-    ) -> None:
-        self.nodes = nodes
-        self._groups = groups
-        self._warm_up_ns = warm_up_ns
-        self._subjects = subjects
-        self._counts: Counter[tuple[str, str, bool]] = Counter()
+    nodes: NodesProfile
+    groups: Mapping[str, range]
+    warm_up_ns: int
+    subjects: SubjectTable
+    _counts: Counter[tuple[str, str, bool]] = field(default_factory=Counter, init=False)
 
     def take(self, t_ns: int, subject: int, node: Decision, exact: Decision) -> None:
         """Count an attempt of a subject of the rows, from what both have decided."""
-        if node.admitted == exact.admitted or t_ns < self._warm_up_ns:
+        if node.admitted == exact.admitted or t_ns < self.warm_up_ns:
             return
         rule = exact.rule if node.admitted else node.rule
         assert rule is not None, "what is refused is refused by a rule"
-        client = int(self._subjects.clients()[subject])
-        group = next(name for name, held in self._groups.items() if client in held)
+        client = int(self.subjects.clients()[subject])
+        group = next(name for name, held in self.groups.items() if client in held)
         self.add(group, rule, 1, beyond=node.admitted)
 
     def add(self, group: str, rule: str, count: int, *, beyond: bool) -> None:
@@ -506,7 +501,7 @@ class NodesTally:
 
     def summary(self) -> dict[str, Any]:
         """Return what the run's summary says of its nodes."""
-        order, counts = list(self._groups), self._counts.items()
+        order, counts = list(self.groups), self._counts.items()
         pairs = {(group, clause) for group, clause, _ in self._counts}
         lines = [
             {

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -74,6 +74,14 @@ def _finished(
     if stop is not None:
         raise stop
     return found
+
+
+def _refuse(args: argparse.Namespace, flags: Sequence[str], why: str) -> None:
+    """Raise `InputError` where one of some flags is given."""
+    for flag in flags:
+        if (value := getattr(args, flag)) is not None:
+            name = flag.removesuffix("_kind").replace("_", "-")
+            raise InputError(f"--{name} = {value} {why}")
 
 
 def _tell(text: str) -> None:
@@ -303,9 +311,7 @@ def run_compare(args: argparse.Namespace) -> int:
     """Run the command: 0 where nothing differs, 1 where something does; 0 for policies."""
     if args.limits or args.profiles:
         return _compare_policies(args)
-    for flag in ("replications", "out"):
-        if (value := getattr(args, flag)) is not None:
-            raise InputError(f"--{flag} = {value} must go with --limits or --profile")
+    _refuse(args, ("replications", "out"), "must go with --limits or --profile")
     if len(args.what) != _TWO:
         raise InputError(
             f"compare takes two runs' folders, or scenarios with --limits or --profile;"
@@ -321,10 +327,8 @@ def _print_json(frame: Any) -> None:  # noqa: ANN401 # reason: a frame
 def _compare_policies(args: argparse.Namespace) -> int:
     from simulator.study.policies import PolicyOptions, policies
 
-    for flag in ("precision", "most_replications", "most_time"):
-        if (value := getattr(args, flag)) is not None:
-            name = flag.replace("_", "-")
-            raise InputError(f"--{name} = {value} must go with two runs' folders; leave it out")
+    flags = ("precision", "most_replications", "most_time")
+    _refuse(args, flags, "must go with two runs' folders; leave it out")
     asked = {name: value for name, value in given(args, PolicyOptions).items() if value is not None}
     _finished(
         lambda: policies(args.what, **asked, told=_tell),
@@ -424,11 +428,8 @@ def run_advise(args: argparse.Namespace) -> int:
 def _advised(args: argparse.Namespace) -> Scenario | str:
     """Return the scenario that is named, or the one that is fitted to the log."""
     is_log = Path(args.scenario).suffix != ".toml" and Path(args.scenario).is_file()
-    for flag in ("as_kind", "map"):
-        if not is_log and (value := getattr(args, flag)) is not None:
-            name = flag.removesuffix("_kind")
-            raise InputError(f"--{name} = {value} must go with a log; {args.scenario} is none")
     if not is_log:
+        _refuse(args, ("as_kind", "map"), f"must go with a log; {args.scenario} is none")
         return str(args.scenario)
     from simulator.study.fit import fit
 

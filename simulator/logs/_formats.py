@@ -39,9 +39,9 @@ from typing import Any, Final, NoReturn, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.errors import InputError, did_you_mean
+from engine.errors import InputError
 from simulator.arguments import shown
-from simulator.logs._log_map import FORMATS, Format, LogMap
+from simulator.logs._log_map import Format, LogMap
 from simulator.logs._source import (
     Pipe,
     Place,
@@ -608,13 +608,7 @@ def _reader(path: Place, format_: Format | None, map_: LogMap | None) -> tuple[s
                 f"--format = {format_!r} must agree with the map, which says {map_.format!r}"
             )
         format_ = map_.format
-    if format_ is None:
-        format_ = _tell_format(path)
-    elif format_ not in FORMATS:
-        raise InputError(
-            f"--format = {format_!r} must be one of {', '.join(FORMATS)}"
-            f"{did_you_mean(format_, FORMATS)}"
-        )
+    format_ = format_ or _tell_format(path)
     return format_, _READERS[format_](path)
 
 

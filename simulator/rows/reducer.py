@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -163,37 +164,32 @@ _NULL: Final = -1
 _BAD_STATUS: Final = 400
 
 
+@dataclass(eq=False, slots=True)
 class Rows:
     """Some rows of one batch. `take` gives fewer of them; columns are read where asked for.
 
-    bin_ns: width of a bin of the dimension `time`. groups: client group → client numbers.
+    bin_ns: width of a bin of the dimension `time`. groups: client group → client numbers. rows:
+    places in the batch, all of it for None.
     """
 
-    def __init__(
-        self,
-        batch: pa.RecordBatch,
-        bin_ns: int | None,
-        groups: Mapping[str, range],
-        rows: Numbers | None = None,
-    ) -> None:
-        self._batch = batch
-        self._bin_ns = bin_ns
-        self._groups = groups
-        self._rows = rows
+    batch: pa.RecordBatch
+    bin_ns: int | None
+    groups: Mapping[str, range]
+    rows: Numbers | None = None
 
     def __len__(self) -> int:
-        return self._batch.num_rows if self._rows is None else len(self._rows)
+        return self.batch.num_rows if self.rows is None else len(self.rows)
 
     def take(self, rows: Numbers) -> Rows:
         """Return the rows at these places among these."""
-        kept = rows if self._rows is None else self._rows[rows]
-        return Rows(self._batch, self._bin_ns, self._groups, kept)
+        kept = rows if self.rows is None else self.rows[rows]
+        return Rows(self.batch, self.bin_ns, self.groups, kept)
 
     def ints(self, name: str) -> Numbers:
         """Return a column of numbers; null is −1, and so is all of a column that is not kept."""
-        if name not in self._batch.schema.names:
+        if name not in self.batch.schema.names:
             return np.full(len(self), _NULL, dtype=np.int64)
-        column = self._batch.column(name)
+        column = self.batch.column(name)
         if column.null_count:
             column = column.fill_null(_NULL)
         return self._chosen(column.to_numpy(zero_copy_only=False))
@@ -209,7 +205,7 @@ class Rows:
         if name in {"client", "group", "time"}:
             values, codes = np.unique(self._number(name), return_inverse=True)
             if name == "group":
-                return values[codes], list(self._groups)
+                return values[codes], list(self.groups)
             return codes, values.tolist()
         return self._texts(name)
 
@@ -268,24 +264,24 @@ class Rows:
         if name == "client":
             return self.ints("client")
         if name == "time":
-            return self.ints("t_ns") // (self._bin_ns or 1) * (self._bin_ns or 1)
-        top = max((numbers.stop for numbers in self._groups.values()), default=0)
+            return self.ints("t_ns") // (self.bin_ns or 1) * (self.bin_ns or 1)
+        top = max((numbers.stop for numbers in self.groups.values()), default=0)
         of_client = np.full(top + 1, _NULL, dtype=np.int64)
-        for number, numbers in enumerate(self._groups.values()):
+        for number, numbers in enumerate(self.groups.values()):
             of_client[numbers.start : numbers.stop] = number
         return of_client[np.minimum(self.ints("client"), top)]
 
     def _texts(self, name: str) -> tuple[Numbers, list[str]]:
-        if name not in self._batch.schema.names:
+        if name not in self.batch.schema.names:
             return np.full(len(self), _NULL, dtype=np.int64), []
-        column = self._batch.column(name)
+        column = self.batch.column(name)
         indices = column.indices
         if indices.null_count:
             indices = indices.fill_null(_NULL)
         return self._chosen(indices.to_numpy(zero_copy_only=False)), column.dictionary.to_pylist()
 
     def _chosen(self, values: Numbers) -> Numbers:
-        return values if self._rows is None else values[self._rows]
+        return values if self.rows is None else values[self.rows]
 
 
 def _value(code: int, values: list[Any]) -> Any:  # noqa: ANN401 # reason: a text, a number or NaN

@@ -920,16 +920,14 @@ def _short_of(sim: RawSim) -> Int:
     clock = sim.clock
     if clock[at.ROWS] >= sim.row_room:
         return at.FULL
-    if not has_lane_room(sim.limits):
-        return at.NO_LANES
-    if not has_room(sim.limits):
-        return at.NO_RINGS
-    if clock[at.COMBO_COUNT] >= sim.combo_room:
-        return at.NO_COMBOS
-    if clock[at.PENDING] + _SPARE_EVENTS >= sim.event_room or clock[at.FREE_REQUEST] < 0:
-        return at.NO_PLACES
+    if not has_lane_room(sim.limits) or not has_room(sim.limits):
+        return at.NO_COUNTERS
+    if clock[at.COMBO_COUNT] >= sim.combo_room or clock[at.FREE_REQUEST] < 0:
+        return at.NO_ROOM
+    if clock[at.PENDING] + _SPARE_EVENTS >= sim.event_room:
+        return at.NO_ROOM
     if clock[at.CALLS] + _SPARE_CALLS >= sim.call_room or clock[at.LATE_COUNT] >= sim.late_room:
-        return at.NO_CALLS
+        return at.NO_ROOM
     return at.DONE
 
 

@@ -277,7 +277,7 @@ ROW_WIDTH: Final = 8
 MOST_NODES: Final = 64
 
 # Why the loop stops.
-DONE, FULL, NO_LANES, NO_RINGS, NO_PLACES, NO_COMBOS, NO_CALLS = range(7)
+DONE, FULL, NO_COUNTERS, NO_ROOM = range(4)
 
 
 class Sim(NamedTuple):

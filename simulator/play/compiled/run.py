@@ -46,6 +46,10 @@ def _compile_all() -> None:
     play(words_of(Sim(*[empty] * len(Sim._fields))._replace(clock=clock)), core, 0)
 
 
+_SPARE: Final = 16
+"""With less room than this left, a list of free places gets more."""
+
+
 class CompiledRun:
     """A scenario in the compiled loop; `chunks` returns rows as they fill up.
 
@@ -71,9 +75,9 @@ class CompiledRun:
             self.limiter = template.fresh_limiter()
             sim, self._loops = template.sim(setup.seed), template.loops
         self._core = self.limiter.ready_core()
-        if sim.rows.shape[1] != chunk_rows:
-            sim = sim._replace(rows=_rows(chunk_rows))
-        self.sim = sim
+        # Indexed by column; in memory a row is contiguous.
+        rows = aligned((chunk_rows, at.ROW_WIDTH)).T[: at.COLUMNS]
+        self.sim = sim._replace(rows=rows)
         self.sim.clock[at.WARM_UP] = from_ns
         self._late: list[at.Ints] = []
 
@@ -97,14 +101,10 @@ class CompiledRun:
                 return int(self.sim.clock[at.ROWS])
             if stopped == at.DONE:
                 return int(self.sim.clock[at.ROWS]) or None
-            if stopped in {at.NO_LANES, at.NO_RINGS}:
+            if stopped == at.NO_COUNTERS:
                 self._core = self.limiter.grow()
-            elif stopped == at.NO_COMBOS:
-                self._more_combos()
-            elif stopped == at.NO_CALLS:
-                self._more_calls()
             else:
-                self._more_places()
+                self._make_room()
 
     def late(self) -> at.Ints:
         """Return, once, the late answers of earlier steps' rows: number, latency, status."""
@@ -114,34 +114,23 @@ class CompiledRun:
         self._late = []
         return found
 
-    def _more_combos(self) -> None:
-        sim = self.sim
-        size = 2 * len(sim.combos)
-        self.sim = sim._replace(
-            combos=longer(sim.combos, size),
-            ended=longer(sim.ended, size),
-            combo_table=np.zeros(2 * size, dtype=np.int32),
-        )
-        sim.clock[at.GROWN] = 1
-
-    def _more_places(self) -> None:
+    def _make_room(self) -> None:
+        """Make larger what is too small for one more step, and take late answers out."""
         sim, clock = self.sim, self.sim.clock
+        if clock[at.COMBO_COUNT] >= len(sim.combos):
+            sim = _more_combos(sim)
         if clock[at.FREE_REQUEST] < 0:
             taken = len(sim.requests)
             requests = linked(sim.requests, taken, 2 * taken, at.R_NEXT)
             clock[at.FREE_REQUEST] = taken
             sim = sim._replace(requests=requests)
-        if clock[at.PENDING] + 16 >= len(sim.events):
+        if clock[at.PENDING] + _SPARE >= len(sim.events):
             sim = _more_events(sim)
+        if clock[at.CALLS] + _SPARE >= len(sim.calls):
+            sim = sim._replace(calls=_more_free(sim, sim.calls, at.FREE_CALL, at.V_NEXT))
+        self._late.append(sim.late[: clock[at.LATE_COUNT]].copy())
+        clock[at.LATE_COUNT] = 0
         self.sim = sim
-
-    def _more_calls(self) -> None:
-        sim, clock = self.sim, self.sim.clock
-        if clock[at.LATE_COUNT]:
-            self._late.append(sim.late[: clock[at.LATE_COUNT]].copy())
-            clock[at.LATE_COUNT] = 0
-        if clock[at.CALLS] + 16 >= len(sim.calls):
-            self.sim = sim._replace(calls=_more_free(sim, sim.calls, at.FREE_CALL, at.V_NEXT))
 
 
 def _limiter(setup: Setup, from_ns: int) -> CompiledLimiter:
@@ -149,10 +138,12 @@ def _limiter(setup: Setup, from_ns: int) -> CompiledLimiter:
     return CompiledLimiter(setup.tables, limits, from_ns=from_ns, nodes=nodes)
 
 
-def _rows(count: int) -> at.Ints:
-    """Return an array for `count` rows, indexed by column; in memory a row is contiguous."""
-    found: at.Ints = aligned((count, at.ROW_WIDTH)).T[: at.COLUMNS]
-    return found
+def _more_combos(sim: Sim) -> Sim:
+    """Return twice the room for combos, and a table to match."""
+    size = 2 * len(sim.combos)
+    sim.clock[at.GROWN] = 1
+    combos, ended = longer(sim.combos, size), longer(sim.ended, size)
+    return sim._replace(combos=combos, ended=ended, combo_table=np.zeros(2 * size, dtype=np.int32))
 
 
 def _more_events(sim: Sim) -> Sim:

@@ -83,22 +83,8 @@ class _Pairs:
         return np.asarray(numbers[local])
 
 
-class Party(NamedTuple):
-    """Who asks for what. Without a key there is no tenant and no application (D-UNKEYED)."""
-
-    tenant: str | None
-    tenant_kind: TenantKind | None
-    application: str | None
-    application_kind: ApplicationKind | None
-    legacy: bool
-    key: str | None
-    ip: str
-    method: str
-    path: str
-
-
 class Owner(NamedTuple):
-    """Whose a key is."""
+    """Whose a key is. Without a key there is no tenant and no application (D-UNKEYED)."""
 
     tenant: str | None
     tenant_kind: TenantKind | None
@@ -108,6 +94,16 @@ class Owner(NamedTuple):
 
 
 NOBODY: Final = Owner(None, None, None, None, legacy=False)
+
+
+class Party(NamedTuple):
+    """Who asks for what."""
+
+    owner: Owner
+    key: str | None
+    ip: str
+    method: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +125,8 @@ class Parties(Sequence[Party]):
         return len(self.owner)
 
     def __getitem__(self, number: Any) -> Any:  # noqa: ANN401 # reason: a sequence's own signature
-        names = (each.name(number) for each in (self.key, self.ip, self.method, self.path))
-        return Party(*self.owners[self.owner[number]], *names)
+        names: Any = (each.name(number) for each in (self.key, self.ip, self.method, self.path))
+        return Party(self.owners[self.owner[number]], *names)
 
     def kinds(self) -> tuple[Numbers, Iterator[Party]]:
         """Return each party's kind of request, and one party of each kind.

@@ -164,21 +164,20 @@ class LogTraffic:
         for who in self._parties:
             if who.key is None or who.key in self._keys:
                 continue
-            assert who.tenant is not None
-            assert who.tenant_kind is not None
-            assert who.application is not None
-            assert who.application_kind is not None
-            if who.tenant not in tenants:
-                tenants[who.tenant] = engine.create_tenant(who.tenant, kind=who.tenant_kind)
-            place = (who.tenant, who.application)
+            tenant, tenant_kind, application, kind, legacy = who.owner
+            assert tenant is not None
+            assert tenant_kind is not None
+            assert application is not None
+            assert kind is not None
+            if tenant not in tenants:
+                tenants[tenant] = engine.create_tenant(tenant, kind=tenant_kind)
+            place = (tenant, application)
             if place not in applications:
+                grants = [("/", _RIGHTS[kind])]
                 applications[place] = engine.create_application(
-                    tenants[who.tenant],
-                    who.application,
-                    kind=who.application_kind,
-                    grants=[("/", _RIGHTS[who.application_kind])],
+                    tenants[tenant], application, kind=kind, grants=grants
                 )
-            self._keys[who.key] = engine.create_key(applications[place], legacy=who.legacy)
+            self._keys[who.key] = engine.create_key(applications[place], legacy=legacy)
 
     def request(self, asked: Asked, client: Client | None, given: Json) -> Request:
         """Return what a request of the log sends."""
@@ -217,7 +216,7 @@ def limit_subject(party: Party) -> Subject:
         party.path,
         party.ip,
         key_id=party.key,
-        tenant_kind=party.tenant_kind,
-        application_kind=party.application_kind,
-        legacy=party.legacy,
+        tenant_kind=party.owner.tenant_kind,
+        application_kind=party.owner.application_kind,
+        legacy=party.owner.legacy,
     )

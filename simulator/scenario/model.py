@@ -376,16 +376,14 @@ def draws_at_random(scenario: Scenario) -> bool:
     nodes = profile_of(scenario).nodes
     if nodes.balance == "random" and not nodes.is_exact:
         return True
-    return any(
-        _is_random(part) for part in (scenario.clients, scenario.proxies, scenario.reactors)
-    ) or any(pool.deal.zipf is not None for pool in scenario.addresses)
+    return _is_random(
+        (*scenario.clients, *scenario.addresses, *scenario.proxies, *scenario.reactors)
+    )
 
 
 def _is_random(part: Any) -> bool:  # noqa: ANN401 # reason: any part of a scenario
-    if isinstance(part, tuple | list):
+    if isinstance(part, tuple):
         return any(map(_is_random, part))
-    if isinstance(part, Mapping):
-        return any(map(_is_random, part.values()))
     if not dataclasses.is_dataclass(part):
         return False
     return (

@@ -113,7 +113,7 @@ def test_keys_become_labels_in_order_of_first_appearance() -> None:
     found = arrivals(frame([3, 1, 2, 4], key=["x", "y", None, "x"]))
     asked = [who for _, who in rows(found)]
     assert [who.key for who in asked] == ["key-0001", None, "key-0002", "key-0002"]
-    nobody = asked[1]
+    nobody = asked[1].owner
     assert (nobody.tenant, nobody.application, nobody.application_kind) == (None, None, None)
 
 

@@ -20,7 +20,7 @@ from engine.files import parse_toml
 from simulator.logs import LogMap, _formats, stream_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.logs.parties import Naming, Owner, Parties, Party
+from simulator.logs.parties import NOBODY, Naming, Owner, Parties, Party
 from simulator.rows.record import Texts
 
 WHOLE = "key_prod_us_pvt_" + "A" * 22
@@ -110,10 +110,10 @@ def _plainly(lines: list[Line], *, hashed: bool, says_keys: bool) -> list[Party]
             ip = _hashed("ip-", ip)
             path = path.replace(line.ip, ip)
         if key is None and says_keys:
-            found.append(Party(None, None, None, None, False, None, ip, line.method, path))
+            found.append(Party(NOBODY, None, ip, line.method, path))
         else:
             owner = Owner("test", "test", "legacy", "private", legacy=True)
-            found.append(Party(*owner, label, ip, line.method, path))
+            found.append(Party(owner, label, ip, line.method, path))
     return found
 
 
@@ -167,7 +167,7 @@ def test_a_second_owner_of_a_key_is_told_by_the_first_lines_in_time(
         (block,) = (found := _arrivals_of(lines, batch_rows, text=MAP)).blocks()
         by_time = sorted(lines, key=lambda line: line.t_ns)
         of_lines = [None if line.key is None else line.tenant for line in by_time]
-        assert [found.parties[party].tenant for party in block.party.tolist()] == of_lines
+        assert [found.parties[party].owner.tenant for party in block.party.tolist()] == of_lines
     else:
         with pytest.raises(InputError, match=re.escape(message)):
             _arrivals_of(lines, batch_rows, text=MAP)

@@ -91,10 +91,15 @@ class FittedGroup:
 
 @dataclass(slots=True)
 class Model:
-    """All groups, and the scenario. of_client: the group of each client of the log."""
+    """All groups, and the scenario. of_client: the group of each client of the log.
+
+    applications: the name of each owner's, None without a key. tenants: the names of the log's.
+    """
 
     groups: list[FittedGroup]
     owners: list[Owner]
+    applications: list[str | None]
+    tenants: dict[str, str]
     owner_of: list[int]
     keys: dict[int, int]
     of_client: Numbers
@@ -115,16 +120,18 @@ def model_of(
 ) -> Model:
     """Return the model of a window of a log. steady: without trends."""
     shared = _Shared(observed, grouping, series)
-    names = _names(observed, grouping)
+    owners = list(observed.parties.owners)
+    applications = _application_names(owners)
+    names = _names(applications, grouping)
     groups: list[FittedGroup] = []
     for number, place in enumerate(grouping.owner):
-        owner = observed.parties.owners[place]
+        owner = owners[place]
         clients = np.flatnonzero(grouping.of_client == number)
         count = _count(series.per_client[clients])
         mix, rest = _mix(observed, series, number)
         found = FittedGroup(
             name=names[number],
-            application=_application(owner, place),
+            application=applications[place],
             kind="legacy" if owner.legacy else str(owner.application_kind or "no key"),
             seen=len(clients),
             count=count,
@@ -142,7 +149,9 @@ def model_of(
     shared.pools(groups)
     model = Model(
         groups,
-        list(observed.parties.owners),
+        owners,
+        applications,
+        _tenant_names(owners),
         grouping.owner,
         shared.keys_of_owner(),
         grouping.of_client,
@@ -206,21 +215,40 @@ def _mix(observed: Observed, series: Series, number: int) -> tuple[dict[str, flo
     return {observed.requests[request]: count / total for request, count in kept.items()}, rest
 
 
-def _names(observed: Observed, grouping: Grouping) -> list[str]:
+def _names(applications: list[str | None], grouping: Grouping) -> list[str]:
     """Return a name for each group: its application's, numbered where that has several."""
     found: list[str] = []
     for number, owner in enumerate(grouping.owner):
-        word = _application(observed.parties.owners[owner], owner) or "no-key"
+        word = applications[owner] or "no-key"
         several = grouping.owner.count(owner) > 1
         place = grouping.owner[:number].count(owner) + 1
         found.append(f"{word}-{place}" if several else word)
+    return _apart(found)
+
+
+def _application_names(owners: list[Owner]) -> list[str | None]:
+    """Return a name for each owner's application; two tenants may have one of the same name."""
+    words = [
+        _word(owner.application or "", f"application-{place}") for place, owner in enumerate(owners)
+    ]
+    named = zip(owners, _apart(words), strict=True)
+    return [None if owner.application_kind is None else name for owner, name in named]
+
+
+def _tenant_names(owners: list[Owner]) -> dict[str, str]:
+    """Return a name for each tenant of a log."""
+    told = dict.fromkeys(owner.tenant for owner in owners if owner.tenant is not None)
+    return dict(zip(told, _apart([_word(tenant, "tenant") for tenant in told]), strict=True))
+
+
+def _apart(words: list[str]) -> list[str]:
+    """Return words that differ: one that stood before gets the number of its place."""
+    found: list[str] = []
+    for place, word in enumerate(words):
+        while word in found:
+            word += f"-{place}"  # noqa: PLW2901 # reason: until nobody has it
+        found.append(word)
     return found
-
-
-def _application(owner: Owner, number: int) -> str | None:
-    if owner.application_kind is None:
-        return None
-    return _word(owner.application or "", f"application-{number}")
 
 
 # --- what is shared ------------------------------------------------------------------------------
@@ -446,7 +474,7 @@ def _tenants(model: Model) -> list[str]:
     for number in model.owner_of:
         owner = model.owners[number]
         if owner.tenant is not None:
-            found[_word(owner.tenant, "tenant")] = str(owner.tenant_kind)
+            found[model.tenants[owner.tenant]] = str(owner.tenant_kind)
     found = found or {"tenant": "production"}
     return [f'[[tenants]]\nname = "{name}"\nkind = "{kind}"\n' for name, kind in found.items()]
 
@@ -454,14 +482,14 @@ def _tenants(model: Model) -> list[str]:
 def _applications(model: Model) -> list[str]:
     parts = []
     for number in dict.fromkeys(model.owner_of):
-        owner = model.owners[number]
-        name = _application(owner, number)
+        owner, name = model.owners[number], model.applications[number]
         if name is None:
             continue
         keys = max(1, model.keys.get(number, 1))
+        tenant = model.tenants.get(owner.tenant or "", "tenant")
         field_name = "legacy_keys" if owner.legacy else "keys"
         parts.append(
-            f'[[applications]]\nname = "{name}"\ntenant = "{_word(owner.tenant or "", "tenant")}"\n'
+            f'[[applications]]\nname = "{name}"\ntenant = "{tenant}"\n'
             f'kind = "{owner.application_kind}"\n{field_name} = {keys}\n'
         )
     return parts

@@ -420,13 +420,6 @@ class MemorySink(_Sink):
         return pa.Table.from_batches(self._batches, schema=SCHEMA)
 
 
-def write_table(table: pa.Table, path: Path) -> None:
-    """Write a table of rows as the same file that a `FileSink` would have written."""
-    with open_file(path, schema_of(table.column_names)) as writer:
-        for batch in table.to_batches():
-            writer.write_batch(batch)
-
-
 def open_file(path: Path, schema: pa.Schema = SCHEMA) -> pq.ParquetWriter:
     """Return a writer of attempt rows, a row group a batch.
 

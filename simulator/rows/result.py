@@ -45,8 +45,9 @@ from simulator.rows.parquet import (
     COLUMNS,
     REQUESTS_FILE,
     choose_columns,
+    open_file,
     refuse_missing,
-    write_table,
+    schema_of,
 )
 from simulator.rows.warm_up import BINS, RunLength, WarmUp, run_length_of, warm_up_of
 from simulator.scenario.conditions import METRICS, Condition
@@ -367,9 +368,12 @@ class Result:
         """
         from simulator.views.report import write_report  # noqa: PLC0415 # reason: charts load only where a page is written
 
-        if self._table is not None and not (folder / REQUESTS_FILE).exists():
-            table = self._table if columns is None else self._table.select(columns)
-            write_table(table, folder / REQUESTS_FILE)
+        file = folder / REQUESTS_FILE
+        if not file.exists():
+            kept = self.columns if columns is None else columns
+            with open_file(file, schema_of(kept)) as writer:
+                for batch in self._batches(kept):
+                    writer.write_batch(batch)
         summary = self.summary if columns is None else {**self.summary, "columns": list(columns)}
         text = json.dumps(summary, indent=2, ensure_ascii=False)
         (folder / SUMMARY_FILE).write_text(text + "\n", "utf-8")
@@ -398,8 +402,6 @@ class Result:
         if kept is not None:
             refuse_missing(f"columns = {','.join(kept)}", kept, self.columns)
         with out_folder(folder, force=force) as partial:
-            if self._table is None:
-                _ = self.table
             self.write_to(partial, kept)
         return folder
 

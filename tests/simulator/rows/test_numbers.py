@@ -303,6 +303,15 @@ def test_a_result_is_saved_and_read_back(result: Result, tmp_path: Path) -> None
         Result.load(tmp_path)
 
 
+def test_a_saved_result_is_copied_batch_by_batch(result: Result, tmp_path: Path) -> None:
+    """A day's rows do not fit into memory, and need not."""
+    again = Result.load(result.save(tmp_path / "mine"))
+    copy = again.save(tmp_path / "copy")
+    assert again._table is None
+    files = [folder / "requests.parquet" for folder in (tmp_path / "mine", copy)]
+    assert len({file.read_bytes() for file in files}) == 1
+
+
 def test_the_repr_is_a_table(result: Result) -> None:
     page = result._repr_html_()
     assert "LIM-READ" in page

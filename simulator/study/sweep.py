@@ -382,15 +382,16 @@ class Cluster(Workers):
 
         dask: Any = _dask
         distributed: Any = _distributed
-        self._cluster: Any = None
-        self._settings = ExitStack()
+        cluster: Any = None
+        self._own = ExitStack()
         try:
             if scheduler == LOCAL:
-                self._settings.enter_context(dask.config.set(_DASK))
-                self._cluster = _local_cluster(distributed, count)
-            self._client = distributed.Client(self._cluster or scheduler, timeout="10s")
+                self._own.enter_context(dask.config.set(_DASK))
+                cluster = _local_cluster(distributed, count)
+                self._own.callback(cluster.close)
+            self._client = distributed.Client(cluster or scheduler, timeout="10s")
         except (OSError, ValueError) as fault:
-            self._settings.close()
+            self._own.close()
             raise InputError(
                 f"--scheduler = {scheduler!r} must be local or a scheduler's address that "
                 f"answers; {fault}"
@@ -407,9 +408,7 @@ class Cluster(Workers):
     def close(self) -> None:
         """Leave the cluster; end it where it is this machine's own."""
         self._client.close()
-        if self._cluster is not None:
-            self._cluster.close()
-        self._settings.close()
+        self._own.close()
 
 
 def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 # reason: Dask has no types

@@ -90,7 +90,7 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
         if why is None:
             found.accepted.append(role)
         else:
-            found.problems[role] = why
+            found.problems[role] = session.redactor.text(why)  # a header may hold the key
     session.doubts = found.doubts
     session.is_misshapen = found.misshapen is not None
     # A wrong address answers all keys alike, and the key of a slow destination is not tried here.

@@ -55,6 +55,20 @@ def test_else_nothing_is_judged_with_it(status: int, says: str) -> None:
     assert says in found.problems[ROLE]
 
 
+def test_a_key_that_a_header_gives_back_is_not_shown() -> None:
+    deployment = deploy(keys_a_role=1)
+    secret = deployment.target.key_texts["private_prod.1"]
+
+    async def echoing(ask: Ask, place: Place) -> Answer:
+        return Answer(1, 2, 200, {"Content-Type": f"text/html; for={secret}"}, b"<p>")
+
+    deployment.transport.send = echoing  # type: ignore[method-assign] # reason: a service of its own
+    session = Session(deployment.target, deployment.transport, seed=1)
+    found = fly(session, ["private_prod"], with_addresses=False)
+    assert "text/html; for=<private_prod.1>" in found.problems["private_prod"]
+    assert secret not in repr(found)
+
+
 @pytest.mark.parametrize("lost", [{4}, {8}, {4, 5, 7, 8}, {4, 5, 6, 7, 8}])
 def test_a_lost_answer_ends_no_run_and_no_answer_at_all_does(lost: set[int]) -> None:
     """The fourth to the eighth request show how long an answer takes."""

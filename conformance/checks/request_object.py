@@ -214,19 +214,13 @@ def json_body(bench: Bench) -> Iterator[Finding]:
 def encrypted(bench: Bench) -> Iterator[Finding]:
     """`encrypted` can replace `data`; the decrypted value becomes the token's."""
     key = bench.ready_key("private_prod")
-    jwk = bench.target.encryption_jwk
-    assert jwk is not None, "the plan requires it"
     text, card = bench.value("sealed"), bench.card("sealed")
-
-    def sealed(name: str, data: Json) -> str:
-        return bench.make(name, lambda: jwe.encrypt(jwk, dumps(data)))
-
-    alone = bench.tokenize({"type": "token", "encrypted": sealed("alone", text)}, key)
+    alone = bench.tokenize({"type": "token", "encrypted": _sealed(bench, "alone", text)}, key)
     yield bench.ok_or_unsettled("TOK-ENCRYPTED", "a single object", alone)
     several: Json = [
-        {"type": "token", "encrypted": sealed("in an array", f"{text} 2")},
+        {"type": "token", "encrypted": _sealed(bench, "in an array", f"{text} 2")},
         bench.value("beside"),
-        {"type": "card", "encrypted": sealed("card", card["data"])},
+        {"type": "card", "encrypted": _sealed(bench, "card", card["data"])},
     ]
     array = bench.tokenize(several, key)
     yield bench.ok_or_unsettled("TOK-ENCRYPTED", "inside an array", array)
@@ -234,10 +228,17 @@ def encrypted(bench: Bench) -> Iterator[Finding]:
         yield _sealed_card(bench, array, card["data"]["number"])
     if alone.ok:
         yield from _same_as_plain(bench, alone, text)
-    broken = sealed("broken", text)
+    broken = _sealed(bench, "broken", text)
     changed = broken[:-2] + ("AA" if broken[-2:] != "AA" else "BB")
     exchange = bench.tokenize({"type": "token", "encrypted": changed}, key)
     yield bench.refusal("TOK-ENCRYPTED", "a message with a changed tag", exchange)
+
+
+def _sealed(bench: Bench, name: str, data: Json) -> str:
+    """Return data encrypted under the deployment's key; name: unique within the check."""
+    jwk = bench.target.encryption_jwk
+    assert jwk is not None, "the plan requires it"
+    return bench.make(name, lambda: jwe.encrypt(jwk, dumps(data)))
 
 
 def _sealed_card(bench: Bench, array: Exchange, number: str) -> Finding:
@@ -375,13 +376,11 @@ def _required(bench: Bench, key: KeyLabel) -> Finding:
 def both(bench: Bench) -> Iterator[Finding]:
     """Find how a request with both `data` and `encrypted` is answered (D-ONE-OF)."""
     key = bench.ready_key("private_prod")
-    jwk = bench.target.encryption_jwk
-    assert jwk is not None, "the plan requires it"
     inside, beside = bench.card("inside")["data"], bench.card("beside")["data"]
     body: Json = {
         "type": "card",
         "data": beside,
-        "encrypted": bench.make("inside", lambda: jwe.encrypt(jwk, dumps(inside))),
+        "encrypted": _sealed(bench, "inside", inside),
     }
     exchange = bench.tokenize(body, key)
     if not exchange.ok:

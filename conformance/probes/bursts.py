@@ -55,14 +55,14 @@ class Warm(Inconclusive):
         self.counter = counter
 
 
+@dataclass(slots=True, eq=False)
 class Burst:
     """Requests that are sent together; `exchanges` grows as answers arrive."""
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name = name
-        self.size = size
-        self.exchanges: list[Exchange] = []
-        self.begun_ns = -1
+    name: str
+    size: int
+    exchanges: list[Exchange] = field(default_factory=list)
+    begun_ns: int = -1
 
     @property
     def is_done(self) -> bool:

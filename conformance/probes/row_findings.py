@@ -345,8 +345,7 @@ def is_counted_each(bench: Bench) -> bool:
 
 def _check_address_free(bench: Bench, rule: Rule, played: Sequence[Played]) -> None:
     """Raise `Inconclusive` if LIM-IP may have refused, for example where refused requests count."""
-    sources = {one.ask.source for one in exchanges_of(played)}
-    says = None if rule.id == "LIM-IP" else _busy_address(bench, sources)
+    says = _busy_address(bench, rule, {one.ask.source for one in exchanges_of(played)})
     if says is not None:
         raise Inconclusive(f"not decided: {says}")
 
@@ -364,9 +363,7 @@ def _check_probes_free(bench: Bench, rule: Rule, signature: Signature) -> None:
         for one in signature.exchanges(name)
         if signature.is_refused(one)
     ]
-    says = None
-    if rule.id != "LIM-IP":
-        says = _busy_address(bench, {ask.source for ask in refused})
+    says = _busy_address(bench, rule, {ask.source for ask in refused})
     own = {one.ask.key for one in signature.exchanges(CONTROL)}
     for label in sorted({ask.key for ask in refused if ask.key is not None}):
         says = says or _busy_key(bench, label, rule.id if label in own else None)
@@ -374,15 +371,15 @@ def _check_probes_free(bench: Bench, rule: Rule, signature: Signature) -> None:
         raise Unsettled(f"not decided: {says}", is_of_counter=True)
 
 
-def _busy_address(bench: Bench, sources: Iterable[Source]) -> str | None:
-    """Return why LIM-IP may have answered requests from some addresses, None if it did not."""
-    rule = next((one for one in bench.limits if one.id == "LIM-IP" and not one.shadow), None)
-    if rule is None:
+def _busy_address(bench: Bench, rule: Rule, sources: Iterable[Source]) -> str | None:
+    """Return why LIM-IP may have answered in a row's place, None if it did not or is that row."""
+    of_ip = next((one for one in bench.limits if one.id == "LIM-IP" and not one.shadow), None)
+    if of_ip is None or rule.id == "LIM-IP":
         return None
     exchanges = list(bench.session.exchanges.values())
     for source in sources:
         sent = [one for one in exchanges if one.ask.source == source]
-        says = _busy(rule, sent, f"from {source}")
+        says = _busy(of_ip, sent, f"from {source}")
         if says is not None:
             return f"{says}; add sources"
     return None

@@ -397,7 +397,8 @@ def links(bench: Bench) -> Iterator[Finding]:
     generated.explore(linked, keys=keys, mode="positive", phases=["stateful"], examples=examples)
     yield from generated.failures()
     bridge = generated.bridge
-    asked = [one for one in bridge.exchanges.values() if _is_followed(bench, one)]
+    paths = ("/tokens/", "/detokenize")
+    asked = [one for one in bridge.exchanges.values() if _path(bench, one).startswith(paths)]
     followed = [one for one in asked if one.ok]
     generated.judge.seen |= {"REC-ID": followed, "REC-EXTRAS": followed}
     is_absent = not asked or any(one.is_absent for one in asked)
@@ -412,10 +413,9 @@ def links(bench: Bench) -> Iterator[Finding]:
     yield from _keyless(bench, bridge)
 
 
-def _is_followed(bench: Bench, exchange: Exchange) -> bool:
-    ask = exchange.ask
-    path = bench.target.spelling.assumed(ask.method, ask.path)
-    return path.startswith(("/tokens/", "/detokenize"))
+def _path(bench: Bench, exchange: Exchange) -> str:
+    """Return the path of a request as the engine spells it."""
+    return bench.target.spelling.assumed(exchange.ask.method, exchange.ask.path)
 
 
 def _keyless(bench: Bench, bridge: Bridge) -> Iterator[Finding]:
@@ -423,8 +423,7 @@ def _keyless(bench: Bench, bridge: Bridge) -> Iterator[Finding]:
     kinds: dict[tuple[str, str], Exchange] = {}
     for exchange in bridge.exchanges.values():
         if exchange.ok:
-            path = bench.target.spelling.assumed(exchange.ask.method, exchange.ask.path)
-            place = path.partition("?")[0].split("/")[1]
+            place = _path(bench, exchange).partition("?")[0].split("/")[1]
             kinds.setdefault((exchange.ask.method, place), exchange)
     if not kinds:
         yield bench.unsettled(

@@ -5,7 +5,7 @@ Numbers are put where `layout` says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,9 +20,9 @@ from simulator.play.compiled import layout as at
 from simulator.play.compiled import sampling as drawing
 from simulator.play.compiled.event_queue import ALL_NEAR, FIRST_TUNING
 from simulator.play.compiled.layout import Sim, linked
-from simulator.play.outside import Behind, behind
+from simulator.play.outside import behind
 from simulator.play.request_mix import asked_by, upload_subject
-from simulator.scenario import Scenario, draws
+from simulator.scenario import draws
 from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry, TokenBucketPacing
 from simulator.scenario.model import Proxy, Reactor
 from simulator.traffic import client_rules as rules
@@ -59,7 +59,14 @@ class Plan:
         self._address_numbers: dict[str, int] = {}
         self._pools: dict[int, int] = {}
         self._processes = processes_of(scenario)
-        self._outside = Outside(scenario, profile, self._numbers)
+        self._behind: list[list[int]] = []
+        self._instances: list[list[int]] = []
+        self._entries: list[list[int]] = []
+        self._places: dict[Proxy | Reactor, int] = {}
+        self._streams_behind: list[tuple[str | None, ...]] = []
+        everything: list[Proxy | Reactor] = [*scenario.proxies, *scenario.reactors]
+        for each in everything:
+            self._put_behind(each)
         self._purposes: list[tuple[str | None, ...]] = []
         first_of = {name: numbers.start for name, numbers in population.groups.items()}
         self._group_rows = []
@@ -134,8 +141,8 @@ class Plan:
         kinds = {row[at.G_KEY_DEAL], row[at.G_ADDRESS_DEAL]}
         row[at.G_DEALS] = len(group.mix) > 1 or kinds != {at.FIXED}
         row[at.G_KINDS] = len(self._kinds) // at.KIND_WIDTH
-        row[at.G_ENTRIES], purposes = self._outside.mix(group.mix, self._limiter.kind)
-        self._purposes.append(purposes)
+        row[at.G_ENTRIES] = len(self._entries)
+        self._purposes.append(self._mix(group.mix))
         for ask in group.mix:
             proxy = self._scenario.proxy_of(ask)
             known: dict[KeyHolder | None, list[int]] = {}
@@ -264,6 +271,53 @@ class Plan:
                 self._pools[id(client.addresses)] = found
         return found
 
+    # --- the outside -----------------------------------------------------------------------------
+
+    def _put_behind(self, each: Proxy | Reactor) -> None:
+        """Make the row of what is behind a proxy or a reactor; note the purposes of its streams."""
+        found = behind(each)
+        row = [at.NONE] * at.BEHIND_WIDTH
+        if found.destination is not None:
+            row[at.B_DESTINATION] = self._numbers.draw(found.destination)
+        if found.unreachable_share:
+            row[at.B_SHARE] = self._numbers.table([found.unreachable_share])
+        if found.request is not None:
+            row[at.B_REQUEST] = self._numbers.draw(found.request)
+            row[at.B_REQUEST_POOL] = self._pool()
+        if found.response is not None:
+            row[at.B_RESPONSE] = self._numbers.draw(found.response)
+            row[at.B_RESPONSE_POOL] = self._pool()
+        self._places[each] = len(self._behind)
+        self._behind.append(row)
+        self._streams_behind.append(found.streams)
+
+    def _pool(self) -> int:
+        row = [at.NONE] * at.POOL_WIDTH
+        row[at.P_LASTING], row[at.P_BUSY] = self._profile.outside.hot_instances, 0
+        self._instances.append(row)
+        return len(self._instances) - 1
+
+    def _mix(self, mix: tuple[Ask, ...]) -> tuple[str | None, ...]:
+        """Make a mix's rows; return the purposes of a client's streams, None for nothing drawn.
+
+        An entry's streams are numbered from 0 within its group.
+        """
+        met: list[int] = []
+        for ask in mix:
+            row = [at.NONE] * at.ENTRY_WIDTH
+            row[at.M_PARTS] = row[at.M_STREAMS] = 0
+            which = self._scenario.proxy_of(ask) or self._scenario.reactor_of(ask)
+            if which is not None:
+                row[at.M_BEHIND] = self._places[which]
+                if row[at.M_BEHIND] not in met:
+                    met.append(row[at.M_BEHIND])
+                row[at.M_STREAMS] = at.BEHIND_STREAMS * met.index(row[at.M_BEHIND])
+            if ask.is_job:
+                row[at.M_PARTS] = ask.files(self._profile.account_updater.file_limit_bytes)
+                row[at.M_UPLOAD] = self._limiter.kind(upload_subject("0"))
+            self._entries.append(row)
+        return tuple(purpose for place in met for purpose in self._streams_behind[place])
+
     # --- all of it -------------------------------------------------------------------------------
 
     def _arrays(self, clients: list[list[int]], loops: list[tuple[int, int]]) -> Sim:
@@ -282,7 +336,6 @@ class Plan:
         clock[at.SHIFT], clock[at.TUNE_AT] = ALL_NEAR, FIRST_TUNING
         clock_of(self._profile, clock)
         homes = self._balancer(clock)
-        outside = self._outside
         return Sim(
             clock=np.array(clock, dtype=np.int64),
             groups=_ints(self._group_rows, at.GROUP_WIDTH),
@@ -295,9 +348,9 @@ class Plan:
             tables=np.array(self._numbers.tables or [0.0], dtype=np.float64),
             values=np.array(self._numbers.values or [0], dtype=np.int64),
             pieces=np.array(self._pieces or [0.0], dtype=np.float64),
-            entries=_ints(outside.entries, at.ENTRY_WIDTH),
-            behind=_ints(outside.behind, at.BEHIND_WIDTH),
-            pools=_ints(outside.pools, at.POOL_WIDTH),
+            entries=_ints(self._entries, at.ENTRY_WIDTH),
+            behind=_ints(self._behind, at.BEHIND_WIDTH),
+            pools=_ints(self._instances, at.POOL_WIDTH),
             calls=linked(_ints([], at.CALL_WIDTH), 0, _FIRST_CALLS, at.V_NEXT),
             kinds=np.array(self._kinds or [0] * at.KIND_WIDTH, dtype=np.int32),
             keys=np.array(self._keys or [0], dtype=np.int32),
@@ -399,70 +452,3 @@ def clock_of(profile: Profile, clock: list[int]) -> None:
     clock[at.COLD_START] = outside.cold_start_ns
     clock[at.KEEP_HOT] = outside.keep_hot_ns
     clock[at.INSTANCES] = at.NONE if outside.instances_cap is None else outside.instances_cap
-
-
-class Outside:
-    """The rows of what is behind a scenario's proxies and reactors, and of mixes' entries.
-
-    numbers: where distributions and tables are put. behind, pools, entries: the rows. An entry's
-    streams are numbered from 0 within its group; `purposes` names them, None where nothing is
-    drawn.
-    """
-
-    def __init__(self, scenario: Scenario, profile: Profile, numbers: Numbers) -> None:
-        self.behind: list[list[int]] = []
-        self.pools: list[list[int]] = []
-        self.entries: list[list[int]] = []
-        self._scenario = scenario
-        self._outside = profile.outside
-        self._file_limit_bytes = profile.account_updater.file_limit_bytes
-        self._numbers = numbers
-        self._places: dict[Proxy | Reactor, int] = {}
-        self._purposes: list[tuple[str | None, ...]] = []
-        everything: list[Proxy | Reactor] = [*scenario.proxies, *scenario.reactors]
-        for each in everything:
-            found = behind(each)
-            self._places[each] = len(self.behind)
-            self.behind.append(self._row(found))
-            self._purposes.append(found.streams)
-
-    def _row(self, found: Behind) -> list[int]:
-        row = [at.NONE] * at.BEHIND_WIDTH
-        if found.destination is not None:
-            row[at.B_DESTINATION] = self._numbers.draw(found.destination)
-        if found.unreachable_share:
-            row[at.B_SHARE] = self._numbers.table([found.unreachable_share])
-        if found.request is not None:
-            row[at.B_REQUEST] = self._numbers.draw(found.request)
-            row[at.B_REQUEST_POOL] = self._pool()
-        if found.response is not None:
-            row[at.B_RESPONSE] = self._numbers.draw(found.response)
-            row[at.B_RESPONSE_POOL] = self._pool()
-        return row
-
-    def _pool(self) -> int:
-        row = [at.NONE] * at.POOL_WIDTH
-        row[at.P_LASTING], row[at.P_BUSY] = self._outside.hot_instances, 0
-        self.pools.append(row)
-        return len(self.pools) - 1
-
-    def mix(
-        self, mix: tuple[Ask, ...], kind: Callable[[Subject], int]
-    ) -> tuple[int, tuple[str | None, ...]]:
-        """Make a mix's rows; return where they begin, and the purposes of a client's streams."""
-        first = len(self.entries)
-        met: list[int] = []
-        for ask in mix:
-            row = [at.NONE] * at.ENTRY_WIDTH
-            row[at.M_PARTS] = row[at.M_STREAMS] = 0
-            which = self._scenario.proxy_of(ask) or self._scenario.reactor_of(ask)
-            if which is not None:
-                row[at.M_BEHIND] = self._places[which]
-                if row[at.M_BEHIND] not in met:
-                    met.append(row[at.M_BEHIND])
-                row[at.M_STREAMS] = at.BEHIND_STREAMS * met.index(row[at.M_BEHIND])
-            if ask.is_job:
-                row[at.M_PARTS] = ask.files(self._file_limit_bytes)
-                row[at.M_UPLOAD] = kind(upload_subject("0"))
-            self.entries.append(row)
-        return first, tuple(purpose for place in met for purpose in self._purposes[place])

@@ -270,13 +270,13 @@ class Engine(Operator):
                 context.body = await apart_if_large(context, size_bytes, read)
                 response = await operation.run_async(context)
             elif type(sent) is bytes and len(sent) > LARGE_BYTES:  # others go on meanwhile
-                work = partial(self._answer, operation, context, sent, wait=True)
+                work = partial(self._answer, operation, context, sent, True)
                 response = await self.services.world.apart(work, who.caller)
             else:
                 try:
-                    response = self._answer(operation, context, sent, wait=self._waits)
+                    response = self._answer(operation, context, sent, self._waits)
                 except StoreBusy:
-                    answer = partial(self._answer, operation, context, sent, wait=False)
+                    answer = partial(self._answer, operation, context, sent, False)
                     response = await when_free(self.services, answer)
         except _Options as options:
             response = Response(204, headers={"Allow": options.allowed})
@@ -323,7 +323,11 @@ class Engine(Operator):
         )
 
     def _answer(
-        self, operation: Operation, context: Context, sent: Json | bytes, *, wait: bool
+        self,
+        operation: Operation,
+        context: Context,
+        sent: Json | bytes,
+        wait: bool,  # noqa: FBT001 # reason: the hot path calls by position
     ) -> Response:
         """Read the body, judge it, and run the operation in one transaction.
 
@@ -332,8 +336,8 @@ class Engine(Operator):
         run, name, store = operation.run, operation.name, self.services.store
         assert run is not None, "it awaits nothing"
         context.body = read_body(operation, context, sent)
-        headers = context.request.headers
-        if name in self._kept and find_header(headers, IDEMPOTENCY_KEY) is not None:
+        headers = context.request.headers  # None in process, mostly
+        if headers and name in self._kept and find_header(headers, IDEMPOTENCY_KEY) is not None:
             with store.transaction(write=False):
                 kept = first_answer(context)
             if kept is not None:

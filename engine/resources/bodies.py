@@ -10,7 +10,7 @@ and the key, and never further than its bound.
 from __future__ import annotations
 
 import re
-from functools import partial
+from types import MethodType
 from typing import Final, TypeGuard, cast
 
 from engine.messages import BodyStream, Json, Problem, Request, find_header
@@ -67,7 +67,7 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
         return None
     limit_bytes = operation.body_limit_bytes(context.services.profile)
     if form == "json" and type(body) in PARSED:
-        return check_value(body, partial(_check_size, context, limit_bytes))
+        return check_value(body, limit_bytes, MethodType(_check_values, context))
     request = context.request
     if isinstance(body, bytes):
         if len(body) > limit_bytes:
@@ -80,7 +80,7 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
         return parsed(body, context)
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, MEDIA_TYPES[form])
-    return check_value(body, partial(_check_size, context, limit_bytes))
+    return check_value(body, limit_bytes, MethodType(_check_values, context))
 
 
 def parsed(body: bytes, context: Context) -> Json:
@@ -90,14 +90,6 @@ def parsed(body: bytes, context: Context) -> Json:
     """
     _check_values(context, body)
     return parse(body)  # obeys TOK-JSON
-
-
-def _check_size(context: Context, limit_bytes: int, raw: bytes) -> None:
-    size_bytes = len(raw)
-    if size_bytes > limit_bytes:
-        raise too_large(limit_bytes)
-    if size_bytes > context.services.profile.tokens.values_limit:  # spares most bodies a call
-        _check_values(context, raw)
 
 
 def _check_values(context: Context, raw: bytes) -> None:

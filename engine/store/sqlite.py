@@ -17,7 +17,6 @@ import os
 import re
 import sqlite3
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from hmac import compare_digest
 from pathlib import Path
@@ -453,8 +452,8 @@ class SqliteStore(Transactional):
             return []
         session, cells = self._session, make_cells(sealed)
         free: dict[int, list[int]] = {}
-        for size_bytes, wanted in Counter(map(len, cells)).items():
-            found = session.all(_FREE_SLOTS, (size_bytes, wanted))
+        for size_bytes in set(map(len, cells)):
+            found = session.all(_FREE_SLOTS, (size_bytes, len(cells)))
             free[size_bytes] = [slot for (slot,) in reversed(found)]
         last: int = session.one("SELECT coalesce(max(slot), 0) FROM sealed")[0]
         slots, reused, fresh = [], [], []
@@ -561,10 +560,13 @@ class SqliteStore(Transactional):
         """Insert new tokens."""
         self._insert(TOKENS, TOKENS.pack_all(tokens))
         self._session.many(_ADD_TERM, _term_rows(tokens))
-        for tenant_id, number in Counter(token.tenant_id for token in tokens).items():
+        added: dict[str, int] = {}
+        for token in tokens:
+            added[token.tenant_id] = added.get(token.tenant_id, 0) + 1
+            if token.cvc_until_ns is not None:
+                self._knows_deadline = False
+        for tenant_id, number in added.items():
             self._session.run(_COUNT, (_tokens_of(tenant_id), number))
-        if any(token.cvc_until_ns is not None for token in tokens):
-            self._knows_deadline = False
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
         """Return a tenant's token."""

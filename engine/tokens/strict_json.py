@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -88,16 +89,21 @@ def _repeated_key() -> Problem:
     return Problem(400, "The body must not repeat a key in an object.", clause="D-STRICT-JSON")
 
 
-def check_value(value: object, check: Callable[[bytes], None] | None = None) -> Json:
+def check_value(
+    value: object, limit_bytes: int = sys.maxsize, check: Callable[[bytes], None] | None = None
+) -> Json:
     """Return a copy of a body given as Python values, which shares nothing with it.
 
-    check: gets its compact JSON, and raises where that is too large (D-SIZE, D-BODY-COST).
+    limit_bytes: of its compact JSON, which `check` gets to raise for what costs too much.
 
-    Raises `Problem` 400 for whatever JSON text could not hold: other types (tuples, sets, bytes,
-    subclasses), keys that are no strings, NaN and Infinity, lone surrogates, excessive nesting.
+    Raises `Problem` 413 over the limit (D-SIZE), 400 for whatever JSON text could not hold: other
+    types (tuples, sets, bytes, subclasses), keys that are no strings, NaN and Infinity, lone
+    surrogates, excessive nesting.
     """
     try:
         raw = orjson.dumps(value, option=_PURE)
+        if len(raw) > limit_bytes:
+            raise too_large(limit_bytes)
         if check is not None:
             check(raw)
         copy: Json = orjson.loads(raw)
@@ -106,8 +112,11 @@ def check_value(value: object, check: Callable[[bytes], None] | None = None) -> 
     except (orjson.JSONEncodeError, orjson.JSONDecodeError, RecursionError):
         pass
     copy = _copy_exactly(value)
+    raw = dumps(copy)
+    if len(raw) > limit_bytes:
+        raise too_large(limit_bytes)
     if check is not None:
-        check(dumps(copy))
+        check(raw)
     return copy
 
 

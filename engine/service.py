@@ -361,10 +361,10 @@ class Engine(Operator):
         self._lock.acquire()  # by hand: a block would cost every request ten times as much
         try:
             now_ns, wall_ns = clock.now_ns, clock.wall_ns
-            if not self._erases_apart and (
-                wall_ns >= self._next_log_sweep_ns or self._is_due(wall_ns)
-            ):
-                self._expire()
+            if not self._erases_apart:
+                steady_ns = wall_ns + clock.lead_ns
+                if steady_ns >= self._next_log_sweep_ns or self._is_due(steady_ns):
+                    self._expire()
             decision, headroom = self.limiter.judge(now_ns, subject)
         finally:
             self._lock.release()

@@ -399,7 +399,7 @@ def _bursts(series: Series, group: int, rate: Estimate, sd: float, clients: floa
     if borders_ns is None or not borders_ns[group]:
         return None
     short, short_ns, bursts, lonely, heads = series.runs[group].tolist()
-    if bursts < 4 or short < 4:
+    if bursts < 4:  # each has a short gap at least
         return None
     border_s = float(borders_ns[group]) / 1e9
     inner_s = _untruncated(short_ns / short / 1e9, border_s)

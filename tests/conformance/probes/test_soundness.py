@@ -34,7 +34,7 @@ from conformance.wire.exchange import Ask, Exchange
 from engine import Limiter, LimitTable, Rule, Subject
 from engine.files import Rate as RateOf
 from engine.limits.algorithms import BLOCK, READY, begin_or_extend_block
-from engine.profile import LimitsProfile
+from engine.profile import Algorithm, LimitsProfile
 from tests.conformance.probes.measured import MS_NS, SECOND_NS
 
 RATE = Rate(50, 10 * SECOND_NS)
@@ -189,6 +189,13 @@ def test_nothing_refused_and_no_family_is_a_missing_limit() -> None:
     measured = measure([free], RATE)
     assert measured.fault == "105 requests within 10 s, and none was refused or slowed"
     assert families_that_fit([free], RATE) == []
+
+
+@pytest.mark.parametrize("told", ["fixed-window", "sliding-log", "token-bucket", "gcra"])
+def test_of_a_heavy_rate_only_the_algorithm_that_is_told_is_tried(told: Algorithm) -> None:
+    calm = [[Sighting(second * SECOND_NS, second * SECOND_NS + 1)] for second in range(3)]
+    found = families_that_fit([calm], Rate(2_000, 10 * SECOND_NS), told)
+    assert {family.algorithm for family in found} == {told}
 
 
 def answered(number: int, sent_ms: int, took_ms: int, status: int = 200) -> Exchange:

@@ -76,6 +76,18 @@ def test_keys_have_labels_by_role_and_place() -> None:
     assert target.labels("public") == ()
 
 
+ONE_OF_EACH = 'base_url = "https://vault.example.com"\n[[tenants]]\nname = "acme"\n' + "".join(
+    f'[[keys]]\nrole = "{role}"\nvalue = "of {role}"\ntenant = "acme"\n'
+    for role in ("private_prod", "private_test", "private_reader")
+)
+
+
+def test_a_role_says_what_its_key_may_where_the_file_grants_nothing() -> None:
+    target = _read(ONE_OF_EACH)
+    assert [target.may(label, "token:read") for label in target.key_labels] == [False, False, True]
+    assert all(target.may(label, "token:create") for label in target.key_labels)
+
+
 def test_quotas_are_the_tenants_own_or_the_defaults() -> None:
     tenant = _read(GOOD).tenant_of(_read(GOOD).keys[0])
     assert tenant.quota("Tokenize Limit") == 7

@@ -75,6 +75,15 @@ def test_callers_share_the_worker_in_turn() -> None:
     assert _in_world(use) == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
 
 
+def test_a_closed_world_leaves_no_thread_behind() -> None:
+    async def work(world: SystemWorld) -> tuple[SystemWorld, threading.Thread]:
+        return world, await world.apart(threading.current_thread, "a")
+
+    world, worker = _in_world(work)  # as long as the world is held, its worker is not collected
+    assert world is not None
+    assert not worker.is_alive()
+
+
 def test_who_goes_away_while_waiting_is_passed_over() -> None:
     async def use(world: SystemWorld) -> list[str]:
         queue = _Queue(world)

@@ -99,6 +99,10 @@ def test_a_read_outside_of_a_transaction_is_a_programmer_error(store: Store) -> 
         store.token(TENANT, uuid(1))
     with pytest.raises(AssertionError):
         store.get(Key, uuid(1))
+    with pytest.raises(AssertionError):
+        store.list(Key, TENANT)
+    with pytest.raises(AssertionError):
+        store.tenants()
 
 
 def test_begin_commit_and_rollback_by_hand(store: Store) -> None:

@@ -184,6 +184,44 @@ def test_an_attempt_that_a_log_states_is_taken_as_it_stands() -> None:
     assert "rate 59.5/m" in simulator.fit(rows, judged=False).text
 
 
+RETRYING = """
+duration = "10m"
+seed = 5
+[[tenants]]
+name = "shop"
+[[applications]]
+name = "page"
+tenant = "shop"
+kind = "public"
+[[addresses]]
+name = "office"
+[[clients]]
+name = "people"
+count = 2
+application = "page"
+addresses = "office"
+loop = "open"
+arrivals = { kind = "poisson", rate = "3/5s" }
+mix = [{ request = "GET /tokens" }]
+retry = { kind = "fixed", delay = "700ms", attempts = 3, honour_retry_after = false }
+"""
+
+
+def test_a_log_that_numbers_only_retries_tells_what_is_no_retry() -> None:
+    rows = simulator.run(loads(RETRYING), fidelity="compiled", check=False).requests
+    marked = rows.assign(attempt=rows["attempt"].astype(str).where(rows["attempt"] > 1, ""))
+    found = simulator.fit(marked, judged=False).groups
+    assert found["first_attempts"].sum() == (rows["attempt"] == 1).sum()
+
+
+def test_rare_kinds_of_requests_join_a_common_one_and_are_counted() -> None:
+    random = np.random.Generator(np.random.Philox(6))
+    rows = poisson_log(6, 4.0, 300.0)
+    kinds = [f"/kind-{chr(97 + number)}" for number in range(26)]
+    rows["method"], rows["path"] = "GET", random.permutation(np.resize(kinds, len(rows)))
+    assert "2 rare kinds of requests" in " ".join(simulator.fit(rows, judged=False).lost)
+
+
 def test_a_fit_says_in_what_the_log_differs() -> None:
     lines = [
         Line("gap distance", "people", 0.4, 0.1, 0.0, 0.2),

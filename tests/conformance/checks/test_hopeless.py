@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from conformance.runner.outcome import judge_side_by_side
 from conformance.runner.verdicts import Finding, Verdict, worst
 from conformance.wire.exchange import Ask
 from conformance.wire.transport import Answer
-from tests.conformance.checks.changed import clause_checks, judged
+from tests.conformance.checks.changed import bench_of, clause_checks, judged
 
 _UUID = "0b0c8f34-6f0e-4a52-9f3a-2f2f6c1f7f10"
 _RECORD = {
@@ -168,3 +169,14 @@ def test_a_key_that_was_not_made_a_legacy_one_shows_nothing_of_legacy_keys(
     (found,) = judged("limits.legacy-class", change)
     assert found.verdict is Verdict.INFORMATIONAL
     assert found.says.endswith("no legacy key of a public application can be created here")
+
+
+def test_the_history_shows_each_job_apart_with_all_that_was_sent_for_it() -> None:
+    bench = bench_of("account-updater.jobs")
+    bench.transport.run([judge_side_by_side(bench)])
+    uploads: dict[str, set[str]] = {}
+    for exchange in bench.session.exchanges.values():
+        if exchange.ask.method == "PUT":
+            uploads.setdefault(exchange.lane, set()).add(exchange.ask.path)
+    assert sorted(uploads) == ["job 1", "job 2"]
+    assert all(len(paths) == 1 for paths in uploads.values())

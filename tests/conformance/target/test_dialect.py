@@ -212,6 +212,17 @@ def test_only_what_is_a_field_is_renamed() -> None:
     }
 
 
+def test_a_key_of_a_nested_body_is_no_field_of_a_token() -> None:
+    """TOK-OBJECT: objects around tokens have whatever keys the client gives them."""
+    own = Dialect(fields=FIELDS, containers=["main"])
+    body = {"number": {"id": "a"}, "list": [{"containers": {"type": "token", "id": "b"}}]}
+    asked = own.asked(Ask(method="POST", path="/tokenize", body=body))
+    assert asked.body == {
+        "number": {"id": "a"},
+        "list": [{"containers": {"type": "token", "token": "b"}}],
+    }
+
+
 def test_bytes_are_translated_only_where_nothing_is_lost() -> None:
     own = Dialect(fields={"data": "value"})
     plain = Ask(method="POST", path="/tokenize", body=b'{"type": "token",\n "data": "x"}')

@@ -161,7 +161,7 @@ def test_every_row_says_its_scenario_and_seed_and_a_sweep_goes_on(tmp_path: Path
         workers=2,
         progress=lambda done, whole: told.append((done, whole)),
     )
-    assert told[-1] == (4, 4)
+    assert (told[0], told[-1]) == ((0, 4), (4, 4))
     assert list(frame["seed"]) == [7, 8, 7, 8]
     assert list(frame["clients.c.count"]) == [1, 1, 2, 2]
     for row in frame.to_dict("records"):
@@ -173,7 +173,16 @@ def test_every_row_says_its_scenario_and_seed_and_a_sweep_goes_on(tmp_path: Path
     kept = sorted(out.glob("point=*/run-*.parquet"))
     kept[1].unlink()
     times = {path: path.stat().st_mtime_ns for path in kept if path != kept[1]}
-    again = simulator.sweep(loads(SCENARIO), axes, out=out, replications=2, workers=1)
+    told.clear()
+    again = simulator.sweep(
+        loads(SCENARIO),
+        axes,
+        out=out,
+        replications=2,
+        workers=1,
+        progress=lambda done, whole: told.append((done, whole)),
+    )
+    assert told == [(3, 4), (4, 4)], "what was done before is told at once"
     assert again.equals(frame)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     with pytest.raises(InputError, match="it holds another"):

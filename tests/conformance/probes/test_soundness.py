@@ -15,6 +15,7 @@ from conformance.probes.families import (
     Rate,
     _Burst,
     _Replay,
+    border_between,
     families,
     families_that_fit,
     fits,
@@ -75,6 +76,19 @@ def history(
         admitted = limiter.decide(arrived, SUBJECT).admitted
         clusters[place].append(Sighting(sent, received, "admitted" if admitted else "refused"))
     return clusters
+
+
+@given(st.integers(0, 30_000), st.lists(st.integers(0, 40), min_size=1, max_size=20))
+@settings(max_examples=12, deadline=None, database=None)
+def test_a_border_of_windows_on_a_clock_lies_where_it_is_said(
+    start_ms: int, delays_ms: list[int]
+) -> None:
+    seen = history(LimitsProfile(algorithm="fixed-window"), start_ms, delays_ms)
+    between = border_between([seen], RATE)
+    assert between is not None, "each burst exceeds what a window admits"
+    after_ns, before_ns = between
+    assert after_ns < before_ns
+    assert before_ns // RATE.window_ns > (after_ns - 1) // RATE.window_ns
 
 
 @given(

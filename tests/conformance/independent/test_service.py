@@ -54,8 +54,8 @@ def test_it_mirrors_deduplicates_and_limits(tmp_path: Path, processes: int) -> N
         assert _ask(target, "private_no_permission", ["1"])[0] == 403
         first = _ask(target, "dedup", ["same"])[1]
         assert _ask(target, "dedup_reader", ["same"])[1] == first
-        answers = []
-        for _ in range(110):
+        answers: list[tuple[float, int, float]] = []
+        while len(answers) < 110 or answers[-1][1] != 429:  # where a window is too short for 51
             sent_s = time.time()
             answers.append((sent_s, _ask(target, "private_test", ["1"])[0], time.time()))
         _assert_fifty_a_window(answers)

@@ -109,18 +109,23 @@ def test_what_the_short_tenant_keeps_is_gone_after_three_seconds(hurried: Live) 
     # QUO-CVC, QUO-INTENT, QUO-LOG over the server's own clock
     key = hurried.keys("short")[0]["key"]
     card = {"type": "card", "data": {"number": "4242424242424242", "cvc": "123"}}
-    token = hurried.ask("POST", "/tokenize", key=key, json=card).json()["id"]
-    intent = hurried.ask("POST", "/token-intents", key=key, json=card).json()["id"]
 
-    def state() -> tuple[object, int, int]:
+    def state(token: str, intent: str) -> tuple[object, int, int]:
         data = hurried.ask("POST", "/detokenize", key=key, json=f"{{{{ {token} }}}}").json()
         found = hurried.ask("GET", f"/token-intents/{intent}", key=key).status_code
         logs = hurried.ask("GET", "/logs?entity_type=token-intent", key=key).json()["data"]
         return data.get("cvc"), found, len(logs)
 
-    assert state() == ("123", 200, 1)
+    took_s = 3.0
+    while took_s >= 3:  # where the machine paused, they may be gone already
+        started_s = time.monotonic()
+        token = hurried.ask("POST", "/tokenize", key=key, json=card).json()["id"]
+        intent = hurried.ask("POST", "/token-intents", key=key, json=card).json()["id"]
+        found = state(token, intent)
+        took_s = time.monotonic() - started_s
+    assert found == ("123", 200, 1)
     time.sleep(3.1)
-    assert state() == (None, 404, 0)
+    assert state(token, intent) == (None, 404, 0)
 
 
 def test_the_target_has_every_key_and_tenant_and_is_its_owners(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from engine.http.system import SystemClock, SystemWorld
 from engine.world import Bell
 
 SECOND_NS = 1_000_000_000
+HOUR_NS = 3_600 * SECOND_NS
 
 
 def _in_world(use: Callable[[SystemWorld], Awaitable[Any]], **ports: Any) -> Any:
@@ -43,7 +44,7 @@ class _Queue:
         self.tasks: dict[str, asyncio.Task[str]] = {}
 
     def _work(self, name: str) -> str:
-        self._go.wait(9)
+        self._go.wait(100)
         self.done.append(name)
         return name
 
@@ -129,19 +130,18 @@ def _ring(bell: Bell) -> None:
 
 def test_a_bell_ends_a_sleep_early_and_a_sleep_without_one_lasts() -> None:
     async def use(world: SystemWorld) -> list[int]:
-        bell, start_ns = Bell(), time.monotonic_ns()
+        bell = Bell()
         asyncio.get_running_loop().call_soon(_ring, bell)
-        await world.sleep_ns(30 * SECOND_NS, bell)
+        await world.sleep_ns(HOUR_NS, bell)
         rung_ns = time.monotonic_ns()
         await world.sleep_ns(20_000_000, Bell())
         unrung_ns = time.monotonic_ns()
         await world.sleep_ns(20_000_000)
         slept_ns = time.monotonic_ns()
         await world.sleep_ns(-5)
-        return [rung_ns - start_ns, unrung_ns - rung_ns, slept_ns - unrung_ns]
+        return [unrung_ns - rung_ns, slept_ns - unrung_ns]
 
-    rung_ns, unrung_ns, slept_ns = _in_world(use)
-    assert rung_ns < 10 * SECOND_NS
+    unrung_ns, slept_ns = _in_world(use)
     assert unrung_ns >= 19_000_000
     assert slept_ns >= 19_000_000
 
@@ -155,30 +155,31 @@ def test_code_goes_to_the_runtime_and_may_take_its_time() -> None:
         return [code, args, dict(configuration)]
 
     async def coroutine(code: str, args: Any, configuration: Any) -> Any:
-        await asyncio.sleep(5 if code == "slow" else 0)
+        await asyncio.sleep(3_600 if code == "slow" else 0)
         return [code, args, dict(configuration)]
 
     async def use(world: SystemWorld) -> Any:
         with pytest.raises(DestinationTimeout):
             await world.run_code("slow", 1, {}, 5_000_000)
-        return await world.run_code("quick", 1, {"a": "b"}, SECOND_NS)
+        return await world.run_code("quick", 1, {"a": "b"}, HOUR_NS)
 
     for runtime in (function, coroutine):
         assert _in_world(use, runtime=runtime) == ["quick", 1, {"a": "b"}]
 
     async def plain(world: SystemWorld) -> Any:
-        return await world.run_code("any", [1], {}, SECOND_NS)
+        return await world.run_code("any", [1], {}, HOUR_NS)
 
     assert _in_world(plain) == [1]
 
 
 def test_the_steady_time_starts_at_the_wall_clock_or_at_the_last_instant_kept() -> None:
     """D-CLOCK: deadlines never move back, whatever was done to the wall clock between runs."""
+    # Within minutes: a machine may pause between two readings.
     clock = SystemClock()
-    assert 0 <= clock.now_ns < 5 * SECOND_NS
-    assert abs(clock.wall_ns - time.time_ns()) < 5 * SECOND_NS
-    assert abs(clock.lead_ns) < SECOND_NS
-    clock.not_before(clock.wall_ns - 100 * SECOND_NS)
-    assert abs(clock.lead_ns) < SECOND_NS
-    clock.not_before(clock.wall_ns + 100 * SECOND_NS)
-    assert abs(clock.lead_ns - 100 * SECOND_NS) < SECOND_NS
+    assert 0 <= clock.now_ns < HOUR_NS // 60
+    assert abs(clock.wall_ns - time.time_ns()) < HOUR_NS // 60
+    assert abs(clock.lead_ns) < HOUR_NS // 60
+    clock.not_before(clock.wall_ns - 100 * HOUR_NS)
+    assert abs(clock.lead_ns) < HOUR_NS // 60
+    clock.not_before(clock.wall_ns + 100 * HOUR_NS)
+    assert abs(clock.lead_ns - 100 * HOUR_NS) < HOUR_NS // 60

@@ -33,7 +33,7 @@ define sync
 @echo "Setting up $(VENV) from $(1)"
 @$(UV) pip sync --quiet --python $(PY) $(1)
 @$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --offline --editable .
-@$(PY) -u -c "from simulator.play.compiled import warm_up; warm_up(print)"
+@$(PY) -u -c "from simulator.play.compiled.run import warm_up; warm_up(print)"
 @touch $@
 endef
 

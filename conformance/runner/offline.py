@@ -152,15 +152,23 @@ class _PastBench(Bench):
 def judge(folder: str | Path) -> Report:
     """Return the report of a run's folder; raises `InputError` where it holds no whole history."""
     folder = Path(folder)
+    try:
+        return _judged(folder)
+    except InputError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"{folder} holds records that this version cannot read; run it again"
+        ) from error
+
+
+def _judged(folder: Path) -> Report:
     past = _Past(folder)
     if past.head is None or past.head.get("format") != 1:
         raise InputError(f"{folder} holds no run that this version can read; run it again")
     if past.tail is None:
         raise InputError(f"{folder} holds a run that was cut off; run it again")
-    return _judged({**past.head, **past.tail}, past)
-
-
-def _judged(head: Mapping[str, Any], past: _Past) -> Report:
+    head = {**past.head, **past.tail}
     target = Target.from_document(Document(head["target"], name="history"))
     session = _session(head, past, target)
     findings = list(past.said)

@@ -177,7 +177,8 @@ def _always(*_: object) -> bool:
 class _Rule(NamedTuple):
     """A cause, the clauses that it explains, when it applies, and which findings it explains.
 
-    holds: of the cause's failures, and of all. explains: a finding, beside the cause's failures.
+    holds: takes the cause's failures and the whole case. explains: takes a finding and the cause's
+    failures.
     """
 
     cause: str

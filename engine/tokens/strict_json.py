@@ -94,7 +94,7 @@ def check_value(
 ) -> Json:
     """Return a copy of a body given as Python values, which shares nothing with it.
 
-    limit_bytes: of its compact JSON, which `check` gets to raise for what costs too much.
+    limit_bytes: of its compact JSON. check: gets that JSON, and raises where it costs too much.
 
     Raises `Problem` 413 over the limit (D-SIZE), 400 for whatever JSON text could not hold: other
     types (tuples, sets, bytes, subclasses), keys that are no strings, NaN and Infinity, lone

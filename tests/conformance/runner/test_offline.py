@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from conformance.runner.registry import Check
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.in_process import deploy
+from engine.errors import InputError
 from tests.engine.http.live import Live
 
 SECOND_NS = 1_000_000_000
@@ -116,6 +119,34 @@ def test_each_check_knows_what_was_known_at_the_time(
     report, judged = _played(monkeypatch, tmp_path, _check("a", slow), _check("b", quick))
     assert "knew [(False, 64), (True, 20), (True, 20)]" in str(_said(report))
     assert _said(judged) == _said(report)
+
+
+def test_a_history_that_was_changed_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without any of its lines, or any field of one, it is judged, or it is said."""
+
+    def judged(bench: Bench) -> Iterable[Finding]:
+        yield bench.passes("TOK-LEAF", bench.value("leaf"), bench.tokenize("a", "private_prod.1"))
+
+    _played(monkeypatch, tmp_path, _check("own.leaf", judged))
+    history = tmp_path / HISTORY_FILE
+    lines = history.read_text("utf-8").splitlines()
+    met: set[str] = set()
+    judged_still = 0
+    for place, line in enumerate(lines):
+        record = json.loads(line)
+        if record["record"] in met:
+            continue
+        met.add(record["record"])
+        without = [{name: record[name] for name in record if name != each} for each in record]
+        for instead in ([], *([json.dumps(each)] for each in without)):
+            history.write_text("\n".join([*lines[:place], *instead, *lines[place + 1 :]]), "utf-8")
+            with contextlib.suppress(InputError):
+                judge(tmp_path)
+                judged_still += 1
+    assert {"run", "check", "ended", "exchange", "end"} <= met
+    assert judged_still, "a field that may be absent"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Handler", "answering", "dropping", "hanging", "serving"]
+__all__ = ["Handler", "answering", "counting", "dropping", "hanging", "serving"]
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -48,6 +48,16 @@ async def hanging(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     """Never say a word."""
     await reader.read()
     writer.close()  # never reached while the client waits
+
+
+def counting(handler: Handler, connections: list[int]) -> Handler:
+    """Do as another does, and add each connection to a list."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(len(connections))
+        await handler(reader, writer)
+
+    return handle
 
 
 @contextmanager

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -39,13 +36,6 @@ def _target(port: int) -> Target:
     )
 
 
-@contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < seconds
-
-
 def _run(target: Target) -> Report:
     return Run(target, Options(no_limits=True, seed=7)).execute()
 
@@ -70,7 +60,7 @@ def _check_nothing_passed(report: Report) -> None:
     ids=["200", "html", "wrong-key", "no-permission", "404", "500"],
 )
 def test_one_answer_to_everything_is_no_deployment(handler: Handler, says: str) -> None:
-    with _within(30), serving(handler) as port:
+    with serving(handler) as port:
         report = _run(_target(port))
     _check_nothing_passed(report)
     assert says in str(report.aborted)
@@ -78,7 +68,7 @@ def test_one_answer_to_everything_is_no_deployment(handler: Handler, says: str) 
 
 @pytest.mark.slow
 def test_429_to_everything_is_no_deployment() -> None:
-    with _within(100), serving(_answer("429 Too Many Requests", b"{}")) as port:
+    with serving(_answer("429 Too Many Requests", b"{}")) as port:
         report = _run(_target(port))
     _check_nothing_passed(report)
     assert "429" in str(report.aborted)
@@ -87,31 +77,31 @@ def test_429_to_everything_is_no_deployment() -> None:
 def test_a_dead_target_is_unreachable() -> None:
     with serving(hanging) as port:
         pass
-    with _within(30), pytest.raises(Unreachable, match="cannot connect"):
+    with pytest.raises(Unreachable, match="cannot connect"):
         _run(_target(port))
 
 
 def test_a_target_that_hangs_is_unreachable() -> None:
-    with _within(30), serving(hanging) as port, pytest.raises(Unreachable, match=r"no answer"):
+    with serving(hanging) as port, pytest.raises(Unreachable, match=r"no answer"):
         _run(_target(port))
 
 
 def test_a_target_that_drops_connections_is_unreachable() -> None:
     seen: list[bytes] = []
-    with _within(30), serving(dropping(seen)) as port, pytest.raises(Unreachable):
+    with serving(dropping(seen)) as port, pytest.raises(Unreachable):
         _run(_target(port))
     assert seen
 
 
 def test_a_wrong_key_at_the_real_server_is_said_so() -> None:
-    with _within(30), served() as target:
+    with served() as target:
         report = _run(dataclasses.replace(target, keys=KEYS))
     _check_nothing_passed(report)
     assert "is not a key of this deployment" in str(report.aborted)
 
 
 def test_a_key_without_permission_at_the_real_server_is_said_so() -> None:
-    with _within(30), served() as target:
+    with served() as target:
         barred = next(key for key in target.keys if key.role == "private_no_permission")
         keys = (dataclasses.replace(barred, role="private_prod"),)
         report = _run(dataclasses.replace(target, keys=keys))

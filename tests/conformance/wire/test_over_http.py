@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,32 +142,40 @@ def test_a_dead_port_is_no_answer() -> None:
 
 
 def test_the_decision_lies_between_the_stamps() -> None:
+    arrived: list[int] = []
     decided: list[int] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.readuntil(b"\r\n\r\n"):
+            arrived.append(time.perf_counter_ns())
             await asyncio.sleep(0.05)
             decided.append(time.perf_counter_ns())
             writer.write(OK)
 
     with serving(handle) as port, _transport(port) as transport:
-        started_ns = time.perf_counter_ns() - transport.now_ns
+        first_ns = time.perf_counter_ns()
+        now_ns = transport.now_ns
+        last_ns = time.perf_counter_ns()
         answers = _ask(transport, *[Ask(method="GET", path="/")] * 3)
-    for answer, at_ns in zip(answers, decided, strict=True):
-        assert answer.sent_ns + 40_000_000 < at_ns - started_ns + 1_000_000
-        assert at_ns - started_ns - 1_000_000 < answer.received_ns
-        assert answer.received_ns - answer.sent_ns < 5_000_000_000
+    for answer, from_ns, at_ns in zip(answers, arrived, decided, strict=True):
+        assert answer.sent_ns <= now_ns + from_ns - first_ns
+        assert now_ns + at_ns - last_ns <= answer.received_ns
 
 
 def test_coroutines_run_side_by_side_and_inside_a_running_loop() -> None:
-    async def notebook() -> float:
-        with _transport(9) as transport:
-            began = time.monotonic()
-            nap_ns = transport.now_ns + 200_000_000
-            transport.run([transport.sleep_until_ns(nap_ns) for _ in range(20)])
-            return time.monotonic() - began
+    steps: list[str] = []
 
-    assert 0.15 < asyncio.run(notebook()) < 3
+    async def naps(transport: HttpTransport) -> None:
+        steps.append("begins")
+        await transport.sleep_until_ns(transport.now_ns + 50_000_000)
+        steps.append("ends")
+
+    async def notebook() -> None:
+        with _transport(9) as transport:
+            transport.run([naps(transport) for _ in range(20)])
+
+    asyncio.run(notebook())
+    assert steps == ["begins"] * 20 + ["ends"] * 20
 
 
 def test_what_one_raises_ends_no_other() -> None:
@@ -186,23 +195,23 @@ def test_what_one_raises_ends_no_other() -> None:
 
 def test_a_large_body_goes_out_in_pieces_and_an_early_answer_ends_it() -> None:
     received: list[int] = []
+    is_answered = threading.Event()
 
     async def reads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         if b"/early" in head:
             writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
             await reader.read(1000)
-            await asyncio.sleep(5)
+            await asyncio.to_thread(is_answered.wait)
         received.append(len(await reader.readexactly(20_000_000)))
         writer.write(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         await writer.drain()
 
     body = bytes(20_000_000)
     with serving(reads) as port, _transport(port) as transport:
-        began = time.monotonic()
         asks = [Ask(method="PUT", path=path, body=body) for path in ("/whole", "/early")]
         assert [answer.status for answer in _ask(transport, *asks)] == [200, 413]
-        assert time.monotonic() - began < 5  # before the server goes on
+        is_answered.set()  # so the client did not wait for the server to go on
     assert received == [20_000_000]
 
 

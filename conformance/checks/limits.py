@@ -22,6 +22,7 @@ from conformance.probes.procedures import (
     Played,
     counters_of,
     exchanges_of,
+    looks_of,
     play_block,
     play_borders,
     play_number,
@@ -154,16 +155,13 @@ def _windows(
     if not rate.block_ns:
         return []
     keys: Sequence[KeyLabel | None] = [key]
-    looks, sources = ["late"], {"late": bench.sources[1:2]}
+    sources = {"late": bench.sources[1:2]}
     if row.role is not None:
         keys = bench.keys(row.role)[1:-1]  # the last one is for the signature
-        looks = ["early", "late", "silent"]
-        if rate.block_ns != rate.window_ns:
-            looks.remove("late")
         apart = spare_sources(bench, 2, after=1) or bench.sources[:1]
         sources = {"early": apart[:1], "late": apart[-1:], "silent": apart[:1]}
     found = []
-    for look, label in zip(looks, keys, strict=False):
+    for look, label in zip(looks_of(row, rate), keys, strict=False):
         if not sources[look]:
             continue  # a small target has no address that is not blocked
         name = f"{row.rule_id} {look}{_mark(turn)}"

@@ -604,6 +604,17 @@ def _end_requests(rate: Rate, look: int = 0) -> int:
     return _tries(rate) * (limit // 2 + 2 * _EXTRA) + 2 + _LITTLE + max(room, well) + 2 * look
 
 
+def looks_of(row: Row, rate: Rate) -> tuple[str, ...]:
+    """Return the counters that show a block row's window beside the main one.
+
+    They send just before a window's end (`early`), just after it (`late`), or nothing during the
+    block (`silent`).
+    """
+    if row.role is None:
+        return ("late",)
+    return ("early", "late", "silent") if rate.block_ns == rate.window_ns else ("early", "silent")
+
+
 def sizes_of(rule: Rule, row: Row, table: LimitTable) -> Sizes:
     """Return what the check of a row takes; table: the target's table, which contains the row."""
     rate = Rate(rule.limit_requests, rule.window_ns, rule.block_ns or 0)
@@ -623,10 +634,8 @@ def _play_requests(rule: Rule, row: Row, table: LimitTable, rate: Rate) -> int:
     look = signature_requests(rate, row.most_probes(rule), len(row.any_of), len(row.apart))
     if not rate.block_ns:
         return _throttle_requests(rate, look) + rest
-    windows = 2 if row.role is not None and rate.block_ns == rate.window_ns else 1
-    rest += windows * _window_requests(rate)
-    if row.role is not None:
-        rest += block_requests(rate)
+    for one in looks_of(row, rate):
+        rest += block_requests(rate) if one == "silent" else _window_requests(rate)
     if rate.block_ns > rate.window_ns:
         return rate.limit_requests + _HEAVY_MORE + _end_requests(rate, look) + rest
     return block_requests(rate, look) + rest

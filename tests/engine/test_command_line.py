@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 
 import pytest
 
-from engine.command_line import run_command
+from engine.command_line import number_of, run_command
 from engine.errors import InputError
 
 
@@ -48,3 +49,16 @@ def test_an_error_is_one_line(
 
 def test_the_code_of_a_command_is_its_own() -> None:
     assert run_command("tool", lambda: 1) == 1
+
+
+@pytest.mark.parametrize("text", ["0", "8080", "65535", "000000000000080"])
+def test_a_number_of_a_flag_is_read_between_its_bounds(text: str) -> None:
+    assert number_of("a port", 0, 65_535)(text) == int(text)
+
+
+@pytest.mark.parametrize("text", ["65536", "-1", "+1", "1.0", "", " 1", "٣", "²", "9" * 5000])
+def test_a_flag_says_which_numbers_it_takes(text: str) -> None:
+    """Also for more digits than Python turns into a number."""
+    with pytest.raises(argparse.ArgumentTypeError) as refused:
+        number_of("a port", 0, 65_535)(text)
+    assert str(refused.value) == f"{text!r} must be a port from 0 to 65535"

@@ -101,6 +101,19 @@ def test_a_fault_changes_its_own_engine_only() -> None:
     assert answers == [[str, dict], [dict, str]]
 
 
+def test_the_fault_of_a_mask_shows_one_digit_more_than_allowed_and_changes_no_more() -> None:
+    """A check that caught it by anything else would not prove that it counts the digits."""
+    faulty = deploy(engine=fault_of("sporadic-mask").engine)
+    key = faulty.target.key_labels[faulty.target.labels("private_prod")[0]].value
+    card = {"number": "4242424242424242", "expiration_month": 12, "expiration_year": 2031}
+    body = {"type": "card", "data": card}
+    asked = Request("POST", "/tokenize", key=key, ip="192.0.2.1", body=body)
+    masks = [faulty.engine.handle(asked).body["mask"]["number"] for _ in range(50)]
+    assert masks[:49] == [masks[0]] * 49
+    assert masks[49] == masks[0][:-5] + "24242"
+    assert sum(map(str.isdigit, masks[0])) == 4
+
+
 def test_the_good_deployment_is_the_engine_itself() -> None:
     assert type(deploy().engine) is Engine
 

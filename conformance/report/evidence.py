@@ -11,6 +11,7 @@ many got which status. A timeline that a check puts into its finding is shown un
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,8 @@ from conformance.target import Target
 from conformance.wire.exchange import KEY_PLACE, Ask, Exchange, KeyLabel
 from engine.messages import Json
 
+_SHELL_SIGN: Final = re.compile(r'["$`\\]')
+"""What a shell takes for a sign of its own inside double quotes."""
 _LONGEST_SHOWN: Final = 4_000
 _SHOWN: Final = 200
 
@@ -42,7 +45,9 @@ def curl(target: Target, ask: Ask) -> str:
     if ask.source is not None:
         parts.append(_from(target, ask.source))
     if ask.key is not None:
-        text = target.key_format.replace("{key}", f"${variable(target, ask.key)}")
+        name = variable(target, ask.key)
+        is_part = re.search(r"\{key\}\w", target.key_format) is not None
+        text = _formatted(target, f"${{{name}}}" if is_part else f"${name}")
         parts.append(f'-H "{_header_of(target, ask.key, target.key_header)}: {text}"')
     if ask.proxy_key is not None and not target.proxy_host and "{proxy_key}" not in ask.path:
         name = _header_of(target, ask.proxy_key, target.proxy_key_header)
@@ -85,7 +90,12 @@ def _header(target: Target, name: str, value: str) -> str:
         return f"-H {shlex.quote(f'{name}: {value}')}"
     text = KEY_PLACE.sub(lambda match: f"${{{variable(target, match[1])}}}", value)
     is_bare = name.lower() == target.key_header.lower() and " " not in text
-    return f'-H "{name}: {target.key_format.replace("{key}", text) if is_bare else text}"'
+    return f'-H "{name}: {_formatted(target, text) if is_bare else text}"'
+
+
+def _formatted(target: Target, text: str) -> str:
+    """Return what the key's header holds, inside double quotes; text: for the key."""
+    return _SHELL_SIGN.sub(r"\\\g<0>", target.key_format).replace("{key}", text)
 
 
 def _from(target: Target, source: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -180,12 +181,29 @@ def test_a_curl_line_names_the_header_of_a_key_of_its_own() -> None:
     )
 
 
+@pytest.mark.parametrize("form", ['Token token="{key}", v=1', "$a `b` \\{key}_v1", "{key}:"])
+def test_a_shell_sends_a_key_in_the_form_that_the_target_gives_it(form: str) -> None:
+    target = Target(base_url="http://localhost", key_header="Authorization", key_format=form)
+    for ask in (
+        Ask(method="GET", path="/tokens", key="public.1"),
+        Ask(method="GET", path="/tokens", headers={"authorization": "{key:public.1}"}),
+    ):
+        script = f'curl() {{ printf "%s\\n" "$@"; }}; KEY_PUBLIC_1=one; {curl(target, ask)}'
+        done = subprocess.run(["sh", "-c", script], capture_output=True, check=True, text=True)
+        sent = done.stdout.splitlines()[-1]
+        assert sent.partition(": ")[2] == form.replace("{key}", "one")
+
+
 def test_a_long_body_only_begins_to_be_shown() -> None:
     for body in (b"x" * 30_000_000, ["y" * 30_000]):
         target = Target(base_url="http://localhost")
         line = curl(target, Ask(method="PUT", path="/", body=body))
         assert len(line) < 400
         assert "@BODY  # 300" in line
+    for size, is_whole in ((4_000, True), (4_001, False)):
+        for sent in (b"x" * size, "x" * (size - 2)):
+            line = curl(target, Ask(method="PUT", path="/", body=sent))
+            assert ("@BODY" not in line) is is_whole
 
 
 def test_an_interrupted_run_deletes_what_it_created(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,13 @@ import conformance.faults.trial  # noqa: F401 # reason: a module with texts of i
 from conformance.report import Report
 from conformance.runner import offline, runner
 from conformance.runner.bench import Bench
-from conformance.runner.history import HISTORY_FILE
+from conformance.runner.history import HISTORY_FILE, kept_body
 from conformance.runner.offline import judge
 from conformance.runner.registry import Check
 from conformance.runner.runner import Options, Run
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.in_process import deploy
+from conformance.wire.redaction import Redactor
 from engine.errors import InputError
 from tests.engine.http.live import Live
 
@@ -93,6 +94,14 @@ def test_a_long_body_that_is_the_same_is_recognised(
     report, judged = _played(monkeypatch, tmp_path, _check("a", asks))
     assert _said(judged) == _said(report)
     assert judged.notes == ()
+
+
+def test_a_body_is_kept_whole_up_to_64_kib() -> None:
+    redactor = Redactor({})
+    for body, longer in ((b"x" * 65_536, b"x" * 65_537), (["x" * 65_532], ["x" * 65_533])):
+        assert kept_body(body, redactor) == body
+        start = "x" * 256 if isinstance(longer, bytes) else '["' + "x" * 254
+        assert kept_body(longer, redactor) == f"{start}… (65537 bytes)".encode()
 
 
 def test_each_check_knows_what_was_known_at_the_time(

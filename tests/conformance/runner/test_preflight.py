@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from conformance.runner.session import Session
 from conformance.wire.exchange import Ask
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Answer, Place
+from engine import LimitTable, Profile
 
 ROLE = "private_no_permission"
 
@@ -69,9 +71,9 @@ def test_a_key_that_a_header_gives_back_is_not_shown() -> None:
     assert secret not in repr(found)
 
 
-@pytest.mark.parametrize("lost", [{4}, {8}, {4, 5, 7, 8}, {4, 5, 6, 7, 8}])
+@pytest.mark.parametrize("lost", [{1}, {4}, {8}, {4, 5, 7, 8}, {4, 5, 6, 7, 8}])
 def test_a_lost_answer_ends_no_run_and_no_answer_at_all_does(lost: set[int]) -> None:
-    """The fourth to the eighth request show how long an answer takes."""
+    """The fourth to the eighth request show how long an answer takes; the first is repeated."""
     deployment = deploy(keys_a_role=1, latency=lambda: (1_000_000, 2_000_000))
     send, turns = deployment.transport.send, itertools.count(1)
 
@@ -89,3 +91,54 @@ def test_a_lost_answer_ends_no_run_and_no_answer_at_all_does(lost: set[int]) -> 
         assert (found.fatal, found.latency_ns, found.jitter_ns) == (None, 3_000_000, 0)
     else:
         assert found.fatal == "no answer to POST /tokenize: cut off"
+
+
+SEED = LimitTable.default()
+ROW = "LIM-TEST-TENANT"
+
+
+@pytest.mark.parametrize(
+    ("changes", "limits", "is_one_address", "apart", "says"),
+    [
+        ({}, {}, False, True, "are counted separately"),
+        ({"counter": "ip"}, {}, False, True, "are counted separately"),
+        ({}, {"and_counter": "each"}, False, True, "are counted separately, whatever the key"),
+        ({"counter": "key"}, {}, False, None, "are seen as one address, or only keys count"),
+        ({}, {}, True, None, "are seen as one address, or only keys count"),
+        ({"counter": "ip"}, {}, True, False, "as one address"),
+        ({"shadow": True}, {}, False, None, "not seen: 101 requests were not refused"),
+    ],
+)
+def test_two_addresses_are_told_apart_by_who_is_refused_where(
+    changes: dict[str, Any],
+    limits: dict[str, Any],
+    is_one_address: bool,
+    apart: bool | None,
+    says: str,
+) -> None:
+    """LIM-TEST-TENANT, by key and address: what a front or another counter makes of it is said."""
+    table = SEED.replace_rule(ROW, **changes)
+    profile = Profile().replace(limits=limits)
+    deployment = deploy(keys_a_role=2, limits=table, profile=profile)
+    request = deployment.transport._request
+
+    def sent(ask: Ask) -> Any:
+        found = request(ask)
+        found.ip = "198.51.100.1" if is_one_address else found.ip
+        return found
+
+    deployment.transport._request = sent  # type: ignore[method-assign] # reason: a proxy in front
+    session = Session(deployment.target, deployment.transport, seed=1)
+    found = fly(session, ["private_test"], with_addresses=True)
+    assert found.apart is apart
+    assert found.apart_says.endswith(says)
+    assert found.doubt == (found.apart_says if "or only keys count" in says else None)
+
+
+def test_addresses_are_not_told_apart_where_the_table_lacks_the_row() -> None:
+    deployment = deploy(keys_a_role=2)
+    told = LimitTable(tuple(rule for rule in SEED if rule.id != ROW))
+    session = Session(deployment.target, deployment.transport, seed=1, limits=told)
+    found = fly(session, ["private_test"], with_addresses=True)
+    assert found.apart is None
+    assert found.apart_says == "not tested: the limit table has no LIM-TEST-TENANT"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import threading
 from collections.abc import Iterable
@@ -21,12 +22,14 @@ from conformance.runner.offline import judge
 from conformance.runner.plan import make_plan
 from conformance.runner.registry import Check, Inconclusive, Skip, check_time
 from conformance.runner.runner import Options, Run, again, failed, replay
+from conformance.runner.session import Session
 from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Budget, RequestShape
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import EngineTransport
 from engine.clauses import select
 from engine.errors import InputError
+from engine.files import Rate as RateOf
 from engine.limits import LimitTable
 from engine.world import ManualClock
 
@@ -217,6 +220,86 @@ def test_what_is_forbidden_is_never_asked(play: Any) -> None:
     assert report.result("TOK-LEAF").verdict is Verdict.SKIPPED
     assert report.result("TOK-LEAF").says == "the target forbids DELETE /tokens/{id}"
     assert not [one for one in report.exchanges.values() if one.ask.method == "DELETE"]
+
+
+def test_a_forbidden_operation_is_a_pattern_of_a_method_and_a_path() -> None:
+    """`{id}` stands for one segment, `*` for any text; a query changes nothing."""
+    lines = ("DELETE /tokens/{id}", "GET /proxy*", "POST /a.b")
+    made = deploy(forbidden=lines)
+    session = Session(made.target, made.transport, seed=1)
+    asked = {
+        "DELETE /tokens/1": lines[0],
+        "DELETE /tokens/1?sure=yes": lines[0],
+        "DELETE /tokens/1/metadata": None,
+        "DELETE /tokens/": None,
+        "PATCH /tokens/1": None,
+        "GET /proxy": lines[1],
+        "GET /proxy/one/two": lines[1],
+        "POST /proxy": None,
+        "POST /a.b": lines[2],
+        "POST /a-b": None,
+    }
+    told = {one: session.forbids(*one.split(" ")) for one in asked}
+    assert told == asked
+
+
+def test_no_more_is_sent_than_pacing_allows(play: Any) -> None:
+    """Whatever else runs beside: the preflight, the checks and the cleaning together."""
+
+    def asks(bench: Bench) -> Iterable[Finding]:
+        lanes = [bench.lane(f"lane {place}", key=bench.key("private_prod")) for place in range(9)]
+        bench.side_by_side([lane.ask("POST", "/tokenize", ["a"]) for lane in lanes])
+        yield bench.passes("TOK-LEAF", "asked")
+
+    deployment = deploy(pacing=RateOf(20, 2 * SECOND_NS))
+    report = play(_check("a", asks, "TOK-LEAF"), deployment=deployment)
+    sent_ns = sorted(one.sent_ns for one in report.exchanges.values())
+    apart_ns = {after - before for before, after in itertools.pairwise(sent_ns)}
+    assert apart_ns == {SECOND_NS // 10}
+    assert len(sent_ns) > 20
+
+
+@pytest.mark.parametrize("lost", [5, 6])
+def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -> None:
+    """A few answers may be lost in a row; then each further one would cost its whole timeout."""
+
+    def asks(bench: Bench) -> Iterable[Finding]:
+        send, numbers = bench.transport.send, itertools.count(1)
+
+        async def losing(ask: Any, place: Any) -> Any:
+            answer = await send(ask, place)
+            if next(numbers) <= lost:
+                answer.status, answer.error = None, "cut off"
+            return answer
+
+        bench.transport.send = losing  # type: ignore[method-assign] # reason: a network of its own
+        lane = bench.lane("one", key=bench.key("private_prod"))
+        for _ in range(8):
+            bench.side_by_side([lane.ask("POST", "/tokenize", {})])
+        yield bench.passes("TOK-LEAF", "asked")
+
+    result = play(_check("a", asks, "TOK-LEAF")).result("TOK-LEAF")
+    expected = (Verdict.PASS, "asked")
+    if lost == 6:
+        expected = (Verdict.INCONCLUSIVE, "the target no longer answers")
+    assert (result.verdict, result.says) == expected
+
+
+def test_borders_of_windows_narrow_each_other_where_they_agree() -> None:
+    """Windows of ten seconds begin together in all rows, or each row has its own beginning."""
+    made = deploy()
+    session = Session(made.target, made.transport, seed=1)
+    for low_ms, high_ms, kept in (
+        (1_000, 1_500, (1_000, 1_500)),
+        (31_200, 31_900, (1_200, 1_500)),
+        (-8_900, -8_600, (1_200, 1_400)),
+        (4_000, 4_300, (1_200, 1_400)),  # of another row, and less exact
+        (14_000, 14_100, (14_000, 14_100)),  # of another row, and more exact
+    ):
+        session.note_border(10 * SECOND_NS, low_ms * 1_000_000, high_ms * 1_000_000)
+        told = tuple(at_ns // 1_000_000 for at_ns in session.borders[10 * SECOND_NS])
+        assert told == kept
+    assert list(session.borders) == [10 * SECOND_NS]
 
 
 def test_the_budget_of_requests_holds(play: Any) -> None:
@@ -420,23 +503,33 @@ def test_addresses_that_are_one_to_the_deployment_are_told(play: Any) -> None:
     async def probe(bench: Bench) -> list[Finding]:
         return [bench.fails("LIM-PUBLIC", "counted by key alone")]
 
+    async def at_one(bench: Bench) -> list[Finding]:
+        return [bench.passes("TOK-LEAF", "one address is enough")]
+
     check = _check("a", probe, "LIM-PUBLIC", sources=2, is_probe=True, roles=("private_test",))
-    report = play(check)
+    other = _check("b", at_one, "TOK-LEAF", sources=1, is_probe=True)
+    report = play(check, other)
     assert report.preflight["apart"] is True
     assert report.result("LIM-PUBLIC").verdict is Verdict.FAIL
-    deployment = deploy()
-    request = deployment.transport._request
+    by_address = LimitTable.default().replace_rule("LIM-TEST-TENANT", counter="ip")
+    for limits, apart, says in (
+        (None, None, "are seen as one address, or only keys count"),
+        (by_address, False, "as one address"),
+    ):
+        deployment = deploy(limits=limits)
+        request = deployment.transport._request
 
-    def from_one_address(ask: Any) -> Any:
-        found = request(ask)
-        found.ip = "198.51.100.1"
-        return found
+        def from_one_address(ask: Any, request: Any = request) -> Any:
+            found = request(ask)
+            found.ip = "198.51.100.1"
+            return found
 
-    deployment.transport._request = from_one_address  # type: ignore[method-assign] # reason: a proxy in front
-    report = play(check, deployment=deployment)
-    assert report.preflight["apart"] is None
-    assert report.result("LIM-PUBLIC").verdict is Verdict.INCONCLUSIVE
-    assert "are seen as one address, or only keys count" in report.result("LIM-PUBLIC").says
+        deployment.transport._request = from_one_address  # type: ignore[method-assign] # reason: a proxy in front
+        report = play(check, other, deployment=deployment)
+        assert report.preflight["apart"] is apart
+        assert report.result("LIM-PUBLIC").verdict is Verdict.INCONCLUSIVE
+        assert report.result("LIM-PUBLIC").says.endswith(says)
+        assert report.result("TOK-LEAF").says == "one address is enough"
 
 
 def test_a_role_that_is_missing_is_said_before_the_run() -> None:

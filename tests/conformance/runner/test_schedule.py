@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
+from typing import Any
 
 from conformance.runner.bench import Bench
 from conformance.runner.cleanup import clean
-from conformance.runner.plan import Plan, loads_after_ns, make_plan, starts_ns
+from conformance.runner.plan import Dealt, Plan, loads_after_ns, make_plan, starts_ns
 from conformance.runner.registry import Check, all_checks
 from conformance.runner.session import Session
+from conformance.runner.verdicts import Finding
 from conformance.wire.in_process import deploy
 from engine.clauses import CLAUSES
 from engine.limits import LimitTable
@@ -50,6 +53,37 @@ def test_what_computes_much_waits_for_the_bursts_unless_answers_are_slow() -> No
     loads = {one.check.id: one.check.load for one in beside}
     assert loads["schema.floor"] == "computing"
     assert loads["tokenize.mirror"] == "light"
+
+
+async def _waits(_: object) -> list[Finding]:
+    return []
+
+
+def _dealt(name: str, takes_s: int, requests: int, **more: Any) -> Dealt:
+    check = Check(name, (), "says", "a pass", _waits, takes_ns=takes_s * SECOND_NS, **more)
+    return Dealt(dataclasses.replace(check, requests=requests), {}, ())
+
+
+def test_each_check_of_a_round_begins_at_its_instant() -> None:
+    """Fewest requests first, in the first quarter of the time that each has left over."""
+    together = [
+        _dealt("longest", 60, 200, is_probe=True),
+        _dealt("hardly shorter", 56, 30, is_probe=True),
+        _dealt("five seconds shorter", 55, 100, is_probe=True),
+        _dealt("few", 20, 40, is_probe=True),
+        _dealt("some", 16, 90, is_probe=True),
+        _dealt("heavy", 50, 1_000, is_probe=True),
+        _dealt("no probe", 10, 10),
+        _dealt("stalling", 10, 10, load="stalling"),
+    ]
+    after_ms = [each // 1_000_000 for each in starts_ns(together)]
+    assert after_ms == [0, 0, 1_833, 1_000, 4_666, 6_666, 0, 45_000]
+    assert starts_ns([]) == []
+    beside = [_dealt("one by one", 0, 600), _dealt("another", 0, 400)]
+    for latency_ms, after_s in ((0, [1, 15, 45, 45]), (10, [1, 15, 30, 30]), (25, [1, 0, 0, 0])):
+        after = loads_after_ns(together, beside, latency_ms * MILLISECOND_NS)
+        assert list(after) == ["light", "computing", "stalling", "closing"]
+        assert [each // SECOND_NS for each in after.values()] == after_s
 
 
 def test_the_generator_is_imported_when_its_turn_has_come() -> None:

@@ -609,16 +609,16 @@ async def _headers(bench: Bench, counter: Counter, refused: list[Exchange]) -> l
         if field is not None and "r=0" not in re.split("[;,] *", field):
             says = f"RateLimit = {field!r} on a refusal: the remaining quota must be r=0"
             return [*found, bench.informs("ERR-429", says, refused[0])]
-    if texts[-1] is not None:
-        last = max(refused, key=lambda one: one.received_ns)
-        wait_ns = int(last.header("Retry-After") or 0) * SECOND_NS
+    last = max(refused, key=lambda one: one.received_ns)
+    told = last.header("Retry-After")
+    if told is not None:
+        wait_ns = int(told) * SECOND_NS
         longest_ns = 2 * bench.session.patience_ns  # a sliding counter weighs the window before
         if wait_ns > longest_ns:
             says = f"Retry-After = {wait_ns // SECOND_NS} s is longer than any row may refuse"
             return [*found, bench.informs("ERR-429", f"{says} ({seconds(longest_ns)})", last)]
         again = await counter.send("again", 1, at_ns=last.received_ns + wait_ns + _MARGIN_NS)
         if again.exchanges[0].refused:
-            says = f"still refused after the Retry-After of {texts[-1]} s had passed"
-            shown = (last, again.exchanges[0])
-            found.append(bench.informs("ERR-429", says, *shown))
+            says = f"still refused after the Retry-After of {told} s had passed"
+            found.append(bench.informs("ERR-429", says, last, again.exchanges[0]))
     return found

@@ -46,7 +46,7 @@ from conformance.probes.sightings import (
     uncertainty_ns,
 )
 from conformance.wire.exchange import Exchange
-from engine.profile import Algorithm
+from engine.profile import Algorithm, LimitsProfile
 
 _MS_NS = 1_000_000
 _SECOND_NS = 1_000_000_000
@@ -60,6 +60,8 @@ _NODES = (2, 3, 4)
 """How many nodes with counters of their own an explanation names."""
 _OTHER_BLOCKS = (5, 8, 9, 11, 12, 15, 20, 30, 60, 120)
 """Those that an explanation names."""
+_BOUND_NS = LimitsProfile().delay_bound_ns
+"""The longest delay of a throttle that slows, where another is not known."""
 _SHOWN = 12
 _COARSE = 10
 """And one above this part too coarse to choose between families."""
@@ -126,7 +128,7 @@ def measure(
     histories: Sequence[Sequence[Cluster]],
     rate: Rate,
     *,
-    bound_ns: int = 10 * _SECOND_NS,
+    bound_ns: int = _BOUND_NS,
     told: Algorithm | None = None,
     known: Algorithm | None = None,
     since_ns: int = 0,
@@ -386,7 +388,7 @@ def with_sight(
     likely = [one for one in measured.families if one.algorithm in same] or list(measured.families)
     if known is None and not heavy and not measured.delays:
         likely += [one for one in BASIC if one not in likely]
-    bound_ns = max(longest_wait_ns(histories), 10 * _SECOND_NS)
+    bound_ns = max(longest_wait_ns(histories), _BOUND_NS)
     if measured.is_stalled:
         histories = [[plainly(cluster) for cluster in history] for history in histories]
     arrivals = Arrivals(histories) if measured.delays and delays(histories) else None

@@ -175,7 +175,9 @@ def measured_row(
     if measured.fault is not None and len(histories) > 1 and is_counted_each(bench):
         # A second counter uses an address that other checks use as well.
         used = histories[:1]
-        measured = measure(used, rate, told=told, known=known, since_ns=since)
+        measured = measure(
+            used, rate, bound_ns=limits.delay_bound_ns, told=told, known=known, since_ns=since
+        )
     if measured.fault is None and measured.families and measured.refused:
         measured = with_sight(measured, used, told or known, since)
     return measured, used, since

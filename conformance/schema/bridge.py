@@ -97,7 +97,7 @@ class Bridge:
     def _sent(self, environ: dict[str, Any]) -> Exchange | None:
         if self.stopped is not None:
             return None
-        key, headers = _split(self.key_header, _headers(environ))
+        key, headers = _split(_headers(environ))
         size = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(size) if size else None
         try:
@@ -124,10 +124,10 @@ def _headers(environ: dict[str, Any]) -> dict[str, str]:
     return {name: text for name, text in found.items() if name.lower() not in _OWN}
 
 
-def _split(key_header: str, headers: dict[str, str]) -> tuple[KeyLabel | None, dict[str, str]]:
-    """Return the label that the key header holds, and the other headers."""
+def _split(headers: dict[str, str]) -> tuple[KeyLabel | None, dict[str, str]]:
+    """Return the label that the key's header holds, and the other headers."""
     for name, text in headers.items():
         match = KEY_PLACE.fullmatch(text)
-        if name.lower() == key_header.lower() and match is not None:
+        if match is not None:
             return match[1], {other: one for other, one in headers.items() if other != name}
     return None, headers

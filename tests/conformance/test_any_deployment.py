@@ -101,8 +101,13 @@ def test_without_deduplication_only_what_was_created_stays_unseen() -> None:
     keys = tuple(key for key in deployment.target.keys if not key.role.startswith("dedup"))
     target = dataclasses.replace(deployment.target, keys=keys)
     deployment = dataclasses.replace(deployment, target=target)
-    found = _verdicts(_run(deployment, "TOK-"))
+    run = _run(deployment, "TOK-")
+    found = _verdicts(run)
     assert found["TOK-ATOMIC"] is found["TOK-LIMIT"] is Verdict.NOT_OBSERVABLE
+    unseen = [one for one in run.findings if one.verdict is Verdict.NOT_OBSERVABLE]
+    assert {"request.atomic", "request.atomic-leaf"} <= {one.check for one in unseen}
+    for one in unseen:
+        assert one.says.startswith("whether tokens are created cannot be seen: "), one
     for clause in ("TOK-LEAF", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-ONE-OF"):
         assert found[clause] is Verdict.PASS, clause
 

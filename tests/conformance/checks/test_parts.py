@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import importlib
 import json
 from pathlib import Path
@@ -25,7 +26,7 @@ from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.transport import Answer
 from engine import Profile
 from engine.resources.account_updater import read_batch
-from tests.conformance.checks.changed import bench_of
+from tests.conformance.checks.changed import bench_of, judged
 
 _CARD = {"type": "card", "data": {"number": "4242424242424242"}}
 _LIMIT = 5
@@ -137,6 +138,23 @@ def test_a_search_hands_on_why_nothing_can_be_said() -> None:
 
     with pytest.raises(Inconclusive, match="no answer"):
         smallest(bench_of("tokenize.mirror"), st.integers(), judge, 10)
+
+
+def test_a_listing_shows_named_tokens_and_no_strings() -> None:
+    """TOK-ATOMIC: without deduplication, whether a string was tokenized stays unseen."""
+
+    def change(ask: Ask, answer: Answer) -> Answer:
+        if "deduplicate" in str(ask.body) or ask.key == "dedup.1":
+            answer.status, answer.body = 422, b"{}"
+        return answer
+
+    def reading(ask: Ask) -> Ask:
+        is_it = (ask.key or "").startswith("private_prod.")
+        return dataclasses.replace(ask, key="private_reader.1") if is_it else ask
+
+    last = judged("request.atomic-leaf", change, reading)[-1]
+    assert last.verdict is Verdict.NOT_OBSERVABLE
+    assert last.says == "whether strings are tokenized cannot be seen: a listing shows no values"
 
 
 def _exchange(body: bytes, headers: dict[str, str] | None = None) -> Exchange:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from conformance.probes.bursts import Burst, clusters_of
+from conformance.probes.bursts import Burst, _is_overrun, clusters_of
 from conformance.probes.families import (
     Family,
     Rate,
@@ -139,6 +140,13 @@ def test_a_log_that_is_a_little_off_is_told_and_explained(start_ms: int, rate: s
     assert explain([seen], RATE) == f"{limit} per {window} s would explain it"
 
 
+@pytest.mark.parametrize("rate", ["48/10s", "52/10s", "25/10s", "50/8s", "50/12s", "50/5s"])
+def test_a_log_that_is_far_off_is_explained(rate: str) -> None:
+    limit, _, window = rate.removesuffix("s").partition("/")
+    seen = history(LimitsProfile(), 700, [1, 2], rate)
+    assert explain([seen], RATE) == f"{limit} per {window} s would explain it"
+
+
 def test_a_refusal_is_premature_only_when_nothing_could_excuse_it() -> None:
     admitted = [Sighting(i, i + 5) for i in range(49)]
     refused = Sighting(60, 70, "refused")
@@ -212,6 +220,31 @@ def test_of_a_heavy_rate_only_the_algorithm_that_is_told_is_tried(told: Algorith
     calm = [[Sighting(second * SECOND_NS, second * SECOND_NS + 1)] for second in range(3)]
     found = families_that_fit([calm], Rate(2_000, 10 * SECOND_NS), told)
     assert {family.algorithm for family in found} == {told}
+
+
+@pytest.mark.parametrize(
+    ("size", "lasted_ms", "is_beyond"),
+    [
+        (51, 1, False),
+        (52, 1, True),
+        (75, 4_900, False),
+        (76, 4_900, True),
+        (76, 5_000, False),
+        (200, 10_000, False),
+    ],
+)
+def test_two_bursts_are_beyond_a_rate_only_if_a_bucket_regains_less_between(
+    size: int, lasted_ms: int, *, is_beyond: bool
+) -> None:
+    """LIM-LOWEST: a bucket of 50 per 10 s has 25 more after 5 s, and none has twice its window."""
+    bursts = [Burst("beyond", size, begun_ns=0) for _ in range(2)]
+    for burst, received_ms in zip(bursts, (1, lasted_ms), strict=True):
+        burst.exchanges = [answered(n, received_ms - 1, 1) for n in range(size)]
+    two: list[Any] = [None, None]
+    assert _is_overrun(two, RATE, bursts) is is_beyond
+    bursts[0].exchanges[0] = answered(0, 0, 1, 503)
+    assert not _is_overrun(two, RATE, bursts), "one of them was a front's own answer"
+    assert not _is_overrun(two, RATE, bursts[1:])
 
 
 def answered(number: int, sent_ms: int, took_ms: int, status: int = 200) -> Exchange:

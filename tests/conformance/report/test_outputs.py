@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -20,7 +22,7 @@ from conformance.report.junit import junit_xml
 from conformance.report.page import page
 from conformance.report.sections import causes, folds, in_order
 from conformance.report.terminal import Terminal, show_report
-from conformance.runner.plan import Plan, blocked_addresses
+from conformance.runner.plan import Dealt, Plan, blocked_addresses
 from conformance.runner.preflight import Preflight
 from conformance.runner.registry import Check
 from conformance.runner.runner import Options, Run
@@ -156,8 +158,13 @@ def test_the_terminal_cuts_no_sentence_and_marks_a_body_that_it_cuts() -> None:
         return ()
 
     failed = Finding("TOK-LEAF", "a", Verdict.FAIL, long, (1,))
-    Terminal(stream).ended(Check("a", ("TOK-LEAF",), "says", "a pass", judge), [failed])
-    assert f"fail a: {long}\n" in stream.getvalue()
+    ended = Check("a", ("TOK-LEAF",), "says", "a pass", judge)
+    for verdict in Verdict:
+        if verdict <= Verdict.NOT_OBSERVABLE:
+            Terminal(stream).ended(ended, [dataclasses.replace(failed, verdict=verdict)])
+    assert stream.getvalue() == "", "nothing is to be done about it"
+    Terminal(stream).ended(ended, [failed])
+    assert stream.getvalue() == f"  fail a: {long}\n"
     ask = Ask(method="POST", path="/tokenize", body={})
     exchange = Exchange(1, "a", "main", 1, ask, 0, 1, 200, {}, b"x" * 301)
     said = [failed, *(dataclasses.replace(failed, says=f"another {n}") for n in range(3))]
@@ -178,6 +185,38 @@ def test_the_last_line_counts_causes(broken: tuple[str, ...], says: str) -> None
     said.append(Finding("TOK-PLAIN", "a", Verdict.FAIL, "wrong too", follows="TOK-LEAF"))
     results = assemble(select([one.clause for one in said]), said)
     assert says in _report(results=results).verdict_line
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({}, 0),
+        ({"unrun": ("schema.floor",)}, 0),
+        ({"unrun": ("schema.floor",), "strict": True}, 1),
+        ({"strict": True}, 0),
+        ({"aborted": "no key got a request accepted"}, 3),
+        ({"broken": ("cleaning up: OSError",)}, 4),
+        ({"broken": ("its preflight: OSError",), "aborted": "the harness failed"}, 4),
+    ],
+)
+def test_the_exit_code_says_first_what_hinders_a_verdict(more: dict[str, Any], code: int) -> None:
+    """Where the harness failed, neither the deployment nor its absence is to blame."""
+    passed = assemble(select(["TOK-LEAF"]), [Finding("TOK-LEAF", "a", Verdict.PASS, "mirrored")])
+    assert _report(results=passed, **more).exit_code == code
+
+
+def test_of_many_exchanges_and_of_a_long_body_the_beginning_is_shown() -> None:
+    ask = Ask(method="POST", path="/tokenize", body={})
+    exchanges = {
+        number: Exchange(number, "a", "main", number, ask, 0, 1, 200, {}, b"x" * (1_998 + number))
+        for number in range(1, 8)
+    }
+    failed = Finding("TOK-LEAF", "a", Verdict.FAIL, "wrong", (9, 1, 2, 3, 4, 5, 6))
+    report = _report(results=assemble(select(["TOK-LEAF"]), [failed]), exchanges=exchanges)
+    shown = report.evidence(failed)
+    assert [one["number"] for one in shown] == [1, 2, 3, 4]
+    assert [len(one["body"]) for one in shown] == [1_999, 2_000, 2_001, 2_001]
+    assert [one["body"][-1] for one in shown] == ["x", "x", "…", "…"]
 
 
 # --- JUnit, SARIF, annotations ------------------------------------------------------------------
@@ -210,6 +249,19 @@ def test_junit_has_real_times_and_each_text_once() -> None:
     assert str(followed.get("message")).startswith("follows from TOK-LEAF: ")
     assert cases["REC-CREATED"].find("error") is not None
     assert cases["TOK-JSON"].find("skipped") is not None
+
+
+def test_what_no_xml_may_hold_leaves_junit_readable() -> None:
+    """A deployment may answer with any byte; a build server must still read the file."""
+    odd = "\x00\x08\x0b\x1f\ufffe\ud800"
+    said = [Finding("TOK-LEAF", "a", Verdict.FAIL, f"got {odd}\t\U0001f511", (1,))]
+    ask = Ask(method="POST", path="/tokenize", body={"a": odd[:-1]})
+    exchange = Exchange(1, "a", "main", 1, ask, 0, 1, 200, {}, odd[:-1].encode())
+    report = _report(results=assemble(select(["TOK-LEAF"]), said), exchanges={1: exchange})
+    failure = ET.fromstring(junit_xml(report)).find(".//failure")
+    assert failure is not None
+    assert failure.get("message") == "got " + 6 * "\N{REPLACEMENT CHARACTER}" + "\t\U0001f511"
+    assert "-> 200 " + 5 * "\N{REPLACEMENT CHARACTER}" in str(failure.text)
 
 
 def test_a_clauses_time_counts_what_ran_side_by_side_once() -> None:
@@ -295,13 +347,16 @@ def test_a_baseline_tells_new_mended_and_unchanged(tmp_path: Path) -> None:
         assert comparison.mended == ("TOK-ARRAY",)
         assert comparison.unseen == ("REC-ID",), "skipped is not mended"
     report = _report(baseline=baseline)
-    assert "1 new (TOK-PLAIN), 1 mended (TOK-ARRAY), 1 unchanged (TOK-LEAF)" in _printed(report)
+    assert (
+        "1 new (TOK-PLAIN), 1 mended (TOK-ARRAY), 1 unchanged (TOK-LEAF), 1 not judged now (REC-ID)"
+    ) in _printed(report)
     assert report.plain()["baseline"]["new"] == ("TOK-PLAIN",)
     states = {
         one["ruleId"]: one.get("baselineState")
         for one in json.loads(sarif_json(report))["runs"][0]["results"]
     }
     assert (states["TOK-LEAF"], states["TOK-PLAIN"]) == ("unchanged", "new")
+    assert states["REC-TENANT"] is None, "what is open is no result to compare"
 
 
 def test_only_new_findings_count_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -367,6 +422,12 @@ def test_a_timeline_is_told_and_drawn() -> None:
     printed = _printed(report)
     assert "+0.000 s to +0.500 s  50 x 200  public.1" in printed
     assert "+1.000 s  429  public.1 from 127.0.0.2  refused" in printed
+    for count, left in ((14, None), (15, "… 1 more"), (40, "… 26 more")):
+        long = dataclasses.replace(said[0], timeline=STORY[:1] * count)
+        lines = _printed(_report(results=assemble(select(["LIM-PUBLIC"]), [long]))).splitlines()
+        told = [line.strip() for line in lines if "50 x 200" in line or " more" in line]
+        assert len(told) == min(count, 14) + (left is not None)
+        assert left is None or told[7] == left
     drawn = page(report)
     assert "<svg" in drawn
     assert "first to last 0.500 s" in drawn
@@ -435,23 +496,43 @@ def test_a_log_hears_that_a_long_wait_goes_on() -> None:
     def judge(_: object) -> Iterable[Finding]:
         return ()
 
+    def check(name: str, takes_s: int) -> Check:
+        takes_ns = takes_s * SECOND_NS
+        return Check(f"limits.{name}", ("LIM-IP",), "says", "a pass", judge, takes_ns=takes_ns)
+
+    def heard(says: str) -> bool:
+        deadline = time.monotonic() + 20
+        while not re.search(says, stream.getvalue()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return re.search(says, stream.getvalue()) is not None
+
     stream = io.StringIO()
     terminal = Terminal(stream, beat_s=0.01)
-    plan = Plan(tuple(select(["TOK-LEAF"])))
+    slow, *others = check("slow", 60), check("middle", 20), check("quick", 2)
+    plan = Plan(tuple(select(["TOK-LEAF"])), rounds=[[Dealt(slow, {}, ())]])
     made = deploy()
     session = Run(made.target, Options(seed=1), transport=made.transport).session
     terminal.planned(plan, session)
     assert stream.getvalue() == "", "nothing is said of a plan that meets nobody"
     terminal.flown(Preflight(accepted=["public"]))
-    terminal.began(Check("limits.slow", ("LIM-IP",), "says", "a pass", judge))
-    deadline = time.monotonic() + 20
-    while "limits.slow" not in stream.getvalue() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert "of 0 checks done; running: limits.slow" in stream.getvalue()
-    until_ns = session.transport.now_ns + 41 * SECOND_NS
-    with session.waiting("limits.slow", until_ns, "its block is over"):
-        while "waits" not in stream.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.01)
+    terminal.began(slow)
+    assert heard(r"… \d+ s of at least 60 s: 0 of 1 checks done; running: limits\.slow\n")
+    for one in others:
+        terminal.began(one)
+    assert heard(r"; running: limits\.slow, limits\.middle and 1 more\n")
+    session.note_rest("limits.slow", 31 * SECOND_NS)
+    assert heard(r" s of at least 91 s \(31 s of it for further measurements\): 0 of 1 ")
+    now_ns = session.transport.now_ns
+    with (
+        session.waiting("limits.quick", now_ns + SECOND_NS, ""),
+        session.waiting("limits.slow", now_ns + 41 * SECOND_NS, "its block is over"),
+    ):
+        says = r"done; limits\.slow waits 41 s until its block is over; running: limits\.middle, "
+        assert heard(says + r"limits\.quick\n")
+    with session.waiting("limits.middle", now_ns + SECOND_NS + 1, ""):
+        assert heard(r"done; limits\.middle waits 2 s; running: limits\.slow, limits\.quick\n")
+    terminal.ended(slow, [Finding("LIM-IP", slow.id, Verdict.SKIPPED, "too few keys")])
+    assert heard(r"… \d+ s: 1 of 1 checks done; running: limits\.middle, limits\.quick\n")
     terminal.close()
-    assert "checks done; limits.slow waits 41 s until its block is over" in stream.getvalue()
     assert "target http://in-process.example · seed 1" in stream.getvalue()
+    assert "waits 1 s" not in stream.getvalue(), "not worth a word"

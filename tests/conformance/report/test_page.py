@@ -95,11 +95,13 @@ def test_counts_of_series_that_lie_close_together_are_one_text() -> None:
 @pytest.mark.parametrize(
     ("span_s", "texts"),
     [
+        *(
+            (8 * step_s, [f"{step_s * number:g} s" for number in range(9)])
+            for step_s in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300)
+        ),
         (0.07, ["0 s", "0.01 s", "0.02 s", "0.03 s", "0.04 s", "0.05 s", "0.06 s", "0.07 s"]),
-        (8, [f"{second} s" for second in range(9)]),
         (60, ["0 s", "10 s", "20 s", "30 s", "40 s", "50 s", "60 s"]),
         (420, [f"{60 * minute} s" for minute in range(8)]),
-        (2_400, [f"{300 * part} s" for part in range(9)]),
         (8_000, [f"{1_000 * part} s" for part in range(9)]),
     ],
 )

@@ -7,6 +7,7 @@ import gzip
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from conformance.cli import main
 from engine import Profile
 from tests.conformance.servers import Handler, answering, counting, hanging, serving
 
+BAD_SEEDS = ("-1", "1.5", "1_0", "two", "\N{SUPERSCRIPT TWO}", "1" * 19)
 TIMEOUT_S = 1
 MOST_CONNECTIONS = 3
 
@@ -150,9 +152,14 @@ def test_a_bad_file_is_one_line_and_nothing_is_sent(
             (["--only-new"], "--only-new needs --baseline"),
             (["--baseline", str(tmp_path / "none")], "give the folder of a run"),
             (["--select", "TOK-NONE"], "TOK-NONE"),
+            *((["--seed", seed], f"{seed!r} must be a whole number") for seed in BAD_SEEDS),
         ):
             (tmp_path / "target.toml").write_text(f'base_url = "http://127.0.0.1:{port}"\n')
-            assert main(["run", str(tmp_path / "target.toml"), *words]) == 2
+            try:
+                code = main(["run", str(tmp_path / "target.toml"), *words])
+            except SystemExit as ended:  # by the parser of the words
+                code = int(ended.code or 0)
+            assert code == 2
             assert says in capsys.readouterr().err
     assert seen == []
 
@@ -206,7 +213,7 @@ def test_init_asks_a_deployment_and_leaves_the_rest_as_questions(
         "# Requests may name a container as a string: that was accepted.",
     ):
         assert line in text
-    assert len(asked) < 40
+    assert len(asked) <= 28, "as the documentation says"
     profile = Profile.from_toml(tmp_path / "profile.toml")
     assert profile == Profile().replace(tokens={"container_form": "string"})
     assert main(["check", str(file)]) == 0
@@ -216,6 +223,9 @@ def test_init_asks_a_deployment_and_leaves_the_rest_as_questions(
     assert main(["init", str(tmp_path / "other.toml"), "--url", "http://127.0.0.1:9"]) == 3
     assert main(["init", str(tmp_path / "other.toml"), "--url", "vault.example"]) == 2
     assert not (tmp_path / "other.toml").exists()
+    assert main(["run", str(file), "--plan"]) == 0
+    assert "\nplan: " in capsys.readouterr().out
+    assert not [one for one in threading.enumerate() if one.name == "conformance"], "all is closed"
 
 
 def test_check_sends_nothing_and_says_how_to_be_told_more(

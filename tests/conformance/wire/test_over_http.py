@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from conformance.target import Target, TargetKey
+from conformance.wire import over_http
 from conformance.wire.exchange import Ask
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.transport import Answer, Place
@@ -111,6 +112,60 @@ def test_a_connection_that_the_server_closed_is_not_asked_again() -> None:
     with serving(answering(closing)) as port, _transport(port) as transport:
         asks = [Ask(method="GET", path="/")] * 5
         assert [answer.status for answer in _ask(transport, *asks)] == [200] * 5
+
+
+@pytest.mark.parametrize(("idle_ns", "connections"), [(2_000_000_000, 1), (20_000_000, 2)])
+def test_a_connection_that_was_idle_for_long_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch, idle_ns: int, connections: int
+) -> None:
+    """Servers close what is idle, at the very moment perhaps at which it is asked."""
+    peers: list[Any] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(writer.get_extra_info("peername"))
+        await answering(OK)(reader, writer)
+
+    monkeypatch.setattr(over_http, "_IDLE_NS", idle_ns)
+    with serving(handle) as port, _transport(port) as transport:
+        for _ in range(2):
+            assert _ask(transport, Ask(method="GET", path="/"))[0].status == 200
+            transport.run([transport.sleep_until_ns(transport.now_ns + 60_000_000)])
+    assert len(peers) == connections
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_not_asked_again() -> None:
+    """It has not said that it would: the next request gets a connection of its own."""
+
+    async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        await writer.drain()
+
+    with serving(closes) as port, _transport(port) as transport:
+        for _ in range(2):
+            assert _ask(transport, Ask(method="GET", path="/"))[0].status == 200
+            transport.run([transport.sleep_until_ns(transport.now_ns + 60_000_000)])
+
+
+def test_an_answer_without_end_is_left() -> None:
+    """Neither its head nor its body fills the memory of the machine that tests."""
+    head = b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 200_000
+    with serving(answering(head)) as port, _transport(port, timeout_ns=5_000_000_000) as transport:
+        found = _ask(transport, Ask(method="GET", path="/"))[0]
+    assert (found.status, found.error) == (None, "the answer is no HTTP")
+
+
+@pytest.mark.parametrize(("size", "error"), [(2_000_000, None), (2_000_001, "longer than 2 MB")])
+def test_an_answer_that_is_too_long_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, size: int, error: str | None
+) -> None:
+    monkeypatch.setattr(over_http, "_LONGEST_BYTES", 2_000_000)
+    long = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size)
+    with serving(answering(long)) as port, _transport(port) as transport:
+        found = _ask(transport, Ask(method="GET", path="/"))[0]
+    assert (found.status, found.error) == (
+        (200, None) if error is None else (None, f"the answer is {error}")
+    )
 
 
 def test_a_server_that_hangs_is_left_in_time() -> None:

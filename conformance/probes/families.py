@@ -9,6 +9,10 @@ the client's clock allows, which gives a range. A family whose range misses a cl
 So errors do not add up, and a request need not be told from its neighbours. The only uncertainty is
 what an algorithm gains in the time that is not known: nothing for logs and fixed windows.
 
+Windows on a clock without blocks are not replayed (`_fits_windows`): such a window admits up to the
+limit and refuses only when it is full. Where its border divides a burst, the answers do not show
+which requests came before it, so every division is tried that their times allow.
+
 This does not model composition: a history covers one counter.
 """
 
@@ -21,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from conformance.probes.sightings import Sighting, uncertainty_ns
+from conformance.probes.sightings import Sighting, bounds, uncertainty_ns
 from conformance.runner.registry import check_time
 from engine.limits.algorithms import (
     ALGORITHMS,
@@ -42,7 +46,11 @@ from engine.profile import Algorithm
 Cluster: TypeAlias = Sequence[Sighting]
 """A burst of requests to one counter, in order of sending."""
 
+_Cell: TypeAlias = tuple[int, int]
+"""The first and the last time at which a border of windows may lie."""
+
 _SECOND_NS: Final = 1_000_000_000
+_EVER: Final = 1 << 60
 _GRID: Final = 80
 _FINEST: Final = 4_000
 """The phase of windows is searched in steps of this part of a window."""
@@ -91,6 +99,11 @@ class Family:
         """Whether its windows begin at times that the client does not know."""
         return ALGORITHMS[self.algorithm].has_windows and not self.anchored
 
+    @property
+    def is_on_a_clock(self) -> bool:
+        """Whether it counts in fixed windows that begin at multiples of their length."""
+        return self.algorithm == "fixed-window" and not self.anchored
+
 
 BASIC: Final = tuple(
     Family(name, anchored=anchored)
@@ -99,6 +112,8 @@ BASIC: Final = tuple(
     if not method.takes_burst
 )
 """The five algorithms with their defaults; a gcra with its default burst equals the bucket."""
+
+_ON_A_CLOCK: Final = Family("fixed-window")
 
 
 def families(rate: Rate) -> Iterator[Family]:
@@ -137,6 +152,8 @@ def families_that_fit(
 
 def fits(lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_ns: int = 0) -> bool:
     """Whether one family could have made the histories; since_ns: as in `families_that_fit`."""
+    if family.is_on_a_clock and not rate.block_ns:
+        return any(is_fit for _, _, is_fit in _borders_tried(lanes, rate, since_ns))
     fits_at, phases, blur_ns = _tried(lanes, rate, family, since_ns)
     if family.algorithm != "sliding-counter":
         return any(fits_at((phase_ns,)) for phase_ns in phases)
@@ -149,25 +166,46 @@ def border_between(lanes: Sequence[Sequence[Cluster]], rate: Rate) -> tuple[int,
 
     None if the histories do not show it.
     """
-    window_ns = rate.window_ns
-    fits_at, phases, _ = _tried(lanes, rate, Family("fixed-window"), 0)
-    first_ns = min(one.sent_ns for lane in lanes for cluster in lane for one in cluster)
-    seen = sorted(((first_ns - each_ns) % window_ns, fits_at((each_ns,))) for each_ns in phases)
+    seen = list(_borders_tried(lanes, rate))
     # Phases form a circle: begin after one that does not fit.
-    begin = next((place for place, (_, is_fit) in enumerate(seen) if not is_fit), None)
-    if begin is None or not any(is_fit for _, is_fit in seen):
+    begin = next((place for place, (_, _, is_fit) in enumerate(seen) if not is_fit), None)
+    if begin is None or not any(is_fit for _, _, is_fit in seen):
         return None
-    later = [(at_ns + window_ns, is_fit) for at_ns, is_fit in seen[: begin + 1]]
-    turned = [*seen[begin:], *later]
-    chosen = [place for place, (_, is_fit) in enumerate(turned) if is_fit]
-    return turned[chosen[0] - 1][0], turned[chosen[-1] + 1][0]
+    window_ns = rate.window_ns
+    later = [(low + window_ns, high + window_ns, is_fit) for low, high, is_fit in seen[:begin]]
+    chosen = [(low, high) for low, high, is_fit in [*seen[begin:], *later] if is_fit]
+    return chosen[0][0], chosen[-1][1] + 1
+
+
+def _borders_tried(
+    lanes: Sequence[Sequence[Cluster]], rate: Rate, since_ns: int = 0
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield the first and the last time of every cell of borders, and whether one of them fits.
+
+    Borders are windows apart, so all cells lie in one window. Inside a cell, no border moves across
+    the first or the last instant of a burst.
+    """
+    clusters = _bursts_apart(lanes)
+    first_ns = min(one.sent_ns for lane in clusters for cluster in lane for one in cluster)
+    shifts = aligned_shifts(clusters, rate.window_ns, _ON_A_CLOCK)
+    edges = sorted((first_ns - each_ns) % rate.window_ns for each_ns in shifts)
+    bursts = [[_Answers.of(cluster) for cluster in lane] for lane in clusters]
+    for low_ns, next_ns in itertools.pairwise([*edges, edges[0] + rate.window_ns]):
+        check_time()
+        cell = low_ns, next_ns - 1
+        yield *cell, all(_fits_windows(lane, rate, cell, since_ns) for lane in bursts)
+
+
+def _bursts_apart(lanes: Sequence[Sequence[Cluster]]) -> list[list[Cluster]]:
+    """Return the clusters of each lane; those during which requests overlap become one."""
+    return [apart(lane, lambda one: (one.sent_ns, one.received_ns - 1)) for lane in lanes]
 
 
 def _tried(
     lanes: Sequence[Sequence[Cluster]], rate: Rate, family: Family, since_ns: int
 ) -> tuple[Callable[[Sequence[int]], bool], Sequence[int], int]:
     """Return a test of whether a family fits at given phases, the phases, and the uncertainty."""
-    clusters = [apart(lane, lambda one: (one.sent_ns, one.received_ns - 1)) for lane in lanes]
+    clusters = _bursts_apart(lanes)
     first_ns = min(
         (one.sent_ns for lane in clusters for cluster in lane for one in cluster), default=0
     )
@@ -292,6 +330,94 @@ class _Burst(NamedTuple):
             sum(outcome == "lost" for _, outcome in found),
             min(one.sent_ns for one in cluster),
         )
+
+
+class _Answers(NamedTuple):
+    """A cluster in the form that windows on a clock need: between when its requests arrived.
+
+    admitted, refused: when those were sent, and when answered, each in order.
+    """
+
+    admitted: tuple[list[int], list[int]]
+    refused: tuple[list[int], list[int]]
+    lost: int
+    first_ns: int
+    last_ns: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> _Answers:
+        """Return the answers of a cluster."""
+        return cls(
+            bounds(cluster, "admitted"),
+            bounds(cluster, "refused"),
+            sum(one.outcome == "lost" for one in cluster),
+            min(one.sent_ns for one in cluster),
+            max(one.received_ns for one in cluster),
+        )
+
+
+def _fits_windows(lane: Sequence[_Answers], rate: Rate, cell: _Cell, since_ns: int) -> bool:
+    """Whether windows on a clock could have made a history, if one begins inside a cell.
+
+    A window admits up to the limit and refuses only when it is full. A lost request may have
+    filled it too, in its own burst and in those after it.
+    """
+    low_ns, high_ns = cell
+    counts: set[int] = {0}
+    window, lost = None, 0
+    for burst in lane:
+        first = (burst.first_ns - high_ns) // rate.window_ns
+        last = (burst.last_ns - low_ns) // rate.window_ns
+        if first != window:
+            counts = {0}
+        window = last
+        lost += burst.lost
+        is_judged = burst.first_ns >= since_ns
+        limit = rate.limit_requests if is_judged else _EVER
+        full = limit - lost if is_judged else 0
+        if first == last:
+            admitted, is_refused = len(burst.admitted[0]), bool(burst.refused[0])
+            after = {each + admitted for each in counts}
+            counts = {x for x in after if x <= limit and (x >= full or not is_refused)}
+        else:
+            last_border = low_ns + last * rate.window_ns, high_ns + last * rate.window_ns
+            counts = _counts_divided(burst, counts, full, limit, last - first, last_border)
+        if not counts:
+            return False
+        if not is_judged:
+            counts = {min(each, rate.limit_requests) for each in counts}
+    return True
+
+
+def _counts_divided(
+    burst: _Answers, counts: set[int], full: int, limit: int, borders: int, last_border: _Cell
+) -> set[int]:
+    """Return how many the last window of a burst can have admitted, for every possible division.
+
+    counts: how many its first window can have admitted before. full: how many at least a window
+    has admitted that refuses; limit: how many at most. borders: how many lie inside the burst.
+    """
+    admitted, refused = len(burst.admitted[0]), len(burst.refused[0])
+    fewest, most = _before(burst.admitted, last_border)
+    fewest_refused, most_refused = _before(burst.refused, last_border)
+    found = set()
+    for before in range(fewest, most + 1):
+        after = admitted - before
+        if after > limit:
+            continue
+        may_refuse = after >= full
+        totals = [each + before for each in counts if each + before <= borders * limit]
+        none_before = fewest_refused == 0 and (may_refuse or not refused)
+        some_before = most_refused > 0 and (may_refuse or most_refused == refused)
+        if (totals and none_before) or (some_before and any(x >= full for x in totals)):
+            found.add(after)
+    return found
+
+
+def _before(bounds_ns: tuple[list[int], list[int]], border: _Cell) -> tuple[int, int]:
+    """Return how many of these requests, at least and at most, arrived before a border."""
+    (sent_ns, received_ns), (low_ns, high_ns) = bounds_ns, border
+    return bisect_left(received_ns, low_ns), bisect_left(sent_ns, high_ns)
 
 
 def _fits_lane(

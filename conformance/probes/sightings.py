@@ -153,7 +153,7 @@ class Premature(NamedTuple):
     possible_requests: int
 
 
-def _bounds(sightings: Sequence[Sighting], *outcomes: str) -> tuple[list[int], list[int]]:
+def bounds(sightings: Sequence[Sighting], *outcomes: str) -> tuple[list[int], list[int]]:
     """Return when requests with these outcomes were sent, and when answered, each in order."""
     chosen = [one for one in sightings if one.outcome in outcomes]
     return sorted(one.sent_ns for one in chosen), sorted(one.received_ns for one in chosen)
@@ -172,7 +172,7 @@ def premature_refusals(
     where those count (D-COUNT all).
     """
     counted = ("admitted", "lost", "refused") if counts_refused else ("admitted", "lost")
-    sent, received = _bounds(sightings, *counted)
+    sent, received = bounds(sightings, *counted)
     found = []
     for one in sightings:
         if one.outcome != "refused":
@@ -215,7 +215,7 @@ def turns_beyond(sightings: Sequence[Sighting], window_ns: int, block_ns: int = 
     refusal. 0 or less: one counter explains all that was seen.
     """
     refusals, runs = _turns(sightings)
-    sent, received = _bounds(sightings, "admitted", "lost", "refused")
+    sent, received = bounds(sightings, "admitted", "lost", "refused")
 
     def asked(from_ns: int, to_ns: int) -> int:
         """Return how many requests may have arrived in between."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conformance.probes.bursts import Burst, _is_overrun, clusters_of
@@ -80,18 +80,85 @@ def history(
 
 
 @given(st.integers(0, 30_000), st.lists(st.integers(0, 40), min_size=1, max_size=20))
-@settings(max_examples=12, deadline=None, database=None)
+@settings(max_examples=24, deadline=None, database=None)
 def test_a_border_of_windows_on_a_clock_lies_where_it_is_said(
     start_ms: int, delays_ms: list[int]
 ) -> None:
-    times_ms = [start_ms + at_ms for at_ms, _ in (*PLAN, (16_200, 55))]
-    assume(all(at_ms // 10_000 == (at_ms + 100) // 10_000 for at_ms in times_ms))  # none is divided
     seen = history(LimitsProfile(algorithm="fixed-window"), start_ms, delays_ms)
-    between = border_between([seen], RATE)
+    _assert_border_is_inside(border_between([seen], RATE))
+
+
+def _assert_border_is_inside(between: tuple[int, int] | None) -> None:
     assert between is not None, "each burst exceeds what a window admits"
     after_ns, before_ns = between
     assert after_ns < before_ns
     assert before_ns // RATE.window_ns > (after_ns - 1) // RATE.window_ns
+
+
+divisions = st.tuples(
+    st.sampled_from([at_ms for at_ms, _ in (*PLAN, (16_200, 55))]),
+    st.integers(0, 41),
+    st.lists(st.integers(0, 40), min_size=1, max_size=20),
+)
+"""A burst, how long before a window's border it begins, and the ways there and back."""
+
+
+@given(divisions)
+@example((10_700, 25, [2, 4, 35, 36]))
+@example((10_700, 26, [30, 30, 19, 5]))
+@example((10_700, 22, [11, 17, 22, 1, 16, 2]))
+@example((10_700, 28, [18, 2, 39, 40, 12, 4]))
+@example((10_700, 10, [19, 5]))
+@example((10_700, 10, [15, 5]))
+@settings(max_examples=40, deadline=None, database=None)
+def test_a_border_inside_a_burst_makes_no_honest_limiter_wrong(
+    division: tuple[int, int, list[int]],
+) -> None:
+    at_ms, early_ms, delays_ms = division
+    profile = LimitsProfile(algorithm="fixed-window")
+    seen = history(profile, 30_000 - at_ms % 10_000 - early_ms, delays_ms)
+    measured = measure([seen], RATE)
+    assert measured.fault is None, measured.fault
+    assert {Family("fixed-window"), Family("fixed-window", counts_refused=True)} <= {
+        *measured.families
+    }
+    _assert_border_is_inside(border_between([seen], RATE))
+
+
+@given(
+    limit=st.integers(1, 6),
+    bursts=st.lists(
+        st.lists(st.tuples(*[st.integers(0, 9)] * 4), min_size=1, max_size=12),
+        min_size=1,
+        max_size=6,
+    ),
+    pause=st.integers(0, 30),
+    start=st.integers(0, 19),
+)
+@settings(max_examples=150, deadline=None, database=None)
+def test_windows_on_a_clock_fit_whatever_they_answer(
+    limit: int, bursts: list[list[tuple[int, int, int, int]]], pause: int, start: int
+) -> None:
+    """Bursts may be longer than a window; some answers are lost, their requests counted or not."""
+    rate = Rate(limit, 20)
+    counted: dict[int, int] = {}
+    clusters: list[list[Sighting]] = []
+    at_ns = 1_000 + start
+    for burst in bursts:
+        cluster = []
+        arrivals = sorted(
+            (at_ns + after * 3 + there, there, back, luck) for after, there, back, luck in burst
+        )
+        for arrived, there, back, luck in arrivals:
+            window = arrived // rate.window_ns
+            outcome: Outcome = "admitted" if counted.get(window, 0) < limit else "refused"
+            if luck > 0:  # else it does not reach the limiter
+                counted[window] = counted.get(window, 0) + (outcome == "admitted")
+            seen = outcome if luck > 1 else "lost"
+            cluster.append(Sighting(arrived - there, arrived + back, seen))
+        clusters.append(cluster)
+        at_ns = max(one.received_ns for one in cluster) + pause
+    assert fits([clusters], rate, Family("fixed-window"))
 
 
 @given(
@@ -197,15 +264,64 @@ def test_two_counters_of_one_row_share_their_window_edges() -> None:
     """A fixed window that would have to begin at two different instants fits neither."""
     rate, aligned = Rate(50, 10_000), Family("fixed-window")
 
-    def full(at_ns: int) -> list[list[Sighting]]:
-        """A counter that is full at 0 and fresh at an instant."""
-        fifty, beyond = [Sighting(0, 1)] * 50, Sighting(0, 1, "refused")
-        return [[*fifty, beyond], [Sighting(at_ns, at_ns + 1)]]
+    def full(begun_ns: int, *then: Sighting) -> list[list[Sighting]]:
+        """A counter that is full at an instant, and what it answers later."""
+        fifty = [Sighting(begun_ns, begun_ns + 1)] * 50
+        return [[*fifty, Sighting(begun_ns, begun_ns + 1, "refused")], list(then)]
 
-    still_full = [*full(3_000)[:1], [Sighting(3_500, 3_501, "refused")]]
-    assert fits([full(3_000)], rate, aligned)
+    fresh = full(100, Sighting(3_000, 3_001))
+    still_full = full(0, Sighting(3_500, 3_501, "refused"))
+    assert fits([fresh], rate, aligned)
     assert fits([still_full], rate, aligned)
-    assert not fits([full(3_000), still_full], rate, aligned)
+    assert not fits([fresh, still_full], rate, aligned)
+
+
+def seen_at_a_border(*burst: Sighting) -> bool:
+    """Whether windows of 2 per 100 explain a burst, where one begins at 150 and has admitted 1."""
+    full = [Sighting(0, 1), Sighting(0, 1), Sighting(0, 1, "refused")]
+    polls = [[Sighting(49, 49, "refused")], [Sighting(50, 50)]]
+    return fits([[full, *polls, list(burst)]], Rate(2, 100), Family("fixed-window"))
+
+
+def test_a_window_refuses_only_when_it_is_full_on_either_side_of_a_border() -> None:
+    early, late = Sighting(140, 141), Sighting(158, 159)
+    early_refused, late_refused = (one._replace(outcome="refused") for one in (early, late))
+    assert seen_at_a_border(early, early_refused, late, late, late_refused)
+    assert not seen_at_a_border(early_refused, late, late, late_refused)
+    assert not seen_at_a_border(early, early_refused, late, late_refused)
+    assert not seen_at_a_border(early, early, late)
+    assert not seen_at_a_border(early, late, late, late)
+
+
+@pytest.mark.parametrize("outcome", ["admitted", "lost"])
+def test_what_lies_on_either_side_of_a_border_excuses_one_refusal(outcome: Outcome) -> None:
+    """A lost request may have filled any window from then on; an admitted one is counted once."""
+    early, late = Sighting(140, 141), Sighting(158, 159)
+    early_refused, late_refused = (one._replace(outcome="refused") for one in (early, late))
+    between = Sighting(142, 158, outcome)
+    assert seen_at_a_border(early_refused, between, late)
+    assert seen_at_a_border(early, between, late, late_refused)
+    assert seen_at_a_border(early_refused, between, late, late_refused) is (outcome == "lost")
+
+
+def test_a_burst_longer_than_two_windows_fits_if_they_hold_it() -> None:
+    def fits_long(*more: Sighting) -> bool:
+        """Whether a first window, a whole one and a last one explain it."""
+        return seen_at_a_border(Sighting(140, 141), *more, Sighting(258, 259))
+
+    whole = [Sighting(160, 161)] * 2
+    assert fits_long(*whole, Sighting(170, 171, "refused"))
+    assert fits_long(*whole, Sighting(255, 256))
+    assert not fits_long(*whole, Sighting(255, 256), Sighting(255, 256))
+    assert not fits_long(*whole, *whole, Sighting(140, 141))
+
+
+@pytest.mark.parametrize(("rate", "fewest"), [("49/10s", 12), ("51/10s", 8)])
+def test_most_windows_that_are_a_little_off_are_told(rate: str, fewest: int) -> None:
+    """Where a border lies inside a burst, some answers could be those of the row's own rate."""
+    profile = LimitsProfile(algorithm="fixed-window")
+    seen = [history(profile, start_ms, [1, 30, 7], rate) for start_ms in range(0, 9_600, 800)]
+    assert sum(measure([each], RATE).fault is not None for each in seen) >= fewest
 
 
 def test_nothing_refused_and_no_family_is_a_missing_limit() -> None:
@@ -280,8 +396,12 @@ def spread(at_ms: int, lasts_ms: int, admitted: int, refused: int = 0) -> list[S
 
 
 def measured_at(lasts_ms: int) -> Measured:
-    """Measure 60 in one window of 50 per 10 s, seen through bursts that last so long."""
-    return measure([[spread(0, lasts_ms, 60, 5), spread(9_000, lasts_ms, 0, 5)]], RATE)
+    """Measure 60 in one window of 50 per 10 s, seen through bursts that last so long.
+
+    A border inside the first burst explains 60, but not that a whole window later none is admitted.
+    """
+    refused = [spread(at_ms, lasts_ms, 0, 5) for at_ms in (9_000, 10_400)]
+    return measure([[spread(0, lasts_ms, 60, 5), *refused]], RATE)
 
 
 @pytest.mark.parametrize("has_polls", [False, True])
@@ -290,7 +410,7 @@ def test_single_polls_tell_windows_on_a_clock_though_bursts_are_long(*, has_poll
     shut, free = (spread(19_900, 10, 0, 1), spread(20_200, 10, 1))
     polls = [spread(9_900, 10, 0, 1), spread(10_200, 10, 1), shut, free]
     one_border = [spread(9_900, 10, 0, 2), spread(10_200, 10, 2), shut, free]
-    bursts = [spread(4_000, 1_500, 50, 10), spread(10_300, 1_500, 48, 6)]
+    bursts = [spread(4_000, 1_500, 50, 10), spread(10_300, 1_500, 49 if has_polls else 48, 6)]
     seen = sorted([*bursts, *(polls if has_polls else one_border)])
     measured = measure([seen], RATE)
     assert {(one.algorithm, one.anchored) for one in measured.families} == {("fixed-window", False)}

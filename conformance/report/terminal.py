@@ -9,14 +9,23 @@ from __future__ import annotations
 import shlex
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.progress import Progress as Bar
+from rich.table import Column
+from rich.text import Text
 
 from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
@@ -48,6 +57,17 @@ _BEAT_S: Final = 10.0
 _SHOWN_TIMELINE: Final = 14
 _SHOWN_FINDINGS: Final = 3
 _SHOWN_BODY: Final = 300
+
+
+class _StateColumn(ProgressColumn):
+    """Shows a text that is made anew each time the bar is drawn."""
+
+    def __init__(self, state: Callable[[], str]) -> None:
+        super().__init__(Column(no_wrap=True))
+        self._state = state
+
+    def render(self, task: Task) -> Text:  # noqa: ARG002 # reason: the column's form
+        return Text(self._state())
 
 
 class Terminal(Progress):
@@ -101,22 +121,20 @@ class Terminal(Progress):
                 TextColumn("{task.completed}/{task.total} checks"),
                 BarColumn(20),
                 TimeElapsedColumn(),
-                TextColumn("{task.description}"),
+                _StateColumn(self._state),
                 console=self.console,
                 transient=True,
             )
             self._bar.add_task("", total=len(self._planned[0].dealt))
             self._bar.start()
-        self._beat = threading.Thread(target=self._go_on, name="progress", daemon=True)
-        self._beat.start()
+        else:
+            self._beat = threading.Thread(target=self._go_on, name="progress", daemon=True)
+            self._beat.start()
 
     def _go_on(self) -> None:
-        """Report progress at intervals: update the bar, or print a line to a log."""
-        while not self._stop.wait(1.0 if self._bar is not None else self._beat_s):
-            if self._bar is not None:
-                self._show()
-            else:
-                self.console.print(f"  … {escape(self._state())}")
+        """Print a line to a log at intervals."""
+        while not self._stop.wait(self._beat_s):
+            self.console.print(f"  … {escape(self._state())}")
 
     @property
     def _planned(self) -> tuple[Plan, Session]:
@@ -150,7 +168,6 @@ class Terminal(Progress):
     def began(self, check: Check) -> None:
         """Show that a check runs."""
         self._running[check.id] = check
-        self._show()
 
     def ended(self, check: Check, findings: Sequence[Finding]) -> None:
         """Print what a check found, where it is skipped, inconclusive, failed or crashed."""
@@ -163,12 +180,8 @@ class Terminal(Progress):
             says = next(one.says for one in findings if one.verdict is verdict)
             word = f"[{_COLOURS[verdict]}]{verdict.word}[/]"
             self.console.print(f"  {word} {check.id}: {escape(says)}")
-        self._show()
-
-    def _show(self) -> None:
-        bar = self._bar
-        if bar is not None:
-            bar.update(bar.task_ids[0], completed=self._done, description=escape(self._state()))
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self._done)
 
     def cleaned(self, gone: int, left: int) -> None:
         """Print how many created objects were deleted."""

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import re
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -536,3 +537,44 @@ def test_a_log_hears_that_a_long_wait_goes_on() -> None:
     terminal.close()
     assert "target http://in-process.example · seed 1" in stream.getvalue()
     assert "waits 1 s" not in stream.getvalue(), "not worth a word"
+
+
+def test_a_terminal_shows_a_bar_and_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is drawn anew while a wait goes on, and is gone at the end."""
+
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def judge(_: object) -> Iterable[Finding]:
+        return ()
+
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Screen()
+    terminal = Terminal(stream)
+    slow = Check("limits.slow", ("LIM-IP",), "says", "a pass", judge)
+    made = deploy()
+    session = Run(made.target, Options(seed=1), transport=made.transport).session
+    dealt = [Dealt(slow, {}, ()), Dealt(slow, {}, ())]
+    terminal.planned(Plan(tuple(select(["TOK-LEAF"])), rounds=[dealt]), session)
+    terminal.flown(Preflight(accepted=["public"]))
+    terminal.began(slow)
+    until_ns = session.transport.now_ns + 41 * SECOND_NS
+    deadline = time.monotonic() + 20
+    with session.waiting("limits.slow", until_ns, "its block is over"):
+        says = "0 of 2 checks done; limits.slow waits 41 s until its block is over"
+        while says not in stream.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert says in stream.getvalue()
+    terminal.ended(slow, [Finding("LIM-IP", slow.id, Verdict.PASS, "limited")])
+    while "1/2 checks" not in stream.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    terminal.close()
+    assert "0/2 checks" in stream.getvalue()
+    assert "1/2 checks" in stream.getvalue()
+    assert not [one for one in threading.enumerate() if one.name == "progress"]
+    shown = stream.getvalue()
+    terminal.close()
+    assert stream.getvalue() == shown

@@ -560,8 +560,8 @@ def _throttle_requests(rate: Rate, look: int) -> int:
     early = 2 * (2 + limit // _EARLY_PART)
     later = _more_than(limit) + _fifth_of(limit) + _QUARTERS * _LITTLE
     if limit < HEAVY_REQUESTS:
-        borders = limit + _LITTLE + 2 * (limit + _EXTRA + _POLLS_PAST) + _POLLS + _POLLS_BEFORE
-        later += 2 + limit * 3 // 8 + max(borders, _nodes_requests(rate))
+        # Showing borders, where no nodes are asked, takes fewer.
+        later += 2 + limit * 3 // 8 + _nodes_requests(rate)
     return limit + _EXTRA + more + early + later + look
 
 

@@ -104,6 +104,20 @@ def test_a_search_ends_and_tells_the_smallest() -> None:
     assert found.body == 77
 
 
+def test_a_search_asks_three_times_its_examples_at_most() -> None:
+    """Each is a request to the deployment, also where it breaks on nearly everything."""
+    asked: list[Any] = []
+
+    def mostly(body: Any) -> Broken | None:
+        asked.append(body)
+        return Broken(body, [("TOK-LEAF", "odd")], ()) if sum(body) > 10**6 else None
+
+    numbers = st.lists(st.integers(0, 10**9), min_size=20)
+    found = smallest(bench_of("tokenize.mirror"), numbers, mostly, 4)
+    assert found is not None
+    assert len(asked) == 3 * 4
+
+
 def test_a_search_repeats_whatever_modules_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

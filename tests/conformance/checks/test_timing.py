@@ -14,7 +14,7 @@ from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Ask
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Answer, Place
-from engine import Profile
+from engine import LimitTable, Profile
 from engine.clauses import select
 from engine.world import Sleep
 
@@ -168,6 +168,17 @@ def test_checks_of_time_share_no_key_and_no_address_with_a_burst() -> None:
         for other in others:
             assert mine.isdisjoint(label for labels in other.keys.values() for label in labels)
             assert set(one.sources).isdisjoint(other.sources)
+
+
+@pytest.mark.parametrize(("addresses", "own"), [(1, 0), (2, 1), (3, 2)])
+def test_a_check_of_time_leaves_an_address_for_the_others(addresses: int, own: int) -> None:
+    sources = tuple(f"127.0.0.{number}" for number in range(2, 2 + addresses))
+    checks = [check for check in all_checks().values() if not check.is_probe]
+    plan = make_plan(deploy(sources=sources).target, LimitTable.default(), select([]), checks)
+    others = {source for one in plan.dealt if not one.check.is_timed for source in one.sources}
+    timed = [one for one in plan.dealt if one.check.is_timed]
+    assert sum(others.isdisjoint(one.sources) for one in timed) == own
+    assert others | {source for one in timed for source in one.sources} == set(sources)
 
 
 @pytest.mark.slow

@@ -74,6 +74,14 @@ def test_any_block_rule_broken_fails_the_clause_about_blocks() -> None:
     assert play("block", table=table).failed == {"LIM-BLOCK"}
 
 
+def test_a_throttle_that_only_watches_is_shown_by_what_it_let_in_last() -> None:
+    found = play("throttle", table=SEED.replace_rule("LIM-TEST-TENANT", shadow=True))
+    assert found.failed == {"LIM-THROTTLE"}
+    (told,) = [one for one in found.run.findings if one.clause == "LIM-THROTTLE"]
+    own = [one for one in found.run.session.exchanges.values() if one.check == told.check]
+    assert told.evidence == tuple(one.number for one in own[-2:])
+
+
 def test_a_throttle_that_blocks() -> None:
     table = SEED.replace_rule("LIM-TEST-TENANT", action="block", block_ns=30 * SECOND_NS)
     assert play("throttle", table=table).failed == {"LIM-THROTTLE"}

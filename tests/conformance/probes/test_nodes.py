@@ -167,6 +167,19 @@ def test_several_counters_look_like_several() -> None:
     assert turns_beyond([*full, *blocked], 1_000_000) == 0
 
 
+@pytest.mark.parametrize(("waits", "beyond"), [(0, 0), (200, 18)])
+def test_only_what_was_sent_after_a_refusals_answer_has_found_room_since(
+    waits: int, beyond: int
+) -> None:
+    """What was under way with the refusal may have been let in before it."""
+    seen = []
+    for begin in (0, 1_000, 2_000):
+        seen.append(Sighting(begin, begin + 100, "refused"))
+        sent = begin + 10 + waits
+        seen += [Sighting(sent, sent + 100)] * (20 if begin < 2_000 else 0)
+    assert max(0, turns_beyond(seen, 100_000)) == beyond
+
+
 @pytest.mark.parametrize("algorithm", ["sliding-log", "fixed-window"])
 def test_one_counter_that_gives_room_again_is_no_second_one(algorithm: Any) -> None:
     """What was admitted every 4 ms leaves a log so; a fixed window begins anew as a whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,8 @@ from conformance.probes.families import (
     fits,
 )
 from conformance.probes.measurement import Measured, explain, measure
+from conformance.probes.row_findings import _check_not_spaced
+from conformance.probes.rows import ROWS
 from conformance.probes.sightings import (
     Outcome,
     Sighting,
@@ -32,11 +35,13 @@ from conformance.probes.sightings import (
     provable_admissions,
 )
 from conformance.probes.signature import Signature
+from conformance.runner.registry import Inconclusive
 from conformance.wire.exchange import Ask, Exchange
 from engine import Limiter, LimitTable, Rule, Subject
 from engine.files import Rate as RateOf
 from engine.limits.algorithms import BLOCK, READY, begin_or_extend_block
 from engine.profile import Algorithm, LimitsProfile
+from tests.conformance.checks.changed import bench_of
 from tests.conformance.probes.measured import MS_NS, SECOND_NS
 
 RATE = Rate(50, 10 * SECOND_NS)
@@ -258,6 +263,21 @@ def test_the_steady_pace_of_nginx_is_a_family_of_its_own() -> None:
     measured = measure([one_each], RATE)
     assert measured.fault is None
     assert [one.burst_requests for one in measured.families] == [1]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_spacing_hides_a_block_only_where_a_rows_first_requests_are_refused(
+    *, is_first: bool
+) -> None:
+    """D-ALGORITHM: another row that spaces requests refuses two at once, full or not."""
+    bench = bench_of("limits.LIM-PUBLIC")
+    assert bench.session.learn(("limits.burst_requests", 1)) is None
+    refused = [Sighting(2 * SECOND_NS, 2 * SECOND_NS + 1, "refused")]
+    first, second = [Sighting(0, 1)] * 25, [Sighting(2 * SECOND_NS, 2 * SECOND_NS + 1)] * 20
+    history = [[*first, *refused], second] if is_first else [first, [*second, *refused]]
+    expected = pytest.raises(Inconclusive, match="spaces requests, which hides LIM-PUBLIC")
+    with expected if is_first else contextlib.nullcontext():
+        _check_not_spaced(bench, ROWS["LIM-PUBLIC"], [history], 0)
 
 
 def test_two_counters_of_one_row_share_their_window_edges() -> None:

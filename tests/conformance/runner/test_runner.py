@@ -632,6 +632,24 @@ def test_a_history_is_judged_to_the_same_findings(play: Any, tmp_path: Path) -> 
     assert now == then
 
 
+def test_a_choice_is_kept_as_it_was_seen_first_and_a_contradiction_is_told(play: Any) -> None:
+    def reads(value: int) -> Any:
+        def judged(bench: Bench) -> Iterable[Finding]:
+            yield bench.reads("TOK-LEAF", "tokens.depth_limit", value)
+
+        return judged
+
+    seen = {"a": 20, "b": 20, "c": 30, "d": -1}
+    report = play(*(_check(name, reads(value), "TOK-LEAF") for name, value in seen.items()))
+    assert report.readings() == {"tokens.depth_limit": 20}
+    assert report.notes == tuple(
+        f"{name}: tokens.depth_limit was seen as 20 and as {seen[name]}" for name in "cd"
+    )
+    report = play(_check("d", reads(-1), "TOK-LEAF"))
+    assert report.readings() == {}
+    assert report.notes[0].startswith("d: profile.tokens.depth_limit = -1 must be")
+
+
 def test_no_file_of_a_run_holds_a_key(play: Any, tmp_path: Path) -> None:
     def leaks(bench: Bench) -> Iterable[Finding]:
         key = bench.key("private_prod")

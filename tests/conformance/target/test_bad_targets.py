@@ -167,6 +167,10 @@ def test_a_bad_file_is_one_line_and_nothing_is_sent(
 # --- targets to begin with ----------------------------------------------------------------------
 
 
+def _open_transports() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name == "conformance"}
+
+
 def test_init_asks_a_deployment_and_leaves_the_rest_as_questions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +199,7 @@ def test_init_asks_a_deployment_and_leaves_the_rest_as_questions(
             length = f"Content-Length: {len(answer)}"
             writer.write(f"HTTP/1.1 {status}\r\n{length}\r\n\r\n".encode() + answer)
 
+    before = _open_transports()
     monkeypatch.setenv("KEY_PRIVATE_PROD_1", "canary-of-a-key")
     file = tmp_path / "target.toml"
     with serving(foreign) as port:
@@ -225,7 +230,7 @@ def test_init_asks_a_deployment_and_leaves_the_rest_as_questions(
     assert not (tmp_path / "other.toml").exists()
     assert main(["run", str(file), "--plan"]) == 0
     assert "\nplan: " in capsys.readouterr().out
-    assert not [one for one in threading.enumerate() if one.name == "conformance"], "all is closed"
+    assert _open_transports() <= before, "each command closes its own"
 
 
 def test_check_sends_nothing_and_says_how_to_be_told_more(

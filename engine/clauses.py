@@ -10,7 +10,7 @@ The clause index says where each clause lives. It is a static scan for ids as wh
 imports and runs nothing, and doctests do not count. A place is a file, and the innermost class or
 function in it that names the clause. One line of the engine *obeys* a clause: the comment `# obeys
 ID` marks it, at its end or above it, and a row of the limit table obeys the clause that it is named
-after. In a checkout the scan is made when it is asked for; a wheel holds its result as
+after. In a checkout the scan is made when it is first asked for; a wheel holds its result as
 `clause_index.json`, which `hatch_build.py` writes.
 """
 
@@ -22,6 +22,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -211,6 +212,7 @@ def _spans(text: str) -> list[tuple[int, int, str]]:
     return spans
 
 
+@cache
 def load_index() -> Index:
     """Return the index: scanned in a checkout, else as the wheel holds it."""
     root = Path(__file__).parents[1]

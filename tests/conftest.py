@@ -4,6 +4,7 @@ Hypothesis draws the same examples in every run (`ci`), so that a red gate is re
 next machine. `HYPOTHESIS_PROFILE=search` looks for new ones: random, and ten times as many.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -32,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of every search for garbage: it lives as long as the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
 
     def command() -> int:
-        args = _parser(words[:1]).parse_args(words)
+        args = _parser(words[:1]).parse_args(words, argparse.Namespace(words=words))
         code: int = args.run(args)
         return code
 

@@ -249,7 +249,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         print(out)
     else:
         _print_points(frame, list(axes))
-        print("again:", shlex.join(["python", "-m", "simulator", *sys.argv[1:]]))
+        print("again:", shlex.join(["python", "-m", "simulator", *args.words]))
         print("dataset:", out)
     for line in failed[["point", "replication", "error"]].itertuples(index=False):
         print(f"failed: point {line.point}, run {line.replication}: {line.error}", file=sys.stderr)

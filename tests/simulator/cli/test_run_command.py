@@ -344,7 +344,10 @@ def test_a_sweep_says_which_runs_failed_and_goes_on(
     monkeypatch.setattr(sweep, "line_of", line_of)
     asked = ["sweep", "small.toml", "--set", "clients.c.count=1,2", "--fidelity", "compiled"]
     assert main([*asked, "--seed", "7", "--replications", "2", "--out", "s"]) == 1
-    assert [line for line in capsys.readouterr().err.splitlines() if "failed" in line] == [
+    told = capsys.readouterr()
+    again = "clients.c.count=1,2 --fidelity compiled --seed 7 --replications 2 --out s"
+    assert f"again: python -m simulator sweep small.toml --set {again}" in told.out.splitlines()
+    assert [line for line in told.err.splitlines() if "failed" in line] == [
         "failed: point 0, run 1: RuntimeError: no room left",
         "failed: point 1, run 1: RuntimeError: no room left",
     ]

@@ -185,15 +185,21 @@ def _check_dimensions(
         whole(1, 'the width of a bin, such as "10s", with time').read("bin", bin_ns)
 
 
-def round_bin_ns(bin_ns: int) -> int:
-    """Return the next width that people count in: 1, 2 or 5 of a unit, parts of hours, days."""
-    second = 10**9
-    steps: Sequence[int] = (
-        *(unit * 10**power for power in range(9) for unit in (1, 2, 5)),
-        *(n * second for n in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
-        *(n * 3600 * second for n in (1, 2, 3, 6, 12, 24, 48, 168, 720)),
-    )
-    return next((step for step in steps if step >= bin_ns), bin_ns)
+_ROUND_NS: Final = (
+    *(unit * 10**power for power in range(9) for unit in (1, 2, 5)),
+    *(n * 10**9 for n in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
+    *(n * 3600 * 10**9 for n in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720, 2160)),
+    *(n * 8760 * 3600 * 10**9 for n in (1, 2, 5, 10, 20, 50, 100)),
+)
+
+
+def round_ns(span_ns: int) -> int:
+    """Return the next span that people count in: 1, 2 or 5 of a unit, parts of hours, days, years.
+
+    >>> round_ns(7), round_ns(40 * 10**9)
+    (10, 60000000000)
+    """
+    return next((each for each in _ROUND_NS if each >= span_ns), span_ns)
 
 
 def column_of(dimension: str) -> str:

@@ -39,7 +39,7 @@ from simulator.rows.metrics import (
     column_of,
     frame_of,
     lines_of,
-    round_bin_ns,
+    round_ns,
 )
 from simulator.rows.parquet import (
     COLUMNS,
@@ -282,7 +282,7 @@ class Result:
         """
         assert not isinstance(bin, str), "a text was read already"
         end_ns = self.summary["duration_ns"]
-        bin_ns = round_bin_ns(max(1, -(-end_ns // BINS))) if bin is None else bin
+        bin_ns = round_ns(max(1, -(-end_ns // BINS))) if bin is None else bin
         if bin_ns < 1:
             raise InputError(f"bin = {bin_ns} ns must be above 0; take a wider one")
         column = METRICS[metric].column

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from simulator.rows.metrics import round_bin_ns
+from simulator.rows.metrics import round_ns
 from simulator.rows.parquet import missing
 from simulator.rows.reducer import Rows, Waits, order_by_counter
 
@@ -252,7 +252,7 @@ def gather(batches: Iterable[pa.RecordBatch], summary: Mapping[str, Any], *, bin
     time axis has at most.
     """
     start_ns, end_ns = summary["warm_up_ns"], summary["duration_ns"]
-    bin_ns = round_bin_ns(max(1, -(-end_ns // bins)))
+    bin_ns = round_ns(max(1, -(-end_ns // bins)))
     count = max(1, -(-end_ns // bin_ns))
     findings = Findings(end_ns, bin_ns, np.zeros(count, dtype=np.int64), start_ns)
     for batch in batches:

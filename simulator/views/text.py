@@ -146,12 +146,6 @@ class Axis:
     where they are shown as time since the start.
     """
 
-    _STEPS: Final = (
-        *(n * 10**power for power in range(9) for n in (1, 2, 5)),
-        *(n * _SECOND_NS for n in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800)),
-        *(n * 3600 * _SECOND_NS for n in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720, 2160, 8760)),
-    )
-
     def __init__(self, end_ns: int, start_ns: int | None = None) -> None:
         self.end_ns = max(1, end_ns)
         self.start_ns = start_ns
@@ -169,7 +163,9 @@ class Axis:
 
     def ticks(self, most: int = 8) -> list[tuple[int, str]]:
         """Return at most `most` round instants with what they are called."""
-        step = next((s for s in self._STEPS if self.end_ns / s <= most), self.end_ns)
+        from simulator.rows.metrics import round_ns  # noqa: PLC0415 # reason: a command that only counts needs no rows
+
+        step = round_ns(-(-self.end_ns // most))
         first = 0 if self.start_ns is None else -self.start_ns % step
         found = range(first, self.end_ns + 1, step)
         return [(at, self._tick_text(at, step)) for at in found][: most + 1]

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from simulator.views.findings import gather
 from simulator.views.text import Axis, count_text, number_text, plain_text, share_text, span_text
 
 SECOND_NS = 10**9
@@ -73,6 +74,20 @@ def test_ticks_are_round_few_and_in_utc_where_the_start_is_known() -> None:
     assert [plain(text) for _, text in ticks][:3] == ["12:00", "18 May", "12:00"]
     assert axis.instant(3 * SECOND_NS) == "2015-05-17 10:05:03"
     assert plain(Axis(60 * SECOND_NS).instant(SECOND_NS)) == "+1 s"
+
+
+@pytest.mark.parametrize(
+    ("days", "step_days"),
+    [(9, 2), (17, 4), (50, 7), (70, 14), (200, 30), (700, 90), (1_500, 365), (3_000, 730)],
+)
+def test_ticks_and_bins_are_cut_into_the_same_spans_beyond_two_days(
+    days: int, step_days: int
+) -> None:
+    day_ns = 86_400 * SECOND_NS
+    step_ns = step_days * day_ns
+    assert [at for at, _ in Axis(days * day_ns).ticks()][:2] == [0, step_ns]
+    findings = gather([], {"warm_up_ns": 0, "duration_ns": days * day_ns}, bins=8)
+    assert findings.bin_ns == step_ns
 
 
 @pytest.mark.parametrize("end_ns", [1, 2, 999, 10**9, 10**12, 10**15, 10**18])

@@ -331,21 +331,18 @@ def begin_or_extend_block(
     block_ns: int,
     extends: bool,  # noqa: FBT001 # reason: by place, so that it compiles
     clears: bool,  # noqa: FBT001 # reason: by place, so that it compiles
-) -> int:
-    """Refuse one request by a block rule; return how much block time that adds, in ns.
+) -> None:
+    """Refuse one request by a block rule.
 
     The first request beyond the rate begins a block, which refuses it and all later ones before
     its end (LIM-BLOCK, D-BLOCK-START); refusals inside it move its end only where `extends`. Where
     the block `clears` (D-BLOCK-RESET) the counter forgets what was charged to it, and nothing is
     charged to it before the end: at the end it is fresh. Call it only when `line[READY] > now_ns`.
     """
-    from_ns = line[BLOCK]
-    if from_ns <= now_ns:
-        from_ns = now_ns
+    if line[BLOCK] <= now_ns:
         if clears:
             line[READY] = line[LAST] = line[4] = line[5] = line[6] = 0
     elif not extends:
-        return 0
+        return
     line[BLOCK] = now_ns + block_ns
     line[READY] = max(line[READY], line[BLOCK])
-    return line[BLOCK] - from_ns

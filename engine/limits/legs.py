@@ -170,7 +170,6 @@ class Leg:
         # A log that was just charged has one of N states; None where N is too large to cache them.
         few = method.has_ring and rule.limit_requests <= _ROOMS_LIMIT
         self.rooms: dict[int, Headroom] | None = {} if few else None
-        self.blocked_ns = 0
         self.horizon_ns = max(2 * rule.window_ns, self.block_ns, _SHORTEST_HORIZON_NS)
         self.sweep_at_ns = 0
         self.unswept: list[CounterKey] = []

@@ -213,9 +213,8 @@ class Limiter:
         if begins and ready_ns <= max(now_ns, line[LAST]):
             return max(now_ns, line[LAST])
         if begins or self._extends:
-            leg.blocked_ns += begin_or_extend_block(  # obeys LIM-BLOCK
-                line, now_ns, leg.block_ns, self._extends, self._clears
-            )
+            # obeys LIM-BLOCK
+            begin_or_extend_block(line, now_ns, leg.block_ns, self._extends, self._clears)
             if self._clears and begins and counted.journal is not None:
                 counted.journal.clear()
         return None
@@ -366,14 +365,6 @@ class Limiter:
             for key, counted in leg.counters.items()
             if counted.line[BLOCK] > self._now_ns
         )
-
-    def blocked_ns(self) -> dict[str, int]:
-        """Return rule → total duration of all blocks that have begun."""
-        found: dict[str, int] = {}
-        for leg in self._legs.all():
-            if leg.block_ns:
-                found[leg.name] = found.get(leg.name, 0) + leg.blocked_ns
-        return found
 
     @property
     def counter_count(self) -> int:

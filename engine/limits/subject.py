@@ -113,11 +113,6 @@ class Headroom(NamedTuple):
     wait_ns: int
 
     @property
-    def window_s(self) -> int:
-        """The window in whole seconds, rounded up."""
-        return -(-self.window_ns // _SECOND_NS)
-
-    @property
     def reset_s(self) -> int:
         """`reset_ns` in whole seconds, rounded up."""
         return -(-self.reset_ns // _SECOND_NS)

@@ -112,7 +112,7 @@ def _decided(choose: Seeded) -> list[str]:
             answered = unanswered.pop(choose.whole(0, len(unanswered) - 1))
             limits.settle(answered, choose.one((200, 299, 199, 300, 429)))
         if choose.whole(0, 19) == 0:
-            lines.append(f"{limits.blocks()} {limits.blocked_ns()} {limits.applicable(subject)}")
+            lines.append(f"{limits.blocks()} {limits.applicable(subject)}")
     return lines
 
 

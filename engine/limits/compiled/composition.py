@@ -219,19 +219,18 @@ def _release_ns(raw: Raw, now_ns: Int, counter: Int, leg: Int) -> Int:
     if begins and raw.flags[at.LATER] and ready_ns <= max(now_ns, line[LAST]):
         return max(now_ns, line[LAST])
     if begins or raw.flags[at.EXTENDS]:
-        raw.blocked_ns[leg] += begin_block(raw, line, rule, now_ns)
+        begin_block(raw, line, rule, now_ns)
     return -1
 
 
 @inlined
-def begin_block(raw: Raw, line: Line, rule: Pointer, now_ns: Int) -> Int:
-    """Begin a counter's block, or extend it; return how much block time that adds."""
+def begin_block(raw: Raw, line: Line, rule: Pointer, now_ns: Int) -> None:
+    """Begin a counter's block, or extend it."""
     ring = line[at.RING]
     extends, clears = raw.flags[at.EXTENDS] != 0, raw.flags[at.CLEARS] != 0
-    added_ns = _begin_or_extend_block(line, now_ns, rule[at.BLOCK_NS], extends, clears)
+    _begin_or_extend_block(line, now_ns, rule[at.BLOCK_NS], extends, clears)
     if rule[at.ALGORITHM] == at.SLIDING_LOG:
         line[at.RING] = ring  # a cleared counter keeps its ring
-    return added_ns
 
 
 @inlined
@@ -291,9 +290,8 @@ def _judge_shadow(raw: Raw, now_ns: Int, lane: Int) -> Int:
     for place in range(sizes[at.IN_FORCE], sizes[at.ALL]):
         if _release_ns(raw, now_ns, row[at.LANE_COUNTERS + place], legs[place]) < 0:
             shadow |= np.int64(1) << (place - sizes[at.IN_FORCE])
-            if now_ns >= raw.flags[at.FROM_NS]:
-                again = _is_again(raw, lane, place, shadow)
-                raw.shadow_counts[2 * np.int64(legs[place]) + again] += 1
+            if now_ns >= raw.flags[at.FROM_NS] and not _is_again(raw, lane, place, shadow):
+                raw.shadow_counts[np.int64(legs[place])] += 1
     return shadow
 
 

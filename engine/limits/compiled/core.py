@@ -139,11 +139,11 @@ class Core(NamedTuple):
     """The arrays; numbers in the shapes are what they have room for.
 
     rules (legs, RULE_WIDTH), class_legs (classes, most legs), class_sizes (classes, 2), flags,
-    used, blocked_ns (legs), shadow_counts (two a leg), lines and lines_apart (counters, 4),
-    counter_table (a power of two, 4: counter, leg and two numbers), ring, lanes (lanes, 1 + most
-    legs), lane_others (lanes, `OTHERS`), lane_table (a power of two, 4: lane, class, key,
-    address). Of nodes that know of each other: histories (counters, HISTORY_WIDTH), events (n,
-    EVENT_WIDTH), saved (MOST_RULES, SAVED_WIDTH).
+    used, shadow_counts (legs), lines and lines_apart (counters, 4), counter_table (a power of two,
+    4: counter, leg and two numbers), ring, lanes (lanes, 1 + most legs), lane_others (lanes,
+    `OTHERS`), lane_table (a power of two, 4: lane, class, key, address). Of nodes that know of each
+    other: histories (counters, HISTORY_WIDTH), events (n, EVENT_WIDTH), saved (MOST_RULES,
+    SAVED_WIDTH).
     """
 
     rules: Ints
@@ -151,7 +151,6 @@ class Core(NamedTuple):
     class_sizes: Numbers32
     flags: Ints
     used: Ints
-    blocked_ns: Ints
     shadow_counts: Ints
     lines: Ints
     lines_apart: Ints
@@ -190,8 +189,7 @@ def fresh_core(flags: Ints) -> Core:
         class_sizes=np.zeros((1, CLASS_SIZES), dtype=np.int32),
         flags=flags,
         used=used,
-        blocked_ns=np.zeros(1, dtype=np.int64),
-        shadow_counts=np.zeros(2, dtype=np.int64),
+        shadow_counts=np.zeros(1, dtype=np.int64),
         lines=aligned((_FIRST, LINE_WIDTH), np.int64),
         lines_apart=aligned((_FIRST, LINE_WIDTH), np.int64),
         counter_table=_table(_FIRST),

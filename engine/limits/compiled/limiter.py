@@ -55,9 +55,6 @@ from engine.profile import LimitsProfile, NodesProfile
 Lanes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
 _NARROW_BITS: Final = 16
-_UNKNOWN_NS: Final = -(1 << 63)
-"""Before any instant: no charge has left its window."""
-
 _NARROW_LEGS: Final = 8_000
 _MOST_AT_ONCE: Final = 1 << 16
 
@@ -119,7 +116,6 @@ class CompiledLimiter:
             flags[at.EVERY_NS], flags[at.LAG_NS] = publication(nodes)
         self.core = fresh_core(flags)
         self._stale = True
-        self._roomy: Lanes | None = None
         JIT.warm_up(_compile_all, tell)
 
     def fresh(self) -> CompiledLimiter:
@@ -206,12 +202,12 @@ class CompiledLimiter:
         core.flags[at.LATER] = core.flags[at.BOUND_NS] > 0 or any(
             shadow for _, shadow in self._rows
         )
+        new_legs = max(0, len(self._all) - len(core.shadow_counts))
         core = core._replace(
             rules=leg_rows(self._all),
             class_legs=class_legs,
             class_sizes=sizes,
-            blocked_ns=_at_least_as_long(core.blocked_ns, len(self._all)),
-            shadow_counts=_at_least_as_long(core.shadow_counts, 2 * len(self._all)),
+            shadow_counts=np.pad(core.shadow_counts, (0, new_legs)),
         )
         return widened(core, most)
 
@@ -233,12 +229,7 @@ class CompiledLimiter:
     # --- deciding ----------------------------------------------------------------------------
 
     def lanes(self, columns: Columns) -> Lanes:
-        """Return each row's lane; do not write to the array."""
-        lane = self._find(columns)
-        self._make_room(lane, _UNKNOWN_NS)  # others may be decided first
-        return lane
-
-    def _find(self, columns: Columns) -> Lanes:
+        """Return each row's lane."""
         core = self.ready_core()
         rows = len(columns)
         lane = np.empty(rows, dtype=np.int32)
@@ -270,14 +261,11 @@ class CompiledLimiter:
             if core.used[at.SLOTS] + short > len(core.ring):
                 core = self.grow(slots=short)
             reserve_slots(core, need)
-        self._roomy = lane
 
     def decide_lanes(self, t_ns: Ints, lane: Lanes) -> Decided:
         """Decide about rows whose lanes `lanes` found."""
         assert len(t_ns) == len(lane), "columns are of one length"
-        if lane is not self._roomy:
-            self._make_room(lane, int(t_ns[0]) if len(t_ns) else _UNKNOWN_NS)
-        self._roomy = None  # the room can be used once
+        self._make_room(lane, int(t_ns[0]) if len(t_ns) else 0)
         core = self.ready_core()
         rows = len(t_ns)
         # Fresh memory costs more than decisions do, so the columns are as narrow as they can be.
@@ -296,7 +284,7 @@ class CompiledLimiter:
 
     def decide(self, columns: Columns) -> Decided:
         """Decide about all rows, in order, and charge them where they count."""
-        return self.decide_lanes(columns.t_ns, self._find(columns))
+        return self.decide_lanes(columns.t_ns, self.lanes(columns))
 
     # --- what it holds -----------------------------------------------------------------------
 
@@ -315,40 +303,18 @@ class CompiledLimiter:
         """How much memory the arrays take."""
         return sum(array.nbytes for array in self.core)
 
-    def blocked_ns(self) -> dict[str, int]:
-        """Return rule → total duration of all blocks that have begun."""
-        found: dict[str, int] = {}
-        for leg, blocked_ns in zip(self._all, self.core.blocked_ns.tolist(), strict=False):
-            if leg.block_ns:
-                found[leg.name] = found.get(leg.name, 0) + blocked_ns
-        return found
-
-    def shadow_counts(self) -> dict[str, int]:
-        """Return rule → how many requests a rule in shadow would have refused since `from_ns`."""
-        counts = self.core.shadow_counts.reshape(-1, 2).sum(axis=1)
-        return _added_up([leg.name for leg in self._all], self._of_nodes(counts))
-
-    def _of_nodes(self, counts: Ints) -> Ints:
-        """Return counts of legs without those of the exact counter that judges."""
-        return np.where(self.exact_legs, 0, counts[: len(self._all)])
-
     def shadow_requests(self) -> dict[str, int]:
-        """Return the same by clause: a request refused by two counters of a clause counts once."""
-        counts = self.core.shadow_counts.reshape(-1, 2)[:, 0]
-        return _added_up([leg.rule.id for leg in self._all], self._of_nodes(counts))
+        """Return clause → how many requests it would have refused in shadow since `from_ns`.
 
-
-def _added_up(names: list[str], counts: Ints) -> dict[str, int]:
-    """Return name → the sum of its counts, for sums above 0."""
-    found: dict[str, int] = {}
-    for name, count in zip(names, counts.tolist(), strict=False):
-        if count:
-            found[name] = found.get(name, 0) + count
-    return found
-
-
-def _at_least_as_long(counts: Ints, size: int) -> Ints:
-    return np.pad(counts, (0, max(0, size - len(counts))))
+        A request that two counters of a clause refuse counts once; the exact counter that judges
+        nodes is left out.
+        """
+        found: dict[str, int] = {}
+        counts = self.core.shadow_counts.tolist()
+        for leg, is_judge, count in zip(self._all, self.exact_legs, counts, strict=False):
+            if count and not is_judge:
+                found[leg.rule.id] = found.get(leg.rule.id, 0) + count
+        return found
 
 
 def _alike(*columns: Numbers) -> list[Numbers]:
@@ -363,7 +329,6 @@ def _compile_all() -> None:
     core = fresh_core(np.zeros(at.FLAGS, dtype=np.int64))
     core.flags[at.MOST_LEGS] = 1
     limiter.core, limiter._all, limiter._rows, limiter._stale = core, [], [], False  # noqa: SLF001 # reason: a fresh one of its own
-    limiter._roomy = None  # noqa: SLF001 # reason: as above
     times = np.zeros(0, dtype=np.int64)
     for dtype in (np.int32, np.int64):
         column = np.zeros(0, dtype=dtype)

@@ -60,7 +60,6 @@ class Raw(NamedTuple):
     class_sizes: Pointer
     flags: Pointer
     used: Pointer
-    blocked_ns: Pointer
     shadow_counts: Pointer
     lines: Pointer
     lines_apart: Pointer
@@ -107,7 +106,6 @@ def _raw_with(core: Core, flags: Any) -> Raw:  # noqa: ANN401 # reason: a pointe
         pointer(core.class_sizes),
         flags,
         pointer(core.used),
-        pointer(core.blocked_ns),
         pointer(core.shadow_counts),
         pointer(core.lines),
         pointer(core.lines_apart),

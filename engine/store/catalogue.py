@@ -343,10 +343,6 @@ class TokenShelf(Catalogue[Token]):
         key = held if isinstance(held, tuple) else held[0]
         return self.records[key[-1]]
 
-    def put(self, token: Token) -> None:
-        """Add a token, or bring one back."""
-        self.add(token.id, token)
-
     def drop(self, token_id: str) -> Token:
         """Take a token out and return it."""
         self._note()
@@ -363,7 +359,7 @@ class TokenShelf(Catalogue[Token]):
             self.records[new.id] = new
             return old
         self.drop(new.id)
-        self.put(new)
+        self.add(new.id, new)
         return old
 
     def _settle(self) -> None:

@@ -262,7 +262,7 @@ class MemoryStore(Transactional):
             self._tokens[token.tenant_id].drop(token.id)
 
     def _put_token(self, token: Token) -> None:
-        self._tokens[token.tenant_id].put(token)
+        self._tokens[token.tenant_id].add(token.id, token)
         self._note_cvc(token)
 
     def _swap_token(self, token: Token) -> None:

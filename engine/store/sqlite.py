@@ -42,33 +42,26 @@ from engine.store.protocol import (
 from engine.store.selection import (
     TYPE_TERMS,
     Union,
-    terms_of,
     token_matches,
+    token_terms,
     token_unions,
     type_of,
     wants_types,
 )
-from engine.store.sqlite_file import Session
+from engine.store.sqlite_file import LockFile, Session
 from engine.store.sqlite_schema import (
     DOCUMENTS,
     LOGS,
     TOKENS,
     Rows,
     make_cell,
-    make_cells,
     open_cell,
 )
 
 # ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound
 
 
-if sys.platform != "win32":  # there a file has one process at a time
-    import fcntl
-
-
 _ID: Final = re.compile("[0-9a-f]{16}")
-_MODE: Final = 0o600
-_NO_LOCK: Final = -1
 
 
 class _Presence:
@@ -87,25 +80,23 @@ class _Presence:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.owner = os.urandom(8).hex()
-        self._lock_number = _NO_LOCK
+        self._lock = LockFile()
 
     def show(self) -> None:
         """Lock the file of this store."""
-        if sys.platform == "win32" or self._lock_number != _NO_LOCK:
+        if sys.platform == "win32" or self._lock.is_ours:  # there a file has one process at a time
             return
         try:
-            number = os.open(self._lock_file(self.owner), os.O_CREAT | os.O_RDWR, _MODE)
-            fcntl.flock(number, fcntl.LOCK_EX)
+            self._lock.open(self._lock_file(self.owner))
+            self._lock.take()
         except OSError as error:
             raise StoreError(f"the store's lock file failed: {error.strerror}") from error
-        self._lock_number = number
 
     def leave(self) -> None:
         """Release the lock: work that is unfinished now is abandoned."""
-        if self._lock_number != _NO_LOCK:
+        if self._lock.is_ours:
             self._lock_file(self.owner).unlink(missing_ok=True)
-            os.close(self._lock_number)
-            self._lock_number = _NO_LOCK
+            self._lock.close()
 
     def present(self) -> set[str]:
         """Return the owners that are open, this one among them; remove the locks of the rest."""
@@ -128,19 +119,15 @@ class _Presence:
 
 
 def _is_locked(file: Path) -> bool:
-    """Return whether the store that made the file is still open."""
+    """Return whether the store that made the file is still open; another user's file: assume so."""
+    lock = LockFile()
     try:
-        number = os.open(file, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    except OSError:  # another user's file: assume that its store is open
-        return True
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock.open(file)
+        lock.take()
+    except OSError:
         return True
     finally:
-        os.close(number)
+        lock.close()
     return False
 
 
@@ -186,7 +173,9 @@ _OPENED_WORK: Final = f"SELECT {_WORK} FROM work ORDER BY at_ns, id"
 
 def _term_rows(tokens: Sequence[Token]) -> list[tuple[object, ...]]:
     return [
-        (token.tenant_id, term, token.created_at_ns, token.id) for token, term in terms_of(tokens)
+        (token.tenant_id, term, token.created_at_ns, token.id)
+        for token in tokens
+        for term in token_terms(token)
     ]
 
 
@@ -450,7 +439,7 @@ class SqliteStore(Transactional):
         """Write ciphertexts into slots, free ones of their size first, and return the numbers."""
         if not sealed:
             return []
-        session, cells = self._session, make_cells(sealed)
+        session, cells = self._session, [make_cell(each) for each in sealed]
         free: dict[int, list[int]] = {}
         for size_bytes in set(map(len, cells)):
             found = session.all(_FREE_SLOTS, (size_bytes, len(cells)))

@@ -89,7 +89,7 @@ class Session:
         self._erased = False
         self._erasures = 1  # after a kill, the log may still hold deleted data
         self._scrubbed = 0
-        self._turn = _Turn()
+        self._turn = LockFile()  # at which the writers of all processes take turns
         self._made: list[Path] = []
         self._mode = _MODE
         try:
@@ -376,34 +376,37 @@ class Session:
                 return
 
 
-class _Turn:
-    """The lock file at which the writers of all processes take turns."""
+class LockFile:
+    """A file, made for this user only, that one process at a time has locked.
+
+    The system unlocks it when that process ends in any way.
+    """
 
     def __init__(self) -> None:
         self._number = -1
-        self._is_ours = False
+        self.is_ours = False
 
     def open(self, path: Path) -> None:
-        """Open the lock file, made for this user only."""
+        """Open the file."""
         self._number = os.open(path, os.O_CREAT | os.O_RDWR, _MODE)
 
     def take(self) -> None:
-        """Begin a turn; raises `BlockingIOError` while somebody else has it."""
-        if sys.platform != "win32" and not self._is_ours:
+        """Lock it; raises `BlockingIOError` while somebody else has it."""
+        if sys.platform != "win32" and not self.is_ours:
             fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._is_ours = True
+            self.is_ours = True
 
     def give(self) -> None:
-        """End the turn, if it is ours."""
-        if sys.platform != "win32" and self._is_ours:
+        """Unlock it, if it is ours."""
+        if sys.platform != "win32" and self.is_ours:
             fcntl.flock(self._number, fcntl.LOCK_UN)
-            self._is_ours = False
+            self.is_ours = False
 
     def close(self) -> None:
-        """Close the lock file."""
+        """Close the file, which unlocks it."""
         if self._number >= 0:
             os.close(self._number)
-            self._number = -1
+            self._number, self.is_ours = -1, False
 
 
 _OPEN: Final[dict[tuple[int, int], int]] = {}

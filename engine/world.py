@@ -292,11 +292,7 @@ class ModelWorld:
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Play the destination's model; exactly `timeout_ns` passes (D-PROXY-TIMEOUT)."""
         took, answer = self.destination(call)
-        duration_ns = as_ns("the destination's duration", took)
-        if duration_ns > timeout_ns:
-            await self.sleep_ns(timeout_ns)
-            raise DestinationTimeout("the destination took longer than it may")
-        await self.sleep_ns(duration_ns)
+        await self._last("the destination", as_ns("the destination's duration", took), timeout_ns)
         if answer is None:
             raise DestinationUnreachable("the destination cannot be reached")
         return answer
@@ -305,12 +301,15 @@ class ModelWorld:
         self, code: str, args: Json, configuration: Mapping[str, str], timeout_ns: int
     ) -> Json:
         """Play the service-time model, then call the runtime; exactly `timeout_ns` passes."""
-        duration_ns = as_ns("service_ns", self.service_ns(code, args))
-        if duration_ns > timeout_ns:
-            await self.sleep_ns(timeout_ns)
-            raise DestinationTimeout("the code took longer than it may")
-        await self.sleep_ns(duration_ns)
+        took = self.service_ns(code, args)
+        await self._last("the code", as_ns("service_ns", took), timeout_ns)
         return self.runtime(code, args, configuration)
+
+    async def _last(self, what: str, duration_ns: int, timeout_ns: int) -> None:
+        """Let something last; raises `DestinationTimeout` after `timeout_ns`."""
+        await self.sleep_ns(min(duration_ns, timeout_ns))
+        if duration_ns > timeout_ns:
+            raise DestinationTimeout(f"{what} took longer than it may")
 
 
 def _echo_destination(call: Call) -> tuple[int, CallAnswer | None]:

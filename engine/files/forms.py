@@ -224,12 +224,10 @@ def _read_declaration(cls: type[Any]) -> tuple[_Field, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
     found = []
     for item in dataclasses.fields(cls):
-        hint, extras = _split(hints[item.name])
+        _, extras = _split(hints[item.name])
         if Unwritten in extras:
             continue
-        kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
-        if kind is None:
-            kind = _inferred(hint, item.name, item.metadata)
+        kind = _kind_of(hints[item.name], item.name, item.metadata)
         default = item.default_factory() if item.default_factory is not MISSING else item.default
         key = next((extra.name for extra in extras if isinstance(extra, Key)), None)
         texts = [extra for extra in extras if isinstance(extra, str)]
@@ -258,7 +256,8 @@ def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa: ANN401 # reason: 
     return hint, ()
 
 
-def _inferred(hint: Any, name: str, bounds: Mapping[str, Any]) -> Kind[Any]:  # noqa: ANN401 # reason: any annotation
+def _kind_of(hint: Any, name: str, bounds: Mapping[str, Any]) -> Kind[Any]:  # noqa: ANN401 # reason: any annotation
+    """Return the kind that an annotation names, else the one that its type determines."""
     inner, extras = _split(hint)
     explicit = next((extra for extra in extras if isinstance(extra, Kind)), None)
     if explicit is not None:
@@ -272,9 +271,9 @@ def _inferred(hint: Any, name: str, bounds: Mapping[str, Any]) -> Kind[Any]:  # 
     if origin is Literal:
         return Choice(args)
     if origin is tuple:
-        return Items(_inferred(args[0], "", {}))
+        return Items(_kind_of(args[0], "", {}))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return TableOf(_inferred(args[1], "", {}))
+        return TableOf(_kind_of(args[1], "", {}))
     if origin in {Union, types.UnionType}:
         return Tagged(args)
     assert isinstance(inner, type), f"{name}: no kind for {inner!r}"

@@ -297,19 +297,16 @@ class RateText(Kind[Rate]):
         return format_rate(value)
 
     def _schema(self, definitions: dict[str, Schema]) -> Schema:
+        name, examples, count = "rate", '"50/10s"', "[0-9]+"
         if self.is_mean:
-            definitions["mean_rate"] = {
-                "type": "string",
-                "description": 'A mean rate such as "50/10s" or "6.67/1s": requests in a window.',
-                "pattern": r"^[0-9]+(\.[0-9]+)?/([0-9]*(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
-            }
-            return {"$ref": "#/$defs/mean_rate"}
-        definitions["rate"] = {
+            name, examples, count = "mean rate", '"50/10s" or "6.67/1s"', r"[0-9]+(\.[0-9]+)?"
+        key = name.replace(" ", "_")
+        definitions[key] = {
             "type": "string",
-            "description": 'A rate such as "50/10s": requests in a window.',
-            "pattern": r"^[0-9]+/([0-9]*(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
+            "description": f"A {name} such as {examples}: requests in a window.",
+            "pattern": rf"^{count}/([0-9]*(\.[0-9]+)?(d|h|ms|us|µs|ns|m|s))+$",
         }
-        return {"$ref": "#/$defs/rate"}
+        return {"$ref": f"#/$defs/{key}"}
 
 
 @dataclass(frozen=True)

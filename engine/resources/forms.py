@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 from engine.messages import Json, Problem
 from engine.tokens import timestamp
-from engine.tokens.rules import Faults
+from engine.tokens.rules import Faults, escaped
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -82,7 +82,7 @@ def pointer(*parts: str | int) -> str:
     >>> pointer("a/b", 0)
     '/a~1b/0'
     """
-    return "".join("/" + str(p).replace("~", "~0").replace("/", "~1") for p in parts)
+    return "".join(escaped(str(part)) for part in parts)
 
 
 class Form:

@@ -308,27 +308,24 @@ async def _body_of(context: Context, proxy: Proxy) -> bytes:
     return await read_raw(context.request, limit_bytes, "RCT-PAYLOAD")
 
 
-def _acting(context: Context, proxy: Proxy) -> Context | None:
-    """Return the context whose rights apply to tokens; None when its application is deleted."""
+def _acting(context: Context, proxy: Proxy) -> Context:
+    """Return the context whose rights apply to tokens; `Problem` 403 without its application."""
     if proxy.require_auth:
         return context
-    principal = principal_of(context.services, proxy.created_by)
+    services = context.services
+    with services.store.transaction(write=False):
+        principal = principal_of(services, proxy.created_by)
     if principal is None:
-        return None
-    return Context(
-        context.services, context.request, principal, {}, {}, context.now_ns, context.wall_ns
-    )
-
-
-def _revealed(context: Context, proxy: Proxy, body: bytes) -> bytes:
-    with context.services.store.transaction(write=False):
-        acting = _acting(context, proxy)
-    if acting is None:
         raise Problem(
             403,
             "The application that created the proxy is gone, and with it its rights.",
             clause="D-PERMISSIONS",
         )
+    return Context(services, context.request, principal, {}, {}, context.now_ns, context.wall_ns)
+
+
+def _revealed(context: Context, proxy: Proxy, body: bytes) -> bytes:
+    acting = _acting(context, proxy)
     answer, _ = reveal(parsed(body, context), acting, "token:use", body)
     assert isinstance(answer, bytes), "bytes came"
     return answer

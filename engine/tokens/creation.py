@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from msgspec.structs import replace
 
@@ -165,16 +165,9 @@ def base58(raw: bytes) -> str:
     return "1" * zeros + "".join(pairs).lstrip("1")
 
 
-class _Create:
-    """The decision to create."""
+CREATE: Final = "CREATE"
 
-    def __repr__(self) -> str:
-        return "CREATE"
-
-
-CREATE: Final = _Create()
-
-Decision = _Create | int | Token
+Decision = Literal["CREATE"] | int | Token
 """`CREATE`; or the place in the request of the element that creates the equal token; or the stored
 token."""
 

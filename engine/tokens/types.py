@@ -232,12 +232,9 @@ def _read_intent(draft: Draft, given: Any, reading: Reading) -> Any:  # noqa: AN
 
 def consumed(draft: Draft) -> Problem:
     """Return the 400 of a token intent that was consumed after its body was read."""
-    return Problem(
-        400,
-        "The body has a fault.",
-        errors={f"{draft.pointer}/token_intent_id": [_INTENT_FAULT]},
-        clause="D-INTENT",
-    )
+    faults = Faults()
+    faults.at(draft, "/token_intent_id", _INTENT_FAULT, "D-INTENT")
+    return faults.problem()
 
 
 def open_payload(given: Json, reading: Reading, draft: Draft) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING

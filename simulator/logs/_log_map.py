@@ -29,6 +29,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
+from engine.hosts import unmapped
 
 Format: TypeAlias = Literal["combined", "common", "csv", "jsonl", "parquet"]
 FORMATS: Final = get_args(Format)
@@ -395,5 +396,4 @@ def _address(text: str) -> str:
         if re.fullmatch(r"[^\s\x00-\x1f\x7f]{1,255}", text) is None:
             raise Rejected("address must be an IP address or a host name") from None
         return text
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
+    return str(unmapped(found))

@@ -349,6 +349,8 @@ def speed_text(speed: Fraction) -> str:
 
     >>> speed_text(Fraction(5, 2)), speed_text(Fraction(1000)), speed_text(Fraction(1, 3))
     ('2.5', '1000', '1/3')
+    >>> speed_text(Fraction(1, 20))
+    '0.05'
     """
     decimals = next((n for n in range(25) if not speed * 10**n % 1), None)
     if decimals is None:

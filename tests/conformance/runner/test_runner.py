@@ -560,6 +560,18 @@ def test_too_few_keys_make_rounds_and_far_too_few_leave_probes_out() -> None:
     assert "too few keys and addresses" in plan.left_out[0].says
 
 
+def test_one_address_stays_for_the_checks_beside_a_probe() -> None:
+    """Two addresses are enough for one round; with one, the probe waits until it has it alone."""
+    check = _check("a", _passes, "TOK-LEAF")
+    wants: dict[str, Any] = {"sources": 1, "takes_ns": SECOND_NS, "is_probe": True}
+    probe = _check("b", _passes, "LIM-IP", **wants)
+    target = deploy(sources=("127.0.0.2", "127.0.0.3")).target
+    for sources, rounds in ((target.sources, [1]), (target.sources[:1], [0, 1])):
+        own = dataclasses.replace(target, sources=sources)
+        plan = make_plan(own, LimitTable.default(), select([]), [check, probe])
+        assert [len(each) for each in plan.rounds] == rounds
+
+
 def test_a_shape_of_the_targets_own_is_asked(play: Any) -> None:
     def searches(bench: Bench) -> Iterable[Finding]:
         exchange = bench.call("search", {"value": "x y"}, key=bench.key("private_prod"))

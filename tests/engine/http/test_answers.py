@@ -76,12 +76,15 @@ def test_head_is_get_without_its_body(live: Live) -> None:
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["content-type"] == "application/json"
     assert live.ask("HEAD", "/tokens", key=None).status_code == 401
+    refused = live.ask("HEAD", "/tokens", key=None).headers.get_list("content-type")
+    assert refused == ["application/problem+json"]
 
 
 def test_options_names_the_methods(live: Live) -> None:
     answer = live.ask("OPTIONS", "/tokens/x", key=None)
     assert answer.status_code == 204
     assert answer.headers["allow"] == "DELETE, GET, HEAD, OPTIONS, PATCH"
+    assert "content-type" not in answer.headers
 
 
 def test_an_answer_that_is_null_is_json(live: Live) -> None:

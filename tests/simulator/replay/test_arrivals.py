@@ -180,8 +180,10 @@ application_kind = "kind"
 def test_a_key_has_one_owner() -> None:
     table = frame([1, 2, 3], key=["a", "a", "b"], tenant=["x", "x", "x"], kind=["public"] * 3)
     log_map = LogMap.from_document(parse_toml(MAP, "map.toml"))
-    found = replay(table, map=log_map).requests
-    assert found["application"].tolist() == ["public"] * 3
+    result = replay(table, map=log_map)
+    assert result.requests["application"].tolist() == ["public"] * 3
+    told = result.summary["replay"]
+    assert (told["as"], told["map"], told["tenant"]) == (None, "map.toml", "production")
     table["tenant"] = ["x", "y", "x"]
     with pytest.raises(InputError) as caught:
         replay(table, map=log_map)
@@ -197,6 +199,8 @@ def test_a_legacy_key_is_a_private_application_s(tmp_path: Path) -> None:
     met = result.clauses[result.clauses["offered"] > 0].index.tolist()
     assert met == ["LIM-CREATE", "LIM-PRIVATE", "LIM-IP", "LIM-LEGACY"]
     assert result.clauses.loc["LIM-LEGACY", "refused"] == 1
+    told = result.summary["replay"]
+    assert (told["as"], told["map"], told["tenant"]) == ("legacy", None, "production")
 
 
 def test_map_and_kind_do_not_contradict() -> None:

@@ -28,6 +28,7 @@ from simulator.scenario import (
     value_of,
     with_value,
 )
+from simulator.scenario.clients import FullJitter
 from simulator.scenario.draws import Constant, Exponential, PoissonArrivals
 
 S = 1_000_000_000
@@ -300,6 +301,14 @@ def test_mean_rates_take_decimals_and_limits_do_not() -> None:
             loads(SHORT.replace('"6.67/1s"', text))
     with pytest.raises(InputError, match="whole requests"):
         loads(SHORT + '[rules.LIM-PUBLIC]\nrate = "6.5/1s"\n')
+
+
+def test_a_cap_may_be_its_base() -> None:
+    """Then every retry waits the same; only a cap below base is refused (tests/fixtures/bad)."""
+    retry = 'retry = { kind = "full-jitter", base = "2s", cap = "2s" }'
+    found = loads(SHORT.replace('think = "2s"', f'think = "2s"\n{retry}')).clients[0].retry
+    assert isinstance(found, FullJitter)
+    assert found.cap_ns == found.base_ns == 2 * S
 
 
 @pytest.mark.parametrize(

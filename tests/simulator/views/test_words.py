@@ -5,7 +5,15 @@ import math
 import pytest
 
 from simulator.views.findings import gather
-from simulator.views.text import Axis, count_text, number_text, plain_text, share_text, span_text
+from simulator.views.text import (
+    Axis,
+    binding_text,
+    count_text,
+    number_text,
+    plain_text,
+    share_text,
+    span_text,
+)
 
 SECOND_NS = 10**9
 
@@ -45,6 +53,27 @@ def test_spans(span_ns: int, text: str) -> None:
 )
 def test_shares_never_hide_the_rare(part: int, whole: int, text: str) -> None:
     assert plain(share_text(part, whole)) == text
+
+
+@pytest.mark.parametrize(
+    ("hit", "known", "where"),
+    [
+        (1, 1, "at one address"),
+        (1, 2, "at one of 2 addresses"),
+        (2, 2, "at both addresses"),
+        (3, 3, "at all 3 addresses"),
+        (2, 3, "at 2 of 3 addresses"),
+    ],
+)
+def test_a_group_is_told_at_how_many_addresses_it_is_bound(
+    hit: int, known: int, where: str
+) -> None:
+    binds = {"clause": "LIM-IP", "addresses": hit}
+    group = {"binds": binds, "clauses": ["LIM-IP"], "addresses": known}
+    assert binding_text(group) == f"LIM-IP {where}"
+    assert binding_text({**group, "clauses": ["LIM-IP", "LIM-PUBLIC"]}) == (
+        f"LIM-IP most of all {where}"
+    )
 
 
 def test_counts_stand_in_groups_of_three() -> None:

@@ -10,6 +10,7 @@ check makes it correct.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
@@ -43,6 +44,11 @@ def _container_term(ancestor: str, token_type: str) -> Term:
     return b"c" + ancestor.encode() + b"\0" + token_type.encode()
 
 
+@lru_cache(maxsize=1024)
+def _container_terms(container: str, token_type: str) -> tuple[Term, ...]:
+    return tuple(_container_term(path, token_type) for path in _ancestors(container))
+
+
 def _metadata_term(name: str, value: str) -> Term:
     """Return a digest, because values are long; `token_matches` makes the final check."""
     text = f"{len(name)}:{name}{value}".encode()
@@ -60,7 +66,7 @@ def type_of(term: Term) -> str:
 
 def token_terms(token: Token) -> list[Term]:
     """Return every term that the token is filed under, each once."""
-    terms = [_container_term(path, token.type) for path in _ancestors(token.container)]
+    terms = [*_container_terms(token.container, token.type)]
     if token.fingerprint is not None:
         terms.append(b"f" + token.fingerprint.encode())
     if token.index_hashes:

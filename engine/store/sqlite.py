@@ -444,12 +444,16 @@ class SqliteStore(Transactional):
         for size_bytes in set(map(len, cells)):
             found = session.all(_FREE_SLOTS, (size_bytes, len(cells)))
             free[size_bytes] = [slot for (slot,) in reversed(found)]
-        last: int = session.one("SELECT coalesce(max(slot), 0) FROM sealed")[0]
+        last: int | None = None
         slots, reused, fresh = [], [], []
         for cell in cells:
             if free[len(cell)]:
                 slot = free[len(cell)].pop()
                 reused.append((cell, slot))
+            elif last is None:
+                last = session.run("INSERT INTO sealed (cell) VALUES (?)", (cell,)).lastrowid
+                assert last is not None, "an insert gives a row id"
+                slot = last
             else:
                 slot = last = last + 1
                 fresh.append((cell, slot))

@@ -319,7 +319,14 @@ class Engine(Operator):
         # What stands behind ANY is a proxy, whose query is its destination's to read.
         parameters = parse_query(query) if query and operation.method != "ANY" else _NO_PARAMETERS
         return operation, Context(
-            self.services, request, who.caller, params, parameters, now_ns, wall_ns, who.proxies
+            self.services,
+            request,
+            who.caller,  # type: ignore[arg-type] # reason: None only where no key is asked for
+            params,
+            parameters,
+            now_ns,
+            wall_ns,
+            who.proxies,
         )
 
     def _answer(

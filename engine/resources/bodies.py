@@ -10,14 +10,13 @@ and the key, and never further than its bound.
 from __future__ import annotations
 
 import re
-from types import MethodType
 from typing import Final, TypeGuard, cast
 
 from engine.messages import BodyStream, Json, Problem, Request, find_header
 from engine.profile import Profile
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.tokens.strict_json import check_cost, check_value, dumps, parse, too_large
+from engine.tokens.strict_json import check_value, dumps, parse, too_large
 
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
@@ -26,9 +25,6 @@ _WORD: Final = r"[!#$%&'*+.^_`|~0-9a-z-]++"
 _PARAMETER: Final = re.compile(rf';[ \t]*+(?:({_WORD})=({_WORD}|"(?:[^"\\]|\\.)*+"))?+[ \t]*+')
 _MEDIA_TYPE: Final = re.compile(rf"(?P<type>{_WORD}/{_WORD})[ \t]*+(?:{_PARAMETER.pattern})*+")
 """A Content-Type in small letters (RFC 9110, 8.3.1); an empty parameter is none (5.6.6)."""
-
-_VALUES_AN_ELEMENT: Final = 80
-"""JSON values per element: a card with every optional field has about seventy."""
 
 _NOT_HERE: Final = frozenset({"none", "raw"})
 """Forms of bodies that are not read before the operation runs."""
@@ -67,7 +63,7 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
         return None
     limit_bytes = operation.body_limit_bytes(context.services.profile)
     if form == "json" and type(body) in PARSED:
-        return check_value(body, limit_bytes, MethodType(_check_values, context))
+        return check_value(body, limit_bytes, context)
     request = context.request
     if isinstance(body, bytes):
         if len(body) > limit_bytes:
@@ -80,7 +76,7 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
         return parsed(body, context)
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, MEDIA_TYPES[form])
-    return check_value(body, limit_bytes, MethodType(_check_values, context))
+    return check_value(body, limit_bytes, context)
 
 
 def parsed(body: bytes, context: Context) -> Json:
@@ -88,19 +84,8 @@ def parsed(body: bytes, context: Context) -> Json:
 
     Raises `Problem` 400 for what is not strict JSON or holds more values than D-BODY-COST allows.
     """
-    _check_values(context, body)
+    context.check_cost(body)
     return parse(body)  # obeys TOK-JSON
-
-
-def _check_values(context: Context, raw: bytes) -> None:
-    """Raise `Problem` 400 for too many JSON values; what a tenant may tokenize fits."""
-    limit = context.services.profile.tokens.values_limit
-    if len(raw) <= limit:  # each takes a byte at least
-        return
-    if context.known_caller is not None:
-        quota = context.known_caller.tenant.quotas["Tokenize Limit"]
-        limit = max(limit, _VALUES_AN_ELEMENT * quota)
-    check_cost(raw, limit)
 
 
 async def read_raw(request: Request, limit_bytes: int, clause: str = "D-SIZE") -> bytes:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from msgspec import Struct
+
 from engine.identity import Caller
 from engine.messages import Json, Problem, Request
 from engine.model import LogEntry, Proxy, Tenant
 from engine.profile import Profile
 from engine.store import Store
 from engine.tokens import Rules
+from engine.tokens.strict_json import check_cost
 from engine.vault import Vault
 from engine.world import World
 
@@ -41,62 +44,45 @@ Proxies: TypeAlias = tuple[Proxy | None, Proxy | None]
 
 NO_PROXIES: Final[Proxies] = (None, None)
 
+_VALUES_AN_ELEMENT: Final = 80
+"""JSON values per element: a card with every optional field has about seventy."""
 
-class Context:
+
+class Context(Struct, eq=False):
     """One request on its way through an operation.
 
+    params, query: from the path template and the query string.
     now_ns, wall_ns: the request's one instant on the monotonic and the wall clock (D-CLOCK).
+    proxies: the proxies that a proxy key and a custom hostname name.
     body: the parsed JSON, or the bytes where the operation takes them raw. raw: the bytes of a JSON
     body that came as such.
     prepared: what the operation's `prepare` has made of it.
-    params, query: from the path template and the query string.
-    proxies: the proxies that a proxy key and a custom hostname name.
-    known_caller: the principal, None without one. caller: the same for operations that ask for a
-    key; there is no such attribute without one, since the service authenticates first.
+    caller: the principal; None only where an operation asks for no key, since the service
+    authenticates first. Such an operation reads `known_caller`.
     """
 
-    __slots__ = (
-        "body",
-        "caller",
-        "known_caller",
-        "now_ns",
-        "params",
-        "prepared",
-        "proxies",
-        "query",
-        "raw",
-        "request",
-        "services",
-        "wall_ns",
-    )
-
-    def __init__(
-        self,
-        services: Services,
-        request: Request,
-        caller: Caller | None,
-        params: Mapping[str, str],
-        query: Mapping[str, str],
-        now_ns: int,
-        wall_ns: int,
-        proxies: Proxies = NO_PROXIES,
-    ) -> None:
-        self.services = services
-        self.request = request
-        self.known_caller = caller
-        if caller is not None:
-            self.caller = caller
-        self.params = params
-        self.query = query
-        self.body: Json | bytes = None
-        self.raw: bytes | None = None
-        self.prepared: Any = None
-        self.proxies = proxies
-        self.now_ns = now_ns
-        self.wall_ns = wall_ns
+    services: Services
+    request: Request
+    caller: Caller
+    params: Mapping[str, str]
+    query: Mapping[str, str]
+    now_ns: int
+    wall_ns: int
+    proxies: Proxies = NO_PROXIES
+    body: Json | bytes = None
+    raw: bytes | None = None
+    prepared: Any = None
 
     def __repr__(self) -> str:
         return f"<Context of {self.request!r}>"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # msgspec's own shows every field
+        return [("request", self.request)]
+
+    @property
+    def known_caller(self) -> Caller | None:
+        """The principal, None without one."""
+        return self.caller
 
     @property
     def steady_ns(self) -> int:
@@ -118,6 +104,16 @@ class Context:
         """The body as JSON."""
         assert not isinstance(self.body, bytes), "this operation takes its body raw"
         return self.body
+
+    def check_cost(self, raw: bytes) -> None:
+        """Raise `Problem` 400 for too many JSON values; what a tenant may tokenize fits."""
+        limit = self.services.profile.tokens.values_limit
+        if len(raw) <= limit:  # each takes a byte at least
+            return
+        if self.known_caller is not None:
+            quota = self.known_caller.tenant.quotas["Tokenize Limit"]
+            limit = max(limit, _VALUES_AN_ELEMENT * quota)
+        check_cost(raw, limit)
 
     def require(self, permission: str, container: str | None = None) -> None:
         """Raise a 403 problem unless the caller holds `permission` (D-PERMISSIONS, D-GRANT)."""

@@ -22,7 +22,6 @@ the vault; its repr shows none. `creation` makes a stored token (`engine.model.T
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -204,9 +203,6 @@ def _select(draft: Draft, data: Any, path: Path) -> Any:  # noqa: ANN401 # reaso
 _LEAF_FAULT: Final = "must be a string, a token request object, an object or an array"
 
 
-_CONTAINER: Final = attrgetter("container")
-
-
 class Plan:
     """What a body asks for: its elements in document order, depth first, and the mirror.
 
@@ -219,7 +215,10 @@ class Plan:
     def __init__(self, root: list[Any], elements: list[Draft]) -> None:
         self._root = root
         self.elements = elements
-        self.containers = tuple(dict.fromkeys(map(_CONTAINER, elements)))
+        containers: dict[str, None] = {}
+        for element in elements:
+            containers[element.container] = None
+        self.containers = tuple(containers)
         self.deduplicates = False
 
     @property
@@ -246,10 +245,9 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
         _request_object(element, rules, faults)
         elements: list[Draft] = [element]
     else:
-        most = max(rules.tokens.elements_limit, limit)
-        if len(body) > most:
-            raise _too_many("elements", most)
-        elements = _elements(body, root, rules, faults, most)
+        if len(body) > rules.tokens.elements_limit:
+            _check_elements(len(body), rules, limit)
+        elements = _elements(body, root, rules, faults, limit)
         if len(elements) > rules.tokens.encrypted_limit:
             _check_payloads(elements, max(rules.tokens.encrypted_limit, limit))
     if faults:
@@ -296,7 +294,7 @@ def _elements(
     counted as each object and array is opened, before a step into it is made.
     """
     elements: list[Draft] = []
-    count = len(body) or 1
+    count, few = len(body) or 1, rules.tokens.elements_limit
     found = elements.append
     container, defaults = rules.leaf_container, rules.containers
     container_field = rules.tokens.container_field
@@ -330,8 +328,8 @@ def _elements(
                 found(element)
             else:
                 count += len(value) - 1 if value else 0
-                if count > limit:
-                    raise _too_many("elements", limit)
+                if count > few:
+                    _check_elements(count, rules, limit)
                 stack.append((items, hole, frame))
                 items, inner = _opened(value)
                 hole[key] = inner  # obeys TOK-COMPOSITE
@@ -341,6 +339,13 @@ def _elements(
             if not stack:
                 return elements
             items, hole, frame = stack.pop()
+
+
+def _check_elements(count: int, rules: Rules, limit: int) -> None:
+    """D-BODY-COST: raise `Problem` 400 for more elements than the limit."""
+    most = max(rules.tokens.elements_limit, limit)
+    if count > most:
+        raise _too_many("elements", most)
 
 
 def _check_payloads(elements: list[Draft], limit: int) -> None:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -89,12 +88,17 @@ def _repeated_key() -> Problem:
     return Problem(400, "The body must not repeat a key in an object.", clause="D-STRICT-JSON")
 
 
-def check_value(
-    value: object, limit_bytes: int = sys.maxsize, check: Callable[[bytes], None] | None = None
-) -> Json:
+class Payer(Protocol):
+    """Says what a body may cost."""
+
+    def check_cost(self, raw: bytes) -> None:
+        """Raise `Problem` where a body of this JSON costs too much."""
+
+
+def check_value(value: object, limit_bytes: int = sys.maxsize, payer: Payer | None = None) -> Json:
     """Return a copy of a body given as Python values, which shares nothing with it.
 
-    limit_bytes: of its compact JSON. check: gets that JSON, and raises where it costs too much.
+    limit_bytes: of its compact JSON. payer: checks that JSON.
 
     Raises `Problem` 413 over the limit (D-SIZE), 400 for whatever JSON text could not hold: other
     types (tuples, sets, bytes, subclasses), keys that are no strings, NaN and Infinity, lone
@@ -104,8 +108,8 @@ def check_value(
         raw = orjson.dumps(value, option=_PURE)
         if len(raw) > limit_bytes:
             raise too_large(limit_bytes)
-        if check is not None:
-            check(raw)
+        if payer is not None:
+            payer.check_cost(raw)
         copy: Json = orjson.loads(raw)
         if copy == value:
             return copy
@@ -115,8 +119,8 @@ def check_value(
     raw = dumps(copy)
     if len(raw) > limit_bytes:
         raise too_large(limit_bytes)
-    if check is not None:
-        check(raw)
+    if payer is not None:
+        payer.check_cost(raw)
     return copy
 
 

@@ -453,17 +453,27 @@ async def block(bench: Bench) -> list[Finding]:
 
 
 def _lasted(exchanges: list[Exchange]) -> str:
-    """Return words on how long a block was seen to last, empty where its end was not seen."""
+    """Return words on how long a block was seen to last, empty where its end was not seen.
+
+    Once it is over, requests that exceed the rate are refused again.
+    """
     refused = refused_in(exchanges)
-    begun_ns = min((one.sent_ns for one in refused), default=0)
-    last_ns = max((one.received_ns for one in refused), default=0)
-    admitted = [one for one in exchanges if not one.refused and not is_of_a_front(one.status)]
-    after = [one.sent_ns for one in admitted if refused and one.sent_ns > last_ns]
+    first = min(refused, key=lambda one: one.sent_ns, default=None)
+    if first is None:
+        return ""
+    odd = odd_statuses(exchanges)
+    after = [
+        one.sent_ns
+        for one in exchanges
+        if one.sent_ns > first.received_ns
+        and not (one.refused or one.status in odd or is_of_a_front(one.status))
+    ]
     if not after:
         return ""
+    last_ns = max(one.received_ns for one in refused if one.sent_ns < min(after))
     return (
-        f"; still refused {(last_ns - begun_ns) / SECOND_NS:.2f} s after the block began "
-        f"and answered again after {(min(after) - begun_ns) / SECOND_NS:.2f} s"
+        f"; still refused {(last_ns - first.sent_ns) / SECOND_NS:.2f} s after the block began "
+        f"and answered again after {(min(after) - first.sent_ns) / SECOND_NS:.2f} s"
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import pytest
 
 from conformance.faults.access import change_subjects
 from conformance.faults.registry import Fault, FaultyEngine, Submit
@@ -40,3 +43,16 @@ def test_a_private_key_in_the_class_of_public_ones_is_not_taken_for_a_legacy_key
     found = play("classes", engine=faulty)
     (told,) = [one for one in found.run.findings if "a private key is refused within" in one.says]
     assert (told.verdict, told.clause, told.follows) == (Verdict.FAIL, "AUTH-KINDS", None)
+
+
+@pytest.mark.parametrize("reset", ["keep", "clear"])
+def test_a_block_that_passes_says_between_which_instants_it_was_seen_to_end(reset: str) -> None:
+    """LIM-BLOCK: also where room for fewer is left, so that requests are refused again."""
+    found = play("block", block_reset=reset)
+    (says,) = [one.says for one in found.run.findings if "block of 10 s" in one.says]
+    told = re.search(
+        r"; still refused (\d+\.\d\d) s after the block began and answered again after (\S+) s",
+        says,
+    )
+    assert told is not None
+    assert 9.9 < float(told[1]) < 10 < float(told[2]) < 10.1

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from conformance.probes.rows import spare_sources
+from conformance.probes.procedures import _border_requests, play_borders
+from conformance.probes.rows import ROWS, counter_of, rate_of, spare_sources
 from conformance.runner.bench import Bench
 from conformance.runner.plan import make_plan
 from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
+from conformance.runner.session import Session
 from conformance.runner.verdicts import Verdict
 from conformance.target.form import Budget
 from conformance.wire.in_process import deploy
-from engine import Engine, LimitTable, Request, Response
+from engine import Engine, LimitTable, Profile, Request, Response
 from engine.clauses import select
 from tests.conformance.probes.measured import PROBES, SECOND_NS, play
 
@@ -158,3 +160,21 @@ def test_no_probe_asks_from_an_address_that_another_one_fills() -> None:
     for dealt in plan.dealt:
         bench = Bench(dealt.check, run.session, keys=dealt.keys, sources=dealt.sources)
         assert not plan.crowded & set(spare_sources(bench, 16))
+
+
+@pytest.mark.parametrize(("rule_id", "counters"), [("LIM-SEARCH", 1), ("LIM-PUBLIC", 4)])
+def test_two_borders_take_as_many_requests_as_are_planned(rule_id: str, counters: int) -> None:
+    """For each of a row's counters; LIM-PUBLIC's block is looked at across the second border."""
+    made = deploy(profile=Profile().replace(limits={"algorithm": "fixed-window"}))
+    session = Session(made.target, made.transport, seed=1)
+    bench = Bench(all_checks()[f"limits.{rule_id}"], session)
+    row = ROWS[rule_id]
+    counter = counter_of(bench, "one", rule_id, bench.key(row.role or ""))
+    _, rate = rate_of(bench, rule_id)
+    made.transport.run([play_borders(counter, rate, 0)])
+    names = [burst.name for burst in counter.bursts]
+    assert names[:4] == ["first", "the last of it", "behind a border", "full again"]
+    sent = len(counter.exchanges())
+    assert sent * counters <= _border_requests(row, rate)
+    if not rate.block_ns:
+        assert sent == _border_requests(row, rate)

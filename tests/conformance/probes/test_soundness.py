@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conformance.probes.bursts import Burst, _is_overrun, clusters_of
+from conformance.probes.delays import Arrivals, delays_that_fit
 from conformance.probes.families import (
     Family,
     Rate,
@@ -560,3 +561,14 @@ def test_a_burst_is_replayed_at_once_as_it_is_one_by_one(
             for replay in (quick, plain):
                 replay.take(_Burst(at_ns, at_ns[::2], at_ns[1::2], 0, at_ns[0]))
             start_ns = at_ns[-1] + 1
+
+
+def test_a_lost_request_excuses_only_what_came_soon_after_it_where_requests_are_delayed() -> None:
+    """It may have taken a turn, which moves the turns of the next windows and of no later one."""
+    rate, bound_ns = Rate(10, 10 * SECOND_NS), 10 * SECOND_NS
+    at_ns = 200 * SECOND_NS
+    at_once = [Sighting(at_ns, at_ns + 1)] * 30
+    for lost_ns, excuses in ((at_ns - SECOND_NS, True), (0, False)):
+        lost = [Sighting(lost_ns, lost_ns + 1, "lost")] * 3
+        assert bool(delays_that_fit(Arrivals([[lost, at_once]]), rate, bound_ns)) == excuses
+    assert not delays_that_fit(Arrivals([[at_once]]), rate, bound_ns)

@@ -288,6 +288,8 @@ def test_compare_pairs_by_seed(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert not lines["offered"].is_sure
     assert lines["refused"].change.mean < 0
     assert lines["refused"].is_sure
+    assert 0 < lines["goodput_per_s"].change.low < 1
+    assert lines["goodput_per_s"].is_sure
     assert main(["compare", "a", "a"]) == 0
     assert "no metric differs" in capsys.readouterr().out
     assert main(["compare", "a", "nowhere"]) == 2

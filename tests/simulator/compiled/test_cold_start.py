@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +78,20 @@ def test_compiling_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
     assert told[3].startswith("compiled in ")
     compiled.warm_up(lambda: None, told.append)
     assert len(told) == 4
+
+
+def test_where_compiled_code_cannot_be_kept_each_process_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a home folder that may not be written."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    compiled = jit.Jit("tests of no place", [Path(__file__)])
+    compiled.compiled(_double)
+    calls: list[int] = []
+    for number in (1, 2):
+        compiled.warm_up(partial(calls.append, number), None)
+    assert calls == [1, 2]
 
 
 _SAME: Final = """

@@ -55,6 +55,9 @@ from engine.profile import LimitsProfile, NodesProfile
 Lanes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
 _NARROW_BITS: Final = 16
+_UNKNOWN_NS: Final = -(1 << 63)
+"""Before any instant: no charge has left its window."""
+
 _NARROW_LEGS: Final = 8_000
 _MOST_AT_ONCE: Final = 1 << 16
 
@@ -116,6 +119,7 @@ class CompiledLimiter:
             flags[at.EVERY_NS], flags[at.LAG_NS] = publication(nodes)
         self.core = fresh_core(flags)
         self._stale = True
+        self._roomy: Lanes | None = None
         JIT.warm_up(_compile_all, tell)
 
     def fresh(self) -> CompiledLimiter:
@@ -229,7 +233,12 @@ class CompiledLimiter:
     # --- deciding ----------------------------------------------------------------------------
 
     def lanes(self, columns: Columns) -> Lanes:
-        """Return each row's lane."""
+        """Return each row's lane; do not write to the array."""
+        lane = self._find(columns)
+        self._make_room(lane, _UNKNOWN_NS)  # others may be decided first
+        return lane
+
+    def _find(self, columns: Columns) -> Lanes:
         core = self.ready_core()
         rows = len(columns)
         lane = np.empty(rows, dtype=np.int32)
@@ -261,11 +270,14 @@ class CompiledLimiter:
             if core.used[at.SLOTS] + short > len(core.ring):
                 core = self.grow(slots=short)
             reserve_slots(core, need)
+        self._roomy = lane
 
     def decide_lanes(self, t_ns: Ints, lane: Lanes) -> Decided:
         """Decide about rows whose lanes `lanes` found."""
         assert len(t_ns) == len(lane), "columns are of one length"
-        self._make_room(lane, int(t_ns[0]) if len(t_ns) else 0)
+        if lane is not self._roomy:
+            self._make_room(lane, int(t_ns[0]) if len(t_ns) else _UNKNOWN_NS)
+        self._roomy = None  # the room can be used once
         core = self.ready_core()
         rows = len(t_ns)
         # Fresh memory costs more than decisions do, so the columns are as narrow as they can be.
@@ -284,7 +296,7 @@ class CompiledLimiter:
 
     def decide(self, columns: Columns) -> Decided:
         """Decide about all rows, in order, and charge them where they count."""
-        return self.decide_lanes(columns.t_ns, self.lanes(columns))
+        return self.decide_lanes(columns.t_ns, self._find(columns))
 
     # --- what it holds -----------------------------------------------------------------------
 

@@ -185,6 +185,7 @@ def test_list_and_explain_name_what_checks_a_clause(capsys: pytest.CaptureFixtur
 def test_init_writes_a_target_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.toml"
     assert main(["init", str(file)]) == 0
+    assert f"wrote {file}, and its schema beside it; fill" in capsys.readouterr().out
     assert main(["init", str(file)]) == 2
     assert "is there already" in capsys.readouterr().err
 

@@ -560,6 +560,12 @@ def test_too_few_keys_make_rounds_and_far_too_few_leave_probes_out() -> None:
     assert "too few keys and addresses" in plan.left_out[0].says
 
 
+def test_what_virtual_time_leaves_out_is_told_unless_the_checks_are_named(play: Any) -> None:
+    checks = _check("a", _passes, "TOK-LEAF"), _check("schema.a", _passes, "TOK-LEAF")
+    assert play(*checks).unrun == ("schema.a",)
+    assert play(*checks, checks=("a",)).unrun == ()
+
+
 def test_one_address_stays_for_the_checks_beside_a_probe() -> None:
     """Two addresses are enough for one round; with one, the probe waits until it has it alone."""
     check = _check("a", _passes, "TOK-LEAF")

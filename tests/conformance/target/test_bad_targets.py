@@ -208,6 +208,7 @@ def test_init_asks_a_deployment_and_leaves_the_rest_as_questions(
     found = capsys.readouterr().out
     assert "canary" not in text + found
     assert "POST /tokenize with KEY_PRIVATE_PROD_1: 201" in found
+    assert f"wrote {file}, and its profile and schema beside it; fill it in, then:" in found
     for line in (
         f'base_url = "http://127.0.0.1:{port}"',
         'key_header = "Authorization"  # the answer without a key names it',

@@ -97,6 +97,24 @@ def test_an_invalid_body_must_be_refused(judged: Judged, status: int, clauses: s
     assert judged.clauses(body, {}, status, negative=True) == clauses
 
 
+@pytest.mark.parametrize(
+    ("body", "clause"),
+    [
+        ({"type": "token", "data": "x", "metadata": 5}, "TOK-METADATA"),
+        ({"type": "token", "data": "x", "search_indexes": 5}, "TOK-INDEXES"),
+        ({"type": "token", "data": "x", "fingerprint_expression": 5}, "TOK-FPEXPR"),
+        ({"type": "card", "data": {"number": 5}}, "TOK-CARD-DATA"),
+        ({"type": "token"}, "TOK-ONE-OF"),
+        ({"type": "token", "data": "x", "metadata": 5, "search_indexes": 5}, "TOK-ATOMIC"),
+        ([{"type": "card", "data": {"number": 5}}], "TOK-ATOMIC"),
+    ],
+)
+def test_an_invalid_body_that_is_accepted_fails_the_clause_of_its_only_fault(
+    judged: Judged, body: Any, clause: str
+) -> None:
+    assert judged.clauses(body, {}, 201, negative=True) == {clause}
+
+
 def test_what_the_oracle_accepts_is_no_invalid_body(judged: Judged) -> None:
     assert judged.clauses(["x"], ["y"], 200, negative=True) == set()
 

@@ -17,6 +17,7 @@ from simulator.cli import main
 from simulator.logs import LogMap
 from simulator.scenario import Scenario, loads
 from simulator.scenario.draws import DailyArrivals, OnOffArrivals, PoissonArrivals
+from simulator.study.fit.groups import _group_of
 from simulator.study.fit.judge import Judgement, Line
 from simulator.study.fit.observed import Window
 
@@ -220,6 +221,15 @@ def test_rare_kinds_of_requests_join_a_common_one_and_are_counted() -> None:
     kinds = [f"/kind-{chr(97 + number)}" for number in range(26)]
     rows["method"], rows["path"] = "GET", random.permutation(np.resize(kinds, len(rows)))
     assert "2 rare kinds of requests" in " ".join(simulator.fit(rows, judged=False).lost)
+
+
+def test_a_kind_of_request_that_came_once_is_unlikely_in_another_group_and_not_impossible() -> None:
+    """Else a single request would decide which group its client belongs to."""
+    mix = np.array([[5.0, 0.0, 0.0], [4.0, 1.0, 0.0]])
+    group = _group_of(np.array([1.0, 0.0]), mix.sum(axis=1), mix)
+    _, once, never = np.exp(group.log_mix).tolist()
+    assert 0.05 < once < 0.1
+    assert never < 1e-300
 
 
 def test_a_fit_says_in_what_the_log_differs() -> None:

@@ -18,7 +18,7 @@ from simulator.study.explorer import picture
 from simulator.study.replay import replay
 from simulator.views.charts import ADMITTED, CLAUSES, REFUSED
 from simulator.views.findings import gather
-from simulator.views.report import spread_rows, write_report
+from simulator.views.report import spread_rows, versus, write_report
 from tests.chromium import chromium, needs_chromium
 from tests.simulator.rows.test_groups import WORKERS
 
@@ -91,6 +91,16 @@ def test_it_answers_first_and_shows_every_part(tmp_path: Path) -> None:
         assert f">{heading}</h2>" in page
     assert "would have been refused, all by LIM-PUBLIC: the first at" in page.replace("\u202f", " ")
     assert Page(page).count("table") >= 9
+
+
+def test_a_what_if_names_every_clause_and_the_keys_and_addresses_that_change_most() -> None:
+    lines = [{"name": f"n{place}", "gained": 20 - place, "lost": place} for place in range(14)]
+    found = versus({"against": {"clauses": lines, "keys": lines, "ips": lines}})
+    assert found is not None
+    assert [len(found[part]) for part in ("clauses", "keys", "ips")] == [14, 12, 12]
+    assert found["keys"][0]["name"] == "n0"
+    bars = [(line["gained_bar"], line["lost_bar"]) for line in found["clauses"]]
+    assert bars[:2] + bars[-1:] == [(100, 0), (95, 5), (35, 65)], "in percent of the largest"
 
 
 def test_it_loads_and_runs_nothing(tmp_path: Path) -> None:
@@ -267,6 +277,7 @@ def test_each_group_and_threshold_has_a_line_in_the_headline(tmp_path: Path) -> 
     told = {name: (value, note) for name, value, note in tiles}
     assert told["Clients affected"] == ("3", "of 23")
     assert told["Addresses refused"] == ("1", "of 21")
+    assert told["Shut out"] == ("1 min 16 s", "with at least one caller shut out")
 
 
 def test_a_simulations_pictures_are_named_and_stand_as_tables_too(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ what an algorithm gains in the time that is not known: nothing for logs and fixe
 
 Windows on a clock without blocks are not replayed (`_fits_windows`): such a window admits up to the
 limit and refuses only when it is full. Where its border divides a burst, the answers do not show
-which requests came before it, so every division is tried that their times allow.
+which requests came before it, so every division is tried that their times allow. With a block, each
+of these divisions is replayed on (`_fits_branches`).
 
 This does not model composition: a history covers one counter.
 """
@@ -22,6 +23,7 @@ import dataclasses
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -220,23 +222,32 @@ def _tried(
     # Add whole windows, so that no time is below 0 and no edge moves.
     origin_ns = rate.window_ns * (2 + blur_ns // rate.window_ns) - first_ns
 
-    # Inside a burst a border of fixed windows may lie anywhere.
-    cell_ns = unsure_ns if family.algorithm == "fixed-window" else 0
+    # Where an anchored window ends inside a burst, its requests may have come before or after.
+    cell_ns = unsure_ns if family.anchored else 0
 
     def fits_at(phases_ns: Sequence[int]) -> bool:
         check_time()
+        replays = [(rate, family, origin_ns + each_ns) for each_ns in phases_ns]
         return all(
-            _fits_lane(
-                [_Replay(rate, family, origin_ns + each_ns) for each_ns in phases_ns],
-                lane,
-                blur_ns + cell_ns,
-                since_ns,
-            )
+            _fits_branches(_Replay(*replays[0]), lane, blur_ns, since_ns)
+            if family.is_on_a_clock
+            else _fits_lane([_Replay(*each) for each in replays], lane, blur_ns + cell_ns, since_ns)
             for lane in bursts
         )
 
     phases = aligned_shifts(clusters, rate.window_ns, family) if family.is_aligned else (0,)
+    if family.is_on_a_clock:
+        phases = _thinned(phases, unsure_ns)
     return fits_at, phases, blur_ns
+
+
+def _thinned(ordered: Sequence[int], near_ns: int) -> list[int]:
+    """Return times of which none is near the one before it."""
+    kept = [ordered[0]]
+    for each_ns in ordered:
+        if each_ns - kept[-1] > near_ns:
+            kept.append(each_ns)
+    return kept
 
 
 def _fits_in_cells(
@@ -446,6 +457,24 @@ def _fits_lane(
     return True
 
 
+def _fits_branches(replay: _Replay, lane: Sequence[_Burst], unsure_ns: int, since_ns: int) -> bool:
+    """As `_fits_lane`, for fixed windows on a clock with a block, whose border may divide a burst.
+
+    Every possible division leaves a counter of its own, which is replayed on.
+    """
+    # A phase stands for all near it, and a request came near its middle time.
+    reach_ns = 2 * unsure_ns + max(burst.span_ns for burst in lane) // (2 * _INSIDE)
+    replays, unknown = [replay], 0
+    for burst in lane:
+        if burst.sent_ns < since_ns:
+            replay.take(burst)
+            continue
+        unknown += burst.lost
+        after = [x for one in replays for x in one.after(burst, unsure_ns, reach_ns, unknown)]
+        replays = list({one.state: one for one in after}.values())
+    return bool(replays)
+
+
 class FamilyCounter:
     """One counter of one family, in the state that the requests so far have left it in."""
 
@@ -481,12 +510,24 @@ class _Replay(FamilyCounter):
         self._refusals_count = bool(rate.block_ns) or family.counts_refused
         self._now_ns = 0
 
+    def _copy(self) -> _Replay:
+        """Return a counter of windows in the same state; those have no ring."""
+        found = copy(self)
+        found._line = self._line.copy()  # noqa: SLF001 # reason: of its own class
+        return found
+
     def would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
         """Return how many it would admit at these times, in order, all moved by the same offset."""
         kept = self._line, self._ring, self._now_ns, self._shift_ns
-        self._line, self._ring = line, _ = self._line.copy(), self._ring.copy()
-        self._shift_ns = shift_ns = self._shift_ns + offset_ns
-        family, now_ns = self._family, self._now_ns
+        self._line, self._ring = self._line.copy(), self._ring.copy()
+        self._shift_ns += offset_ns
+        admitted = self.admit(at_ns)
+        self._line, self._ring, self._now_ns, self._shift_ns = kept
+        return admitted
+
+    def admit(self, at_ns: Sequence[int]) -> int:
+        """Answer requests at these times, in order; returns how many it admits."""
+        line, shift_ns, family, now_ns = self._line, self._shift_ns, self._family, self._now_ns
         admitted = place = 0
         while place < len(at_ns):
             now_ns = max(now_ns, at_ns[place] + shift_ns)
@@ -506,8 +547,59 @@ class _Replay(FamilyCounter):
                 begin, place = place, bisect_left(at_ns, until_ns - shift_ns, place)
                 if self._refusals_count:
                     now_ns = self._refuse_run(at_ns, begin, place, now_ns)
-        self._line, self._ring, self._now_ns, self._shift_ns = kept
+        self._now_ns = now_ns
         return admitted
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """What its further answers depend on; of windows, which have no ring."""
+        return (self._now_ns, *self._line)
+
+    def after(
+        self, burst: _Burst, unsure_ns: int, reach_ns: int, unknown: int
+    ) -> Iterator[_Replay]:
+        """Yield the counters that a burst may leave: as it is divided by a window's border.
+
+        None if it could not have been answered as it was. unsure_ns: the uncertainty of when a
+        block ends; reach_ns: of whether a request came before a border.
+        """
+        at_ns, seen, window_ns = burst.all_ns, len(burst.admitted_ns), self._rate.window_ns
+        window = (at_ns[-1] + reach_ns + self._shift_ns) // window_ns
+        is_divided = (at_ns[0] - reach_ns + self._shift_ns) // window_ns != window
+        certain = self._certain(at_ns, unsure_ns)
+        if certain is None or not is_divided:
+            by_ns = reach_ns if is_divided else unsure_ns
+            offsets = (0, -by_ns, by_ns) if certain is None else ()
+            would = [self.would_admit(at_ns, each_ns) for each_ns in offsets] or [certain or 0]
+            if min(would) - unknown <= seen <= max(would) + unknown:
+                self.take(burst)
+                yield self
+            return
+        border_ns = window * window_ns - self._shift_ns
+        fewest, middle, most = (
+            bisect_left(at_ns, border_ns + each_ns) for each_ns in (-reach_ns, 0, reach_ns)
+        )
+        room = self.would_admit([border_ns - 1] * most, 0)
+        for before in range(fewest, most + 1):
+            if 0 < before <= room:
+                admitted = before + min(len(at_ns) - before, self._rate.limit_requests)
+                if abs(admitted - seen) > unknown:
+                    continue  # quicker than to replay it
+            divided = self._copy()
+            early = [*at_ns[: min(before, middle)], *[border_ns - 1] * (before - middle)]
+            late = [*[border_ns] * (middle - before), *at_ns[max(before, middle) :]]
+            if abs(divided.admit(early + late) - seen) <= unknown:
+                yield divided
+
+    def _certain(self, at_ns: Sequence[int], unsure_ns: int) -> int | None:
+        """Return how many one window admits of a burst; None if a block may end during it."""
+        begin_ns = at_ns[0] + self._shift_ns
+        if self._line[BLOCK] > at_ns[-1] + self._shift_ns + unsure_ns:
+            return 0
+        if self._line[BLOCK] > begin_ns - unsure_ns:
+            return None
+        counted = self._line[COUNT] if self._line[END] > begin_ns else 0
+        return min(len(at_ns), max(0, self._rate.limit_requests - counted))
 
     def take(self, burst: _Burst) -> None:
         """Replay a burst as it was observed: first its admissions, then its refusals."""

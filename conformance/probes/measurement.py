@@ -2,8 +2,8 @@
 
 `Measured.fault` says what breaks "L per W" whatever the algorithm: a refusal after too few
 admissions, or more than L admissions inside one window, in a history that no family of L per W
-could have produced; or more than 2·L admissions, which no family allows. Everything else is a
-reading.
+could have produced; or more than 2·L admissions, which only a block that clears its counter allows.
+Everything else is a reading.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def _fault(found: Measured, flat: Sequence[Sequence[Sighting]], since_ns: int) -
         return f"{admitted} requests within {window}, and none was refused or slowed"
     # A late answer may have been delayed elsewhere too, so only its whole round trip is proof.
     proven = max((provable_admissions(plainly(x), rate.window_ns) for x in flat), default=0)
-    if proven > 2 * rate.limit_requests:
+    if proven > 2 * rate.limit_requests and not any(one.clears for one in families):
         return f"{proven} admitted within {window}, more than twice the limit"
     premature = None if families else _premature(flat, rate, says, since_ns, is_sharp=is_sharp)
     if premature is not None and rate.block_ns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import example, given, settings
@@ -62,23 +62,38 @@ HONEST = (
 
 
 def history(
-    profile: LimitsProfile, start_ms: int, delays_ms: list[int], rate: str = "50/10s"
+    profile: LimitsProfile,
+    start_ms: int,
+    delays_ms: list[int],
+    rate: str = "50/10s",
+    *,
+    plan: Sequence[tuple[int, int]] = (*PLAN, (16_200, 55)),
+    block_ns: int | None = None,
 ) -> list[list[Sighting]]:
-    """Return what a client sees of an honest limiter that begins to count at an odd time."""
+    """Return what a client sees of an honest limiter that begins to count at an odd time.
+
+    plan: after how many ms how many requests are sent.
+    """
     limit, _, window = rate.partition("/")
     window_ns = int(window.removesuffix("s")) * SECOND_NS
-    rule = Rule(id="OWN-ROW", counter="key", rate=RateOf(int(limit), window_ns))
+    rule = Rule(
+        id="OWN-ROW",
+        counter="key",
+        rate=RateOf(int(limit), window_ns),
+        action="throttle" if block_ns is None else "block",
+        block_ns=block_ns,
+    )
     limiter = Limiter({"Default": LimitTable((rule,))}, profile)
     arrivals = []
     turn = 0
-    for place, (at_ms, number) in enumerate((*PLAN, (16_200, 55))):
+    for place, (at_ms, number) in enumerate(plan):
         for _ in range(number):
             there = delays_ms[turn % len(delays_ms)] * MS_NS
             back = delays_ms[(turn * 7 + 3) % len(delays_ms)] * MS_NS
             sent = (start_ms + at_ms) * MS_NS
             arrivals.append((sent + there, turn, place, sent, sent + there + back))
             turn += 1
-    clusters: list[list[Sighting]] = [[] for _ in (*PLAN, None)]
+    clusters: list[list[Sighting]] = [[] for _ in plan]
     for arrived, _, place, sent, received in sorted(arrivals):
         admitted = limiter.decide(arrived, SUBJECT).admitted
         clusters[place].append(Sighting(sent, received, "admitted" if admitted else "refused"))
@@ -129,6 +144,52 @@ def test_a_border_inside_a_burst_makes_no_honest_limiter_wrong(
         *measured.families
     }
     _assert_border_is_inside(border_between([seen], RATE))
+
+
+BLOCKING = Rate(50, 10 * SECOND_NS, 3 * SECOND_NS)
+BLOCKED = (
+    *((0, 25), (7_200, 30), (7_400, 35), (8_000, 3)),
+    *((10_050, 2), (10_450, 3), (10_600, 30), (13_900, 5)),
+)
+"""A block begins at the second burst or at the third, and is asked for until after its end."""
+
+
+@given(
+    st.booleans(),
+    st.sampled_from(["keep", "clear"]),
+    st.sampled_from([at_ms for at_ms, _ in BLOCKED]),
+    st.integers(0, 41),
+    st.lists(st.integers(0, 40), min_size=1, max_size=20),
+)
+@example(False, "keep", 7_200, 23, [17, 24, 16, 27, 11, 30, 0, 17, 22, 15, 19, 20, 30, 31])
+@example(False, "clear", 7_200, 33, [35, 35, 8, 1, 0])
+@example(True, "keep", 7_200, 19, [17, 19])
+@example(True, "clear", 7_200, 26, [4, 16, 39, 5])
+@settings(max_examples=6, deadline=None, database=None)
+def test_a_border_inside_a_burst_makes_no_honest_block_wrong(
+    extends: bool, reset: Literal["keep", "clear"], at_ms: int, early_ms: int, delays_ms: list[int]
+) -> None:
+    profile = LimitsProfile(algorithm="fixed-window", block_extends=extends, block_reset=reset)
+    start_ms = 30_000 - at_ms % 10_000 - early_ms
+    block_ns = BLOCKING.block_ns
+    seen = history(profile, start_ms, delays_ms, plan=BLOCKED, block_ns=block_ns)
+    measured = measure([seen], BLOCKING)
+    assert measured.fault is None, measured.fault
+    truth = Family("fixed-window", extends=extends, clears=reset == "clear")
+    assert truth in measured.families
+
+
+def test_a_block_that_clears_admits_any_multiple_of_the_limit_in_a_window() -> None:
+    """D-BLOCK-RESET: after a block of 2 s there is room for 50 again."""
+    plan = [(at_ms, 55) for at_ms in range(0, 9_000, 2_200)]
+    profile, block_ns = LimitsProfile(block_reset="clear"), 2 * SECOND_NS
+    seen = history(profile, 0, [1, 2], plan=plan, block_ns=block_ns)
+    measured = measure([seen], Rate(50, 10 * SECOND_NS, block_ns))
+    assert measured.admitted_requests == 250
+    assert measured.fault is None, measured.fault
+    assert all(one.clears for one in measured.families)
+    free = [[one._replace(outcome="admitted") for one in cluster] for cluster in seen]
+    assert measure([free], Rate(50, 10 * SECOND_NS, block_ns)).fault is not None
 
 
 @given(

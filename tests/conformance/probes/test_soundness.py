@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conformance.probes.bursts import Burst, _is_overrun, clusters_of
+from conformance.probes.bursts import Burst, _is_overrun, clusters_of, regained
 from conformance.probes.delays import Arrivals, delays_that_fit
 from conformance.probes.families import (
     Family,
@@ -633,3 +634,33 @@ def test_a_lost_request_excuses_only_what_came_soon_after_it_where_requests_are_
         lost = [Sighting(lost_ns, lost_ns + 1, "lost")] * 3
         assert bool(delays_that_fit(Arrivals([[lost, at_once]]), rate, bound_ns)) == excuses
     assert not delays_that_fit(Arrivals([[at_once]]), rate, bound_ns)
+
+
+@pytest.mark.parametrize(
+    ("admitted", "says"),
+    [
+        (47, "47 per 10 s would explain it"),
+        (63, "63 per 10 s would explain it"),
+        (96, "96 per 10 s would explain it"),
+        (97, "admits up to 2 × the rate: counters per node would explain it"),
+        (102, "admits up to 2 × the rate: counters per node would explain it"),
+        (103, "103 per 10 s would explain it"),
+        (148, "admits up to 3 × the rate: counters per node would explain it"),
+    ],
+)
+def test_another_number_is_told_and_nodes_are_blamed_near_a_multiple_alone(
+    admitted: int, says: str
+) -> None:
+    """A balancer divides requests nearly evenly, so that a few are missing or beyond."""
+    bursts = [
+        [Sighting(at_ns, at_ns + 1)] * admitted + [Sighting(at_ns, at_ns + 1, "refused")] * 40
+        for at_ns in (0, 30 * SECOND_NS)
+    ]
+    assert explain([bursts], RATE) == says
+
+
+def test_a_bucket_regains_what_fits_into_the_round_trips_of_a_burst() -> None:
+    """A burst takes up to four of them; at most the whole limit comes back."""
+    for latency_ms, count in ((0, 0), (100, 2), (1_000, 20), (9_000, 50)):
+        bench: Any = SimpleNamespace(latency_ns=latency_ms * MS_NS)
+        assert regained(bench, RATE) == count

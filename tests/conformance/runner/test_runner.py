@@ -313,6 +313,7 @@ def test_the_budget_of_requests_holds(play: Any) -> None:
     assert "budget.requests = 50 leaves this check 23 requests" in report.result("TOK-LEAF").says
     assert report.cleaned[1] > 0
     assert report.requests <= 50
+    assert "the harness failed" not in report.verdict_line
 
 
 def test_the_plan_is_held_against_the_budget_before_the_start() -> None:
@@ -459,6 +460,7 @@ def test_cleaning_up_ends_soon_after_the_budget_of_time(play: Any) -> None:
     assert report.result("TOK-LEAF").verdict is Verdict.PASS
     assert report.took_ns < 111 * SECOND_NS
     assert report.cleaned[1] > 0
+    assert "the harness failed" not in report.verdict_line
 
 
 def test_checks_that_wait_run_side_by_side_with_keys_of_their_own(play: Any) -> None:

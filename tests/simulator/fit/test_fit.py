@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import simulator
 from engine.errors import InputError
@@ -18,7 +19,7 @@ from simulator.logs import LogMap
 from simulator.scenario import Scenario, loads
 from simulator.scenario.draws import DailyArrivals, OnOffArrivals, PoissonArrivals
 from simulator.study.fit.groups import _group_of
-from simulator.study.fit.judge import Judgement, Line
+from simulator.study.fit.judge import Judgement, Line, _interval
 from simulator.study.fit.observed import Window
 
 S = 1_000_000_000
@@ -221,6 +222,15 @@ def test_rare_kinds_of_requests_join_a_common_one_and_are_counted() -> None:
     kinds = [f"/kind-{chr(97 + number)}" for number in range(26)]
     rows["method"], rows["path"] = "GET", random.permutation(np.resize(kinds, len(rows)))
     assert "2 rare kinds of requests" in " ".join(simulator.fit(rows, judged=False).lost)
+
+
+def test_a_further_value_is_predicted_by_students_t_and_of_many_by_ranks() -> None:
+    """Textbook: the mean of five is itself uncertain by a fifth of their variance."""
+    few = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    scale = few.std(ddof=1) * (1 + 1 / 5) ** 0.5
+    assert _interval(few) == pytest.approx(stats.t.interval(0.95, 4, loc=3, scale=scale))
+    assert _interval(np.arange(39.0)) == (0, 38)
+    assert _interval(np.arange(79.0)) == (1, 77)
 
 
 def test_a_kind_of_request_that_came_once_is_unlikely_in_another_group_and_not_impossible() -> None:

@@ -124,3 +124,10 @@ def test_what_is_refused_has_its_number_above_and_what_is_let_in_below() -> None
     assert above == [False, True, False]
     assert [mark["kind"] for mark in drawn["marks"]] == ["admitted", "refused", "lost"]
     assert len(drawn["rows"]) == 1
+    two = picture([*moments, Moment(at_ns=3, status=200, key="another")])
+    first, second = (row["y"] for row in two["rows"])
+    assert [mark["y"] for mark in two["marks"]] == [first + 26] * 3 + [second + 26]
+    heights = [(mark["y"], mark["label"]) for mark in two["marks"]]
+    assert all(first < each < second for pair in heights[:3] for each in pair), "in its row"
+    assert all(second < each < two["axis"] < two["height"] for each in heights[3])
+    assert two["height"] - drawn["height"] == second - first

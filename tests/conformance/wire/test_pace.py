@@ -36,6 +36,7 @@ def test_a_limit_of_an_operation_is_kept_by_each_key_and_of_proxies_at_each_addr
         name: dataclasses.replace(SHAPES[name], limit=Rate(20, 10_000_000_000))
         for name in ("search", "invoke_proxy")
     }
+    own["get"] = SHAPES["get"]  # another spelling, and no limit
     roles = ("private_prod", "private_prod", "proxy_key", "proxy_key")
     keys = tuple(TargetKey(role=role, value=f"key {turn}") for turn, role in enumerate(roles))
     target = Target(base_url="https://vault.example.com", keys=keys, requests=own)

@@ -108,9 +108,16 @@ def test_counts_of_series_that_lie_close_together_are_one_text() -> None:
 def test_the_axis_of_a_timeline_has_few_round_ticks(span_s: float, texts: list[str]) -> None:
     end_ns = int(span_s * 1_000_000_000)
     begin_ns = 90_000_000_000
-    shown = [Moment(at_ns=begin_ns, status=200), Moment(at_ns=begin_ns + end_ns, status=429)]
+    middle_ns = begin_ns + end_ns // 2
+    shown = [
+        Moment(at_ns=begin_ns, status=200),
+        Moment(at_ns=begin_ns, until_ns=middle_ns, status=200),
+        Moment(at_ns=begin_ns + end_ns, status=429),
+    ]
     drawn = picture(shown)
-    assert [mark["x"] for mark in drawn["marks"]] == [12, drawn["width"] - 12], "the whole width"
+    whole = drawn["width"] - 24
+    assert [mark["x"] for mark in drawn["marks"]] == [12, 12, 12 + whole], "the whole width"
+    assert [mark["width"] for mark in drawn["marks"]] == [3, whole / 2, 3]
     assert [tick["text"] for tick in drawn["ticks"]] == texts
     assert drawn["ticks"][0]["x"] == drawn["marks"][0]["x"]
     assert drawn["ticks"][-1]["x"] <= drawn["marks"][-1]["x"]

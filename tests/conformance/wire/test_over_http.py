@@ -83,8 +83,11 @@ def test_connections_are_kept_and_belong_to_their_address() -> None:
     asks = [Ask(method="GET", path="/", source=source) for source in ("127.0.0.5", "127.0.0.6")]
     with serving(handle) as port, _transport(port) as transport:
         answers = _ask(transport, *asks, *asks, *asks)
-    assert [answer.status for answer in answers] == [200] * 6
-    assert sorted(peer[0] for peer in peers) == ["127.0.0.5", "127.0.0.6"]
+        assert [answer.status for answer in answers] == [200] * 6
+        assert sorted(peer[0] for peer in peers) == ["127.0.0.5", "127.0.0.6"]
+        at_once = [transport.send(ask, Place("a", "b", 1)) for ask in asks[:1] * 3]
+        assert [answer.status for answer in transport.run(at_once)] == [200] * 3
+    assert sorted(peer[0] for peer in peers) == ["127.0.0.5"] * 3 + ["127.0.0.6"]
 
 
 def test_a_forwarded_header_stands_for_the_address() -> None:

@@ -856,8 +856,6 @@ def answered(sim: RawSim, number: Int, now_ns: Int, limited: Int) -> None:
 
 
 _HERE: Final = Path(__file__).parent
-_SPARE_EVENTS: Final = 8
-_SPARE_CALLS: Final = 8
 
 _UNCOMPILED: Final = {"__init__.py", "plan.py", "run.py"}
 
@@ -924,9 +922,9 @@ def _short_of(sim: RawSim) -> Int:
         return at.NO_COUNTERS
     if clock[at.COMBO_COUNT] >= sim.combo_room or clock[at.FREE_REQUEST] < 0:
         return at.NO_ROOM
-    if clock[at.PENDING] + _SPARE_EVENTS >= sim.event_room:
+    if clock[at.PENDING] + at.SPARE >= sim.event_room:
         return at.NO_ROOM
-    if clock[at.CALLS] + _SPARE_CALLS >= sim.call_room or clock[at.LATE_COUNT] >= sim.late_room:
+    if clock[at.CALLS] + at.SPARE >= sim.call_room or clock[at.LATE_COUNT] >= sim.late_room:
         return at.NO_ROOM
     return at.DONE
 

@@ -69,6 +69,9 @@ Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 ) = range(40)
 CLOCK_WIDTH: Final = 40
 
+SPARE: Final = 8
+"""A step takes fewer places than this for events, and for calls; with no more left, it waits."""
+
 # A group's row. At `G_RETRY` stands the rule of its retries, at `G_RULE` that of its pace
 # (`simulator.traffic.client_rules`).
 (

@@ -46,10 +46,6 @@ def _compile_all() -> None:
     play(words_of(Sim(*[empty] * len(Sim._fields))._replace(clock=clock)), core, 0)
 
 
-_SPARE: Final = 16
-"""With less room than this left, a list of free places gets more."""
-
-
 class CompiledRun:
     """A scenario in the compiled loop; `chunks` returns rows as they fill up.
 
@@ -124,9 +120,9 @@ class CompiledRun:
             requests = linked(sim.requests, taken, 2 * taken, at.R_NEXT)
             clock[at.FREE_REQUEST] = taken
             sim = sim._replace(requests=requests)
-        if clock[at.PENDING] + _SPARE >= len(sim.events):
+        if clock[at.PENDING] + at.SPARE >= len(sim.events):
             sim = _more_events(sim)
-        if clock[at.CALLS] + _SPARE >= len(sim.calls):
+        if clock[at.CALLS] + at.SPARE >= len(sim.calls):
             sim = sim._replace(calls=_more_free(sim, sim.calls, at.FREE_CALL, at.V_NEXT))
         self._late.append(sim.late[: clock[at.LATE_COUNT]].copy())
         clock[at.LATE_COUNT] = 0

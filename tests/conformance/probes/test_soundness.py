@@ -436,14 +436,28 @@ def test_two_bursts_are_beyond_a_rate_only_if_a_bucket_regains_less_between(
     size: int, lasted_ms: int, *, is_beyond: bool
 ) -> None:
     """LIM-LOWEST: a bucket of 50 per 10 s has 25 more after 5 s, and none has twice its window."""
-    bursts = [Burst("beyond", size, begun_ns=0) for _ in range(2)]
+    begun_ms = 60_000
+    bursts = [Burst("beyond", size, begun_ns=begun_ms * MS_NS) for _ in range(2)]
     for burst, received_ms in zip(bursts, (1, lasted_ms), strict=True):
-        burst.exchanges = [answered(n, received_ms - 1, 1) for n in range(size)]
+        burst.exchanges = [answered(n, begun_ms + received_ms - 1, 1) for n in range(size)]
     two: list[Any] = [None, None]
     assert _is_overrun(two, RATE, bursts) is is_beyond
-    bursts[0].exchanges[0] = answered(0, 0, 1, 503)
+    bursts[0].exchanges[0] = answered(0, begun_ms, 1, 503)
     assert not _is_overrun(two, RATE, bursts), "one of them was a front's own answer"
     assert not _is_overrun(two, RATE, bursts[1:])
+
+
+@pytest.mark.parametrize(("admitted", "is_beyond"), [(100, False), (101, True)])
+def test_one_counter_is_beyond_a_rate_only_by_more_than_two_windows_hold(
+    admitted: int, *, is_beyond: bool
+) -> None:
+    """D-ALGORITHM: windows fixed on a clock admit twice the limit around a border."""
+
+    class Seen:
+        def clusters(self) -> list[list[Sighting]]:
+            return [[Sighting(0, 1)] * 50, [Sighting(5, 6)] * (admitted - 50)]
+
+    assert _is_overrun([Seen()], RATE, []) is is_beyond  # type: ignore[list-item] # reason: a counter that was seen
 
 
 def answered(number: int, sent_ms: int, took_ms: int, status: int = 200) -> Exchange:

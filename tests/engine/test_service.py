@@ -1,7 +1,11 @@
 """The path of a request: order of checks, authentication, errors (sections 5 and 7; D-ORDER)."""
 
 import difflib
+import functools
 import json
+import operator
+import random
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +22,7 @@ from engine import (
     Request,
 )
 from engine.model import Tenant, TenantKind
+from engine.service import _uuids
 from tests.engine.deployment import IP, Deployment
 
 JSON = {"Content-Type": "application/json"}
@@ -390,3 +395,13 @@ def test_d_unknown_what_is_not_named_is_not_compared_with_what_was_meant(
     problem = acme.tokenize(bodies[place], status=400)
     assert len(problem["errors"]) == 1_000
     assert len(asked) <= 1_000
+
+
+def test_every_bit_of_an_identifier_but_version_and_variant_is_random() -> None:
+    """RFC 9562: 122 bits; each of them takes both values in a batch, and no two are one."""
+    made = [uuid.UUID(text).int for text in _uuids(random.Random(3))]
+    assert len(set(made)) == len(made) == 64
+    version, variant = 0xF << 76, 3 << 62
+    fixed = 4 << 76 | 2 << 62
+    assert functools.reduce(operator.and_, made) == fixed
+    assert functools.reduce(operator.or_, made) == (1 << 128) - 1 & ~(version | variant) | fixed

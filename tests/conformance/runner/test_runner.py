@@ -295,6 +295,7 @@ def test_borders_of_windows_narrow_each_other_where_they_agree() -> None:
         (-8_900, -8_600, (1_200, 1_400)),
         (4_000, 4_300, (1_200, 1_400)),  # of another row, and less exact
         (14_000, 14_100, (14_000, 14_100)),  # of another row, and more exact
+        (17_000, 17_100, (14_000, 14_100)),  # of another row, and as exact: the first one stays
     ):
         session.note_border(10 * SECOND_NS, low_ms * 1_000_000, high_ms * 1_000_000)
         told = tuple(at_ns // 1_000_000 for at_ns in session.borders[10 * SECOND_NS])

@@ -335,11 +335,12 @@ async def _counted_apart(
         return None, "not tested: the limit table has no LIM-TEST-TENANT"
     lane = bench.lane("addresses", key=key)
     asked = _tokenize(bench, {})
-    for _ in range(rule.limit_requests * 2 + 1):
+    most = rule.limit_requests * 2 + 1
+    for _ in range(most):
         if (await lane.ask(*asked, source=here)).refused:
             break
     else:
-        return None, f"not seen: {rule.limit_requests * 2 + 1} requests were not refused"
+        return None, f"not seen: {most} requests were not refused"
     elsewhere = await lane.ask(*asked, source=there)
     fresh = await lane.ask(*asked, key=other, source=there)
     if not elsewhere.refused:

@@ -468,6 +468,19 @@ def test_a_limits_timeline_follows_from_the_exchanges_of_its_check() -> None:
     assert len(crowded.timeline(failed)) <= 60
 
 
+def test_a_pause_ends_a_burst_and_what_is_not_shown_below_decides_too() -> None:
+    ask = Ask(method="GET", path="/tokens", key="public.1")
+    times_ms = [*range(0, 60, 10), 450, 851, 861, *range(2_000, 2_060, 10)]
+    sent = {
+        number: Exchange(number, "limits.a", "l", number, ask, at_ms * 1_000_000, 1 << 40, 200)
+        for number, at_ms in enumerate(times_ms)
+    }
+    failed = Finding("LIM-PUBLIC", "limits.a", Verdict.FAIL, "wrong", tuple(range(9, 15)))
+    report = _report(results=assemble(select(["LIM-PUBLIC"]), [failed]), exchanges=sent)
+    told = [(one.count, one.says.partition(", ")[2]) for one in report.timeline(failed)]
+    assert told == [(7, ""), (2, ""), *[(1, "shown below")] * 5, (1, "also decides")]
+
+
 # --- before and while a run goes ----------------------------------------------------------------
 
 

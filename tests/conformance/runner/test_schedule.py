@@ -76,6 +76,7 @@ def test_each_check_of_a_round_begins_at_its_instant() -> None:
         _dealt("no probe", 10, 10),
         _dealt("stalling", 10, 10, load="stalling"),
     ]
+    assert sorted(starts_ns(together))[:3] == [0, 0, 0]
     after_ms = [each // 1_000_000 for each in starts_ns(together)]
     assert after_ms == [0, 0, 1_833, 1_000, 4_666, 6_666, 0, 45_000]
     assert starts_ns([]) == []

@@ -563,6 +563,21 @@ def test_too_few_keys_make_rounds_and_far_too_few_leave_probes_out() -> None:
     assert "too few keys and addresses" in plan.left_out[0].says
 
 
+def test_a_probe_gets_spare_keys_and_addresses_and_never_the_last_one() -> None:
+    """The preflight has used the first key of a role, and other checks use it too."""
+    check = _check("a", _passes, "TOK-LEAF", roles=("public",))
+    more: dict[str, Any] = {"more_roles": ("public",) * 3, "more_sources": 3, "sources": 1}
+    probe = _check("b", _passes, "LIM-PUBLIC", roles=("public",), is_probe=True, **more)
+    sources = tuple(f"127.0.0.{number}" for number in range(2, 5))
+    for keys, given in ((3, 2), (2, 1)):
+        target = deploy(keys_a_role=keys, sources=sources).target
+        plan = make_plan(target, LimitTable.default(), select([]), [check, probe])
+        (dealt,) = plan.rounds[0]
+        assert (len(dealt.keys["public"]), len(dealt.sources)) == (given, 2)
+        assert target.labels("public")[0] not in dealt.keys["public"]
+        assert plan.one_by_one[0].keys["public"] == target.labels("public")[:1]
+
+
 def test_what_virtual_time_leaves_out_is_told_unless_the_checks_are_named(play: Any) -> None:
     checks = _check("a", _passes, "TOK-LEAF"), _check("schema.a", _passes, "TOK-LEAF")
     assert play(*checks).unrun == ("schema.a",)

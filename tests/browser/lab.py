@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.children import WITH_US
+
 __all__ = ["Lab", "started"]
 
 START_TIMEOUT_S = 120
@@ -58,7 +60,7 @@ def started(command: Sequence[str], cwd: Path, home: Path) -> Iterator[Lab]:
     log = home / "lab.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command,
+            [*WITH_US, *command],
             cwd=cwd,
             env=environment,
             stdout=out,

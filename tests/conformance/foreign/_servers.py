@@ -27,6 +27,7 @@ import pytest
 
 from conformance.target import Target
 from engine.http._cli_serve import KEY_VARIABLE
+from tests.children import WITH_US
 
 __all__ = ["balanced", "delaying", "demo", "haproxy", "nginx", "watching"]
 
@@ -104,7 +105,7 @@ def _running(
     """
     with (folder / "child.log").open("wb") as log:
         child = subprocess.Popen(
-            command,
+            [*WITH_US, *command],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,

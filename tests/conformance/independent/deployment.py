@@ -23,6 +23,8 @@ from typing import Any, Final
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from tests.children import WITH_US
+
 __all__ = ["deployment"]
 
 _SERVICE: Final = "tests.conformance.independent.service"
@@ -94,6 +96,7 @@ def _port(child: subprocess.Popen[str]) -> int:
 
 @contextmanager
 def _child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    command = [*WITH_US, *command]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, text=True, **options)
     try:
         yield child

@@ -22,11 +22,13 @@ import httpx
 
 from engine.identity import PERMISSIONS
 from engine.limits import LimitTable
+from tests.children import WITH_US
 
 __all__ = ["KEY", "MASTER_KEY", "Live", "all_rights", "open_limits", "served"]
 
 KEY = "key_prod_us_pvt_1111111111111111111111"
 MASTER_KEY = "11" * 32
+SERVE = ("-m", "engine", "serve", "--port", "0")
 
 
 class Live:
@@ -39,7 +41,7 @@ class Live:
         prefix: Sequence[str] = (),
     ) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "engine", "serve", "--port", "0", *arguments],
+            [*WITH_US, *prefix, sys.executable, *SERVE, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -23,6 +23,7 @@ sys.stdin.read()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(60)
 @pytest.mark.skipif(not WITH_US, reason="setpriv of util-linux is not here")
 def test_a_server_ends_with_tests_that_are_killed(repository: Path) -> None:
     with subprocess.Popen(

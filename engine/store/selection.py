@@ -76,6 +76,11 @@ def token_terms(token: Token) -> list[Term]:
     return terms
 
 
+def terms_of(tokens: Iterable[Token]) -> list[tuple[Token, Term]]:
+    """Return each of the tokens with each term that it is filed under."""
+    return [(token, term) for token in tokens for term in token_terms(token)]
+
+
 def _outermost(containers: Iterable[str]) -> list[str]:
     """Return the containers as filed, without those that lie below another one of them."""
     kept: list[str] = []

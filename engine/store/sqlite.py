@@ -42,8 +42,8 @@ from engine.store.protocol import (
 from engine.store.selection import (
     TYPE_TERMS,
     Union,
+    terms_of,
     token_matches,
-    token_terms,
     token_unions,
     type_of,
     wants_types,
@@ -55,6 +55,7 @@ from engine.store.sqlite_schema import (
     TOKENS,
     Rows,
     make_cell,
+    make_cells,
     open_cell,
 )
 
@@ -173,9 +174,7 @@ _OPENED_WORK: Final = f"SELECT {_WORK} FROM work ORDER BY at_ns, id"
 
 def _term_rows(tokens: Sequence[Token]) -> list[tuple[object, ...]]:
     return [
-        (token.tenant_id, term, token.created_at_ns, token.id)
-        for token in tokens
-        for term in token_terms(token)
+        (token.tenant_id, term, token.created_at_ns, token.id) for token, term in terms_of(tokens)
     ]
 
 
@@ -439,7 +438,7 @@ class SqliteStore(Transactional):
         """Write ciphertexts into slots, free ones of their size first, and return the numbers."""
         if not sealed:
             return []
-        session, cells = self._session, [make_cell(each) for each in sealed]
+        session, cells = self._session, make_cells(sealed)
         free: dict[int, list[int]] = {}
         for size_bytes in set(map(len, cells)):
             found = session.all(_FREE_SLOTS, (size_bytes, len(cells)))

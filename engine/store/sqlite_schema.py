@@ -109,6 +109,11 @@ def make_cell(sealed: bytes) -> bytes:
     return framed.ljust(size_class(len(sealed)), b"\0")
 
 
+def make_cells(sealed: Iterable[bytes]) -> list[bytes]:
+    """Return the cells that hold these ciphertexts."""
+    return [make_cell(each) for each in sealed]
+
+
 def open_cell(cell: bytes | None) -> bytes | None:
     """Return the ciphertext of a cell."""
     if cell is None:

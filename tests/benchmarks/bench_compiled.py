@@ -9,7 +9,6 @@ a counter, and how long a cold process takes to its first decision, and to the e
 import asyncio
 import datetime as dt
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from engine.profile import Algorithm, LimitsProfile
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_limits import _peer, _peer_calls
 from tests.benchmarks.workload_w1 import KINDS, RESOURCES, Workload, subjects, w1
+from tests.memory import peak_kb
 
 _REQUESTS: Final = 1_000_000
 _PEER_REQUESTS: Final = 120_000
@@ -270,6 +270,6 @@ def _big() -> None:
         shifted = Columns(columns.t_ns + turn * period_ns, columns.kind, columns.key, columns.ip)
         decided += len(limiter.decide(shifted))
         if turn in {0, 9, 99}:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            peak = peak_kb() / 1_024
             print(f"after {decided} requests: peak memory {peak:.0f} MB")
     print(f"{decided} requests in {time.perf_counter() - began_s:.1f} s")

@@ -8,7 +8,6 @@ to five seconds out of order, so that runs are sorted on disk and merged; and on
 """
 
 import datetime as dt
-import resource
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import simulator
+from tests.memory import peak_kb
 
 _ADDRESSES: Final = 2_000
 _PATHS: Final = ("/tokenize", "/tokens", "/tokens/search", "/me")
@@ -119,7 +119,7 @@ def _replay(kind: str, file: Path) -> None:
     )
     worked_s = time.process_time() - worked_s
     rows = result.summary["rows"]
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+    peak_mb = peak_kb() / 1_024
     print(
         f"{rows:>12,} requests of a {kind} file replayed: peak memory {peak_mb:.0f} MB, "
         f"{rows / worked_s / 1e6:.2f} M/s of processor time, "

@@ -6,7 +6,6 @@ between a short and a long run whose rows are streamed to disk.
 """
 
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import simpy
 from simulator.play.simulation import Fidelity, simulate
 from simulator.scenario import Scenario, loads
 from tests.benchmarks import _measure
+from tests.memory import peak_kb
 
 _CLIENTS: Final = 200
 _THINK_MS: Final = 400
@@ -110,7 +110,7 @@ def _stream(seconds: int) -> None:
         folder = Path(name)
         result = simulate(_scenario(seconds), folder=folder)
         size = (folder / "requests.parquet").stat().st_size
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+    peak_mb = peak_kb() / 1_024
     rows = result.summary["rows"]
     print(f"{rows:>12,} rows streamed: peak memory {peak_mb:.0f} MB, {size / rows:.1f} bytes a row")
 

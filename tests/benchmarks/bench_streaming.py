@@ -4,7 +4,6 @@ Each size is played in a process of its own, compiled, with every column written
 and checked, as `simulator run --out` does; what is printed is the most that the process ever held.
 """
 
-import resource
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import Final
 
 from simulator.play.simulation import simulate
 from tests.benchmarks.bench_closed_loop import cl1
+from tests.memory import peak_kb
 
 _CLIENTS: Final = 2_000
 _ROWS_A_SECOND: Final = 994  # of virtual time: each client asks about every two seconds
@@ -36,7 +36,7 @@ def _stream(rows: int) -> None:
         summary = simulate(scenario, fidelity="compiled", folder=folder).summary
         size_bytes = (folder / "requests.parquet").stat().st_size
     taken_s = time.perf_counter() - began_s
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+    peak_mb = peak_kb() / 1_024
     print(
         f"{summary['rows']:>12,} rows streamed: peak memory {peak_mb:.0f} MB, "
         f"{size_bytes / summary['rows']:.2f} bytes a row on disk, "

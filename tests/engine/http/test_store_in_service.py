@@ -45,21 +45,31 @@ def test_a_foreign_lock_is_503_and_reads_go_on(kept: Live, tmp_path: Path) -> No
     assert kept.ask("POST", "/tokenize", json=["x"]).status_code == 200
 
 
+HOLD = """
+import sqlite3, sys, time
+other = sqlite3.connect(sys.argv[1], isolation_level=None)
+other.execute("BEGIN IMMEDIATE")
+began_s = time.monotonic()
+print("held", flush=True)
+time.sleep(0.3)
+other.execute("COMMIT")
+print(time.monotonic() - began_s)
+"""
+
+
 @pytest.mark.slow
 def test_a_lock_that_goes_in_time_is_waited_for(kept: Live, tmp_path: Path) -> None:
-    script = (
-        "import sqlite3, sys, time\n"
-        "other = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "other.execute('BEGIN IMMEDIATE'); print('held', flush=True)\n"
-        "time.sleep(0.3); other.execute('COMMIT')\n"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path / "a.db")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
-        assert kept.ask("POST", "/tokenize", json=["x"]).status_code == 200
-        large = ["x" * 20_000]  # which is answered in a thread
-        assert kept.ask("POST", "/tokenize", json=large).status_code == 200
+    held_s = 1.0
+    while held_s >= 0.9:  # where the machine paused, it did not go in time
+        command = [sys.executable, "-c", HOLD, str(tmp_path / "a.db")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"held\n"
+            status = kept.ask("POST", "/tokenize", json=["x"]).status_code
+            held_s = float(other.stdout.readline())
+    assert status == 200
+    large = ["x" * 20_000]  # which is answered in a thread
+    assert kept.ask("POST", "/tokenize", json=large).status_code == 200
 
 
 @pytest.mark.slow
@@ -70,10 +80,12 @@ def test_a_reader_in_the_way_holds_up_the_erasure_alone(kept: Live, tmp_path: Pa
         reader.execute("SELECT count(*) FROM tokens").fetchone()
         assert kept.ask("DELETE", f"/tokens/{made}").status_code == 204
         log = tmp_path / "a.db-wal"
-        started_s = time.monotonic()
-        for _ in range(10):  # each took a second
+        took_s = []
+        for _ in range(10):
+            started_s = time.monotonic()
             assert kept.ask("POST", "/tokenize", json=["x"]).status_code == 200
-        assert time.monotonic() - started_s < 8
+            took_s.append(time.monotonic() - started_s)
+        assert min(took_s) < 1  # each waited for a second, on an idle machine too
         assert log.stat().st_size > 0
         reader.execute("COMMIT")
     wait_until(lambda: log.stat().st_size == 0)

@@ -309,9 +309,10 @@ def _addresses(bench: Bench, found: Preflight) -> None:
 
     One key exceeds the limit from one address. Then it sends from a second address, and another key
     sends from both. If the first key is admitted from the second address, the addresses are counted
-    separately. They are, too, if the other key is admitted from the second address only. If only
-    the first key is refused from both, the deployment sees one address or counts by key alone: a
-    *doubt*, which the probe of LIM-IP can settle.
+    separately. They are, too, if the other key is refused from one of them only; from the second
+    one, where an earlier run has filled it. If only the first key is refused from both, the
+    deployment sees one address or counts by key alone: a *doubt*, which the probe of LIM-IP can
+    settle.
     """
     labels = bench.target.labels("private_test")
     sources = bench.sources
@@ -350,8 +351,10 @@ async def _counted_apart(
         beside = await lane.ask(*asked, key=other, source=here)
         if beside.refused:
             break
-    if beside.refused and not fresh.refused:
-        return True, f"{here} and {there} are counted separately, whatever the key"
+    if beside.refused and fresh.refused:
+        return False, f"the deployment sees {here} and {there} as one address"
     if not beside.refused and not fresh.refused:
         return None, f"{_DOUBT}: {here} and {there} are seen as one address, or only keys count"
-    return False, f"the deployment sees {here} and {there} as one address"
+    if fresh.refused and not (await lane.ask(*asked, key=other, source=there)).refused:
+        return None, f"{_DOUBT}: refusals from {here} and {there} ended during the test"
+    return True, f"{here} and {there} are counted separately, whatever the key"

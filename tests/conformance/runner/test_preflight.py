@@ -13,6 +13,8 @@ from conformance.wire.exchange import Ask
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Answer, Place
 from engine import LimitTable, Profile
+from engine.files import Rate
+from tests.conformance.probes.measured import SECOND_NS
 
 ROLE = "private_no_permission"
 
@@ -133,6 +135,34 @@ def test_two_addresses_are_told_apart_by_who_is_refused_where(
     assert found.apart is apart
     assert found.apart_says.endswith(says)
     assert found.doubt == (found.apart_says if "or only keys count" in says else None)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_full_second_address_is_counted_apart_unless_its_refusals_may_have_ended(
+    *, stays: bool
+) -> None:
+    """Other clients have blocked the second address: the first one still admits the other key."""
+    table = SEED.replace_rule("LIM-IP", rate=Rate(150, 10 * SECOND_NS))
+    deployment = deploy(keys_a_role=2, limits=table)
+    transport, there = deployment.transport, deployment.target.sources[1]
+    send, turns, of_other = transport.send, itertools.count(1), itertools.count(1)
+
+    async def sent(ask: Ask, place: Place) -> Answer:
+        if next(turns) == 20:  # while the first address is filled
+            theirs = Ask(method="POST", path="/tokenize", key="private_prod.1", source=there)
+            for _ in range(151):
+                await send(theirs, place)
+        if not stays and ask.key == "private_test.2" and next(of_other) == 2:
+            await transport.sleep_until_ns(transport.now_ns + 60 * SECOND_NS)
+        return await send(ask, place)
+
+    transport.send = sent  # type: ignore[method-assign] # reason: other clients, and time
+    session = Session(deployment.target, transport, seed=1)
+    found = fly(session, ["private_test"], with_addresses=True)
+    assert found.apart is (True if stays else None)
+    is_said = "are counted separately, whatever the key" if stays else "ended during the test"
+    assert found.apart_says.endswith(is_said)
+    assert found.doubt == (None if stays else found.apart_says)
 
 
 def test_addresses_are_not_told_apart_where_the_table_lacks_the_row() -> None:

@@ -277,8 +277,9 @@ class HttpProtocol(HttpToolsProtocol):
     @property
     def _is_body_awaited(self) -> bool:
         """Whether the newest request is the one being answered, and its body is on its way."""
-        coming = self.is_receiving and not self._in_head and not self.pipeline
-        return coming and not self._is_answered and not self.cycle.response_started
+        if self._is_answered or self.pipeline:
+            return False
+        return self.cycle.more_body and not self.cycle.response_started
 
     # --- the parser's events ---------------------------------------------------------------------
 
@@ -313,7 +314,9 @@ class HttpProtocol(HttpToolsProtocol):
         return _STAND_IN + data[found.end() :]
 
     def on_message_begin(self) -> None:
-        """Begin a request: its head is on its way."""
+        """Begin a request: its head is on its way. Nothing begins after one that was refused."""
+        if self._is_broken:
+            return
         HttpToolsProtocol.on_message_begin(self)
         self.is_receiving = True
         self._in_head = True
@@ -328,6 +331,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Handle a complete head: refuse one that is too large, else start to answer."""
+        if self._is_broken:
+            return
         self._in_head = False
         if len(self.headers) > _FIELDS_LIMIT or (
             self._head_bytes + self._feed_bytes > _HEAD_BYTES and _size(self.headers) > _HEAD_BYTES
@@ -351,10 +356,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Take the end of a request."""
+        if self._is_broken:
+            return
         self.is_receiving = False
         self._since_s = 0.0
-        if not self._is_broken:
-            HttpToolsProtocol.on_message_complete(self)
+        HttpToolsProtocol.on_message_complete(self)
 
     def on_response_complete(self) -> None:
         """Take the end of an answer as uvicorn does, but with no timer until the next request."""

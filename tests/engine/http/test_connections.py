@@ -262,10 +262,14 @@ SESSIONS: Final[dict[str, tuple[tuple[Step, ...], list[str]]]] = {
     # several requests, and the end of a connection
     "two at once": ((_post(ADA) * 2,), ["200, 200"]),
     "a second that is none": ((_post(ADA) + b"NONSENSE\r\n\r\n",), [f"200{ENDS}"]),
+    "a second without host": ((_post(ADA) + _head(host="") + _post(ADA),), [f"200{ENDS}"]),
+    "a second after a refused one": (
+        (_head(host="", first=TOKENS) + _head(first=TOKENS), 2, 0.5),
+        [ONE_HOST, "", "closed"],
+    ),
     "wished": ((_post(ADA, "connection: close"),), [f"200{CLOSE}, closed"]),
     "idle": ((_post(ADA), 75, 75, 0.5), ["200", "", "", "closed"]),
     "used": ((_post(ADA), 1, 74, _post(ADA), 74, 75, 1), ["200", "", "", "200", "", "", "closed"]),
-    # RFC 9110, 7.8: who asks for another protocol is answered in this one, its body included
     # RFC 9110, 7.8: who asks for another protocol is answered in this one, its body included
     "another protocol": (
         (_post(ADA, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c"),),

@@ -17,6 +17,9 @@ The engine never sees such a request: no key is looked up, and it counts in no l
 included (D-COUNTED counts requests). Each costs the sender its connection; limiting the rate of new
 connections is the task of a proxy in front of the server.
 
+Requests that come before the answers to earlier ones wait, and no more is read until all of them
+are answered. When more than 32 wait, those are answered, and the connection is closed.
+
 A client that reads nothing of its answer for 30 s is disconnected.
 
 After the answer, an unread body is received and dropped, for at most 60 s and 100 MB, so that a
@@ -56,6 +59,9 @@ _HEAD_REST_BYTES: Final = 16_000_000
 _BODY_REST_BYTES: Final = 100_000_000
 _HEAD_BYTES: Final = 65_536
 _FIELDS_LIMIT: Final = 100
+_PIPELINE_LIMIT: Final = 32
+"""The most requests that wait on a connection for earlier answers; each takes 2.5 kB."""
+
 _CONTINUE: Final = b"HTTP/1.1 100 "
 _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
 _USUAL: Final = frozenset({b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS"})
@@ -245,12 +251,19 @@ class HttpProtocol(HttpToolsProtocol):
         elif not self._since_s:
             self._tick_idle(now_s)
         elif self._in_head:
-            if waited_s > _HEAD_S and not self.is_receiving:
-                self._direct.close()  # nothing was asked, so nothing is answered
-            elif waited_s > _HEAD_S:
-                self._end(400, "The head of the request came too slowly.")
+            self._tick_head(now_s)
         elif waited_s > _TAIL_S and self._is_answered:
             self.transport.close()
+
+    def _tick_head(self, now_s: float) -> None:
+        """End a connection on which a head takes too long, unless nothing is read meanwhile."""
+        if self.flow.read_paused:
+            self._since_s = now_s
+        elif now_s - self._since_s > _HEAD_S:
+            if self.is_receiving:
+                self._end(400, "The head of the request came too slowly.")
+            else:
+                self._direct.close()  # nothing was asked, so nothing is answered
 
     def _tick_idle(self, now_s: float) -> None:
         """Close a connection on which nothing was asked for a long time since its last answer."""
@@ -339,6 +352,9 @@ class HttpProtocol(HttpToolsProtocol):
         ):
             self._end(431, "The head of the request holds too much.")
             return
+        if len(self.pipeline) >= _PIPELINE_LIMIT:
+            self._end(503, "Too many requests wait for their answers.")
+            return
         fault = _fault(self.headers, self.parser.get_http_version())
         if fault is not None:
             self._end(400, fault)
@@ -368,9 +384,10 @@ class HttpProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self.flow.resume_reading()
 
     def write(self, data: bytes) -> None:
         """Send a whole answer."""

@@ -32,6 +32,7 @@ class _Wire:
     def __init__(self) -> None:
         self.sent = b""
         self.closed = False
+        self.is_read = True
 
     def write(self, data: bytes) -> None:
         self.sent += data
@@ -52,9 +53,13 @@ class _Wire:
         return 0
 
     def pause_reading(self) -> None:
-        """Nothing is read here."""
+        self.is_read = False
 
-    resume_reading = pause_reading
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def can_write_eof(self) -> bool:
+        return False
 
 
 class _Peer:
@@ -152,6 +157,45 @@ def test_a_body_in_pieces_is_received_and_two_requests_in_one_piece_are_answered
     assert pieces.startswith(b"HTTP/1.1 200 ")
     assert two.count(b"HTTP/1.1 200 ") == 2
     assert two.index(b'{"name":') < two.index(b'["')
+
+
+def test_no_more_is_read_before_all_that_came_is_answered() -> None:
+    async def most_waiting() -> int:
+        peer, most = _Peer(_ours(Connections(9))), 0
+        for _ in range(100):
+            if peer.wire.is_read:
+                peer.protocol.data_received(peer.post("Ada") * 8)
+            most = max(most, len(peer.protocol.pipeline))
+            await asyncio.sleep(0)
+        assert peer.wire.sent.count(b"HTTP/1.1 400") > 16  # a body that is a bare string
+        return most
+
+    assert asyncio.run(most_waiting()) == 7
+
+
+def test_a_head_is_not_late_while_nothing_is_read() -> None:
+    async def answers() -> bytes:
+        connections = Connections(9)
+        peer = _Peer(_ours(connections))
+        one = peer.post(["Ada"])
+        peer.protocol.data_received(one * 2 + one[:9])
+        connections.tick(asyncio.get_running_loop().time() + 11)
+        return await peer.ask(one[9:])
+
+    assert asyncio.run(answers()).count(b"HTTP/1.1 200") == 3
+
+
+@pytest.mark.parametrize("count", [33, 34, 500])
+def test_a_connection_ends_after_more_requests_than_may_wait(count: int) -> None:
+    async def answers() -> tuple[int, bool]:
+        peer = _Peer(_ours(Connections(9)))
+        peer.protocol.data_received(peer.post(["Ada"]) * count)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert peer.wire.sent.count(b"connection: close") == peer.wire.closed
+        return peer.wire.sent.count(b"HTTP/1.1 200"), peer.wire.closed
+
+    assert asyncio.run(answers()) == (33, count > 33)
 
 
 def test_an_idle_connection_is_closed_and_one_in_use_is_not() -> None:

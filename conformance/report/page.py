@@ -11,6 +11,7 @@ Admitted, refused and lost requests differ in colour. A table beside the chart s
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from markupsafe import Markup
 from conformance.probes.sightings import is_of_a_front
 from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
-from conformance.report.sections import causes, crashes, folds, passes
+from conformance.report.sections import crashes, folds, passes
 from conformance.runner.verdicts import Moment
 from engine.files import format_duration
 
@@ -50,40 +51,28 @@ def page(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"span": _span, "redacted": report.redactor.text}
     plain = report.plain()
     style = (Path(__file__).parent / "page" / "report.css").read_text("utf-8")
     bad = report.exit_code != 0
     told = _told(report, plain)
-    families = dict.fromkeys(one["family"] for one in told.values())
+    passed: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for result in passes(report.results):
+        clause = told[result.clause.id]
+        passed[clause["family"]].append(clause)
     text = environment.get_template("report.html").render(
         style=Markup(style),  # noqa: S704 # reason: the package's own file
         report=plain,
+        told=told,
+        titles=_TITLES,
         answer_css="fail" if bad else "skipped" if report.partial else "pass",
-        took=_span(report.took_ns // _TENTH_NS * _TENTH_NS),
-        floor=_span(report.floor_ns),
-        more=_span(report.rest.more_ns) if report.rest.more_ns else "",
+        took_ns=report.took_ns // _TENTH_NS * _TENTH_NS,
         why_more=report.rest.why,
-        notices=[*report.notes, *report.broken, *_notices(plain["preflight"])],
-        baseline=None if report.comparison is None else report.comparison.line,
-        families=[{"id": name, "title": _TITLES.get(name, name)} for name in families],
-        causes=[
-            {
-                "clause": told[cause.result.clause.id],
-                "followers": [told[one.clause.id] for one in cause.followers],
-            }
-            for cause in causes(report.results, report.new)
-        ],
-        crashed=[told[one.clause.id] for one in crashes(report.results)],
-        folds=[
-            {
-                "word": fold.verdict.word,
-                "reason": report.redactor.text(fold.reason),
-                "clauses": [told[one.clause.id] for one in fold.results],
-            }
-            for fold in folds(report.results)
-        ],
-        passed=_passed(report, told),
-        preflight=_preflight(plain["preflight"]),
+        baseline=report.comparison and report.comparison.line,
+        families=dict.fromkeys(one["family"] for one in told.values()),
+        crashed=crashes(report.results),
+        folds=folds(report.results),
+        passed=passed,
         command=shlex.join(report.command),
     )
     return text.lstrip("\n")
@@ -108,27 +97,6 @@ def _told(report: Report, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _passed(report: Report, told: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    groups: dict[str, dict[str, Any]] = {}
-    for result in passes(report.results):
-        clause = told[result.clause.id]
-        title = _TITLES.get(clause["family"], clause["family"])
-        group = groups.setdefault(clause["family"], {"title": title, "clauses": []})
-        group["clauses"].append(clause)
-    return list(groups.values())
-
-
-def _notices(preflight: dict[str, Any]) -> list[str]:
-    problems = [f"cannot be used: {why}" for why in preflight.get("problems", {}).values()]
-    opened = preflight.get("open_says")
-    return [*([opened] if opened else []), *problems]
-
-
-def _preflight(preflight: dict[str, Any]) -> str:
-    accepted = ", ".join(preflight.get("accepted", ())) or "no role"
-    return f"accepted {accepted}; an answer takes {_span(preflight.get('latency_ns', 0))}"
-
-
 def _span(duration_ns: int) -> str:
     rounded = duration_ns // (_MILLISECOND_NS // 10) * (_MILLISECOND_NS // 10)
     return format_duration(rounded) if rounded else "0s"
@@ -147,7 +115,7 @@ _STEPS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 
 
 
 def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
-    """Return what the page draws: marks, rows, ticks, and the lines of the table."""
+    """Return what the page draws: marks, which are lines of its table too, rows and ticks."""
     start_ns = min(one.at_ns for one in timeline)
     end_ns = max(one.until_ns or one.at_ns for one in timeline)
     span_s = max((end_ns - start_ns) / _SECOND_NS, 0.001)
@@ -172,7 +140,10 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
                 "text": str(one.count),
                 "anchor": "start" if left < _WIDTH - _NARROW else "end",
                 "kind": _kind(one.status),
-                "title": f"{_offset(one, start_ns)}: {status_of(one)} {one.says}".strip(),
+                "at": _offset(one, start_ns),
+                "status": status_of(one),
+                "whose": sender_of(one),
+                "says": one.says,
             }
         )
     _merge_labels(marks)
@@ -189,7 +160,6 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
         "rows": [{"y": _TOP + place * _ROW + 10, "text": row} for place, row in enumerate(rows)],
         "marks": marks,
         "ticks": ticks,
-        "lines": [_line(one, start_ns) for one in timeline],
     }
 
 
@@ -205,16 +175,6 @@ def _merge_labels(marks: Sequence[dict[str, Any]]) -> None:
             mark["text"] = ""
         else:
             last[mark["label"]] = mark
-
-
-def _line(one: Moment, start_ns: int) -> dict[str, str]:
-    return {
-        "at": _offset(one, start_ns),
-        "status": status_of(one),
-        "kind": _kind(one.status),
-        "whose": sender_of(one),
-        "says": one.says,
-    }
 
 
 def _offset(one: Moment, start_ns: int) -> str:

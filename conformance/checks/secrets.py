@@ -13,7 +13,7 @@ from conformance.runner.answers import record_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import check
 from conformance.runner.verdicts import Finding
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.wire.exchange import Exchange, KeyLabel, parsed_or_none
 from engine.messages import Json
 
 _EXAMPLES: Final = 15
@@ -28,11 +28,8 @@ def secrets_found(exchange: Exchange, secrets: list[str]) -> list[str]:
     """
     raw = exchange.body.decode(errors="replace")
     heads = "\n".join(f"{name}: {text}" for name, text in exchange.headers.items())
-    try:
-        parts = (one for part in _parts(exchange.json) for one in part)
-        strings = "\n".join(one for one in parts if isinstance(one, str))
-    except ValueError:
-        strings = ""
+    parts = (one for part in _parts(parsed_or_none(exchange.content)) for one in part)
+    strings = "\n".join(one for one in parts if isinstance(one, str))
     seen = f"{raw}\n{heads}\n{strings}"
     found = []
     for secret in secrets:
@@ -55,10 +52,8 @@ def _parts(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:  # noqa: A
 
 def _is_clean(exchange: Exchange, secrets: list[str], cvc: str | None) -> bool:
     """Whether an answer holds no secret, and no field `cvc` of it holds the cvc."""
-    try:
-        shown = [str(one) for name, one in _parts(exchange.json) if name == "cvc"]
-    except ValueError:
-        shown = []
+    parts = _parts(parsed_or_none(exchange.content))
+    shown = [str(one) for name, one in parts if name == "cvc"]
     is_cvc_shown = cvc is not None and any(cvc in one for one in shown)
     return not is_cvc_shown and not secrets_found(exchange, secrets)
 

@@ -34,9 +34,9 @@ def annotation_files(report: Report) -> dict[str, str]:
     found = list(_findings(report))
     github, azure, gitlab = FILES
     return {
-        github: "\n".join(_github(report, one, says) for one, says in found),
-        azure: "\n".join(_azure(report, one, says) for one, says in found),
-        gitlab: json.dumps([_gitlab(report, one, says) for one, says in found], indent=2),
+        github: "\n".join(_github(*one) for one in found),
+        azure: "\n".join(_azure(*one) for one in found),
+        gitlab: json.dumps([_gitlab(report, *one) for one in found], indent=2),
     }
 
 
@@ -49,33 +49,29 @@ def commands_for(report: Report, environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def _findings(report: Report) -> Iterator[tuple[ClauseResult, str]]:
-    """Yield each clause that fails the run, with its sentence; causes first."""
+def _findings(report: Report) -> Iterator[tuple[str, str, str, int]]:
+    """Yield the id, the sentence and the place of each clause that fails the run; causes first."""
     for one in failures(report.results, report.new):
         if report.counts(one):
-            yield one, report.says(one)
+            yield one.clause.id, report.says(one), *place_of(report, one)
 
 
-def _github(report: Report, result: ClauseResult, says: str) -> str:
-    path, line = place_of(report, result)
-    title = _escaped(result.clause.id, ":,")
+def _github(code: str, says: str, path: str, line: int) -> str:
+    title = _escaped(code, ":,")
     return f"::error file={_escaped(path, ':,')},line={line},title={title}::{_escaped(says)}"
 
 
-def _azure(report: Report, result: ClauseResult, says: str) -> str:
-    path, line = place_of(report, result)
-    code = result.clause.id
+def _azure(code: str, says: str, path: str, line: int) -> str:
     says = _escaped(f"{code}: {says}", percent="%AZP25")
     place = f"sourcepath={_escaped(path, ';]', '%AZP25')};linenumber={line};code={code}"
     return f"##vso[task.logissue type=error;{place}]{says}"
 
 
-def _gitlab(report: Report, result: ClauseResult, says: str) -> dict[str, object]:
-    path, line = place_of(report, result)
-    named = f"{report.target.base_url} {result.clause.id}"
+def _gitlab(report: Report, code: str, says: str, path: str, line: int) -> dict[str, object]:
+    named = f"{report.target.base_url} {code}"
     return {
-        "description": f"{result.clause.id}: {says}",
-        "check_name": result.clause.id,
+        "description": f"{code}: {says}",
+        "check_name": code,
         "fingerprint": hashlib.sha256(named.encode()).hexdigest(),
         "severity": "major",
         "location": {"path": path, "lines": {"begin": line}},

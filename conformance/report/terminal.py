@@ -77,7 +77,6 @@ class Terminal(Progress):
         self.console = Console(file=stream, highlight=False, soft_wrap=True)
         self._beat_s = beat_s
         self._bar: Bar | None = None
-        self._held: list[str] = []
         self._running: dict[str, Check] = {}
         self._told: tuple[Plan, Session] | None = None
         self._done = 0
@@ -89,13 +88,12 @@ class Terminal(Progress):
     def planned(self, plan: Plan, session: Session) -> None:
         """Hold the plan back until the deployment answers: an unreachable one gets one line."""
         self._told = plan, session
-        self._held = list(_plan_lines(plan, session.target, session.seed))
 
     def show_plan(self) -> None:
         """Print the plan: checks, requests, duration, and what cannot be judged and why."""
-        for line in self._held:
+        plan, session = self._planned
+        for line in _plan_lines(plan, session.target, session.seed):
             self.console.print(line)
-        self._held = []
 
     def flown(self, preflight: Preflight) -> None:
         """Print the plan and what the preflight found."""

@@ -132,20 +132,16 @@ def _rotate(schema: Any, key_header: str, keys: Sequence[KeyLabel]) -> None:  # 
 
 
 def _asked(response: Any, case: Any) -> Asked:  # noqa: ANN401 # reason: no stable types
-    has_body = not isinstance(case.body, schemathesis.core.NotSet)
     return Asked(
         str(case.operation.definition.raw["operationId"]),
         case.meta is not None and case.meta.generation.mode.is_negative,
-        case.body if has_body else None,
-        has_body,
+        None if isinstance(case.body, schemathesis.core.NotSet) else case.body,
         _number(response),
     )
 
 
 def _number(response: Any) -> int:  # noqa: ANN401 # reason: no stable type
-    found = response.headers.get(NUMBER_HEADER.lower()) or response.headers.get(NUMBER_HEADER)
-    text = found[0] if isinstance(found, list) and found else found
-    return int(text) if isinstance(text, str) and text.isdigit() else 0
+    return int(response.headers.get(NUMBER_HEADER.lower(), ["0"])[0])
 
 
 def _failure(classes: dict[str, type[Failure]], clause: str, says: str, case: Any) -> Failure:  # noqa: ANN401 # reason: no stable type

@@ -24,13 +24,12 @@ class Asked:
     """One generated request and its answer.
 
     operation: its id in the document. is_negative: whether it was made to break the document.
-    body: JSON, None for none. number: of its exchange.
+    body: JSON; None where it has none. number: of its exchange.
     """
 
     operation: str
     is_negative: bool
     body: Any
-    has_body: bool
     number: int
 
 
@@ -101,17 +100,12 @@ class Bridge:
         size = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(size) if size else None
         try:
-            spelling = self._bench.target.spelling
-            method, path = spelling.here(environ["REQUEST_METHOD"], _path(environ))
+            path = str(environ["REQUEST_URI"]).encode("ascii", "ignore").decode()
+            method, path = self._bench.target.spelling.here(environ["REQUEST_METHOD"], path)
             return self._bench.ask(method, path, body, key=key, headers=headers)
         except (Inconclusive, Skip) as why:
             self.stopped = why
             return None
-
-
-def _path(environ: dict[str, Any]) -> str:
-    raw = str(environ.get("REQUEST_URI") or environ.get("RAW_URI") or environ["PATH_INFO"])
-    return raw.encode("ascii", "ignore").decode() or "/"
 
 
 def _headers(environ: dict[str, Any]) -> dict[str, str]:

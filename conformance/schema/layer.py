@@ -59,7 +59,6 @@ _CLAUSE_OF: Final = {
 _CREATING: Final = frozenset({"tokenize", "create_token"})
 _LONG: Final = 8
 """Shorter values may occur in answers by chance."""
-_SHOWN: Final = 300
 
 
 class AnswerJudge:
@@ -80,7 +79,7 @@ class AnswerJudge:
             return
         if asked.is_negative:
             yield from self._judge_invalid(asked, exchange)
-        elif asked.operation in _CREATING and asked.has_body:
+        elif asked.operation in _CREATING:
             yield from self._judge_valid(asked, exchange)
         elif exchange.ok:
             for record in _records(parsed_or_none(exchange.content)):
@@ -90,7 +89,7 @@ class AnswerJudge:
 
     def _judge_invalid(self, asked: Asked, exchange: Exchange) -> Iterator[Fault]:
         """Judge a body outside the ceiling, which every conforming service must refuse."""
-        if not isinstance(exchange.ask.body, bytes) or not asked.has_body:
+        if not isinstance(exchange.ask.body, bytes):
             return
         body = _without_nulls(asked.body)
         if self._ceiling.is_valid(asked.body) or self._ceiling.is_valid(body):

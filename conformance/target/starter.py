@@ -9,6 +9,7 @@ written as a value with the reason beside it; what it leaves open is a question 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import textwrap
@@ -161,8 +162,7 @@ class _Asker:
 def _ask(seen: _Seen) -> None:
     key = os.environ.get(_KEY)
     keys = (TargetKey(role="private_prod", value=key),) if key else ()
-    ask = _Asker(seen.url, keys)
-    try:
+    with contextlib.closing(_Asker(seen.url, keys)) as ask:
         first = ask("POST", "/tokenize", {"init": "a value"})
         if first.status is None:
             raise Unreachable(f"{seen.url} gives no answer: {first.error}")
@@ -170,8 +170,6 @@ def _ask(seen: _Seen) -> None:
         seen.said.append(f"POST /tokenize without a key: {first.status}")
         seen.header = _header_of(ask, first)
         _ask_operations(ask, seen)
-    finally:
-        ask.close()
     if key:
         header = seen.header[0] if seen.header else "SVC-API-KEY"
         _ask_with_key(seen, keys, header)
@@ -217,13 +215,12 @@ def _ask_operations(ask: _Asker, seen: _Seen) -> None:
 
 def _ask_with_key(seen: _Seen, keys: tuple[TargetKey, ...], header: str) -> None:
     form = "Bearer {key}" if header == "Authorization" else "{key}"
-    ask = _Asker(seen.url, keys, key_header=header, key_format=form)
     card: Json = {"number": "4242424242424242", "expiration_month": 12, "expiration_year": 2031}
     bodies: Mapping[str, Json] = {
         "token": {"type": "token", "data": f"init {uuid.uuid4()}"},
         "card": {"type": "card", "data": card},
     }
-    try:
+    with contextlib.closing(_Asker(seen.url, keys, key_header=header, key_format=form)) as ask:
         for kind, body in bodies.items():
             answer = ask("POST", "/tokenize", body, key="private_prod.1")
             if answer.status is None or not 200 <= answer.status < 300:
@@ -236,8 +233,6 @@ def _ask_with_key(seen: _Seen, keys: tuple[TargetKey, ...], header: str) -> None
             _delete(ask, seen, record)
         if seen.container_field is not None:
             _ask_form(ask, seen, seen.container_field)
-    finally:
-        ask.close()
     if seen.tokenized is not None:
         seen.said.append(f"POST /tokenize with {_KEY}: {seen.tokenized}")
 

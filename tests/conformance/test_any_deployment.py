@@ -254,7 +254,7 @@ def _judged(body: Any, status: int, *, is_negative: bool) -> Any:
     bridge = Bridge(bench)
     bridge.exchanges[1] = Exchange(1, "c", "l", 1, ask, 0, 1, status, {}, b"{}")
     judge = AnswerJudge(bench, bridge, 5)
-    asked = Asked("tokenize", is_negative, body, has_body=True, number=1)
+    asked = Asked("tokenize", is_negative, body, number=1)
     return judge.judge(asked)
 
 

@@ -43,7 +43,7 @@ class Judged:
         self.bridge.exchanges[1] = Exchange(
             1, "schema.test", "main", 1, ask, 0, 1, status, {}, json.dumps(answer).encode()
         )
-        asked = Asked("tokenize", negative, body, True, 1)
+        asked = Asked("tokenize", negative, body, 1)
         return {clause for clause, _ in self.judge.judge(asked)}
 
 

@@ -154,5 +154,5 @@ def test_generated_requests_are_spelled_so_too(tmp_path: Path) -> None:
     bridge = Bridge(Bench())  # type: ignore[arg-type] # reason: what a bridge asks of it
     for method, path in (("POST", "/tokenize"), ("GET", "/tokens/1"), ("GET", "/tokens?size=2")):
         with pytest.raises(_Stop):
-            bridge({"REQUEST_METHOD": method, "PATH_INFO": path}, lambda *_: None)
+            bridge({"REQUEST_METHOD": method, "REQUEST_URI": path}, lambda *_: None)
     assert asked == [("PUT", "/v2/seal"), ("GET", "/v2/vault/1"), ("GET", "/tokens?size=2")]

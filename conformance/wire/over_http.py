@@ -373,7 +373,8 @@ class HttpTransport:
         """Return what the key's header holds; a text that already has the format stays."""
         before, after = self._target.key_format.split("{key}")
         is_whole = bool(before or after) and key.startswith(before) and key.endswith(after)
-        return key if is_whole else before + key + after
+        # An empty key may leave a space at an end, which no field of HTTP can hold.
+        return key if is_whole else (before + key + after).strip()
 
     def _host_of(self, ask: Ask) -> str:
         if ask.host is not None:

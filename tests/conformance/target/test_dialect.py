@@ -330,6 +330,18 @@ def test_a_key_goes_out_as_the_deployment_takes_it() -> None:
     assert not [line for line in [curl(target, ask) for ask in asks] if "canary" in line]
 
 
+def test_an_empty_key_is_sent_in_a_format_too() -> None:
+    """The check of keys was inconclusive wherever a space stands before or after the key."""
+    answer = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\n{}"
+    for key_format in ("Bearer {key}", "{key} is the key"):
+        seen: list[bytes] = []
+        with serving(answering(answer, seen)) as port:
+            base_url = f"http://127.0.0.1:{port}"
+            target = Target(base_url=base_url, key_header="X-Key", key_format=key_format)
+            _sent(target, Ask(method="GET", path="/tokens", headers={"X-Key": ""}))
+        assert f"X-Key: {key_format.replace('{key}', '').strip()}\r\n".encode() in seen[0]
+
+
 def test_curl_lines_name_the_targets_own_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,10 +20,12 @@ from typing import Final
 from conformance.runner.verdicts import Finding, Moment, Verdict
 from conformance.target import Target
 from conformance.wire.exchange import KEY_PLACE, Ask, Exchange, KeyLabel
+from conformance.wire.transport import PROXY_KEY, fields_of
 from engine.messages import Json
 
 _SHELL_SIGN: Final = re.compile(r'["$`\\]')
 """What a shell takes for a sign of its own inside double quotes."""
+_ESCAPED: Final = r"\\\g<0>"
 _LONGEST_SHOWN: Final = 4_000
 _SHOWN: Final = 200
 
@@ -37,27 +39,13 @@ def curl(target: Target, ask: Ask) -> str:
     'curl -sS -X GET http://localhost/tokens -H "SVC-API-KEY: $KEY_PUBLIC_1"'
     """
     ask = target.dialect.asked(ask)
-    proxy = None if ask.proxy_key is None else f"${{{variable(target, ask.proxy_key)}}}"
-    host = None if ask.host is None else f"${variable(target, ask.host)}"
-    if proxy is not None and target.proxy_host is not None:
-        host = target.proxy_host.replace("{proxy_key}", proxy)
-    parts = ["curl -sS -X", shlex.quote(ask.method), _url(target, ask, proxy)]
-    if ask.source is not None:
-        parts.append(_from(target, ask.source))
-    if ask.key is not None:
-        name = variable(target, ask.key)
-        is_part = re.search(r"\{key\}\w", target.key_format) is not None
-        text = _formatted(target, f"${{{name}}}" if is_part else f"${name}")
-        parts.append(f'-H "{_header_of(target, ask.key, target.key_header)}: {text}"')
-    if ask.proxy_key is not None and not target.proxy_host and "{proxy_key}" not in ask.path:
-        name = _header_of(target, ask.proxy_key, target.proxy_key_header)
-        parts.append(f'-H "{name}: ${variable(target, ask.proxy_key)}"')
-    if host is not None:
-        parts.append(f'-H "Host: {host}"')
-    headers = dict(ask.headers)
-    if ask.body is not None and not isinstance(ask.body, bytes):
-        headers.setdefault("Content-Type", "application/json")
-    parts += [_header(target, name, value) for name, value in headers.items()]
+    parts = ["curl -sS -X", shlex.quote(ask.method), _url(target, ask)]
+    if ask.source is not None and target.forwarded is None:
+        parts.append(f"--interface {shlex.quote(ask.source)}")
+    fields = fields_of(target, ask)
+    if not isinstance(ask.body, bytes | None) and "Content-Type" not in ask.headers:
+        fields.append(("Content-Type", "application/json"))
+    parts += [_header(target, name, text, by_hand=name in ask.headers) for name, text in fields]
     if ask.body is not None:
         parts.append(_data(ask.body))
     return " ".join(parts)
@@ -71,39 +59,25 @@ def variable(target: Target, label: KeyLabel) -> str:
     return "KEY_" + label.replace(".", "_").replace("-", "_").upper()
 
 
-def _header_of(target: Target, label: KeyLabel, usual: str) -> str:
-    """Return the header that a key is sent in: its own, or the usual one."""
-    key = target.key_labels.get(label)
-    return usual if key is None else key.header or usual
+def _url(target: Target, ask: Ask) -> str:
+    front, place, rest = (target.base_url + ask.path).partition(PROXY_KEY)
+    if not place:
+        return shlex.quote(front)
+    key = "none" if ask.proxy_key is None else f"${{{variable(target, ask.proxy_key)}}}"
+    return f'{shlex.quote(front)}"{key}"{shlex.quote(rest)}'
 
 
-def _url(target: Target, ask: Ask, proxy: str | None) -> str:
-    url = target.base_url + ask.path
-    if "{proxy_key}" not in ask.path:
-        return shlex.quote(url)
-    front, _, rest = url.partition("{proxy_key}")
-    return f'{shlex.quote(front)}"{proxy or "none"}"{shlex.quote(rest)}'
+def _header(target: Target, name: str, text: str, *, by_hand: bool) -> str:
+    """Return the option that sends a header; by_hand: whether the check wrote it itself."""
+    if KEY_PLACE.search(text) is None:
+        return f"-H {shlex.quote(f'{name}: {text}')}"
 
+    def named(match: re.Match[str]) -> str:
+        is_last = match.end() == len(match.string)
+        name = variable(target, match[1])
+        return f"${name}" if is_last and not by_hand else f"${{{name}}}"
 
-def _header(target: Target, name: str, value: str) -> str:
-    if KEY_PLACE.search(value) is None:
-        return f"-H {shlex.quote(f'{name}: {value}')}"
-    text = KEY_PLACE.sub(lambda match: f"${{{variable(target, match[1])}}}", value)
-    is_bare = name.lower() == target.key_header.lower() and " " not in text
-    return f'-H "{name}: {_formatted(target, text) if is_bare else text}"'
-
-
-def _formatted(target: Target, text: str) -> str:
-    """Return what the key's header holds, inside double quotes; text: for the key."""
-    return _SHELL_SIGN.sub(r"\\\g<0>", target.key_format).replace("{key}", text)
-
-
-def _from(target: Target, source: str) -> str:
-    if target.forwarded is None:
-        return f"--interface {shlex.quote(source)}"
-    name, _, template = target.forwarded.partition(":")
-    value = (template.strip() or "{source}").replace("{source}", source)
-    return f"-H {shlex.quote(f'{name}: {value}')}"
+    return f'-H "{name}: {KEY_PLACE.sub(named, _SHELL_SIGN.sub(_ESCAPED, text))}"'
 
 
 def _data(body: Json | bytes) -> str:

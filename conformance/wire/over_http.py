@@ -29,7 +29,7 @@ import h11
 
 from conformance.target import Source, Target, Tls
 from conformance.wire.exchange import Ask, KeyLabel
-from conformance.wire.transport import Answer, Place, with_keys
+from conformance.wire.transport import PROXY_KEY, Answer, Place, fields_of, with_keys
 from engine import InputError
 from engine.files import Include
 from engine.tokens import dumps
@@ -245,8 +245,6 @@ _SWITCH_S: Final = 0.0002
 interpreter, and may wait this long to get it back from a thread that computes. The default of 5 ms
 slows bursts down."""
 _AGENT: Final = "tollgate-conformance"
-_PROXY_KEY: Final = "{proxy_key}"
-"""Where a proxy's key stands in a path or a host of the target."""
 _Computed = TypeVar("_Computed")
 
 
@@ -263,10 +261,7 @@ class HttpTransport:
         self._target = target
         self._tls = _context(target.tls) if url.scheme == "https" else None
         self._server_name = target.tls.server_name or url.hostname
-        labels = target.key_labels
-        self._keys = target.key_texts
-        self._hosts = target.hosts
-        self._headers = {label: key.header for label, key in labels.items() if key.header}
+        self._keys = target.key_texts | target.hosts
         self._idle: dict[Source, list[Connection]] = {}
         self._started_ns = time.perf_counter_ns()
         self._loop = asyncio.new_event_loop()
@@ -328,11 +323,10 @@ class HttpTransport:
         return Answer(sent_ns, self.now_ns, None, {}, b"", why)
 
     def _message(self, ask: Ask) -> tuple[list[tuple[str, str]], bytes]:
-        headers = with_keys(ask.headers, self._keys)
-        for name in headers:
-            if name.lower() == self._target.key_header.lower():
-                headers[name] = self._formatted(headers[name])
-        named = {name.lower() for name in headers}
+        headers = [(n, with_keys(text, self._keys)) for n, text in fields_of(self._target, ask)]
+        named = {name.lower() for name, _ in headers}
+        if "host" not in named:
+            headers.insert(0, ("Host", self._authority))
         body = ask.body
         if body is None:
             raw = b""
@@ -341,54 +335,22 @@ class HttpTransport:
         else:
             raw = dumps(body)
             if "content-type" not in named:
-                headers["Content-Type"] = "application/json"
-        found = self._identity(ask)
+                headers.append(("Content-Type", "application/json"))
         for name, default in (("User-Agent", _AGENT), ("Accept", "*/*")):
             if name.lower() not in named:
-                found.append((name, default))
+                headers.append((name, default))
         if (body is not None or ask.method in {"POST", "PUT", "PATCH"}) and not named & {
             "content-length",
             "transfer-encoding",
         }:
-            found.append(("Content-Length", str(len(raw))))
-        return [*found, *headers.items()], raw
-
-    def _identity(self, ask: Ask) -> list[tuple[str, str]]:
-        """Return the headers that name the host, the keys and the source address."""
-        found = [("Host", self._host_of(ask))]
-        if ask.key is not None:
-            header = self._headers.get(ask.key, self._target.key_header)
-            found.append((header, self._formatted(self._keys.get(ask.key, ask.key))))
-        is_named = self._target.proxy_host is not None or _PROXY_KEY in ask.path
-        if ask.proxy_key is not None and not is_named:
-            header = self._headers.get(ask.proxy_key, self._target.proxy_key_header)
-            found.append((header, self._keys.get(ask.proxy_key, ask.proxy_key)))
-        if ask.source is not None and self._target.forwarded is not None:
-            name, _, template = self._target.forwarded.partition(":")
-            value = template.strip() or "{source}"
-            found.append((name, value.replace("{source}", ask.source)))
-        return found
-
-    def _formatted(self, key: str) -> str:
-        """Return what the key's header holds; a text that already has the format stays."""
-        before, after = self._target.key_format.split("{key}")
-        is_whole = bool(before or after) and key.startswith(before) and key.endswith(after)
-        # An empty key may leave a space at an end, which no field of HTTP can hold.
-        return key if is_whole else (before + key + after).strip()
-
-    def _host_of(self, ask: Ask) -> str:
-        if ask.host is not None:
-            return self._hosts.get(ask.host, ask.host)
-        if ask.proxy_key is not None and self._target.proxy_host is not None:
-            text = self._keys.get(ask.proxy_key, ask.proxy_key)
-            return self._target.proxy_host.replace(_PROXY_KEY, text)
-        return self._authority
+            headers.append(("Content-Length", str(len(raw))))
+        return headers, raw
 
     def _path_of(self, ask: Ask) -> str:
         path = ask.path
-        if _PROXY_KEY in path:
+        if PROXY_KEY in path:
             label = ask.proxy_key or "none"
-            path = path.replace(_PROXY_KEY, quote(self._keys.get(label, label), safe=""))
+            path = path.replace(PROXY_KEY, quote(self._keys.get(label, label), safe=""))
         return (self._prefix + path) or "/"
 
     # --- connections ----------------------------------------------------------------------------

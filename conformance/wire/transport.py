@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from re import Match
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from conformance.target import Target
@@ -26,6 +25,8 @@ Work = Coroutine[Any, Any, Any]
 _Computed = TypeVar("_Computed")
 
 _EVER_NS: Final = 1 << 60
+PROXY_KEY: Final = "{proxy_key}"
+"""Where a proxy's key stands in a path or a host of the target."""
 
 
 class Place(NamedTuple):
@@ -92,17 +93,54 @@ class Transport(Protocol):
         """Close the connections; nothing is sent afterwards."""
 
 
-def with_keys(headers: Mapping[str, str], keys: Mapping[KeyLabel, str]) -> dict[str, str]:
-    """Return headers with key texts for `{key:LABEL}`, which a check writes to send a key itself.
+def with_keys(text: str, keys: Mapping[KeyLabel, str]) -> str:
+    """Return a header's text with key texts for `{key:LABEL}`.
 
-    >>> with_keys({"svc-api-key": "{key:public.1}"}, {"public.1": "text"})
-    {'svc-api-key': 'text'}
+    >>> with_keys("Bearer {key:public.1}", {"public.1": "text"})
+    'Bearer text'
     """
+    return KEY_PLACE.sub(lambda match: keys.get(match[1], match[1]), text)
 
-    def text(match: Match[str]) -> str:
-        return keys.get(match[1], match[1])
 
-    return {name: KEY_PLACE.sub(text, value) for name, value in headers.items()}
+def fields_of(target: Target, ask: Ask) -> list[tuple[str, str]]:
+    """Return the header fields that say who asks, and those of the check, with `{key:LABEL}`.
+
+    A proxy's host and a custom hostname are the `Host`; without one it is the target's own.
+    """
+    found = []
+    if ask.source is not None and target.forwarded is not None:
+        name, _, template = target.forwarded.partition(":")
+        found.append((name, (template.strip() or "{source}").replace("{source}", ask.source)))
+    if ask.key is not None:
+        name = _header_of(target, ask.key, target.key_header)
+        found.append((name, _formatted(target, f"{{key:{ask.key}}}")))
+    host = None if ask.host is None else f"{{key:{ask.host}}}"
+    if ask.proxy_key is not None:
+        key = f"{{key:{ask.proxy_key}}}"
+        if target.proxy_host is not None:
+            host = host or target.proxy_host.replace(PROXY_KEY, key)
+        elif PROXY_KEY not in ask.path:
+            found.append((_header_of(target, ask.proxy_key, target.proxy_key_header), key))
+    if host is not None:
+        found.append(("Host", host))
+    for name, text in ask.headers.items():
+        is_key = name.lower() == target.key_header.lower()
+        found.append((name, _formatted(target, text) if is_key else text))
+    return found
+
+
+def _header_of(target: Target, label: KeyLabel, usual: str) -> str:
+    """Return the header that a key is sent in: its own, or the usual one."""
+    key = target.key_labels.get(label)
+    return usual if key is None else key.header or usual
+
+
+def _formatted(target: Target, key: str) -> str:
+    """Return what the key's header holds; a text that already has the format stays."""
+    before, after = target.key_format.split("{key}")
+    is_whole = bool(before or after) and key.startswith(before) and key.endswith(after)
+    # An empty key may leave a space at an end, which no field of HTTP can hold.
+    return key if is_whole else (before + key + after).strip()
 
 
 class VirtualTransport:
@@ -198,7 +236,7 @@ class EngineTransport(VirtualTransport):
 
     def _request(self, ask: Ask) -> Request:
         """Return the engine's request; a key header that stands in `headers` counts too."""
-        headers = with_keys(ask.headers, self._keys)
+        headers = {name: with_keys(text, self._keys) for name, text in ask.headers.items()}
         http = self.engine.profile.http
         by_hand = {name.lower(): value for name, value in headers.items()}
         key = by_hand.get(http.key_header.lower())

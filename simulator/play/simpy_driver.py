@@ -90,7 +90,8 @@ class ClientRun:
         self._files = 0
         self._answer_order = order_of(client.number, ANSWER, 0)
         self._first_order = order_of(client.number, FIRST, 0)
-        self._wants_answer = group.loop == "closed" or group.concurrency is not None
+        in_line = group.concurrency is not None or group.pacing is not None
+        self._wants_answer = in_line or group.loop == "closed"
 
     # --- loops -----------------------------------------------------------------------------------
 
@@ -247,7 +248,7 @@ class ClientRun:
             yield from self._one(self._now_ns(), upload, serial, given)
 
     def _awaits(self, asked: Asked) -> bool:
-        return self._wants_answer or self._line is not None or asked.follow is not None
+        return self._wants_answer or asked.follow is not None
 
     def _again(self, answer: Answer, attempt: int) -> bool:
         if answer.status == NO_STATUS or attempt >= self._rule[ATTEMPTS]:

@@ -99,9 +99,8 @@ class Tally:
         self._touched = {clause: (_Seen(), _Seen()) for clause in clauses}
         self._digest = TDigest()
         self._requests = 0
-        self._requests_ended = 0
+        self._ended = [0, 0]  # not well, and well
         self._made_first = 0
-        self._well = 0
         self._subjects = SubjectTable()
         self._verdicts: Sequence[tuple[Outcome, str | None]] = []
 
@@ -146,14 +145,13 @@ class Tally:
     def request_ended(self, began_ns: int, ended_ns: int, *, well: bool) -> None:
         """Count a request that ended, and whether it ended well; after the run's end is pending."""
         if began_ns >= self._warm_up_ns and ended_ns < self._end_ns:
-            self._requests_ended += 1
-            self._well += well
+            self._ended[well] += 1
 
     def add_requests(self, began: int, ended: int, well: int) -> None:
         """Count requests, all after the warm-up and, those that ended, before the run's end."""
         self._requests += began
-        self._requests_ended += ended
-        self._well += well
+        self._ended[False] += ended - well
+        self._ended[True] += well
 
     @property
     def first_attempts(self) -> int:
@@ -174,9 +172,9 @@ class Tally:
             "blocked": by_outcome["blocked"],
             "pending": self._pending,
             "requests": self._requests,
-            "succeeded": self._well,
-            "failed": self._requests_ended - self._well,
-            "requests_pending": self._requests - self._requests_ended,
+            "succeeded": self._ended[True],
+            "failed": self._ended[False],
+            "requests_pending": self._requests - sum(self._ended),
             "refused_share": refused / offered if offered else 0.0,
             "statuses": {str(status): count for status, count in sorted(self._statuses.items())},
             "latency_ns": self._latency_quantiles_ns(),

@@ -31,11 +31,11 @@ NEVER_NS: Final = 1 << 62
 CONSTANT, REPLAYED, POISSON, ON_OFF, VARYING = range(5)
 
 # The state of a process: the numbers of its streams (of arrivals, of switches), where the present
-# phase or piece begins and ends, whether it is on, whether it has a next arrival, the last arrival,
+# phase or piece begins and ends, whether it is on, whether its phase has begun, the last arrival,
 # how many arrivals or pieces it has passed. Beside it, of varying rates, how far the piece has
-# passed, and the area until the next arrival.
+# passed.
 SOURCE, SWITCHES, BEGINS, ENDS, IS_ON, ACTIVE, AT, NUMBER = range(8)
-PASSED, DUE = range(2)
+PASSED: Final = 0
 
 Streams: TypeAlias = Any
 Draw: TypeAlias = Callable[[Streams, int], float]
@@ -83,8 +83,9 @@ def next_arrival_ns(
     """
     kind = process.kind
     if kind == POISSON:
-        line[AT] += exponential_ns(draw(streams, line[SOURCE]), process.gaps_ns[0])
-        return line[AT]
+        u = draw(streams, line[SOURCE])
+        line[AT] = at_ns = line[AT] + exponential_ns(u, process.gaps_ns[0])
+        return at_ns
     if kind == ON_OFF:
         return next_burst_ns(draw, streams, process, line)
     if kind == VARYING:
@@ -96,29 +97,21 @@ def next_arrival_ns(
     return line[BEGINS] + process.instants[one + number] if number < two else NEVER_NS
 
 
-def next_due(draw: Draw, streams: Streams, number: int) -> float:
-    """Return the area until the next arrival of a varying rate."""
-    return -math.log(1.0 - draw(streams, number))
-
-
 def next_varying_ns(
     draw: Draw, streams: Streams, process: Process, line: Ints, state: Floats
 ) -> int:
     """Return the next arrival of a varying rate; `NEVER_NS` behind its last piece."""
-    if not line[ACTIVE]:
-        line[ACTIVE] = 1
-        state[DUE] = next_due(draw, streams, line[SOURCE])
-    pieces = process.pieces
+    due = -math.log(1.0 - draw(streams, line[SOURCE]))  # the area until the next arrival
+    pieces, passed = process.pieces, state[PASSED]
     while line[NUMBER] < process.rule[1]:
         place = (process.rule[0] + line[NUMBER]) * PIECE_WIDTH
         length_ns, low, high = pieces[place], pieces[place + 1], pieces[place + 2]
-        found = _distance(length_ns, low, high, state[PASSED], state[DUE])
+        found = _distance(length_ns, low, high, passed, due)
         if found is not None:
             state[PASSED] = found
-            state[DUE] = next_due(draw, streams, line[SOURCE])
             return line[BEGINS] + nearest_ns(found)
-        state[DUE] = max(state[DUE] - _area(length_ns, low, high, state[PASSED]), 0.0)
-        state[PASSED] = 0.0
+        due = max(due - _area(length_ns, low, high, passed), 0.0)
+        passed = 0.0
         line[BEGINS] += int(length_ns)
         line[NUMBER] += 1
     return NEVER_NS

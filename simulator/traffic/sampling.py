@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Final, TypeAlias
 
@@ -157,18 +158,17 @@ def _gap_ns(rate: Rate) -> float:
 
 
 def instants_of(process: Process, client: Client) -> Iterator[int]:
-    """Yield the instants at which an open-loop client's requests begin."""
+    """Return the instants at which an open-loop client's requests begin."""
     kind, start_ns = process.kind, client.group.start_ns
     purposes: Sequence[str] = ("arrivals", "switches") if kind == arrivals.ON_OFF else ("arrivals",)
     if kind in {arrivals.CONSTANT, arrivals.REPLAYED}:
         purposes = ()
     streams = [client.stream(purpose).uniform for purpose in purposes]
-    line, state = [0, 1, start_ns, start_ns, begins_on(client), 0, start_ns, 0], [0.0, 0.0]
-    step, never_ns = arrivals.next_arrival_ns, arrivals.NEVER_NS
+    line, state = [0, 1, start_ns, start_ns, begins_on(client), 0, start_ns, 0], [0.0]
+    step = arrivals.next_arrival_ns
     if kind == arrivals.VARYING:
         step = arrivals.next_varying_ns  # at once, to spare each arrival a call
-    while (at_ns := step(_drawn, streams, process, line, state)) < never_ns:
-        yield at_ns
+    return iter(partial(step, _drawn, streams, process, line, state), arrivals.NEVER_NS)
 
 
 def _drawn(streams: Sequence[Callable[[], float]], number: int) -> float:

@@ -211,8 +211,7 @@ POOL_WIDTH: Final = 6
 ) = range(22)
 CALL_WIDTH: Final = 22
 
-# A client's floats: of varying arrivals (`simulator.traffic.arrivals`).
-FLOAT_WIDTH: Final = 2
+GAPS_WIDTH: Final = 2  # of a group (`simulator.traffic.arrivals`)
 
 STREAM_WIDTH: Final = 8  # of a stream (`simulator.play.compiled.sampling`)
 
@@ -286,8 +285,9 @@ DONE, FULL, NO_COUNTERS, NO_ROOM = range(4)
 class Sim(NamedTuple):
     """The arrays.
 
-    draws, shares: rows of distributions. tables, values: cumulative weights and what they choose
-    from, and replayed instants. pieces: of varying rates. kinds: entries with a key. keys,
+    group_gaps, passed: what `simulator.traffic.arrivals` knows in floats of each group, and of each
+    client. draws, shares: rows of distributions. tables, values: cumulative weights and what they
+    choose from, and replayed instants. pieces: of varying rates. kinds: entries with a key. keys,
     addresses: numbers by place. links, near, wheel, heap: the order of events (`event_queue`).
     ended (combos, ENDED_WIDTH): requests that began, that ended, and that ended well. rows
     (COLUMNS, rows): a row's words lie together. late (n, 3): number, latency and status of rows
@@ -298,9 +298,9 @@ class Sim(NamedTuple):
 
     clock: Ints
     groups: Ints
-    group_floats: Floats
+    group_gaps: Floats
     clients: Ints
-    client_floats: Floats
+    passed: Floats
     streams: Words
     draws: Ints
     shares: Floats

@@ -70,12 +70,12 @@ class Plan:
         self._purposes: list[tuple[str | None, ...]] = []
         first_of = {name: numbers.start for name, numbers in population.groups.items()}
         self._group_rows = []
-        self._group_floats = []
+        self._group_gaps = []
         for group in scenario.clients:
             member = population.clients[first_of[group.name]] if group.count else None
-            row, floats = self._group(group, member)
+            row, gaps_ns = self._group(group, member)
             self._group_rows.append(row)
-            self._group_floats.append(floats)
+            self._group_gaps.append(gaps_ns)
         self._alikes = [self._alike(group, n) for n, group in enumerate(scenario.clients)]
         places = {group.name: place for place, group in enumerate(scenario.clients)}
         clients = [self._client(c, places[c.group.name]) for c in population.clients]
@@ -339,9 +339,9 @@ class Plan:
         return Sim(
             clock=np.array(clock, dtype=np.int64),
             groups=_ints(self._group_rows, at.GROUP_WIDTH),
-            group_floats=np.array(self._group_floats, dtype=np.float64).reshape(-1, 2),
+            group_gaps=np.array(self._group_gaps, dtype=np.float64).reshape(-1, at.GAPS_WIDTH),
             clients=_ints(clients, at.CLIENT_WIDTH),
-            client_floats=np.zeros((max(1, len(clients)), at.FLOAT_WIDTH)),
+            passed=np.zeros(max(1, len(clients))),
             streams=streams,
             draws=_ints(self._numbers.draws, drawing.DRAW_WIDTH),
             shares=np.array(self._numbers.shares, dtype=np.float64),

@@ -237,7 +237,7 @@ class Template:
 
 
 _WRITTEN: Final = (
-    *("clock", "clients", "client_floats", "streams", "pools", "calls", "requests", "events"),
+    *("clock", "clients", "passed", "streams", "pools", "calls", "requests", "events"),
     *("links", "near", "wheel", "heap", "combos", "combo_table", "ended", "late"),
     *("in_flight", "apart"),
 )

@@ -126,7 +126,6 @@ def draw_ns(draw: Pointer, share: float, u: float, values: Pointer, tables: Poin
 
 _area = inlined(arrivals._area)  # noqa: SLF001 # reason: compiled code needs every callee
 _distance = inlined(arrivals._distance)  # noqa: SLF001 # reason: as above
-_next_due = inlined(arrivals.next_due)
 _next_burst_ns = called(arrivals.next_burst_ns)
 _next_varying_ns = called(arrivals.next_varying_ns)
 _next_arrival_ns = inlined(arrivals.next_arrival_ns)
@@ -305,8 +304,8 @@ def next_arrival_ns(sim: RawSim, number: Int) -> Int:
     """Return when an open client's next request begins."""
     client = client_row(sim, number)
     group = group_row(sim, client)
-    gaps_ns = moved(sim.group_floats, client[at.C_GROUP] * at.FLOAT_WIDTH)
+    gaps_ns = moved(sim.group_gaps, client[at.C_GROUP] * at.GAPS_WIDTH)
     kind, rule = group[at.G_ARRIVALS], moved(group, at.G_ARRIVE_1)
     process = Process(kind, rule, gaps_ns, sim.pieces, sim.values, client[at.C_STOP])
-    state = moved(sim.client_floats, np.int64(number) * at.FLOAT_WIDTH)
+    state = moved(sim.passed, np.int64(number))
     return _next_arrival_ns(uniform, sim.streams, process, moved(client, at.C_ARRIVALS), state)

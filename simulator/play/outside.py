@@ -188,30 +188,24 @@ def _duration(draw: Draw | None, client: Client, stream: str | None) -> Duration
     return duration_of(draw, lambda: client.stream(stream))
 
 
-def play_outside(
-    ask: Ask, proxy: Proxy | None, services: Services, wait_ns: int
-) -> Coroutine[Any, Any, int]:
-    """Return the coroutine of what follows an admission, up to the service's answer.
+async def play_outside(ask: Ask, proxy: Proxy | None, services: Services, wait_ns: int) -> int:
+    """Play what follows an admission, up to the service's answer.
 
-    Its result is the status that the outside caused (408, 502, 504), else `NO_STATUS`.
+    Returns the status that the outside caused (408, 502, 504), else `NO_STATUS`.
     """
-
-    async def play() -> int:
-        await services.world.sleep_ns(wait_ns)
-        try:
-            if proxy is None:
-                await _run(services, f"reactor {ask.reactor}", REACT)
-            else:
-                await _exchange(services, proxy)
-        except Problem as problem:
-            return problem.status
-        except DestinationTimeout:
-            return 408
-        except DestinationUnreachable:
-            return 502
-        return NO_STATUS
-
-    return play()
+    await services.world.sleep_ns(wait_ns)
+    try:
+        if proxy is None:
+            await _run(services, f"reactor {ask.reactor}", REACT)
+        else:
+            await _exchange(services, proxy)
+    except Problem as problem:
+        return problem.status
+    except DestinationTimeout:
+        return 408
+    except DestinationUnreachable:
+        return 502
+    return NO_STATUS
 
 
 async def _exchange(services: Services, proxy: Proxy) -> None:

@@ -273,13 +273,12 @@ def _nothing() -> float:
 class PacingLine:
     """Attempts of one client, waiting for their turn."""
 
-    __slots__ = ("_came", "_env", "_kind", "_line", "_rule", "_timer", "_timer_ns", "_waiting")
+    __slots__ = ("_env", "_kind", "_line", "_rule", "_timer", "_timer_ns", "_waiting")
 
     def __init__(self, env: simpy.Environment, pacing: Pacing, start_ns: int) -> None:
         self._env = env
         self._kind, self._line, self._rule = pace_rows(pacing, start_ns)
-        self._waiting: OrderedDict[int, tuple[int, simpy.Event]] = OrderedDict()
-        self._came = 0
+        self._waiting: OrderedDict[simpy.Event, int] = OrderedDict()  # with the order of each
         self._timer: simpy.Event | None = None
         self._timer_ns = -1
 
@@ -295,13 +294,11 @@ class PacingLine:
             begin_attempt(self._kind, self._line, self._rule, now_ns)
             return True
         go = self._env.event()
-        self._came += 1
-        number = self._came
-        self._waiting[number] = order, go
+        self._waiting[go] = order
         self._arm()
         if deadline_ns is not None:
             late = At(self._env, deadline_ns - now_ns, late_order)
-            late.callbacks.append(lambda _: self._leave(number))
+            late.callbacks.append(lambda _: self._leave(go))
         yield go
         return go.value
 
@@ -315,19 +312,19 @@ class PacingLine:
         due_ns = max(self._line[DUE], now_ns)
         if due_ns != self._timer_ns:
             self._timer_ns = due_ns
-            order, _ = self._waiting[self._first()]
+            order = self._waiting[self._first()]
             self._timer = timer = At(self._env, due_ns - now_ns, order)
             timer.callbacks.append(self._fire)
 
-    def _first(self) -> int:
+    def _first(self) -> simpy.Event:
         return next(iter(self._waiting))
 
-    def _leave(self, number: int) -> None:
+    def _leave(self, go: simpy.Event) -> None:
         """Remove an attempt that has waited until its deadline, if it still waits."""
-        if number not in self._waiting:
+        if go not in self._waiting:
             return
-        was_first = number == self._first()
-        _, go = self._waiting.pop(number)
+        was_first = go is self._first()
+        del self._waiting[go]
         if was_first:
             self._timer, self._timer_ns = None, -1
             if self._waiting:
@@ -339,7 +336,7 @@ class PacingLine:
             return  # the pace or the first in the line has changed; another timer stands for it
         now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
         self._timer, self._timer_ns = None, -1
-        _, (_, go) = self._waiting.popitem(last=False)
+        go, _ = self._waiting.popitem(last=False)
         begin_attempt(self._kind, self._line, self._rule, now_ns)
         go.succeed(value=True)
         if self._waiting:

@@ -23,6 +23,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -150,13 +151,9 @@ def categorical(u: float, cumulative: Sequence[float]) -> int:
 def cumulative_weights(weights: Sequence[float]) -> list[float]:
     """Return the running sums of `weights`; the last is the total, above 0."""
     assert weights, "at least one weight"
-    sums: list[float] = []
-    total = 0.0
-    for weight in weights:
-        assert weight >= 0, "weights are not negative"
-        total += weight
-        sums.append(total)
-    assert total > 0, "some weight is above 0"
+    assert min(weights) >= 0, "weights are not negative"
+    sums = list(accumulate(weights))
+    assert sums[-1] > 0, "some weight is above 0"
     return sums
 
 

@@ -413,7 +413,7 @@ def _ask_name_faults(scenario: Scenario, group: ClientGroup, ask: Ask) -> Faults
             yield ("reactor",), "must be of the clients' own tenant"
 
 
-_STEP: Final = re.compile(r'\.?([A-Za-z0-9_-]+)|\.?"([^"]*)"|\[([0-9]+)\]|\[([A-Za-z0-9_-]+)\]')
+_STEP: Final = re.compile(r'\.?([A-Za-z0-9_-]+)|\.?"([^"]*)"|\[([0-9]{1,9})\]|\[([A-Za-z0-9_-]+)\]')
 _ANSWER: Final = "Answer:"
 _WIDTH: Final = 98
 _FILE: Final = instance("a file's path, the name of a built-in scenario, or TOML text", str, Path)
@@ -515,7 +515,7 @@ def value_of(text: str) -> object:
     """
     try:
         found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, a number beyond all bounds, or too deep
         return text
     value = found.get("value")
     return value if len(found) == 1 and isinstance(value, int | float | str | list | dict) else text

@@ -53,7 +53,7 @@ from simulator.study.runs import Replicator, next_count, replicator
 
 Side: TypeAlias = Literal["keeps", "breaks"]
 
-_NUMBER: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(.*)", re.DOTALL)
+_NUMBER: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)", re.DOTALL)
 _PARTS: Final = (0.8, 0.15, 0.05)
 """Parts of a side's error that its first, second and third trial may spend."""
 _ROOMS: Final = (0.55, 0.5, 0.47)

@@ -255,6 +255,8 @@ def test_an_interrupted_search_says_what_is_known(
         ("clients.x.count", ("1", "2"), "refused == 0", "has no element 'x'"),
         ("clients.c.count", ("1", "2/1s"), "refused == 0", "must be two numbers"),
         ("clients.c.count", ("2", "1"), "refused == 0", "must rise"),
+        ("clients.c.count", ("1", "9" * 400), "refused == 0", "must be two numbers"),
+        ("clients.c.count", ("1", "9" * 5_000), "refused == 0", "must be two numbers"),
         ("clients.c.count", ("1", "2"), "refusals == 0", "there is no 'refusals'"),
     ],
 )

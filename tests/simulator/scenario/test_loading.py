@@ -163,6 +163,11 @@ def test_rules_and_choices_can_be_changed_by_their_paths() -> None:
         ("clients.browser.count", 3, "clients has no element 'browser'; did you mean 'browsers'?"),
         ("clients[7].count", 3, "clients has 1 elements; the last is 0"),
         (
+            f"clients[{'7' * 5_000}].count",
+            3,
+            f"clients has no element '{'7' * 5_000}'; known: browsers",
+        ),
+        (
             "clients.browsers.cuont",
             3,
             "clients[0].cuont is no known key; did you mean 'count'?",
@@ -194,6 +199,8 @@ def test_a_path_that_leads_nowhere_is_named(path: str, value: object, message: s
         ("50/10s", "50/10s"),
         ("10s", "10s"),
         ("a = 1", "a = 1"),
+        ("9" * 5_000, "9" * 5_000),
+        ("[" * 5_000, "[" * 5_000),
     ],
 )
 def test_a_command_line_value_is_toml_where_it_is_some(text: str, value: object) -> None:

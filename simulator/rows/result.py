@@ -14,6 +14,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -458,6 +459,7 @@ def _cells(line: dict[str, Any]) -> list[str]:
 
 
 _NAN: Final = float("nan")
+_CLIENT_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _BY_RULE: Final[tuple[str, ...]] = ("clause", "rule")
 _REPORTED: Final = frozenset({"refused", "delayed", "blocked", "blocked_time", "first_refusal"})
 _TOTALS: Final = frozenset({"offered", "delayed", "refused", "blocked", "refused_share"})
@@ -508,7 +510,7 @@ def _where(result: Result, labels: Mapping[str, str]) -> dict[str, str | int]:
     if name is not None:
         if name in result.groups:
             where["group"] = name
-        elif name.isdigit():
+        elif _CLIENT_NUMBER.fullmatch(name):
             where["client"] = int(name)
         else:
             raise InputError(

@@ -51,6 +51,7 @@ _ID: Final = re.compile(
 )
 _UPLOAD: Final = re.compile(r"/batch-files/.*")
 _PLAIN_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~{}%+@:,;=&!$'()*-]*)+")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _LONGEST_PATH: Final = 80
 _KINDS: Final = 24
 """The most kinds of requests kept apart; rarer ones join the commonest under the same limits."""
@@ -232,7 +233,7 @@ def _by_outcome(text: str) -> str:
 
 
 def _attempt(text: str) -> str:
-    return str(min(int(text), MOST_ATTEMPTS)) if text.isdigit() else _unclear(text)
+    return str(min(int(text), MOST_ATTEMPTS)) if _NUMBER.fullmatch(text) else _unclear(text)
 
 
 def _unclear(text: str) -> str:

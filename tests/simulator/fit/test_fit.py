@@ -186,6 +186,13 @@ def test_an_attempt_that_a_log_states_is_taken_as_it_stands() -> None:
     assert "rate 59.5/m" in simulator.fit(rows, judged=False).text
 
 
+@pytest.mark.parametrize("stated", ["²", "9" * 5_000])
+def test_an_attempt_that_is_no_number_is_unknown(stated: str) -> None:
+    rows = poisson_log(5, 1.0, 300.0)
+    odd = rows.assign(attempt=np.where(np.arange(len(rows)) % 4 == 0, stated, ""))
+    assert "rate 59.5/m" in simulator.fit(odd, judged=False).text
+
+
 RETRYING = """
 duration = "10m"
 seed = 5

@@ -273,6 +273,9 @@ def test_measures_are_narrowed_by_labels(result: Result) -> None:
     assert _measured(result, "refused", {"ip": "192.0.2.99"}) == 0
     with pytest.raises(InputError, match="did you mean 'browsers'"):
         _measured(result, "offered", {"client": "browser"})
+    for name in ("²", "9" * 5_000):  # digits, of which `int` makes no number
+        with pytest.raises(InputError, match="must be a client group"):
+            _measured(result, "offered", {"client": name})
 
 
 def test_an_unknown_dimension_is_refused(result: Result) -> None:

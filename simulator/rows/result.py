@@ -168,14 +168,16 @@ class Result:
         folder = Path(folder)
         try:
             summary = json.loads((folder / SUMMARY_FILE).read_text("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
+            summary = None
+        if not isinstance(summary, dict) or "format" not in summary:
             raise InputError(
                 f"folder = {folder} must be a run's folder; it has no readable {SUMMARY_FILE}"
-            ) from None
+            )
         found = cls(summary, folder=folder)
         resolved = folder / RESOLVED_FILE
         if resolved.is_file():
-            found.scenario_text = resolved.read_text("utf-8")
+            found.scenario_text = resolved.read_text("utf-8", errors="replace")
         return found
 
     # --- rows and numbers ------------------------------------------------------------------------
@@ -194,7 +196,11 @@ class Result:
         if self._table is not None:
             return tuple(self._table.column_names)
         assert self.folder is not None, "rows are in memory or in a folder"
-        return tuple(pq.read_schema(self.folder / REQUESTS_FILE).names)
+        file = self.folder / REQUESTS_FILE
+        try:
+            return tuple(pq.read_schema(file).names)
+        except pa.ArrowInvalid:
+            raise InputError(f"{file} must be a run's rows; it is no readable Parquet") from None
 
     @property
     def requests(self) -> pd.DataFrame:

@@ -306,6 +306,20 @@ def test_a_result_is_saved_and_read_back(result: Result, tmp_path: Path) -> None
         Result.load(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", "3", "[" * 100_000])
+def test_a_summary_that_no_run_wrote_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(InputError, match=r"it has no readable summary\.json"):
+        Result.load(tmp_path)
+
+
+def test_a_damaged_file_of_rows_is_refused_where_it_is_read(result: Result, tmp_path: Path) -> None:
+    again = Result.load(result.save(tmp_path / "mine"))
+    (tmp_path / "mine" / "requests.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match="must be a run's rows; it is no readable Parquet"):
+        again.metrics()
+
+
 def test_a_saved_result_is_copied_batch_by_batch(result: Result, tmp_path: Path) -> None:
     """A day's rows do not fit into memory, and need not."""
     again = Result.load(result.save(tmp_path / "mine"))

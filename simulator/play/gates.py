@@ -6,11 +6,11 @@ whole engine. The third gate decides in compiled code: attempt by attempt in a r
 bit for bit: draws of service times are the client's own, one an admitted attempt, whatever the
 fidelity.
 
-`begin` makes what the attempts of one request share, None where bodies are not run; `put` records
-an attempt and returns its result: a plain latency in the usual case (admitted, cannot fail, latency
-known), else an `Answer`. When the answer is not known yet, `Answer.later` is a generator of SimPy
-events that returns it. `violations` returns the invariants of the service that are broken at the
-run's end, None where nobody looked.
+`begin` makes what the attempts of one request share; it is None where bodies are not run. `put`
+records an attempt and returns its result: a plain latency in the usual case (admitted, cannot fail,
+latency known), else an `Answer`. When the answer is not known yet, `Answer.later` is a generator of
+SimPy events that returns it. `violations` returns the invariants of the service that are broken at
+the run's end, None where nobody looked.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ class LimitsGate:
     What lies behind a proxy or a reactor is played without its body: `simulator.play.outside`.
     """
 
+    begin: Callable[[Asked, Client | None, Json], Request] | None = None
+
     def __init__(
         self,
         env: simpy.Environment,
@@ -148,12 +150,6 @@ class LimitsGate:
         self._profile = profile
         self._world = OutsideWorld(SimpyClock(env, start_time_ns), 0)
         self._outside: Services | None = None
-
-    def begin(self, asked: Asked, client: Client | None, given: Json) -> Request | None:
-        """Return None: no body is run."""
-        del asked, client, given
-        nothing: Request | None = None
-        return nothing
 
     def put(
         self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Duration

@@ -136,7 +136,8 @@ class _Feed:
                     yield At(env, at_ns - now_ns, FIRST_OF_CLIENT)
                     now_ns = at_ns
                 asked = asking[party]
-                answer = put(now_ns, asked, begin(asked, None, None), 1, 0)
+                content = None if begin is None else begin(asked, None, None)
+                answer = put(now_ns, asked, content, 1, 0)
                 if isinstance(answer, Answer) and answer.later is not None:
                     spawn(env, answer.later)
                 if self.progress is not None and not number % _TELL_EVERY:

@@ -73,13 +73,14 @@ class ClientRun:
         self._client = client
         self._gate = gate
         self._next, self._only = asker.next, asker.only
+        self._content_of = gate.begin
         self._began = tally.request_began
         self._ended = tally.request_ended
         self._never = env.event()
         self._retry = group.retry
         self._rule = retry_row(group.retry, told_to_wait=told_to_wait)
         draws = self._rule[KIND] >= DRAWN
-        self._retry_draws = client.stream("retry").uniform if draws else _nothing
+        self._retry_draws = client.stream("retry").uniform if draws else float
         self._service = duration_of(group.service, lambda: client.stream("service"))
         self._stop_ns = stop_ns
         self._deadline_ns = group.deadline_ns
@@ -125,10 +126,10 @@ class ClientRun:
             yield At(env, at_ns - now_ns, self._first_order + serial)
             now_ns = at_ns
             if most is None:
-                spawn(self._env, self._request(now_ns, serial))
+                spawn(env, self._request(now_ns, serial))
             elif self._under_way < most:
                 self._under_way += 1
-                spawn(self._env, self._one_of_many(serial, waiting))
+                spawn(env, self._one_of_many(serial, waiting))
             else:
                 waiting.append(serial)
 
@@ -154,7 +155,8 @@ class ClientRun:
     def _one(self, now_ns: int, asked: Asked, serial: int, given: Json) -> _Process:
         """Play one request, up to its end; and the upload that may follow."""
         self._began(now_ns)
-        content = self._gate.begin(asked, self._client, given)
+        content_of = self._content_of
+        content = None if content_of is None else content_of(asked, self._client, given)
         answer: Answer | int | None = None
         if self._line is None:
             answer = self._gate.put(now_ns, asked, content, 1, self._service)
@@ -264,10 +266,6 @@ class ClientRun:
 
     def _now_ns(self) -> int:
         return self._env.now  # type: ignore[return-value] # reason: time is whole here
-
-
-def _nothing() -> float:
-    return 0.0
 
 
 class PacingLine:

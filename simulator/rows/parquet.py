@@ -320,15 +320,11 @@ class _Lane:
         if len(self._under_way) > _AHEAD:
             self._under_way.popleft().result()
 
-    def wait(self) -> None:
-        """Return when all is done; raises what it raised."""
-        while self._under_way:
-            self._under_way.popleft().result()
-
     def close(self) -> None:
-        """Wait, and end the thread."""
+        """Wait until all is done, and end the thread; raises what the work raised."""
         try:
-            self.wait()
+            while self._under_way:
+                self._under_way.popleft().result()
         finally:
             self._thread.shutdown(cancel_futures=True)
 

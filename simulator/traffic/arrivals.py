@@ -93,7 +93,9 @@ def next_arrival_ns(
     number, one, two = line[NUMBER], process.rule[0], process.rule[1]
     line[NUMBER] = number + 1
     if kind == CONSTANT:
-        return line[BEGINS] + number // one * two + number % one * two // one
+        place = number % one  # its product with `two` might not fit into 64 bits
+        of_place_ns = place * (two // one) + place * (two % one) // one
+        return line[BEGINS] + number // one * two + of_place_ns
     return line[BEGINS] + process.instants[one + number] if number < two else NEVER_NS
 
 

@@ -134,3 +134,33 @@ def test_a_turn_that_comes_at_the_end_makes_no_attempt() -> None:
     assert found["t_ns"].tolist() == [second * S for second in range(5)]
     for deadline in ("900ms", "1800ms"):
         check_same(loads(_PACED.format(rate="1/1s", retry=f'deadline = "{deadline}"')))
+
+
+_ALONE = """
+duration = "{duration}"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[clients]]
+name = "c"
+application = "a"
+{clients}
+"""
+
+
+def test_a_constant_rate_is_exact_where_its_numbers_multiply_beyond_64_bits() -> None:
+    limit, window_ns = 2_147_483_647, 365 * 86_400 * S
+    clients = f'loop = "open"\narrivals = {{ kind = "constant", rate = "{limit}/365d" }}'
+    scenario = loads(_ALONE.format(duration="10s", clients=clients))
+    check_same(scenario)
+    found = run(scenario, fidelity="compiled").requests["t_ns"].tolist()
+    assert found == [k * window_ns // limit for k in range(681)]
+
+
+def test_a_mean_of_years_is_drawn_alike() -> None:
+    clients = 'count = 9\nthink = { kind = "exponential", mean = "300d" }'
+    scenario = loads(_ALONE.format(duration="600d", clients=clients))
+    check_same(scenario)
+    assert run(scenario, fidelity="limits").summary["totals"]["offered"] > 0

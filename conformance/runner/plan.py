@@ -197,15 +197,15 @@ class _Pool:
         left = [check for check, dealt in taken if dealt is None]
         return [dealt for _, dealt in taken if dealt is not None], left
 
-    def add_to(self, dealt: Dealt, kept: Mapping[str, int], kept_sources: int) -> Dealt:
-        """Return the check with additional keys and addresses, from those left over."""
+    def add_to(self, dealt: Dealt) -> Dealt:
+        """Return the check with additional keys and addresses; one of each is left over."""
         check, keys = dealt.check, dict(dealt.keys)
         for role in check.more_roles:
-            if len(self.keys.get(role, ())) > max(kept.get(role, 0), 1):
+            if len(self.keys.get(role, ())) > 1:
                 keys[role] = (*keys.get(role, ()), self.keys[role].pop())
         sources = dealt.sources
         for _ in range(check.more_sources):
-            if len(self.sources) > max(kept_sources, 1):
+            if len(self.sources) > 1:
                 sources = (*sources, self.sources.pop())
         return Dealt(check, keys, sources)
 
@@ -330,7 +330,7 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
     pool = _Pool(everything, target.addresses)
     first, later = pool.take_all(probes, kept, 1)
     own = _timed(pool, plain, kept)
-    first = [pool.add_to(dealt, kept, 1) for dealt in first]
+    first = [pool.add_to(dealt) for dealt in first]
     keys = {role: tuple(labels) for role, labels in pool.keys.items()}
     sources = tuple(pool.sources)
     for check in plain:
@@ -341,7 +341,7 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
     while later:
         pool = _Pool(everything, target.addresses)
         now, later = pool.take_all(later, {}, 0)
-        plan.rounds.append([pool.add_to(dealt, {}, 0) for dealt in now])
+        plan.rounds.append([pool.add_to(dealt) for dealt in now])
         if plan.floor_ns > budget_ns:
             dropped = plan.rounds.pop()
             for check in [*(one.check for one in dropped), *later]:

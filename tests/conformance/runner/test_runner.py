@@ -551,16 +551,39 @@ def test_too_few_keys_make_rounds_and_far_too_few_leave_probes_out() -> None:
     async def probe(bench: Bench) -> list[Finding]:
         return []
 
-    wants: dict[str, Any] = {"sources": 1, "takes_ns": 60 * SECOND_NS, "is_probe": True}
-    checks = [_check(i, probe, "LIM-PUBLIC", roles=("public",) * 2, **wants) for i in "abcd"]
-    target = deploy(keys_a_role=4, budget=Budget(minutes=10)).target
-    plan = make_plan(target, LimitTable.default(), select(["LIM-"]), checks)
-    assert [len(each) for each in plan.rounds] == [1, 2, 1]
-    assert plan.floor_ns == (3 * 60 + 2 * 60) * SECOND_NS
-    target = deploy(keys_a_role=4, budget=Budget(minutes=3)).target
-    plan = make_plan(target, LimitTable.default(), select(["LIM-"]), checks)
-    assert [len(each) for each in plan.rounds] == [1, 2]
-    assert "too few keys and addresses" in plan.left_out[0].says
+    wants: dict[str, Any] = {"sources": 1, "is_probe": True, "roles": ("public",) * 2}
+    for takes_s, minutes, rounds in (
+        (60, 5, [1, 2, 1]),
+        (60, 4, [1, 2]),
+        (60, 3, [1, 2]),
+        (61, 3, [1]),
+    ):
+        lasts: dict[str, Any] = {"takes_ns": takes_s * SECOND_NS, **wants}
+        checks = [_check(name, probe, "LIM-PUBLIC", **lasts) for name in "abcd"]
+        target = deploy(keys_a_role=4, budget=Budget(minutes=minutes)).target
+        plan = make_plan(target, LimitTable.default(), select(["LIM-"]), checks)
+        assert [len(each) for each in plan.rounds] == rounds
+        pauses_s = 60 * (len(rounds) - 1)
+        assert plan.floor_ns == (takes_s * len(rounds) + pauses_s) * SECOND_NS
+        assert len(plan.left_out) == 4 - sum(rounds)
+        assert all("too few keys and addresses" in one.says for one in plan.left_out)
+
+
+def test_a_probe_waits_for_a_key_that_other_requests_use_too() -> None:
+    """The first of several keys stays for the preflight, and the only one for other checks."""
+    check = _check("a", _passes, "TOK-LEAF", roles=("public",))
+    for others, keys, wanted, rounds in (
+        ([], 1, 1, [1]),
+        ([check], 1, 1, [0, 1]),
+        ([], 2, 1, [1]),
+        ([], 2, 2, [0, 1]),
+        ([check], 3, 2, [1]),
+    ):
+        probe = _check("b", _passes, "LIM-PUBLIC", roles=("public",) * wanted, is_probe=True)
+        target = deploy(keys_a_role=keys).target
+        plan = make_plan(target, LimitTable.default(), select([]), [*others, probe])
+        assert [len(each) for each in plan.rounds] == rounds
+        assert plan.rounds[-1][0].sources == target.addresses[:1], "it asks for none of its own"
 
 
 def test_a_probe_gets_spare_keys_and_addresses_and_never_the_last_one() -> None:

@@ -19,6 +19,7 @@ from rich.console import Console
 from conformance.report import Report
 from conformance.report.baseline import Baseline
 from conformance.report.code_hosts import annotation_files, commands_for, sarif_json
+from conformance.report.evidence import status_of
 from conformance.report.junit import junit_xml
 from conformance.report.page import page
 from conformance.report.sections import causes, folds, in_order
@@ -431,7 +432,7 @@ def test_a_timeline_is_told_and_drawn() -> None:
         assert left is None or told[7] == left
     drawn = page(report)
     assert "<svg" in drawn
-    assert "first to last 0.500 s" in drawn
+    assert "+0.000 s, first to last 0.500 s" in drawn
     assert report.plain()["clauses"][0]["findings"][0]["timeline"][1]["status"] == 429
 
 
@@ -466,6 +467,48 @@ def test_a_limits_timeline_follows_from_the_exchanges_of_its_check() -> None:
     }
     crowded = _report(results=report.results, exchanges=many)
     assert len(crowded.timeline(failed)) <= 60
+
+
+def test_series_are_put_together_where_a_timeline_has_more_than_sixty_entries() -> None:
+    """Twice as long a pause ends a series then."""
+    ask = Ask(method="GET", path="/tokens", key="public.1")
+    failed = Finding("LIM-PUBLIC", "limits.a", Verdict.FAIL, "wrong")
+    for asked, counts in ((60, [1] * 60), (61, [*[2] * 30, 1])):
+        times_ms = [number * 3 // 2 * 500 for number in range(asked)]
+        sent = {
+            number: Exchange(number, "limits.a", "l", number, ask, at_ms * 1_000_000, 1 << 40, 200)
+            for number, at_ms in enumerate(times_ms)
+        }
+        report = _report(results=assemble(select(["LIM-PUBLIC"]), [failed]), exchanges=sent)
+        told = report.timeline(failed)
+        assert [one.count for one in told] == counts
+        assert all((one.until_ns is None) == (one.count == 1) for one in told)
+
+
+def test_each_sender_has_a_series_of_its_own() -> None:
+    """A request without a key of its own is sent by its proxy's key or through its host."""
+    asks: tuple[dict[str, Any], ...] = (
+        {"key": "public.1", "source": "127.0.0.2"},
+        {"key": "public.1", "source": "127.0.0.3"},
+        {"proxy_key": "proxy.1"},
+        {"host": "route.example"},
+        {},
+    )
+    sent = {}
+    for at, more in enumerate(asks * 2):
+        ask = Ask(method="GET", path="/tokens", **more)
+        sent[at] = Exchange(at, "limits.a", "l", at, ask, at, at + 1, 200)
+    failed = Finding("LIM-PUBLIC", "limits.a", Verdict.FAIL, "wrong")
+    report = _report(results=assemble(select(["LIM-PUBLIC"]), [failed]), exchanges=sent)
+    told = report.timeline(failed)
+    assert [(one.key, one.source) for one in told] == [
+        ("public.1", "127.0.0.2"),
+        ("public.1", "127.0.0.3"),
+        ("proxy.1", None),
+        ("route.example", None),
+        (None, None),
+    ]
+    assert {status_of(one) for one in told} == {"2 x 200"}
 
 
 def test_a_pause_ends_a_burst_and_what_is_not_shown_below_decides_too() -> None:

@@ -93,6 +93,27 @@ def test_counts_of_series_that_lie_close_together_are_one_text() -> None:
 
 
 @pytest.mark.parametrize(
+    ("series", "texts"),
+    [
+        ([(0, 2), (15, 3)], ["2, 3", ""]),
+        ([(0, 2), (16, 3)], ["2", "3"]),
+        ([(0, 200), (31, 2), (55, 4)], ["200, 2, 4", "", ""]),
+        ([(0, 200), (31, 2), (56, 4)], ["200, 2", "", "4"]),
+        ([(0, 2), (5, 1), (15, 3)], ["2, 3", "1", ""]),
+    ],
+)
+def test_a_count_is_written_where_it_has_room(
+    series: list[tuple[int, int]], texts: list[str]
+) -> None:
+    """A character takes 8; a single request is drawn as a point, without a count."""
+    millisecond = 1_000_000
+    moments = [Moment(at_ns=at * millisecond, status=200, count=count) for at, count in series]
+    marks = picture([*moments, Moment(at_ns=736 * millisecond, status=200)])["marks"]
+    assert [mark["x"] - 12 for mark in marks] == [*(at for at, _ in series), 736]
+    assert [mark["text"] for mark in marks[:-1]] == texts
+
+
+@pytest.mark.parametrize(
     ("span_s", "texts"),
     [
         *(

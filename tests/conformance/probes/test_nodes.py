@@ -165,6 +165,8 @@ def test_several_counters_look_like_several() -> None:
     assert turns_beyond([*full, *turns[:4]], 1_000_000) <= 0
     blocked = [Sighting(at, at + 1, "refused") for at in range(80, 122, 2)]
     assert turns_beyond([*full, *blocked], 1_000_000) == 0
+    at_once = [one._replace(received_ns=one.sent_ns + 2) for one in turns]
+    assert turns_beyond([*full, *at_once], 1_000_000) == 6, "sent as the answer before came"
 
 
 @pytest.mark.parametrize(("waits", "beyond"), [(0, 0), (200, 18)])
@@ -178,6 +180,14 @@ def test_only_what_was_sent_after_a_refusals_answer_has_found_room_since(
         sent = begin + 10 + waits
         seen += [Sighting(sent, sent + 100)] * (20 if begin < 2_000 else 0)
     assert max(0, turns_beyond(seen, 100_000)) == beyond
+
+
+def test_bursts_admitted_in_part_do_not_look_like_several_counters() -> None:
+    """Which request of a burst came first is not known, though the refused one's answer is last."""
+    seen = []
+    for begin in range(0, 1_000, 10):
+        seen += [Sighting(begin, begin + 1), Sighting(begin, begin + 2, "refused")]
+    assert turns_beyond(seen, 100_000) <= 0
 
 
 @pytest.mark.parametrize("algorithm", ["sliding-log", "fixed-window"])

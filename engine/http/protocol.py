@@ -5,7 +5,8 @@ text. Here each of these is answered with a problem (RFC 9457) and the connectio
 
 - a head that takes longer than 10 s (400), or holds more than 64 kB or 100 fields (431);
 - a request that is not HTTP (400), a missing or second Host, a transfer coding that is not
-  `chunked` (400), and more connections than the process can hold (503).
+  `chunked` (400), and more connections than the process can hold (503; from the 65th more on,
+  without an answer).
 
 Header fields come from the head alone, without the blanks around their values (RFC 9110, 5.5);
 trailers after a chunked body are ignored (D-FIELD-VALUE).
@@ -67,6 +68,8 @@ _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
 _USUAL: Final = frozenset({b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS"})
 _UPGRADE: Final = re.compile(rb"(\r\nconnection:[^\r\n]*)\bupgrade\b", re.IGNORECASE)
 _STAND_IN: Final = b"PROPFIND"
+_TOLD_LIMIT: Final = 64
+"""The most connections beyond the limit that are told so; more would take the store's files."""
 
 
 class _Lingering:
@@ -208,7 +211,10 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(self._transport)  # type: ignore[arg-type] # reason: behaves as one
         server.open.add(self)
         self._since_s = self.loop.time()
-        if len(server.open) > server.limit:
+        beyond = len(server.open) - server.limit
+        if beyond > _TOLD_LIMIT:
+            transport.abort()
+        elif beyond > 0:
             self._end(503, "The server has too many connections.")
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -299,3 +299,5 @@ def test_more_connections_than_the_limit_are_told_so() -> None:
     assert _talk(_post(ADA), limit=3, others=2) == ["", "200"]
     full = f"503 The server has too many connections.{CLOSE} (retry-after: 1), no more is sent"
     assert _talk(_post(ADA), limit=3, others=3) == [full, ""]
+    assert _talk(limit=3, others=66) == [full]
+    assert _talk(limit=3, others=67) == ["aborted"]

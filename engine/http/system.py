@@ -13,10 +13,10 @@ import random
 import re
 import ssl
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 import httpx
 
@@ -68,46 +68,6 @@ class SystemClock:
         self._steady_start_ns = max(self._steady_start_ns, steady_ns - self.now_ns)
 
 
-class _Turns:
-    """A queue for the one worker that serves waiting callers in turn.
-
-    A caller that sends a hundred large bodies delays itself; others wait for one of them.
-    """
-
-    __slots__ = ("_is_busy", "_waiting")
-
-    def __init__(self) -> None:
-        self._is_busy = False
-        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
-
-    async def begin(self, whose: object) -> None:
-        """Wait until it is this caller's turn."""
-        if not self._is_busy:
-            self._is_busy = True
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(whose, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.end()
-            raise
-
-    def end(self) -> None:
-        """Let the next one begin."""
-        while self._waiting:
-            whose = next(iter(self._waiting))
-            line = self._waiting.pop(whose)
-            turn = line.popleft()
-            if line:
-                self._waiting[whose] = line  # behind all others
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._is_busy = False
-
-
 class SystemWorld:
     """The world of a server; its coroutines run under asyncio.
 
@@ -134,7 +94,8 @@ class SystemWorld:
         self._verify = verify
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._preparing = asyncio.Lock()
-        self._turns = _Turns()
+        self._turn = asyncio.Lock()
+        self._callers: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
         self._worker = ThreadPoolExecutor(1, "tollgate-apart")
 
     async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
@@ -155,13 +116,12 @@ class SystemWorld:
         """Run work in the one worker thread, which callers share in turn (D-BODY-COST).
 
         More threads would finish no earlier, since Python runs one at a time, and hold the memory
-        of several large bodies at once.
+        of several large bodies at once. A caller waits once among the others, whatever it sends:
+        one with a hundred large bodies delays itself, and others by one of them.
         """
-        await self._turns.begin(whose)
-        try:
+        caller = self._callers.setdefault(whose, asyncio.Lock())
+        async with caller, self._turn:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
-        finally:
-            self._turns.end()
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Call a destination over HTTP; the time runs from the name's resolution to the last byte.

@@ -34,6 +34,10 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
+async def _one(world: SystemWorld, caller: str) -> str:
+    return await world.apart(lambda: "free again", caller)
+
+
 class _Queue:
     """Work in the one worker, which stays busy until it is let go on."""
 
@@ -73,7 +77,7 @@ def test_callers_share_the_worker_in_turn() -> None:
         await queue.add("a1", "a2", "a3", "a4", "b1", "b2", "c1")
         return await queue.finish()
 
-    assert _in_world(use) == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
+    assert _in_world(use) == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
 
 
 def test_a_closed_world_leaves_no_thread_behind() -> None:
@@ -91,28 +95,20 @@ def test_who_goes_away_while_waiting_is_passed_over() -> None:
         await queue.add("a1", "b1", "b2", "c1")
         queue.tasks["b1"].cancel()
         await _settle()
-        return [*await queue.finish(), *await _Queue(world).finish(), await _one(world)]
-
-    async def _one(world: SystemWorld) -> str:
-        return await world.apart(lambda: "free again", "d")
+        return [*await queue.finish(), *await _Queue(world).finish(), await _one(world, "d")]
 
     assert _in_world(use) == ["a1", "c1", "b2", "free again"]
 
 
 def test_who_goes_away_at_its_turn_gives_it_to_the_next() -> None:
     async def use(world: SystemWorld) -> list[str]:
-        turns = world._turns
-        await turns.begin("a")
-        waiting = [asyncio.create_task(turns.begin(name)) for name in "bc"]
-        await _settle()
-        turns.end()  # it is b's turn, who does not know yet
-        waiting[0].cancel()
-        await _settle()
-        assert waiting[1].done()
-        turns.end()
-        return [await world.apart(lambda: "free again", "d")]
+        async with world._turn:
+            waiting = [asyncio.create_task(_one(world, name)) for name in "bc"]
+            await _settle()
+        waiting[0].cancel()  # it is b's turn, who does not know yet
+        return [await waiting[1], await _one(world, "d")]
 
-    assert _in_world(use) == ["free again"]
+    assert _in_world(use) == ["free again"] * 2
 
 
 def test_work_that_fails_ends_its_turn() -> None:

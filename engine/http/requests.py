@@ -1,10 +1,10 @@
 """Requests as HTTP brings them: header fields, bodies read when the engine asks, client addresses.
 
 The engine reads a body only after it has checked limits and key, and never beyond the size limit
-(D-ORDER, D-SIZE); a `Content-Length` is checked before a byte is read. A sender that is too slow is
-cut off (`Watch`). The memory of all large bodies together, and of one caller's, is bounded: a body
-that does not fit gets 503 with `Retry-After`. Bodies of up to 64 kB, which nearly all are, are
-exempt.
+(D-ORDER, D-SIZE); a `Content-Length` is checked before a byte is read. A body has 20 s, and a
+second more for each 1 000 bytes received. The memory of all large bodies together, and of one
+caller's, is bounded: a body that does not fit gets 503 with `Retry-After`. Bodies of up to 64 kB,
+which nearly all are, are exempt.
 
 A client's address (D-IP) is the socket's peer. A forwarded-for header counts only when the peer is
 one of the proxies that the operator trusts, and then the nearest address in it that is none of
@@ -141,7 +141,6 @@ class Body:
     held_bytes: int = 0
     is_whole: bool = False
     is_late: bool = False
-    _task: asyncio.Task[Any] | None = None
 
     @property
     def ends_connection(self) -> bool:
@@ -161,20 +160,16 @@ class Body:
                 return None
             if self.size_bytes > KEPT_UNREAD_BYTES:
                 self._watch.check_room(self.size_bytes, self.owner)
-        self._task = asyncio.current_task()
-        self._watch.reading[self] = self._watch.now_s
         try:
-            return await self._read(limit_bytes)
-        except asyncio.CancelledError:
-            if not self.is_late or self._task is None:
-                raise
-            self._task.uncancel()
+            async with asyncio.timeout(_GRACE_S) as deadline:
+                return await self._read(limit_bytes, deadline)
+        except TimeoutError:
+            self.is_late = True
             raise Problem(400, "The body came too slowly.", clause="D-STATUSES") from None
-        finally:
-            del self._watch.reading[self]
 
-    async def _read(self, limit_bytes: int) -> bytes | None:
+    async def _read(self, limit_bytes: int, deadline: asyncio.Timeout) -> bytes | None:
         parts: list[bytes] = []
+        began_s = asyncio.get_running_loop().time()
         while True:
             message = await self._receive()
             if message["type"] != "http.request":
@@ -191,33 +186,23 @@ class Body:
             if self.read_bytes > KEPT_UNREAD_BYTES:
                 self._watch.hold(self)
             parts.append(part)
+            deadline.reschedule(began_s + _GRACE_S + self.read_bytes / _LEAST_BYTES_A_SECOND)
 
     def release(self) -> None:
         """Free the memory that the body holds; call it when the request has its answer."""
         if self.held_bytes:
             self._watch.release(self)
 
-    def give_up(self) -> None:
-        """Stop waiting for the rest."""
-        self.is_late = True
-        if self._task is not None:
-            self._task.cancel()
-
 
 class Watch:
-    """Tracks the bodies being read: since when, and how much memory they hold.
+    """Tracks how much memory large bodies hold: each caller's, and all together."""
 
-    A body has 20 s, and a second more for each 1 000 bytes received. One timer checks all bodies.
-    """
-
-    __slots__ = ("_held_by", "held_bytes", "limit_bytes", "now_s", "reading")
+    __slots__ = ("_held_by", "held_bytes", "limit_bytes")
 
     def __init__(self, limit_bytes: int = BODIES_LIMIT_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
         self._held_by: dict[object, int] = {}
-        self.reading: dict[Body, float] = {}
-        self.now_s = 0.0
 
     def check_room(self, size_bytes: int, owner: object) -> None:
         """Raise `Problem` 503 when `size_bytes` more of one caller would exceed a bound."""
@@ -246,10 +231,3 @@ class Watch:
         own_bytes = self._held_by.pop(body.owner, 0) + more_bytes
         if own_bytes:
             self._held_by[body.owner] = own_bytes
-
-    def tick(self, now_s: float) -> None:
-        """Give up every body that is too late at `now_s`, in seconds of any one clock."""
-        self.now_s = now_s
-        for body, since_s in list(self.reading.items()):
-            if now_s - since_s > _GRACE_S + body.read_bytes / _LEAST_BYTES_A_SECOND:
-                body.give_up()

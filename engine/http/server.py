@@ -98,7 +98,7 @@ async def serve(
     await _warm_up(engine)
     stopping = asyncio.Event()
     beside = [
-        asyncio.create_task(_tick(application, connections, stopping)),
+        asyncio.create_task(_tick(connections, stopping)),
         asyncio.create_task(_erase(engine, stopping)),
     ]
     second = None
@@ -189,13 +189,10 @@ async def _pause(stopping: asyncio.Event) -> None:
         await asyncio.wait_for(stopping.wait(), _TICK_S)
 
 
-async def _tick(
-    application: HttpApplication, connections: Connections, stopping: asyncio.Event
-) -> None:
-    """Every half second: end connections and requests that are too slow."""
+async def _tick(connections: Connections, stopping: asyncio.Event) -> None:
+    """Every half second: end connections that are too slow."""
     loop = asyncio.get_running_loop()
     while not stopping.is_set():
-        application.watch.tick(loop.time())
         connections.tick(loop.time())
         await _pause(stopping)
 

@@ -102,7 +102,6 @@ async def _session(loop: _Loop, steps: tuple[Step, ...], limit: int, others: int
     key = str(service.key_for(service.create_tenant("Acme"), "token:create", "token:read"))
     service.erase()
     application = HttpApplication(service)
-    application.watch.tick(loop.now_s)
     connections = Connections(limit)
     kind = type("_Protocol", (HttpProtocol,), {"connections_of_server": connections})
     config = uvicorn.Config(
@@ -134,7 +133,6 @@ async def _session(loop: _Loop, steps: tuple[Step, ...], limit: int, others: int
         else:
             loop.now_s += step
             connections.tick(loop.now_s)
-            application.watch.tick(loop.now_s)
         for _ in range(30):
             await asyncio.sleep(0)
         happened.append(", ".join(wire.events))
@@ -243,10 +241,10 @@ SESSIONS: Final[dict[str, tuple[tuple[Step, ...], list[str]]]] = {
     "no method": ((_head(first=f"{'B' * 33} /tokenize HTTP/1.1"),), [NO_HTTP]),
     # bodies that come slowly: 20 s, and a second more for each 1 000 bytes
     "body slow": (
-        (_head("content-length: 4000"), b" " * 2_000, 20, 2, 0.5),
+        (_head("content-length: 4000"), b" " * 2_000, 20, 1.5, 0.5),
         ["", "", "", "", LATE],
     ),
-    "no body": ((_head("content-length: 4000"), 20, 0.5, 2.5), ["", "", LATE, "closed"]),
+    "no body": ((_head("content-length: 4000"), 19.5, 0.5, 2.5), ["", "", LATE, "closed"]),
     "wanted": ((_head("content-length: 7", "expect: 100-continue"), ADA), ["100", "200"]),
     # bodies that are refused: the rest is received for a while, so that the sender gets the answer
     "too large": ((LARGE, b"x" * 1_000, 2, 0.5), [TOO_LARGE, "", "", "closed"]),

@@ -67,12 +67,7 @@ class _Walker:
         header = next((child for child in node.named_children if child.type in _KEYS), None)
         if header is None:
             return
-        parts = _key_parts(header)
-        base: Path = ()
-        for word, part in parts[:-1]:
-            base = self._step((*base, word), part)
-        word, part = parts[-1]
-        base = (*base, word)
+        base, part = self._enter((), header)
         self.keys.setdefault(base, self._at(part))
         self.values.setdefault(base, self._at(node))
         if node.type == "table_array_element":
@@ -84,24 +79,25 @@ class _Walker:
             if child.type == "pair":
                 self._pair(child, base)
 
-    def _step(self, path: Path, node: Node) -> Path:
-        """Enter a table that a header or a dotted key goes through."""
-        self.keys.setdefault(path, self._at(node))
-        self.values.setdefault(path, self._at(node))
-        seen = self._tables_seen.get(path)
-        return path if seen is None else (*path, seen - 1)
+    def _enter(self, base: Path, key: Node) -> tuple[Path, Node]:
+        """Enter the tables that a header or a dotted key goes through; return its last part."""
+        *through, (last, node) = _key_parts(key)
+        for word, part in through:
+            base = (*base, word)
+            self.keys.setdefault(base, self._at(part))
+            self.values.setdefault(base, self._at(part))
+            if base in self._tables_seen:
+                base = (*base, self._tables_seen[base] - 1)
+        return (*base, last), node
 
     def _pair(self, node: Node, base: Path) -> None:
         children = [child for child in node.named_children if child.type != "comment"]
         if len(children) != 2:
             return
         key, value = children
-        parts = _key_parts(key)
-        for word, part in parts[:-1]:
-            base = self._step((*base, word), part)
-        word, part = parts[-1]
-        self.keys[(*base, word)] = self._at(part)
-        self._value(value, (*base, word))
+        path, part = self._enter(base, key)
+        self.keys[path] = self._at(part)
+        self._value(value, path)
 
     def _value(self, node: Node, path: Path) -> None:
         self.values[path] = self._at(node)

@@ -135,11 +135,11 @@ class Tagged(Kind[Any]):
 
     def __init__(self, classes: tuple[type[Any], ...]) -> None:
         self.classes = {_tag(cls): cls for cls in classes}
-        short = [(cls, cls.short_form) for cls in classes if hasattr(cls, "short_form")]
         self.short: tuple[type[Any], _Field] | None = None
-        for cls, name in short:
-            field = next(field for field in _fields(cls) if field.name == name)
-            self.short = cls, field
+        for cls in classes:
+            for field in _fields(cls):
+                if field.name == getattr(cls, "short_form", None):
+                    self.short = cls, field
 
     def _read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: one of the classes
         if isinstance(spot.value, str) and self.short is not None:

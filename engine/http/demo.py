@@ -276,19 +276,18 @@ def target_of(
         if line["role"] == "encryption":
             plain["encryption_jwk"] = line["jwk"]
             continue
-        row = {"role": line["role"], "tenant": names[line["tenant_id"]]}
-        if line["key"] is not None:
-            row["value"] = line["key"]
-        if line["header"] != key_header:
-            row["header"] = line["header"]
-        if line["host"] is not None:
-            row["host"] = line["host"]
-        if line["role"] == "slow_destination":
-            row["path"] = line["path"]
+        row = {
+            "role": line["role"],
+            "tenant": names[line["tenant_id"]],
+            "value": line["key"],
+            "header": None if line["header"] == key_header else line["header"],
+            "host": line["host"],
+            "path": line.get("path"),
+            "container": ONE_CONTAINER if line["role"] == "private_one_container" else None,
+        }
+        keys.append({name: value for name, value in row.items() if value is not None})
+        if "destination_url" in line:
             plain["destination_url"] = line["destination_url"]
-        if line["role"] == "private_one_container":
-            row["container"] = ONE_CONTAINER
-        keys.append(row)
     plain["keys"] = keys
     plain["tenants"] = [
         {"name": name, "kind": DEMO_TENANTS[name].kind, **_quotas(name)}

@@ -13,10 +13,12 @@ A proxy's definition comes from a caller and is not trusted. The operator's list
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+from typing import TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from engine.errors import DestinationUnreachable, InputError
@@ -24,6 +26,7 @@ from engine.hosts import Address, unmapped
 from engine.http.requests import Network, in_networks, parse_networks
 
 _PORTS = {"http": 80, "https": 443}
+_Origin: TypeAlias = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,6 @@ class Target:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    scheme: str
-    host: str
-    port: int
-    path: str
-
-
 class Destinations:
     """The operator's list of destinations.
 
@@ -54,10 +49,10 @@ class Destinations:
         called all the same. Raises `InputError` for an invalid entry.
     """
 
-    __slots__ = ("_entries", "_private")
+    __slots__ = ("_allowed", "_private")
 
     def __init__(self, allowed: Iterable[str] = (), private: Iterable[str] = ()) -> None:
-        self._entries = tuple(_entry(text) for text in allowed)
+        self._allowed = tuple(_entry(text) for text in allowed)
         self._private: tuple[Network, ...] = parse_networks(private, "private_destinations")
 
     async def target(self, url: str) -> Target:
@@ -67,17 +62,19 @@ class Destinations:
         """
         try:
             parts = urlsplit(url)
-            port = parts.port or _PORTS[parts.scheme]
-            host = (parts.hostname or "").rstrip(".")
+            scheme, host, port = origin = _origin(parts)
         except (ValueError, KeyError):
             raise DestinationUnreachable("the address is none") from None
-        if not any(_covers(entry, parts, host, port) for entry in self._entries):
+        steps = unquote(parts.path).replace("\\", "/").rstrip("/").split("/")
+        below = "/".join(steps) + "/"
+        covers = (own == origin and below.startswith(path) for own, path in self._allowed)
+        if ".." in steps or not any(covers):
             raise DestinationUnreachable("the destination is not on the operator's list")
         address = await self._judged(host, port)
         target = parts.path or "/"
         if parts.query:
             target += "?" + parts.query
-        return Target(str(address), port, parts.scheme, host, parts.netloc, target)
+        return Target(str(address), port, scheme, host, parts.netloc, target)
 
     async def _judged(self, host: str, port: int) -> Address:
         loop = asyncio.get_running_loop()
@@ -109,22 +106,20 @@ def _inner(address: Address) -> Address:
     return address
 
 
-def _entry(text: str) -> _Entry:
-    try:
+def _origin(parts: SplitResult) -> _Origin:
+    """Return scheme, host and port; raises `ValueError` or `KeyError` where there is no port."""
+    port = parts.port or _PORTS[parts.scheme]
+    return parts.scheme, (parts.hostname or "").rstrip("."), port
+
+
+def _entry(text: str) -> tuple[_Origin, str]:
+    """Return the origin of an entry, and what the paths of its addresses begin with."""
+    with contextlib.suppress(ValueError, KeyError):
         parts = urlsplit(text)
-        port = parts.port or _PORTS.get(parts.scheme, 0)
-    except ValueError:
-        port, parts = 0, urlsplit("")
-    if not port or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
-        raise InputError(
-            f"allowed_destinations = {text!r} must be an origin such as "
-            f"https://api.example.com, perhaps with a path"
-        )
-    return _Entry(parts.scheme, parts.hostname.rstrip("."), port, parts.path.rstrip("/") + "/")
-
-
-def _covers(entry: _Entry, parts: SplitResult, host: str, port: int) -> bool:
-    if (parts.scheme, host, port) != (entry.scheme, entry.host, entry.port):
-        return False
-    path = unquote(parts.path).replace("\\", "/")
-    return ".." not in path.split("/") and (path.rstrip("/") + "/").startswith(entry.path)
+        origin = _origin(parts)
+        if parts.hostname and not (parts.query or parts.fragment or "@" in parts.netloc):
+            return origin, parts.path.rstrip("/") + "/"
+    raise InputError(
+        f"allowed_destinations = {text!r} must be an origin such as "
+        f"https://api.example.com, perhaps with a path"
+    )

@@ -124,6 +124,8 @@ UNPACED, BUCKET, AIMD = range(3)
 
 _MILLI_NS: Final = 1_000_000_000_000
 """Between attempts at a thousandth of a request a second."""
+_FASTEST: Final = 1 << 55
+"""No pace is faster, so that a hundredfold one fits into 64 bits; its gap is 0 all the same."""
 
 # A pace's line and rule. A bucket's are those of `charge_gcra`; DUE is the same in both.
 DUE: Final = READY  # the instant from which the next attempt may begin
@@ -177,4 +179,4 @@ def take_answer(kind: int, line: MutableSequence[int], rule: Sequence[int], limi
 
 
 def _milli(rate: Rate) -> int:
-    return max(1, rate[0] * _MILLI_NS // rate[1])
+    return min(max(1, rate[0] * _MILLI_NS // rate[1]), _FASTEST)

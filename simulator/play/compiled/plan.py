@@ -23,7 +23,14 @@ from simulator.play.compiled.layout import Sim, linked
 from simulator.play.outside import behind
 from simulator.play.request_mix import asked_by, upload_subject
 from simulator.scenario import draws
-from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry, TokenBucketPacing
+from simulator.scenario.clients import (
+    Ask,
+    ClientGroup,
+    Dealing,
+    FixedRetry,
+    NoRetry,
+    TokenBucketPacing,
+)
 from simulator.scenario.model import Proxy, Reactor
 from simulator.traffic import client_rules as rules
 from simulator.traffic.arrivals import ON_OFF, PIECE_WIDTH, REPLAYED, VARYING
@@ -126,8 +133,9 @@ class Plan:
         for how, status in enumerate((*_statuses(self._profile), 429)):
             row[at.G_RETRIES] |= (status in retry.statuses) << how
         if 4 * rule[rules.CAP] >= _BOUND:
+            field = "delay" if isinstance(retry, FixedRetry) else "cap"
             raise InputError(
-                f"clients.{group.name}.retry.cap must be below 36 years where it is compiled; "
+                f"clients.{group.name}.retry.{field} must be below 36 years where it is compiled; "
                 "take less"
             )
 

@@ -7,7 +7,9 @@ as the time to wait is over (RCT-HOT, RCT-TIMEOUT, D-HOT, D-REACTOR-TIMEOUT).
 from __future__ import annotations
 
 import pandas as pd
+import pytest
 
+from engine.errors import InputError
 from simulator.scenario import loads
 from simulator.study.runs import run
 from tests.simulator.compiled.test_same_decisions import check_same
@@ -164,3 +166,16 @@ def test_a_mean_of_years_is_drawn_alike() -> None:
     scenario = loads(_ALONE.format(duration="600d", clients=clients))
     check_same(scenario)
     assert run(scenario, fidelity="limits").summary["totals"]["offered"] > 0
+
+
+def test_a_pace_beyond_all_clocks_is_kept_alike() -> None:
+    pacing = '{ kind = "aimd", start = "1/1s", maximum = "2000000000/1ns", increase = 1000000 }'
+    clients = f'think = "1s"\npacing = {pacing}'
+    check_same(loads(_ALONE.format(duration="9s", clients=clients)))
+
+
+def test_a_delay_of_a_century_is_told_by_its_own_name() -> None:
+    clients = 'think = "1s"\nretry = { kind = "fixed", delay = "36500d" }'
+    scenario = loads(_ALONE.format(duration="9s", clients=clients))
+    with pytest.raises(InputError, match=r"clients\.c\.retry\.delay must be below 36 years"):
+        run(scenario, fidelity="compiled")

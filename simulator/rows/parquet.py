@@ -185,7 +185,7 @@ def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     columns: dict[str, Callable[[], pa.Array]] = {
         "t_ns": lambda: pa.array(chunk.t_ns),
         "client": lambda: _clients(coded.clients, subjects()),
-        "attempt": lambda: _attempts(chunk.attempt),
+        "attempt": lambda: pa.array(chunk.attempt, pa.int32()),
         "wait_ns": lambda: pa.array(chunk.wait_ns),
         "latency_ns": lambda: pa.array(chunk.latency_ns),
         "status": lambda: _status(chunk.status),
@@ -198,12 +198,6 @@ def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
 
 def _clients(clients: Table, used: _Used) -> pa.Array:
     buffer, values = used.look_up(clients[used.entries].astype(np.int32))
-    return pa.Array.from_buffers(pa.int32(), len(values), [None, buffer])
-
-
-def _attempts(attempt: Numbers) -> pa.Array:
-    buffer, values = _room(len(attempt), np.int32)
-    values[:] = attempt
     return pa.Array.from_buffers(pa.int32(), len(values), [None, buffer])
 
 

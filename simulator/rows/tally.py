@@ -100,7 +100,7 @@ class Tally:
         self._digest = TDigest()
         self._requests = 0
         self._ended = [0, 0]  # not well, and well
-        self._made_first = 0
+        self.first_attempts = 0  # of requests: those that wait for a turn have made none
         self._subjects = SubjectTable()
         self._verdicts: Sequence[tuple[Outcome, str | None]] = []
 
@@ -111,7 +111,7 @@ class Tally:
         chosen = chunk.t_ns >= self._warm_up_ns
         if not chosen.any():
             return
-        self._made_first += int(np.count_nonzero(chunk.attempt[chosen] == 1))
+        self.first_attempts += int(np.count_nonzero(chunk.attempt[chosen] == 1))
         lines, count = chunk.subject[chosen], len(chunk.subjects)
         if not self._by_subject:
             kind, kinds = chunk.subjects.kinds()
@@ -152,11 +152,6 @@ class Tally:
         self._requests += began
         self._ended[False] += ended - well
         self._ended[True] += well
-
-    @property
-    def first_attempts(self) -> int:
-        """How many requests made an attempt at all; those that wait for a turn have made none."""
-        return self._made_first
 
     def totals(self) -> dict[str, Any]:
         """Return the totals; the refused share is 0 where nothing was offered."""

@@ -32,6 +32,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from engine.errors import InputError
 from simulator.arguments import FLAG, TEXT, Rule, is_number, list_of, takes
 from simulator.scenario.conditions import METRICS, Condition, Metric
 
@@ -243,6 +244,8 @@ def _range_of(name: str, *, difference: bool) -> tuple[float, float]:
 
 def _of_bounded(known: Values, least: float, most: float, error: float, runs: int) -> Interval:
     """Return the interval after `runs` runs like the known ones, of a metric with bounds."""
+    if known.min() < least or known.max() > most:
+        raise InputError(f"values must lie from {least:g} to {most:g}, the range of the metric")
     width = most - least
     low, high = _betting((known - least) / width, error, weight=runs / len(known))
     mean = math.fsum(known) / len(known)
@@ -254,8 +257,6 @@ def _betting(shares: Values, error: float, weight: float) -> tuple[float, float]
 
     weight: every value stands for so many.
     """
-    if shares.min() < 0 or shares.max() > 1:
-        raise AssertionError("a share lies in [0, 1]")
     distinct, numbers = np.unique(shares, return_counts=True)
     counts: Values = (numbers * weight).astype(np.float64)
     needed = math.log(2 / error)

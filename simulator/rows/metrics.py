@@ -74,6 +74,7 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Metric → the columns of the rows that it is made of, in the order of a frame's columns."""
 _NUMBER: Final = whole(0)
+_WIDTH: Final = whole(1, 'the width of a bin, such as "10s", with time', below=1 << 63)
 _NAME: Final = Rule("a text, as the rows have it", lambda value: isinstance(value, str))
 _ALL: Final = "all"
 
@@ -182,7 +183,7 @@ def _check_dimensions(
         rule = _NUMBER if name in _NUMBERED else _NAME
         rule.read(f"where[{name!r}]", value)
     if "time" in (*by, *where):
-        whole(1, 'the width of a bin, such as "10s", with time').read("bin", bin_ns)
+        _WIDTH.read("bin", bin_ns)
 
 
 _ROUND_NS: Final = (

@@ -126,6 +126,7 @@ SUMMARY_FILE: Final = "summary.json"
 RESOLVED_FILE: Final = "scenario.resolved.toml"
 _INTERVAL_COLUMNS: Final = ["mean", "low", "high", "runs", "method", "confidence"]
 _BATCH_ROWS: Final = 1 << 17
+_MOST_BINS: Final = 1_000_000
 _SERIES: Final = one_of([name for name in METRICS if name != "first_refusal"])
 _HALF_WIDTH: Final = Rule(
     "a number above 0, half the width of an interval",
@@ -292,6 +293,8 @@ class Result:
         bin_ns = round_ns(max(1, -(-end_ns // BINS))) if bin is None else bin
         if bin_ns < 1:
             raise InputError(f"bin = {bin_ns} ns must be above 0; take a wider one")
+        if end_ns > bin_ns * _MOST_BINS:
+            raise InputError(f"bin = {bin_ns} ns must make at most {_MOST_BINS} bins; take more")
         column = METRICS[metric].column
         asked = {"t_ns", *NEEDS[column], *map(column_of, where or ())}
         refuse_missing(f"warm_up of {metric}", ("t_ns", *NEEDS[column]), self.columns)

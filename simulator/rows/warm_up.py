@@ -31,6 +31,8 @@ _BATCH: Final = 5
 _LEAST_BATCHES: Final = 10
 """The fewest batches from which a warm-up is estimated."""
 _MEANS: Final = 20
+_LONGEST: Final = 1e9
+"""How much narrower than this run's own interval one can be asked for."""
 _DEPENDENT: Final = 2 / math.sqrt(_MEANS)
 """A correlation of neighbours that independent batches seldom reach."""
 
@@ -162,6 +164,8 @@ def run_length_of(
     now = interval_of(means.tolist()).half_width
     if now <= half_width:
         return answer(now, end_ns)
+    if now > half_width * _LONGEST:
+        return answer(now, None, "no run is so long")
     return answer(now, start_ns + math.ceil((end_ns - start_ns) * (now / half_width) ** 2))
 
 

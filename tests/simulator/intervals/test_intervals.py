@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from scipy import optimize, stats
 
+from engine.errors import InputError
 from simulator.intervals import (
     Interval,
     interval_of,
@@ -45,6 +46,12 @@ def test_no_interval_leaves_its_metrics_range(values: list[float], metric: str) 
     found = interval_of([min(max(value, least), most) for value in values], metric)
     assert least <= found.low <= found.high <= most
     assert found.high > found.low
+
+
+@pytest.mark.parametrize("values", [[0.5, 2.0], [-0.5, 0.2]])
+def test_values_outside_a_metrics_range_are_refused(values: list[float]) -> None:
+    with pytest.raises(InputError, match="values must lie from 0 to 1, the range of the metric"):
+        interval_of(values, "refused_share")
 
 
 def test_five_zeros_say_little_and_a_thousand_say_more() -> None:

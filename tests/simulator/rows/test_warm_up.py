@@ -177,3 +177,12 @@ def test_slips_are_named() -> None:
         result.run_length(0)
     with pytest.raises(InputError, match="bin = 0 ns must be above 0"):
         result.warm_up(bin=0)
+    with pytest.raises(InputError, match="bin = 1 ns must make at most 1000000 bins"):
+        result.warm_up(bin=1)
+    with pytest.raises(InputError, match="must be the width of a bin"):
+        result.metrics("time", bin=1 << 63)
+
+
+def test_a_width_beyond_all_runs_has_no_length() -> None:
+    answer = simulator.run("management-loop", fidelity="limits").run_length(1e-300)
+    assert (answer.duration_ns, answer.why_not) == (None, "no run is so long")

@@ -506,6 +506,8 @@ def _fault(future: Future[_Played]) -> BaseException | None:
 
 _WRITTEN: Final = "written"
 _SEED: Final = "seed"
+_SEEDS: Final = 1 << 63
+"""No row holds a larger seed."""
 
 
 @options
@@ -610,6 +612,11 @@ def tasks_of(
             raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}")
         text = dump(scenario, absolute=True)
         first = scenario.seed if _SEED in values else seed
+        if first + replications > _SEEDS:
+            raise InputError(
+                f"seed = {first} must leave room for {replications} replications below 2^63;"
+                " take a lower one"
+            )
         tasks += [
             Task(number, replication, first + replication, fidelity, values, text)
             for replication in range(replications)

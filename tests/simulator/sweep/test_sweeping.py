@@ -112,6 +112,14 @@ def test_an_axis_of_seeds_plays_those_seeds(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_seeds_that_no_row_holds_are_refused_before_anything_is_played(tmp_path: Path) -> None:
+    axes = {"seed": [(1 << 63) - 1]}
+    with pytest.raises(InputError, match="must leave room for 2 replications below 2"):
+        simulator.sweep("management-loop", axes, replications=2, out=tmp_path / "two")
+    found = simulator.sweep("management-loop", axes, out=tmp_path / "one")
+    assert found["seed"].tolist() == axes["seed"]
+
+
 def test_what_a_clause_did_not_do_at_a_point_is_0_there(tmp_path: Path) -> None:
     axes: dict[str, list[Any]] = {
         "clients.c.count": [0, 3],

@@ -11,8 +11,8 @@ what an algorithm gains in the time that is not known: nothing for logs and fixe
 
 Windows on a clock without blocks are not replayed (`_fits_windows`): such a window admits up to the
 limit and refuses only when it is full. Where its border divides a burst, the answers do not show
-which requests came before it, so every division is tried that their times allow. With a block, each
-of these divisions is replayed on (`_fits_branches`).
+which requests came before it, so every division is tried that their times allow. With a block,
+whose end may divide the burst too, each of these divisions is replayed on (`_fits_branches`).
 
 This does not model composition: a history covers one counter.
 """
@@ -458,7 +458,7 @@ def _fits_lane(
 
 
 def _fits_branches(replay: _Replay, lane: Sequence[_Burst], unsure_ns: int, since_ns: int) -> bool:
-    """As `_fits_lane`, for fixed windows on a clock with a block, whose border may divide a burst.
+    """As `_fits_lane`, for fixed windows on a clock with a block; both may end inside a burst.
 
     Every possible division leaves a counter of its own, which is replayed on.
     """
@@ -473,6 +473,17 @@ def _fits_branches(replay: _Replay, lane: Sequence[_Burst], unsure_ns: int, sinc
         after = [x for one in replays for x in one.after(burst, unsure_ns, reach_ns, unknown)]
         replays = list({one.state: one for one in after}.values())
     return bool(replays)
+
+
+def _reached(at_ns: Sequence[int], instant_ns: int, near_ns: int) -> tuple[int, int]:
+    """Return how many requests, at least and at most, came before an instant."""
+    return bisect_left(at_ns, instant_ns - near_ns), bisect_left(at_ns, instant_ns + near_ns)
+
+
+def _divided(at_ns: Sequence[int], instant_ns: int, before: int) -> list[int]:
+    """Return times of which so many come before an instant, and the others not before it."""
+    early = [min(each_ns, instant_ns - 1) for each_ns in at_ns[:before]]
+    return early + [max(each_ns, instant_ns) for each_ns in at_ns[before:]]
 
 
 class FamilyCounter:
@@ -558,7 +569,7 @@ class _Replay(FamilyCounter):
     def after(
         self, burst: _Burst, unsure_ns: int, reach_ns: int, unknown: int
     ) -> Iterator[_Replay]:
-        """Yield the counters that a burst may leave: as it is divided by a window's border.
+        """Yield the counters that a burst may leave: as a border and a block's end divide it.
 
         None if it could not have been answered as it was. unsure_ns: the uncertainty of when a
         block ends; reach_ns: of whether a request came before a border.
@@ -566,30 +577,74 @@ class _Replay(FamilyCounter):
         at_ns, seen, window_ns = burst.all_ns, len(burst.admitted_ns), self._rate.window_ns
         window = (at_ns[-1] + reach_ns + self._shift_ns) // window_ns
         is_divided = (at_ns[0] - reach_ns + self._shift_ns) // window_ns != window
-        certain = self._certain(at_ns, unsure_ns)
-        if certain is None or not is_divided:
-            by_ns = reach_ns if is_divided else unsure_ns
-            offsets = (0, -by_ns, by_ns) if certain is None else ()
-            would = [self.would_admit(at_ns, each_ns) for each_ns in offsets] or [certain or 0]
-            if min(would) - unknown <= seen <= max(would) + unknown:
+        border_ns = window * window_ns - self._shift_ns if is_divided else None
+        near_ns = reach_ns if is_divided else unsure_ns
+        certain = self._certain(at_ns, near_ns)
+        if certain is not None and border_ns is None:
+            if abs(certain - seen) <= unknown:
                 self.take(burst)
                 yield self
             return
-        border_ns = window * window_ns - self._shift_ns
-        fewest, middle, most = (
-            bisect_left(at_ns, border_ns + each_ns) for each_ns in (-reach_ns, 0, reach_ns)
-        )
-        room = self.would_admit([border_ns - 1] * most, 0)
-        for before in range(fewest, most + 1):
-            if 0 < before <= room:
-                admitted = before + min(len(at_ns) - before, self._rate.limit_requests)
-                if abs(admitted - seen) > unknown:
-                    continue  # quicker than to replay it
-            divided = self._copy()
-            early = [*at_ns[: min(before, middle)], *[border_ns - 1] * (before - middle)]
-            late = [*[border_ns] * (middle - before), *at_ns[max(before, middle) :]]
-            if abs(divided.admit(early + late) - seen) <= unknown:
-                yield divided
+        ends = [None] if certain is not None else self._block_ends(border_ns, near_ns)
+        for end_ns in ends:
+            for times in self._divisions(at_ns, border_ns, end_ns, near_ns, seen, unknown):
+                divided = self._copy()
+                if end_ns is not None:
+                    divided._move_block_end(end_ns)  # noqa: SLF001 # reason: of its own class
+                if abs(divided.admit(times) - seen) <= unknown:
+                    yield divided
+
+    def _divisions(
+        self,
+        at_ns: Sequence[int],
+        border_ns: int | None,
+        end_ns: int | None,
+        near_ns: int,
+        seen: int,
+        unknown: int,
+    ) -> Iterator[list[int]]:
+        """Yield the times of a burst for every number of its requests before each of two instants.
+
+        border_ns: of a window; end_ns: of a block. None for what is not inside the burst.
+        """
+        if end_ns is None:
+            assert border_ns is not None, "something divides the burst"
+            fewest, most = _reached(at_ns, border_ns, near_ns)
+            room = self.would_admit([border_ns - 1] * most, 0)
+            for before in range(fewest, most + 1):
+                if 0 < before <= room:
+                    admitted = before + min(len(at_ns) - before, self._rate.limit_requests)
+                    if abs(admitted - seen) > unknown:
+                        continue  # quicker than to replay it
+                yield _divided(at_ns, border_ns, before)
+            return
+        fewest, most = _reached(at_ns, end_ns, near_ns)
+        for refused in range(fewest, most + 1):
+            check_time()
+            times = _divided(at_ns, end_ns, refused)
+            if border_ns is None:
+                yield times
+                continue
+            fewest_before, most_before = _reached(at_ns, border_ns, near_ns)
+            if end_ns <= border_ns:
+                fewest_before = max(fewest_before, refused)
+            if end_ns >= border_ns:
+                most_before = min(most_before, refused)
+            for before in range(fewest_before, most_before + 1):
+                yield _divided(times, border_ns, before)
+
+    def _block_ends(self, border_ns: int | None, near_ns: int) -> Sequence[int]:
+        """Return when the block may end: on either side of a border that is near its end."""
+        end_ns = self._line[BLOCK] - self._shift_ns
+        if border_ns is None or abs(end_ns - border_ns) > near_ns:
+            return (end_ns,)
+        return (border_ns - 1, border_ns + 1)
+
+    def _move_block_end(self, at_ns: int) -> None:
+        line = self._line
+        line[BLOCK] = at_ns + self._shift_ns
+        is_full = line[COUNT] >= self._rate.limit_requests
+        line[READY] = max(line[BLOCK], line[END]) if is_full else line[BLOCK]
 
     def _certain(self, at_ns: Sequence[int], unsure_ns: int) -> int | None:
         """Return how many one window admits of a burst; None if a block may end during it."""

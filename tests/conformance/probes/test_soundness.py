@@ -180,6 +180,39 @@ def test_a_border_inside_a_burst_makes_no_honest_block_wrong(
     assert truth in measured.families
 
 
+@given(
+    st.sampled_from([False, True]),
+    st.sampled_from(["keep", "clear"]),
+    st.booleans(),
+    st.tuples(st.integers(0, 45), st.integers(-45, 45), st.integers(2, 56)),
+    st.lists(st.integers(0, 40), min_size=1, max_size=20),
+)
+@example(False, "clear", False, (20, 0, 30), [32, 39, 11, 0, 6, 25, 20, 10])
+@example(False, "clear", False, (30, 10, 45), [1, 25, 39, 8, 6, 0, 4, 3, 0])
+@example(False, "keep", True, (25, -10, 19), [1, 22, 2, 34, 14, 0, 2])
+@settings(max_examples=12, deadline=None, database=None)
+def test_a_block_that_ends_near_a_border_inside_a_burst_makes_no_honest_limiter_wrong(
+    extends: bool,
+    reset: Literal["keep", "clear"],
+    counts: bool,
+    division: tuple[int, int, int],
+    delays_ms: list[int],
+) -> None:
+    """How many of the burst the next window has counted is told by no middle time."""
+    early_ms, apart_ms, size = division
+    begins_ms = 30_000 - 3_020 - apart_ms
+    plan = ((0, 25), (500, 28), (3_520 + apart_ms - early_ms, size), (4_220, 55), (7_420, 54))
+    profile = LimitsProfile(
+        algorithm="fixed-window", block_extends=extends, block_reset=reset, count_refused=counts
+    )
+    block_ns = BLOCKING.block_ns
+    seen = history(profile, begins_ms - 500, delays_ms, plan=plan, block_ns=block_ns)
+    measured = measure([seen], BLOCKING)
+    assert measured.fault is None, measured.fault
+    truth = Family("fixed-window", counts_refused=counts, extends=extends, clears=reset == "clear")
+    assert truth in measured.families
+
+
 def test_a_block_that_clears_admits_any_multiple_of_the_limit_in_a_window() -> None:
     """D-BLOCK-RESET: after a block of 2 s there is room for 50 again."""
     plan = [(at_ms, 55) for at_ms in range(0, 9_000, 2_200)]

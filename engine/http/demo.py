@@ -268,7 +268,9 @@ def target_of(
     key_header = engine.profile.http.key_header
     names = {tenant.id: tenant.name for tenant in engine.tenants()}
     keys: list[dict[str, Any]] = []
-    plain: dict[str, Any] = {"base_url": base_url, "key_header": key_header} | _sources(base_url)
+    plain: dict[str, Any] = {"base_url": base_url, "key_header": key_header}
+    if ":" not in (urlsplit(base_url).hostname or ""):
+        plain["sources"] = list(_SOURCES)
     for name, value in files.items():
         if value is not None:
             plain[name] = str(Path(value).resolve())
@@ -296,11 +298,6 @@ def target_of(
     return plain
 
 
-def _sources(base_url: str) -> dict[str, Any]:
-    is_ipv6 = ":" in (urlsplit(base_url).hostname or "")
-    return {} if is_ipv6 else {"sources": list(_SOURCES)}
-
-
 def _quotas(name: str) -> dict[str, Any]:
     quotas = to_plain(DEMO_TENANTS[name].quotas)
     return {"quotas": quotas} if quotas else {}
@@ -311,15 +308,13 @@ def write_target(
     base_url: str,
     engine: Engine,
     lines: Sequence[Mapping[str, Any]],
-    *,
-    profile: str | None = None,
-    limits: str | None = None,
+    **files: str | None,
 ) -> None:
-    """Write the target of a demo's lines, for its owner alone.
+    """Write the target of a demo's lines, for its owner alone; `files` are those of `target_of`.
 
     Raises `InputError` when the file cannot be written.
     """
-    target = target_of(base_url, engine, lines, profile=profile, limits=limits)
+    target = target_of(base_url, engine, lines, **files)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -411,16 +411,19 @@ def _counts_divided(
     admitted, refused = len(burst.admitted[0]), len(burst.refused[0])
     fewest, most = _before(burst.admitted, last_border)
     fewest_refused, most_refused = _before(burst.refused, last_border)
-    found = set()
+    found, ordered = set(), sorted(counts)
     for before in range(fewest, most + 1):
         after = admitted - before
         if after > limit:
             continue
         may_refuse = after >= full
-        totals = [each + before for each in counts if each + before <= borders * limit]
+        fitting = bisect_right(ordered, borders * limit - before)
+        if not fitting:
+            continue
         none_before = fewest_refused == 0 and (may_refuse or not refused)
         some_before = most_refused > 0 and (may_refuse or most_refused == refused)
-        if (totals and none_before) or (some_before and any(x >= full for x in totals)):
+        # The fullest that the windows before can be decides whether one of them may refuse.
+        if none_before or (some_before and ordered[fitting - 1] + before >= full):
             found.add(after)
     return found
 

@@ -4,9 +4,6 @@
 cache, no database of examples, no constants read out of sources, no feedback from errors, a fixed
 seed. It always has its own configuration, because the library would otherwise use any configuration
 file in a parent directory.
-
-The library reports one failure per operation and class, so each clause has a class with its id as
-code.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ from typing import Any, Final, Literal
 import schemathesis
 from schemathesis.checks import CHECKS
 from schemathesis.config import SchemathesisConfig
-from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.engine import events, from_schema
 from schemathesis.generation.hypothesis.examples import default_settings
 
@@ -47,14 +43,10 @@ def explore(
 
     keys: taken in turn. mode: of the data. examples: the most per operation.
     """
-    classes: dict[str, type[Failure]] = {}
 
     def tollgate_clauses(ctx: Any, response: Any, case: Any) -> None:  # noqa: ANN401, ARG001 # reason: the library's form
-        found = [
-            _failure(classes, clause, says, case) for clause, says in judge(_asked(response, case))
-        ]
-        if found:
-            raise FailureGroup(found)
+        asked = _asked(response, case)
+        bridge.failures += [(clause, says, asked.number) for clause, says in judge(asked)]
 
     generation = {
         "mode": mode,
@@ -73,7 +65,10 @@ def explore(
             for event in from_schema(schema).execute():
                 if bridge.stopped is not None:
                     break
-                _take(event, bridge)
+                if isinstance(event, events.NonFatalError):
+                    bridge.errors.append(f"{event.label}: {event.value}")
+                elif isinstance(event, events.FatalError):
+                    bridge.errors.append(str(event.exception))
     finally:
         CHECKS.unregister(_CHECK)
 
@@ -136,31 +131,5 @@ def _asked(response: Any, case: Any) -> Asked:  # noqa: ANN401 # reason: no stab
         str(case.operation.definition.raw["operationId"]),
         case.meta is not None and case.meta.generation.mode.is_negative,
         None if isinstance(case.body, schemathesis.core.NotSet) else case.body,
-        _number(response),
+        int(response.headers.get(NUMBER_HEADER.lower(), ["0"])[0]),
     )
-
-
-def _number(response: Any) -> int:  # noqa: ANN401 # reason: no stable type
-    return int(response.headers.get(NUMBER_HEADER.lower(), ["0"])[0])
-
-
-def _failure(classes: dict[str, type[Failure]], clause: str, says: str, case: Any) -> Failure:  # noqa: ANN401 # reason: no stable type
-    """Return a failure of the clause's own class."""
-    if clause not in classes:
-        name = "Broken" + clause.title().replace("-", "")
-        classes[clause] = type(name, (Failure,), {"code": clause, "kind_title": clause})
-    return classes[clause](operation=case.operation.label, message=says, case_id=case.id)
-
-
-def _take(event: Any, bridge: Bridge) -> None:  # noqa: ANN401 # reason: no stable type
-    if isinstance(event, events.ScenarioFinished):
-        for case_id, nodes in event.recorder.checks.items():
-            interaction = event.recorder.interactions.get(case_id)
-            response = None if interaction is None else interaction.response
-            number = 0 if response is None else _number(response)
-            failures = [node.failure_info.failure for node in nodes if node.failure_info]
-            bridge.failures += [(one.code, one.message, number) for one in failures]
-    elif isinstance(event, events.NonFatalError):
-        bridge.errors.append(f"{event.label}: {event.value}")
-    elif isinstance(event, events.FatalError):
-        bridge.errors.append(str(event.exception))

@@ -66,7 +66,7 @@ class Bridge:
     """A WSGI application that passes requests on through a bench.
 
     exchanges: by number. stopped: the exception of a request; after it, none is sent. failures:
-    (clause, what is wrong, exchange), one per operation and clause. errors: of the generator.
+    (clause, what is wrong, number of the exchange). errors: of the generator.
     """
 
     def __init__(self, bench: Bench) -> None:

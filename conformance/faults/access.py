@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any, Final, TypeVar
 
 from conformance.faults.bodies import (
+    DEFAULT_CONTAINERS,
     containers_named,
     elements_in,
     is_creating,
@@ -160,8 +161,7 @@ async def _forbidden_and_created(
     response = await submit(request)
     caller = engine.identify(request)
     if response.status == 403 and is_creating(request) and caller is not None:
-        paths = ("/general/high/", "/pci/high/")
-        with engine.answering(caller, "token:create", paths, lambda _: True):
+        with engine.answering(caller, "token:create", DEFAULT_CONTAINERS, lambda _: True):
             await submit(request)
     return response
 

@@ -36,9 +36,9 @@ from conformance.target import Target
 from conformance.wire.in_process import Deployment, deploy
 from engine import Engine
 from engine.clauses import CLAUSES
-from engine.files import Include
+from engine.files import Document, Include
 from engine.http.app import HttpApplication
-from engine.http.demo import demo_lines, write_target
+from engine.http.demo import demo_lines, target_of
 from engine.http.pages import PAGE_PATHS
 from engine.http.protocol import Connections
 from engine.http.server import bind, server_config
@@ -212,11 +212,7 @@ def served(make: Callable[..., Engine] = Engine) -> Iterator[Target]:
             time.sleep(0.01)
         assert server.started, "the server must start"
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "target.toml"
-            write_target(file, url, engine, lines)
-            target = Target.from_toml(file)
-        yield target
+        yield Target.from_document(Document(target_of(url, engine, lines)))
     finally:
         server.should_exit = True
         thread.join(_START_S)

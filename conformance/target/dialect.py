@@ -135,12 +135,11 @@ class Dialect:
         found = self._spelling.operation(ask.method, ask.path)
         return found is not None and found[0] == "patch"
 
-    def _asked(self, body: Any, *, is_patch: bool = False) -> Json:  # noqa: ANN401 # reason: any JSON
+    def _asked(self, body: Json, *, is_patch: bool = False) -> Json:
         if isinstance(body, list):
             return [self._asked(one) for one in body]
         if not isinstance(body, dict):
-            found: Json = body
-            return found
+            return body
         if "type" in body or is_patch:
             return self._renamed(body, self._there.get, self._paths)
         found = {key: self._asked(one) for key, one in body.items()}
@@ -186,12 +185,11 @@ class Dialect:
             return 400
         return status if told in _FIXED else told
 
-    def _read(self, answer: Any) -> Json:  # noqa: ANN401 # reason: any JSON
+    def _read(self, answer: Json) -> Json:
         if isinstance(answer, list):
             return [self._read(one) for one in answer]
         if not isinstance(answer, dict):
-            found: Json = answer
-            return found
+            return answer
         there = self._there
         if {there.get("id", "id"), there.get("type", "type")} <= set(answer):
             return self._renamed(answer, self._here.get, self._names)
@@ -222,12 +220,11 @@ class Dialect:
         return found
 
 
-def _each(value: Any, told: Callable[[str], str]) -> Json:  # noqa: ANN401 # reason: any JSON
+def _each(value: Json, told: Callable[[str], str]) -> Json:
     """Return a text, or an array with each of its texts, translated."""
     if isinstance(value, list):
         return [told(one) if isinstance(one, str) else one for one in value]
-    found: Json = told(value) if isinstance(value, str) else value
-    return found
+    return told(value) if isinstance(value, str) else value
 
 
 def _expression(text: str, name_of: Callable[[str], str | None]) -> str:

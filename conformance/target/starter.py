@@ -68,7 +68,6 @@ class _Seen:
     """What a deployment's answers show. missing: operation → status without a key."""
 
     url: str = "https://vault.example.com/v1"
-    is_asked: bool = False
     header: tuple[str, str] | None = None
     status: int | None = None
     missing: dict[str, int] = field(default_factory=dict)
@@ -105,7 +104,7 @@ def starter(url: str | None) -> Starter:
     """
     if url is None:
         return Starter([], _text(_Seen()))
-    seen = _Seen(url=_checked(url), is_asked=True)
+    seen = _Seen(url=_checked(url))
     _ask(seen)
     return Starter(seen.said, _text(seen), _profile(seen))
 

@@ -92,14 +92,13 @@ def filled(shape: RequestShape, values: Mapping[str, Json]) -> tuple[str, str, J
     return shape.method, _NAME.sub(in_path, shape.path), _fill(shape.body, values)
 
 
-def _fill(body: Any, values: Mapping[str, Json]) -> Json:  # noqa: ANN401 # reason: any JSON
+def _fill(body: Json, values: Mapping[str, Json]) -> Json:
     if isinstance(body, Mapping):
         return {key: _fill(one, values) for key, one in body.items()}
     if isinstance(body, list | tuple):
         return [_fill(one, values) for one in body]
     if not isinstance(body, str):
-        found: Json = body
-        return found
+        return body
     whole = _NAME.fullmatch(body)
     if whole is not None:
         return values.get(whole[1], body)

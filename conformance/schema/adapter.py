@@ -21,7 +21,7 @@ from schemathesis.generation.hypothesis.examples import default_settings
 
 from conformance.checks._bodies import repeating
 from conformance.checks._oracle import Fault
-from conformance.schema.bridge import NUMBER_HEADER, Asked, Bridge, key_text
+from conformance.schema.bridge import NUMBER_HEADER, Asked, Bridge
 from conformance.wire.exchange import KeyLabel
 
 _CHECK: Final = "tollgate_clauses"
@@ -58,7 +58,7 @@ def explore(
     config = _config(generation, phases, seed)
     schema = schemathesis.openapi.from_dict(document, config=config)
     schema.app = bridge
-    _rotate(schema, bridge.key_header, keys)
+    bridge.keys = itertools.cycle(keys)
     CHECKS.register(tollgate_clauses)
     try:
         with repeating(), _fresh_settings():
@@ -107,23 +107,6 @@ def _config(generation: dict[str, Any], phases: Sequence[str], seed: int) -> Sch
             "checks": {"enabled": False, _CHECK: {"enabled": True}},
         }
     )
-
-
-def _rotate(schema: Any, key_header: str, keys: Sequence[KeyLabel]) -> None:  # noqa: ANN401 # reason: no type of its own
-    """Give every request the next key; the transport inserts the key's text."""
-    turns = itertools.cycle(keys)
-
-    class Keys:
-        """The keys, in turn."""
-
-        def get(self, case: Any, context: Any) -> str | None:  # noqa: ANN401, ARG002 # reason: the library's form
-            return next(turns, None)
-
-        def set(self, case: Any, data: str | None, context: Any) -> None:  # noqa: ANN401, ARG002 # reason: the library's form
-            if data is not None:
-                case.headers[key_header] = key_text(data)
-
-    schema.auth(refresh_interval=None)(Keys)
 
 
 def _asked(response: Any, case: Any) -> Asked:  # noqa: ANN401 # reason: no stable types

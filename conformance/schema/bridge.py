@@ -1,8 +1,8 @@
 """The bridge: sends generated requests through the bench, like all other requests.
 
 To the generator it is a WSGI application. So a generated request is paced, counted against the
-budget, kept in the history, and what it creates is deleted. It names its key by label, so the
-generator never sees the text of a key.
+budget, kept in the history, and what it creates is deleted. The bridge chooses its key, so the
+generator never sees one.
 
 The input and the output of the generator are plain data here. Only `adapter` imports the
 library, which is slow to import.
@@ -10,13 +10,13 @@ library, which is slow to import.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip
-from conformance.wire.exchange import KEY_PLACE, Exchange, KeyLabel
+from conformance.wire.exchange import Exchange, KeyLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +53,17 @@ _GONE: Final = 599
 _Start = Callable[[str, list[tuple[str, str]]], Any]
 
 
-def key_text(label: KeyLabel) -> str:
-    """Return the placeholder of a key's text in a generated header.
-
-    >>> key_text("public.1")
-    '{key:public.1}'
-    """
-    return f"{{key:{label}}}"
-
-
 class Bridge:
     """A WSGI application that passes requests on through a bench.
 
-    exchanges: by number. stopped: the exception of a request; after it, none is sent. failures:
-    (clause, what is wrong, number of the exchange). errors: of the generator.
+    keys: the labels of requests, in turn. exchanges: by number. stopped: the exception of a
+    request; after it, none is sent. failures: (clause, what is wrong, number of the exchange).
+    errors: of the generator.
     """
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self.key_header = bench.target.key_header
+        self.keys: Iterator[KeyLabel] = iter(())
         self.exchanges: dict[int, Exchange] = {}
         self.failures: list[tuple[str, str, int]] = []
         self.errors: list[str] = []
@@ -96,13 +88,13 @@ class Bridge:
     def _sent(self, environ: dict[str, Any]) -> Exchange | None:
         if self.stopped is not None:
             return None
-        key, headers = _split(_headers(environ))
         size = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(size) if size else None
         try:
             path = str(environ["REQUEST_URI"]).encode("ascii", "ignore").decode()
             method, path = self._bench.target.spelling.here(environ["REQUEST_METHOD"], path)
-            return self._bench.ask(method, path, body, key=key, headers=headers)
+            key = next(self.keys, None)
+            return self._bench.ask(method, path, body, key=key, headers=_headers(environ))
         except (Inconclusive, Skip) as why:
             self.stopped = why
             return None
@@ -116,12 +108,3 @@ def _headers(environ: dict[str, Any]) -> dict[str, str]:
     if environ.get("CONTENT_TYPE"):
         found["Content-Type"] = str(environ["CONTENT_TYPE"])
     return {name: text for name, text in found.items() if name.lower() not in _OWN}
-
-
-def _split(headers: dict[str, str]) -> tuple[KeyLabel | None, dict[str, str]]:
-    """Return the label that the key's header holds, and the other headers."""
-    for name, text in headers.items():
-        match = KEY_PLACE.fullmatch(text)
-        if match is not None:
-            return match[1], {other: one for other, one in headers.items() if other != name}
-    return None, headers

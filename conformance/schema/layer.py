@@ -299,13 +299,12 @@ class _Generated:
         bench, bridge = self.bench, self.bridge
         if bridge.stopped is not None:
             raise bridge.stopped
-        seen: dict[tuple[str, str], list[Exchange]] = {}
+        seen: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
         for clause, says, number in bridge.failures:
-            exchange = bridge.exchanges.get(number)
-            seen.setdefault((clause, says), []).extend([] if exchange is None else [exchange])
+            seen[clause, says].append(bridge.exchanges[number])
         for (clause, says), shown in seen.items():
             if clause in bench.check.clauses:
-                yield bench.fails(clause, says, *sorted(shown, key=_body_bytes)[:1])
+                yield bench.fails(clause, says, min(shown, key=_body_bytes))
         if not bridge.failures and bridge.errors:
             raise Inconclusive(f"the generator failed: {bridge.errors[0].splitlines()[0]}")
 

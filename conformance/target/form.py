@@ -275,8 +275,7 @@ class Target:
     @property
     def hosts(self) -> dict[KeyLabel, str]:
         """Label → custom hostname, of keys that have one."""
-        found = {label: key.host for label, key in self.key_labels.items()}
-        return {label: host for label, host in found.items() if host is not None}
+        return {label: key.host for label, key in self.key_labels.items() if key.host is not None}
 
     def _grant(self, grant: Grant) -> Grant:
         """Return a grant that names its container as checks do."""

@@ -70,7 +70,8 @@ def _url(target: Target, ask: Ask) -> str:
 def _header(target: Target, name: str, text: str, *, by_hand: bool) -> str:
     """Return the option that sends a header; by_hand: whether the check wrote it itself."""
     if KEY_PLACE.search(text) is None:
-        return f"-H {shlex.quote(f'{name}: {text}')}"
+        # curl drops a header that ends with its colon, and sends an empty one for a semicolon.
+        return f"-H {shlex.quote(f'{name}: {text}' if text else f'{name};')}"
 
     def named(match: re.Match[str]) -> str:
         is_last = match.end() == len(match.string)

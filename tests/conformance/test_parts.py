@@ -197,6 +197,13 @@ def test_a_shell_sends_a_key_in_the_form_that_the_target_gives_it(form: str) -> 
         assert sent.partition(": ")[2] == form.replace("{key}", "one")
 
 
+def test_a_curl_line_sends_an_empty_header() -> None:
+    """Without the semicolon, curl sends no header at all."""
+    target = Target(base_url="http://localhost", key_header="X-Key")
+    line = curl(target, Ask(method="GET", path="/tokens", headers={"X-Key": ""}))
+    assert line == "curl -sS -X GET http://localhost/tokens -H 'X-Key;'"
+
+
 def test_a_long_body_only_begins_to_be_shown() -> None:
     for body in (b"x" * 30_000_000, ["y" * 30_000]):
         target = Target(base_url="http://localhost")

@@ -254,3 +254,11 @@ def test_a_drawn_failure_is_shrunk() -> None:
     assert not isinstance(asked.body, bytes)
     assert tokens_in(asked.body) == 1
     assert _levels(asked.body) <= 4
+
+
+def test_the_keys_own_header_is_none_of_the_others() -> None:
+    """A deployment whose key header is one of the two was said to accept a key in others too."""
+    profile = Profile().replace(http={"key_header": "X-API-Key"})
+    found = judge_one(bench_of("authentication.header", profile=profile))
+    assert {one.verdict for one in found} == {Verdict.PASS}
+    assert found[-1].says == "a key in other headers only: refused with 401"

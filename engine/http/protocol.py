@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -345,8 +346,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field of the head; ignore trailers after the body."""
-        if self._in_head:
-            HttpToolsProtocol.on_header(self, name, value.strip(b" \t"))
+        if not self._in_head:
+            return
+        name, value = name.lower(), value.strip(b" \t")
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Handle a complete head: refuse one that is too large, else start to answer."""
@@ -361,7 +366,7 @@ class HttpProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= _PIPELINE_LIMIT:
             self._end(503, "Too many requests wait for their answers.")
             return
-        fault = _fault(self.headers, self.parser.get_http_version())
+        fault = _fault(self.headers, self.parser.get_http_version)
         if fault is not None:
             self._end(400, fault)
             return
@@ -440,15 +445,18 @@ def _without_upgrade(data: bytes) -> bytes:
     return _UPGRADE.sub(rb"\1close  ", head) + end + body
 
 
-def _fault(headers: list[tuple[bytes, bytes]], version: str) -> str | None:
-    """Return why a head is ambiguous: another server might read a different request in it."""
+def _fault(headers: list[tuple[bytes, bytes]], version: Callable[[], str]) -> str | None:
+    """Return why a head is ambiguous: another server might read a different request in it.
+
+    version: of HTTP; called only where it matters, because the parser makes a text each time.
+    """
     names = [name for name, _ in headers]
     hosts = names.count(b"host")
-    if hosts != 1 and (hosts or version != "1.0"):
+    if hosts != 1 and (hosts or version() != "1.0"):
         return "The head of the request must hold one Host."
     if b"transfer-encoding" in names:
         codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
-        if codings != [b"chunked"] or version == "1.0":
+        if codings != [b"chunked"] or version() == "1.0":
             return "The transfer coding of a request must be chunked, and nothing else."
     return None
 

@@ -78,6 +78,7 @@ class Session:
 
     def __init__(self, path: Path, *, timeout_s: float, scrubs: bool) -> None:
         self.path = path
+        self._name = str(path)
         self.lock = threading.RLock()
         self.is_open = False
         self.writes = False
@@ -153,6 +154,8 @@ class Session:
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run one statement that writes for each row of values."""
         self.check_writes()
+        if not rows:
+            return
         try:
             self._connection.executemany(sql, rows)
         except (sqlite3.Error, UnicodeEncodeError) as error:
@@ -237,7 +240,7 @@ class Session:
         What is written to a file that was removed or replaced is lost with this process.
         """
         try:
-            found: tuple[int, int] | None = _identity(self.path)
+            found: tuple[int, int] | None = _identity(self._name)
         except OSError:
             found = None
         if found != self.identity:
@@ -414,9 +417,9 @@ _OPEN: Final[dict[tuple[int, int], int]] = {}
 anybody but SQLite, because the system then drops the locks that SQLite has on it."""
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _identity(path: Path | str) -> tuple[int, int]:
     """Return the identity of a file, the same for all its names."""
-    found = path.stat()
+    found = os.stat(path)  # noqa: PTH116 # reason: of a text, which costs a write less
     return found.st_dev, found.st_ino
 
 

@@ -131,7 +131,7 @@ class CompiledRun:
 
 def _limiter(setup: Setup, from_ns: int) -> CompiledLimiter:
     limits, nodes = setup.profile.limits, setup.profile.nodes
-    return CompiledLimiter(setup.tables, limits, from_ns=from_ns, nodes=nodes)
+    return CompiledLimiter(setup.tables, limits, from_ns=from_ns, tell=tell_line, nodes=nodes)
 
 
 def _more_combos(sim: Sim) -> Sim:
@@ -374,8 +374,8 @@ def simulate_compiled(
     template: Template | None = None,
 ) -> None:
     """Play a scenario and write every row to `book`."""
-    warm_up(tell_line)
     run = CompiledRun(setup, from_ns=book.header.warm_up_ns, template=template)
+    JIT.warm_up(_compile_all, tell_line)  # the limiter has seen to its own code
     write_rows(run, book, progress)
 
 

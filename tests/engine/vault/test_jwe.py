@@ -69,6 +69,14 @@ def test_a_message_as_large_as_a_body_opens(pair: jwe.KeyPair) -> None:
     assert "at most 4000000" in refused("e" * 4_000_001, pair)
 
 
+def test_a_header_of_1024_characters_opens(pair: jwe.KeyPair) -> None:
+    size = len(jwe.encrypt(pair.public_jwk | {"kid": ""}, PLAINTEXT).partition(".")[0]) * 3 // 4
+    compact = jwe.encrypt(pair.public_jwk | {"kid": "k" * (768 - size)}, PLAINTEXT)
+    assert len(compact.partition(".")[0]) == 1024
+    assert jwe.decrypt(compact, lambda _: pair.private) == PLAINTEXT
+    assert "five parts" in refused("e" * 1025 + compact[1024:], pair)
+
+
 def test_a_key_may_be_found_without_a_kid(pair: jwe.KeyPair) -> None:
     compact = jwe.encrypt(pair.public_jwk, PLAINTEXT)
     header = header_of(compact)

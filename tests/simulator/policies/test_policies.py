@@ -149,6 +149,8 @@ def test_the_command(generous: str, tmp_path: Path, capsys: pytest.CaptureFixtur
         "policies.csv",
         "policies.html",
     ]
+    header = (out / "policies.csv").read_text("utf-8").partition("\n")[0]
+    assert header.startswith("scenario,policy,group,metric,"), "no column of line numbers"
     json_too = ["--json", "--out", str(tmp_path / "other")]
     assert main(["compare", "management-loop", "--limits", generous, *json_too]) == 0
     assert json.loads(capsys.readouterr().out)[0]["policy"] == AS_IT_STANDS

@@ -84,6 +84,7 @@ def test_parties_and_labels_are_in_order_of_first_appearance_in_time(
     st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=20),
     st.fractions(Fraction(1, 4), Fraction(10**6), max_denominator=997),
 )
+@example([0, 16 * 15 * 10**15], Fraction(1000, 997)).via("its product is between 2^63 and 2^64")
 def test_time_is_the_floor_of_the_exact_quotient(t_ns: list[int], speed: Fraction) -> None:
     log = stream_log(frame([at // 16 for at in t_ns]))
     found = make_arrivals(log, kind="public", tenant_kind="production", speed=speed)

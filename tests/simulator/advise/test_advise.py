@@ -177,6 +177,8 @@ def test_a_batch_is_filled_up_to_the_quota() -> None:
     assert batch.applied_to(simulator.load(text)).clients[0].mix[0].tokens == 5
     quota = text.replace('kind = "production"', 'quotas = { "Tokenize Limit" = 2 }')
     assert not [each for each in advise(quota).suggestions if each.about == "batch"]
+    short = one_group("GET /tokens", duration="20s")
+    assert not [each for each in advise(short).suggestions if each.about == "batch"]
 
 
 def test_retries_that_ignore_the_answer_cost_attempts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from engine.errors import StoreError
 from engine.model import Key, Token
 from engine.store import Store, TokenFilter, cursor
+from engine.store.selection import token_terms
 from tests.engine.store._queries import found, logged
 from tests.engine.store._records import (
     OTHER_TENANT,
@@ -195,3 +197,9 @@ def test_a_cursor_that_nobody_gave_starts_nowhere(store: Store, after: str) -> N
         assert list(store.list(Key, TENANT, after=after)) == []
     assert found(store, after=after) == []
     assert logged(store, after=after) == []
+
+
+def test_a_file_written_earlier_is_found_by_its_metadata() -> None:
+    """Terms are stored, so another form of them needs another version of the file."""
+    (term,) = [term for term in token_terms(token(1, metadata={"order": "1"})) if term[:1] == b"m"]
+    assert term[1:] == blake2b(b"5:order1", digest_size=16).digest()

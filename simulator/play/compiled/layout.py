@@ -22,14 +22,51 @@ Shorts: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
-# `clock`: one row of whole numbers about the run. `GROWN`: whether the wheel, or the table of
-# combos, is a larger one than before. Then the order of events (`event_queue`), what the profile
-# says of the outside, and of nodes: how many, 0 where they are exact.
-NOW, SEQUENCE, PENDING, FREE_EVENT, FREE_REQUEST, COMBO_COUNT, ROWS, WARM_UP, END = range(9)
-STARTED, ROWS_BEFORE, LATE_COUNT, PARTS_LEFT, PARTS_OF, FREE_CALL, CALLS, GROWN = range(9, 17)
-HEAPED, EPOCH, SHIFT, TAKEN, TUNE_AT, TUNED_NS, NEAR_FIRST, NEAR_COUNT, NEAR_WANTED = range(17, 26)
-CALL_TIMEOUT, CODE_TIMEOUT, COLD_START, KEEP_HOT, INSTANCES, STATUSES = range(26, 32)
-NODES, BALANCE, TURN, NODE_STREAM, HOME_KEYS = range(35, 40)
+# `clock`: one row of whole numbers about the run, then what the profile says of the outside and of
+# nodes: how many, 0 where they are exact. `GROWN`: whether the wheel, or the table of combos, is a
+# larger one than before.
+(
+    NOW,
+    SEQUENCE,
+    PENDING,
+    FREE_EVENT,
+    FREE_REQUEST,
+    COMBO_COUNT,
+    ROWS,
+    WARM_UP,
+    END,
+    STARTED,
+    ROWS_BEFORE,
+    LATE_COUNT,
+    PARTS_LEFT,
+    PARTS_OF,
+    FREE_CALL,
+    CALLS,
+    HEAPED,
+    EPOCH,
+    SHIFT,
+    TAKEN,
+    TUNE_AT,
+    TUNED_NS,
+    NEAR_FIRST,
+    NEAR_COUNT,
+    NEAR_WANTED,
+    CALL_TIMEOUT,
+    CODE_TIMEOUT,
+    COLD_START,
+    KEEP_HOT,
+    INSTANCES,
+    STATUSES,
+    _,
+    _,
+    _,
+    NODES,
+    BALANCE,
+    TURN,
+    NODE_STREAM,
+    HOME_KEYS,
+    GROWN,
+) = range(40)
 CLOCK_WIDTH: Final = 40
 
 SPARE: Final = 8
@@ -37,12 +74,43 @@ SPARE: Final = 8
 
 # A group's row. At `G_RETRY` stands the rule of its retries, at `G_RULE` that of its pace
 # (`simulator.traffic.client_rules`).
-G_RETRY: Final = 0
-G_RETRIES, G_DEADLINE, G_OPEN, G_CONCURRENCY, G_AWAITS, G_MIX, G_MIX_COUNT, G_KINDS = range(5, 13)
-G_KEYS, G_KEY_COUNT, G_KEY_DEAL, G_KEY_TABLE = range(13, 17)
-G_ADDRESS_COUNT, G_ADDRESS_DEAL, G_ADDRESS_TABLE = range(17, 20)
-G_SERVICE, G_THINK, G_PACING, G_RULE = range(20, 24)
-G_ARRIVALS, G_ARRIVE_1, G_ARRIVE_2, G_ENTRIES, G_DEALS = range(30, 35)
+(
+    G_RETRY,
+    _,
+    _,
+    _,
+    _,
+    G_RETRIES,
+    G_DEADLINE,
+    G_OPEN,
+    G_CONCURRENCY,
+    G_AWAITS,
+    G_MIX,
+    G_MIX_COUNT,
+    G_KINDS,
+    G_KEYS,
+    G_KEY_COUNT,
+    G_KEY_DEAL,
+    G_KEY_TABLE,
+    G_ADDRESS_COUNT,
+    G_ADDRESS_DEAL,
+    G_ADDRESS_TABLE,
+    G_SERVICE,
+    G_THINK,
+    G_PACING,
+    G_RULE,
+    _,
+    _,
+    _,
+    _,
+    _,
+    _,
+    G_ARRIVALS,
+    G_ARRIVE_1,
+    G_ARRIVE_2,
+    G_ENTRIES,
+    G_DEALS,
+) = range(35)
 GROUP_WIDTH: Final = 40
 NONE: Final = -1
 
@@ -53,13 +121,45 @@ FIXED, ROTATED, DRAWN = range(3)
 
 # A client's row; what every attempt needs stands in the first cache line. The line of its pace
 # begins at `C_DUE`; `C_TIMER` stands in a place of it that no pace uses. The state of its
-# arrivals (`simulator.traffic.arrivals`) begins at `C_ARRIVALS`.
-C_GROUP, C_STOP, C_COMBO, C_THINK, C_SERVICE, C_RETRY, C_UNDER_WAY, C_LINE_HEAD = range(8)
-C_START, C_KEY, C_ADDRESS, C_ADDRESSES, C_SERIAL, C_QUEUE_HEAD, C_QUEUE_TAIL = range(8, 15)
-C_LINE_TAIL, C_DUE, C_TIMER = 15, 16, 19
-C_MIX, C_KEYS, C_ADDRESS_STREAM = range(22, 25)
-C_ARRIVALS, C_SWITCHES, C_BEGINS, C_ENDS, C_IS_ON, C_ACTIVE, C_AT, C_NUMBER = range(25, 33)
-C_BEHIND, C_TIMER_NUMBER, C_FILES = range(33, 36)
+# arrivals (`simulator.traffic.arrivals`) stands from `C_ARRIVALS` to `C_NUMBER`.
+(
+    C_GROUP,
+    C_STOP,
+    C_COMBO,
+    C_THINK,
+    C_SERVICE,
+    C_RETRY,
+    C_UNDER_WAY,
+    C_LINE_HEAD,
+    C_START,
+    C_KEY,
+    C_ADDRESS,
+    C_ADDRESSES,
+    C_SERIAL,
+    C_QUEUE_HEAD,
+    C_QUEUE_TAIL,
+    C_LINE_TAIL,
+    C_DUE,
+    _,
+    _,
+    C_TIMER,
+    _,
+    _,
+    C_MIX,
+    C_KEYS,
+    C_ADDRESS_STREAM,
+    C_ARRIVALS,
+    C_SWITCHES,
+    C_BEGINS,
+    C_ENDS,
+    C_IS_ON,
+    C_ACTIVE,
+    C_AT,
+    C_NUMBER,
+    C_BEHIND,
+    C_TIMER_NUMBER,
+    C_FILES,
+) = range(36)
 CLIENT_WIDTH: Final = 40
 
 # An entry of a mix: what is behind it, −1 = nothing; how many files its job has, 0 = it is none;
@@ -85,9 +185,30 @@ POOL_WIDTH: Final = 6
 
 # A call's row; an instance that idles for a while has one too (`V_UNTIL`, `V_NEXT`, `V_BEFORE`).
 # At `V_HELD` stands its claim's row (`engine.instances`).
-V_ASKING, V_ROW, V_BEGAN, V_SERVICE, V_BEHIND, V_STAGE, V_PART, V_POOL, V_UNTIL = range(9)
-V_LATE, V_HELD, V_READY, V_TIMER, V_BELL = 9, 10, 12, 13, 14
-V_DESTINATION, V_REACHABLE, V_REQUEST, V_RESPONSE, V_NEXT, V_BEFORE, V_NODE = range(15, 22)
+(
+    V_ASKING,
+    V_ROW,
+    V_BEGAN,
+    V_SERVICE,
+    V_BEHIND,
+    V_STAGE,
+    V_PART,
+    V_POOL,
+    V_UNTIL,
+    V_LATE,
+    V_HELD,
+    _,
+    V_READY,
+    V_TIMER,
+    V_BELL,
+    V_DESTINATION,
+    V_REACHABLE,
+    V_REQUEST,
+    V_RESPONSE,
+    V_NEXT,
+    V_BEFORE,
+    V_NODE,
+) = range(22)
 CALL_WIDTH: Final = 22
 
 GAPS_WIDTH: Final = 2  # of a group (`simulator.traffic.arrivals`)
@@ -116,8 +237,22 @@ ORDER_BITS: Final = 16
 KIND_BITS: Final = 4
 KIND_MASK: Final = (1 << KIND_BITS) - 1
 OF_SERVICE: Final = -1
-ASK, WAITED, ARRIVE, RETRY, ANSWER, TIMER, UPLOAD, GO_ON = range(8)
-TIME_OVER, RUNG, WOKEN, DEADLINE, LATE_TURN, LANDED = range(8, 14)
+(
+    ASK,
+    WAITED,
+    ARRIVE,
+    RETRY,
+    ANSWER,
+    TIMER,
+    UPLOAD,
+    GO_ON,
+    TIME_OVER,
+    RUNG,
+    WOKEN,
+    DEADLINE,
+    LATE_TURN,
+    LANDED,
+) = range(14)
 LAST_BEGINNING: Final = ARRIVE
 
 # An event that is near: its instant, its number, the request that is about to ask (`prefetch`).

@@ -440,24 +440,46 @@ def _fits_lane(
     """Whether each burst's admissions lie in the range of some replays, given all before it.
 
     The first replay is the middle one. A lost request may have counted or not, in its own burst
-    and in those after it.
+    and in those after it. Where a block ends near a refusal, the answers do not show which of
+    the two came first; every order leaves counters of its own, which are replayed on.
     """
-    offsets = (-unsure_ns, unsure_ns) if unsure_ns else (0,)
-    unknown = 0
+    branches, unknown = [replays], 0
     for burst in lane:
         if burst.sent_ns >= since_ns:
-            seen = len(burst.admitted_ns)
             unknown += burst.lost
-            least = most = replays[0].would_admit(burst.all_ns, 0)
-            if not least - unknown <= seen <= most + unknown:
-                # The middle times alone do not explain it: the range decides.
-                would = [one.would_admit(burst.all_ns, by) for one in replays for by in offsets]
-                least, most = min(least, *would), max(most, *would)
-            if seen > most + unknown or seen + unknown < least:
-                return False
-        for one in replays:
-            one.take(burst)
-    return True
+            branches = [one for one in branches if _explains(one, burst, unsure_ns, unknown)]
+        branches = [x for each in branches for x in _after(each, burst, unsure_ns)]
+        if len(branches) > 1:
+            branches = list({tuple(x.state for x in each): each for each in branches}.values())
+    return bool(branches)
+
+
+def _after(
+    replays: Sequence[_Replay], burst: _Burst, unsure_ns: int
+) -> Iterator[Sequence[_Replay]]:
+    """Yield what a burst may leave, for every number of its refusals that an old block made."""
+    first, *others = replays[0].blocked(burst, unsure_ns)
+    for blocked in others:
+        check_time()
+        copies = [one.copy() for one in replays]
+        for one in copies:
+            one.take(burst, blocked)
+        yield copies
+    for one in replays:
+        one.take(burst, first)
+    yield replays
+
+
+def _explains(replays: Sequence[_Replay], burst: _Burst, unsure_ns: int, unknown: int) -> bool:
+    """Whether a burst's admissions lie in the range of some replays."""
+    seen = len(burst.admitted_ns)
+    least = most = replays[0].would_admit(burst.all_ns, 0)
+    if not least - unknown <= seen <= most + unknown:
+        # The middle times alone do not explain it: the range decides.
+        offsets = (-unsure_ns, unsure_ns) if unsure_ns else (0,)
+        would = [one.would_admit(burst.all_ns, by) for one in replays for by in offsets]
+        least, most = min(least, *would), max(most, *would)
+    return least - unknown <= seen <= most + unknown
 
 
 def _fits_branches(replay: _Replay, lane: Sequence[_Burst], unsure_ns: int, since_ns: int) -> bool:
@@ -524,10 +546,11 @@ class _Replay(FamilyCounter):
         self._refusals_count = bool(rate.block_ns) or family.counts_refused
         self._now_ns = 0
 
-    def _copy(self) -> _Replay:
-        """Return a counter of windows in the same state; those have no ring."""
+    def copy(self) -> _Replay:
+        """Return a counter in the same state."""
         found = copy(self)
         found._line = self._line.copy()  # noqa: SLF001 # reason: of its own class
+        found._ring = self._ring.copy()  # noqa: SLF001 # reason: of its own class
         return found
 
     def would_admit(self, at_ns: Sequence[int], offset_ns: int) -> int:
@@ -566,8 +589,8 @@ class _Replay(FamilyCounter):
 
     @property
     def state(self) -> tuple[int, ...]:
-        """What its further answers depend on; of windows, which have no ring."""
-        return (self._now_ns, *self._line)
+        """What its further answers depend on."""
+        return (self._now_ns, *self._line, *self._ring)
 
     def after(
         self, burst: _Burst, unsure_ns: int, reach_ns: int, unknown: int
@@ -591,7 +614,7 @@ class _Replay(FamilyCounter):
         ends = [None] if certain is not None else self._block_ends(border_ns, near_ns)
         for end_ns in ends:
             for times in self._divisions(at_ns, border_ns, end_ns, near_ns, seen, unknown):
-                divided = self._copy()
+                divided = self.copy()
                 if end_ns is not None:
                     divided._move_block_end(end_ns)  # noqa: SLF001 # reason: of its own class
                 if abs(divided.admit(times) - seen) <= unknown:
@@ -659,15 +682,28 @@ class _Replay(FamilyCounter):
         counted = self._line[COUNT] if self._line[END] > begin_ns else 0
         return min(len(at_ns), max(0, self._rate.limit_requests - counted))
 
-    def take(self, burst: _Burst) -> None:
-        """Replay a burst as it was observed: first its admissions, then its refusals."""
+    def blocked(self, burst: _Burst, unsure_ns: int) -> range:
+        """Return how many of a burst's refusals the block that it is in may have made."""
+        fewest, most = _reached(burst.refused_ns, self._line[BLOCK] - self._shift_ns, unsure_ns)
+        return range(fewest, most + 1)
+
+    def take(self, burst: _Burst, blocked: int | None = None) -> None:
+        """Replay a burst as it was observed: its admissions, then its refusals.
+
+        blocked: how many refusals come before both, by the block that it is in; None: as many as
+        their times say.
+        """
+        refused_ns, first = burst.refused_ns, 0
+        if self._rate.block_ns:
+            first = self.blocked(burst, 0).start if blocked is None else blocked
+            refused_ns = _divided(refused_ns, self._line[BLOCK] - self._shift_ns, first)
+            self._now_ns = self._refuse_run(refused_ns, 0, first, self._now_ns)
         at_ns = burst.admitted_ns
         self._now_ns = self._count_run(at_ns, 0, len(at_ns), self._now_ns)
-        at_ns = burst.refused_ns
         if self._refusals_count:
-            self._now_ns = self._refuse_run(at_ns, 0, len(at_ns), self._now_ns)
-        elif at_ns:
-            self._now_ns = max(self._now_ns, at_ns[-1] + self._shift_ns)
+            self._now_ns = self._refuse_run(refused_ns, first, len(refused_ns), self._now_ns)
+        elif refused_ns:
+            self._now_ns = max(self._now_ns, refused_ns[-1] + self._shift_ns)
 
     # Windows store how many requests they counted, not when. So the requests inside one window are
     # counted in one step: bursts of thousands are replayed hundreds of times.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from conformance.probes.bursts import Burst, _is_overrun, clusters_of, regained
 from conformance.probes.delays import Arrivals, delays_that_fit
 from conformance.probes.families import (
+    BASIC,
     Family,
     Rate,
     _Burst,
@@ -210,6 +212,40 @@ def test_a_block_that_ends_near_a_border_inside_a_burst_makes_no_honest_limiter_
     measured = measure([seen], BLOCKING)
     assert measured.fault is None, measured.fault
     truth = Family("fixed-window", counts_refused=counts, extends=extends, clears=reset == "clear")
+    assert truth in measured.families
+
+
+@given(
+    st.sampled_from([one for one in BASIC if not one.is_on_a_clock]),
+    st.sampled_from(["keep", "clear"]),
+    st.booleans(),
+    st.tuples(st.integers(0, 45), st.integers(2, 50)),
+    st.lists(st.integers(0, 40), min_size=1, max_size=20),
+)
+@example(Family("token-bucket"), "clear", True, (16, 32), [24, 5])
+@example(Family("token-bucket"), "keep", False, (9, 13), [15, 27, 14, 2])
+@example(Family("token-bucket"), "clear", False, (8, 29), [25, 3])
+@settings(max_examples=12, deadline=None, database=None)
+def test_a_block_that_ends_inside_a_burst_makes_no_honest_limiter_wrong(
+    family: Family,
+    reset: Literal["keep", "clear"],
+    counts: bool,
+    burst: tuple[int, int],
+    delays_ms: list[int],
+) -> None:
+    """D-BLOCK-START: what the old block refuses begins no new one."""
+    early_ms, size = burst
+    plan = ((0, 25), (500, 30), (3_520 - early_ms, size), (4_220, 55), (7_420, 55))
+    profile = LimitsProfile(
+        algorithm=family.algorithm,
+        fixed_anchor="first" if family.anchored else "aligned",
+        block_reset=reset,
+        count_refused=counts,
+    )
+    seen = history(profile, 12_345, delays_ms, plan=plan, block_ns=BLOCKING.block_ns)
+    measured = measure([seen], BLOCKING)
+    assert measured.fault is None, measured.fault
+    truth = dataclasses.replace(family, counts_refused=counts, clears=reset == "clear")
     assert truth in measured.families
 
 
@@ -624,11 +660,17 @@ class OneByOne(_Replay):
         found = copy.deepcopy(self)
         return sum(found._admits(each_ns + offset_ns) for each_ns in at_ns)
 
-    def take(self, burst: _Burst) -> None:
+    def take(self, burst: _Burst, blocked: int | None = None) -> None:
+        assert blocked is None
+        until_ns = self._line[BLOCK] - self._shift_ns
+        self._refuse([each_ns for each_ns in burst.refused_ns if each_ns < until_ns])
         for each_ns in burst.admitted_ns:
             self._now_ns = max(self._now_ns, each_ns + self._shift_ns)
             self._count(self._now_ns)
-        for each_ns in burst.refused_ns:
+        self._refuse([each_ns for each_ns in burst.refused_ns if each_ns >= until_ns])
+
+    def _refuse(self, at_ns: Sequence[int]) -> None:
+        for each_ns in at_ns:
             self._now_ns = max(self._now_ns, each_ns + self._shift_ns)
             self._refuse_one(self._now_ns)
 

@@ -57,6 +57,8 @@ _GRID: Final = 80
 _FINEST: Final = 4_000
 """The phase of windows is searched in steps of this part of a window."""
 _INSIDE: Final = 8
+_ORDERS_LIMIT: Final = 4_000
+"""The most orders of requests around the ends of a block and of a window that are tried."""
 HEAVY_REQUESTS: Final = 1_000
 """From this limit on, a burst is too long to tell the finer choices; the lighter rows tell them."""
 
@@ -485,7 +487,8 @@ def _explains(replays: Sequence[_Replay], burst: _Burst, unsure_ns: int, unknown
 def _fits_branches(replay: _Replay, lane: Sequence[_Burst], unsure_ns: int, since_ns: int) -> bool:
     """As `_fits_lane`, for fixed windows on a clock with a block; both may end inside a burst.
 
-    Every possible division leaves a counter of its own, which is replayed on.
+    Every possible division leaves a counter of its own, which is replayed on, unless they are too
+    many: then the range of what could be admitted decides, as in `_fits_lane`.
     """
     # A phase stands for all near it, and a request came near its middle time.
     reach_ns = 2 * unsure_ns + max(burst.span_ns for burst in lane) // (2 * _INSIDE)
@@ -495,8 +498,18 @@ def _fits_branches(replay: _Replay, lane: Sequence[_Burst], unsure_ns: int, sinc
             replay.take(burst)
             continue
         unknown += burst.lost
-        after = [x for one in replays for x in one.after(burst, unsure_ns, reach_ns, unknown)]
-        replays = list({one.state: one for one in after}.values())
+        tried = [one.after(burst, unsure_ns, reach_ns, unknown) for one in replays]
+        after: dict[tuple[int, ...], _Replay] = {}
+        for orders, one in enumerate(itertools.chain.from_iterable(tried), 1):
+            if orders > _ORDERS_LIMIT:
+                replays = [each for each in replays if _explains([each], burst, reach_ns, unknown)]
+                for each in replays:
+                    each.take(burst)
+                break
+            if one is not None:
+                after[one.state] = one
+        else:
+            replays = list(after.values())
     return bool(replays)
 
 
@@ -594,11 +607,11 @@ class _Replay(FamilyCounter):
 
     def after(
         self, burst: _Burst, unsure_ns: int, reach_ns: int, unknown: int
-    ) -> Iterator[_Replay]:
+    ) -> Iterator[_Replay | None]:
         """Yield the counters that a burst may leave: as a border and a block's end divide it.
 
-        None if it could not have been answered as it was. unsure_ns: the uncertainty of when a
-        block ends; reach_ns: of whether a request came before a border.
+        None for a division in which it would have been answered in another way. unsure_ns: the
+        uncertainty of when a block ends; reach_ns: of whether a request came before a border.
         """
         at_ns, seen, window_ns = burst.all_ns, len(burst.admitted_ns), self._rate.window_ns
         window = (at_ns[-1] + reach_ns + self._shift_ns) // window_ns
@@ -608,8 +621,9 @@ class _Replay(FamilyCounter):
         certain = self._certain(at_ns, near_ns)
         if certain is not None and border_ns is None:
             if abs(certain - seen) <= unknown:
-                self.take(burst)
-                yield self
+                taken = self.copy()
+                taken.take(burst)
+                yield taken
             return
         ends = [None] if certain is not None else self._block_ends(border_ns, near_ns)
         for end_ns in ends:
@@ -617,8 +631,7 @@ class _Replay(FamilyCounter):
                 divided = self.copy()
                 if end_ns is not None:
                     divided._move_block_end(end_ns)  # noqa: SLF001 # reason: of its own class
-                if abs(divided.admit(times) - seen) <= unknown:
-                    yield divided
+                yield divided if abs(divided.admit(times) - seen) <= unknown else None
 
     def _divisions(
         self,

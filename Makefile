@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run run test test-all check bench notebooks lab lock wheel release
+.PHONY: help setup setup-run compiled run test test-all check bench notebooks lab lock wheel release
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -33,7 +33,6 @@ define sync
 @echo "Setting up $(VENV) from $(1)"
 @$(UV) pip sync --quiet --python $(PY) $(1)
 @$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --offline --editable .
-@$(PY) -u -c "from simulator.play.compiled.run import warm_up; warm_up(print)"
 @touch $@
 endef
 
@@ -82,10 +81,14 @@ notebooks: setup ## render every notebook and the static site
 
 # --- gates -----------------------------------------------------------------------------------
 
-test: setup ## the tests without the slow ones, below 3 minutes
+# Tests in parallel would each wait for the first to compile.
+compiled: setup
+	@$(PY) -u -c "from simulator.play.compiled.run import warm_up; warm_up(print)"
+
+test: compiled ## the tests without the slow ones, below 3 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
-test-all: setup ## all tests, below 18 minutes
+test-all: compiled ## all tests, below 18 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not alone" --durations=12
 	@$(PY) -m pytest -m alone
 

@@ -25,7 +25,7 @@ from conformance.probes.families import (
 )
 from conformance.probes.sightings import Sighting, uncertainty_ns
 from conformance.runner.registry import check_time
-from engine.limits.algorithms import READY
+from engine.limits.compiled.algorithms import READY
 
 _GUARD_NS: Final = 50_000_000
 _SLACK: Final = 10

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from conformance.probes.sightings import Sighting, bounds, uncertainty_ns
 from conformance.runner.registry import check_time
-from engine.limits.algorithms import (
+from engine.limits.compiled.algorithms import (
     ALGORITHMS,
     BLOCK,
     COUNT,

@@ -2,8 +2,7 @@
 
 `LimitTable` and `Rule` say what is limited (section 8.2 to 8.7), `LimitsProfile` how that is read
 (`engine.profile`), and `Limiter` decides: `decide(now_ns, subject)` for a request of a `Subject`.
-`engine.limits.algorithms` implements the five algorithms. `NodesLimiter` decides as several nodes
-do that share their counters (`engine.limits.nodes`).
+`NodesLimiter` decides as several nodes do that share their counters (`engine.limits.nodes`).
 
 The package reads no clock: callers pass in each instant.
 """

@@ -27,7 +27,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from engine.errors import InputError, did_you_mean
-from engine.limits.algorithms import (
+from engine.limits.compiled.algorithms import (
     ALGORITHMS,
     BLOCK,
     LAST,
@@ -65,7 +65,7 @@ CounterKey: TypeAlias = str | None | tuple[str | None, str | None]
 
 
 class Counted:
-    """One counter: its line and ring (`engine.limits.algorithms`), its leg, its journal.
+    """One counter: its line and ring (`engine.limits.compiled.algorithms`), its leg, its journal.
 
     `charging` is what `make_charge` takes.
     """

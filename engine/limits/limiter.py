@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from engine.errors import TollgateError, wrong_type
 from engine.files import as_ns
-from engine.limits.algorithms import (
+from engine.limits.compiled.algorithms import (
     BLOCK,
     FAR_NS,
     FULL,

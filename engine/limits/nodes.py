@@ -41,7 +41,7 @@ from typing import Final
 from engine.errors import InputError
 from engine.files import Rate
 from engine.hosts import read_address
-from engine.limits.algorithms import BLOCK, READY, begin_or_extend_block
+from engine.limits.compiled.algorithms import BLOCK, READY, begin_or_extend_block
 from engine.limits.legs import Counted
 from engine.limits.limiter import Limiter
 from engine.limits.subject import Subject

@@ -44,7 +44,7 @@ from engine.files import (
     to_plain,
     to_toml,
 )
-from engine.limits.algorithms import ALGORITHMS, PRODUCT_BOUND
+from engine.limits.compiled.algorithms import ALGORITHMS, PRODUCT_BOUND
 from engine.limits.subject import Part
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm

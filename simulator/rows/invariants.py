@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from engine.limits.algorithms import ALGORITHMS, SLACK
+from engine.limits.compiled.algorithms import ALGORITHMS, SLACK
 from engine.limits.legs import Leg
 from engine.profile import NodesProfile
 from simulator.rows.record import NO_STATUS, Chunk, Numbers

@@ -23,7 +23,7 @@ from markupsafe import Markup
 from engine.errors import InputError, did_you_mean
 from engine.files import Rate, to_plain
 from engine.limits import Rule as LimitRule
-from engine.limits.algorithms import ALGORITHMS
+from engine.limits.compiled.algorithms import ALGORITHMS
 from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
 from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional

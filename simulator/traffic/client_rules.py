@@ -14,7 +14,7 @@ from collections.abc import MutableSequence, Sequence
 from typing import Final
 
 from engine.files import Rate
-from engine.limits.algorithms import PART, READY, RULE_SIZE, TAT, charge_gcra
+from engine.limits.compiled.algorithms import PART, READY, RULE_SIZE, TAT, charge_gcra
 from simulator.scenario.clients import (
     AimdPacing,
     DecorrelatedJitter,

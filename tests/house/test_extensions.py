@@ -55,7 +55,7 @@ _ALGORITHM = _Extension(
     [
         _Edit("engine/profile.py", '"spaced", ', '"gcra"]'),
         _Edit(
-            "engine/limits/algorithms.py",
+            "engine/limits/compiled/algorithms.py",
             """
             def charge_spaced(line: Line, ring: Line, rule: Row, t_ns: int) -> None:
                 line[READY] = t_ns + (rule[WINDOW] + rule[LIMIT] - 1) // rule[LIMIT]
@@ -73,7 +73,7 @@ _ALGORITHM = _Extension(
             "@dataclass(frozen=True, slots=True, kw_only=True)\nclass Method:",
         ),
         _Edit(
-            "engine/limits/algorithms.py",
+            "engine/limits/compiled/algorithms.py",
             """
             "spaced": Method(
                 charge=charge_spaced,

@@ -2,12 +2,19 @@
 
 `CompiledLimiter` takes columns and gives columns; a compiled simulation calls `decide` of
 `engine.limits.compiled.composition` one request at a time. What is counted where comes from the
-engine's own `Legs`, how it is counted from `engine.limits.algorithms`, taken as they stand; only
-layout and loop are here. Tests hold it equal to `Limiter`, decision for decision.
+engine's own `Legs`, how it is counted from `engine.limits.compiled.algorithms`; only layout and
+loop are here. Tests hold it equal to `Limiter`, decision for decision.
 
-Importing this package imports numba; nothing else in the engine does.
+The limiter is imported on first use, and numba with it; nothing else in the engine imports numba.
 """
 
-from engine.limits.compiled.limiter import Columns, CompiledLimiter, Decided
+from typing import TYPE_CHECKING
 
-__all__ = ["Columns", "CompiledLimiter", "Decided"]
+from engine.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from engine.limits.compiled.limiter import Columns as Columns
+    from engine.limits.compiled.limiter import CompiledLimiter as CompiledLimiter
+    from engine.limits.compiled.limiter import Decided as Decided
+
+__getattr__, __dir__, __all__ = on_demand(__name__)

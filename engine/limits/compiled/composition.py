@@ -20,9 +20,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from engine.limits import algorithms
-from engine.limits.algorithms import BASE, BLOCK, FULL, LAST, LIMIT, PLACE, READY, SPAN
+from engine.limits.compiled import algorithms
 from engine.limits.compiled import core as at
+from engine.limits.compiled.algorithms import BASE, BLOCK, FULL, LAST, LIMIT, PLACE, READY, SPAN
 from engine.limits.compiled.jit import called, first_bit, inlined
 from engine.limits.compiled.lookup import (
     Int,

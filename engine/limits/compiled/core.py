@@ -16,10 +16,10 @@ Compiled code never allocates: it stops when there is no room for one more reque
 enlarges what is too small.
 
 A counter's line is what the algorithms index, in half the memory. They see one `line` of integers
-(`engine.limits.algorithms`). Here its words lie in two places: the four that a test or a charge
-reads in 32 bytes, so that two counters share a cache line, and the others, of blocks and delays,
-elsewhere. A word's place depends on its number alone, and that is a constant wherever a line is
-indexed; so the compiler leaves nothing of the look-up.
+(`engine.limits.compiled.algorithms`). Here its words lie in two places: the four that a test or a
+charge reads in 32 bytes, so that two counters share a cache line, and the others, of blocks and
+delays, elsewhere. A word's place depends on its number alone, and that is a constant wherever a
+line is indexed; so the compiler leaves nothing of the look-up.
 
 Two words share a place: no algorithm uses both. Where the sliding counter has `CUR`, the sliding
 log has its ring, `RING`: where it begins (`BASE`) and how many slots it has, in one integer.
@@ -39,7 +39,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numpy.typing import DTypeLike
 
-from engine.limits.algorithms import (
+from engine.limits.compiled.algorithms import (
     ALGORITHMS,
     BASE,
     BLOCK,

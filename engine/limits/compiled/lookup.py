@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from engine.limits import algorithms, nodes, subject
+from engine.limits import nodes, subject
+from engine.limits.compiled import algorithms
 from engine.limits.compiled import core as at
 from engine.limits.compiled.core import Core, joined, most_slots
 from engine.limits.compiled.jit import called, inlined, moved, pointer, prefetch

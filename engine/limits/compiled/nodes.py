@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from engine.limits import nodes
-from engine.limits.algorithms import BLOCK, FULL, LAST, LIMIT, PLACE, READY
 from engine.limits.compiled import core as at
+from engine.limits.compiled.algorithms import BLOCK, FULL, LAST, LIMIT, PLACE, READY
 from engine.limits.compiled.composition import DELAYED, begin_block, charge, decide, make_slots
 from engine.limits.compiled.jit import called, inlined
 from engine.limits.compiled.lookup import (

@@ -3,9 +3,9 @@
 Events happen one after the other in the reference's order. Each does what the reference does, step
 by step: it draws from the same streams and makes events in the same order, so ties have the same
 result. Tests hold both to the same rows, bit for bit; SimPy's processes cannot be compiled, and
-what both compute is one source (`simulator.traffic`, `engine.limits.algorithms`). The order of what
-an admitted attempt does behind a proxy or in a reactor is written twice, for the same reason. Tests
-of drawn scenarios compare the two, row by row (`tests/simulator/compiled`).
+what both compute is one source (`simulator.traffic`, `engine.limits.compiled.algorithms`). The
+order of what an admitted attempt does behind a proxy or in a reactor is written twice, for the same
+reason. Tests of drawn scenarios compare the two, row by row (`tests/simulator/compiled`).
 
 The loop stops where an array is too small, or the rows are full; its caller makes room and calls
 again.
@@ -26,7 +26,7 @@ import numpy as np
 
 from engine import instances
 from engine.limits import nodes
-from engine.limits.algorithms import BASE, PLACE
+from engine.limits.compiled.algorithms import BASE, PLACE
 from engine.limits.compiled.composition import DELAYED, decide
 from engine.limits.compiled.core import EAGER_PLACES, LANE_COUNTERS, LINE_WIDTH, Core
 from engine.limits.compiled.jit import Jit, called, inlined, moved, prefetch

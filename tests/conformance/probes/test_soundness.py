@@ -43,7 +43,7 @@ from conformance.runner.registry import Inconclusive
 from conformance.wire.exchange import Ask, Exchange
 from engine import Limiter, LimitTable, Rule, Subject
 from engine.files import Rate as RateOf
-from engine.limits.algorithms import BLOCK, READY, begin_or_extend_block
+from engine.limits.compiled.algorithms import BLOCK, READY, begin_or_extend_block
 from engine.profile import Algorithm, LimitsProfile
 from tests.conformance.checks.changed import bench_of
 from tests.conformance.probes.measured import MS_NS, SECOND_NS

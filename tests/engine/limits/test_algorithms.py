@@ -17,7 +17,7 @@ from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 from numba import njit
 
-from engine.limits import algorithms
+from engine.limits.compiled import algorithms
 from engine.profile import Algorithm
 
 ALGORITHMS = tuple(algorithms.ALGORITHMS)

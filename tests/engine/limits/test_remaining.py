@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.limits.algorithms import (
+from engine.limits.compiled.algorithms import (
     LINE_SIZE,
     READY,
     charge_sliding_log,

@@ -30,4 +30,6 @@ if TYPE_CHECKING:
     from conformance.wire.in_process import Deployment as Deployment
     from conformance.wire.in_process import deploy as deploy
 
+    __version__: str
+
 __getattr__, __dir__, __all__ = on_demand(__name__)

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """`python -m conformance`: the same as `tollgate-conformance`."""
 
 import sys

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The commands of the conformance harness: `run`, `check`, `init`, `replay`, `judge` and more.
 
 Exit codes: 0 everything that was asked for passed, 1 a finding (a failed clause, an expected
@@ -22,7 +23,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.command_line import number_of, run_command
+from engine.command_line import (
+    Parser,
+    add_version,
+    complete,
+    number_of,
+    require_extra,
+    run_command,
+)
 from engine.errors import InputError, did_you_mean, reason_of
 
 if TYPE_CHECKING:
@@ -30,7 +38,6 @@ if TYPE_CHECKING:
     from conformance.runner.runner import Options
     from conformance.target import Target
 
-_EXTRA: Final = ("hypothesis", "pytest", "schemathesis")
 _CALM_ALLOCATIONS: Final = 50_000
 _COMMANDS: Final = {
     "run": "judge a live deployment clause by clause; sends bursts that exceed limits",
@@ -47,27 +54,21 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    complete(parser)
+    args = parser.parse_args(argv)
 
     def command() -> int:
         if args.run is not _init:
-            _check_extra()
+            require_extra("conformance", "hypothesis", "pytest", "schemathesis")
         code: int = args.run(args)
         return code
 
     return run_command("conformance", command)
 
 
-def _check_extra() -> None:
-    """Raise `InputError` if a package that the suite needs is not installed."""
-    missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
-    if missing:
-        listed = ", ".join(missing)
-        raise InputError(f"this command needs {listed}; install tollgate[conformance]")
-
-
 def _add(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    commands: argparse._SubParsersAction[Parser],
     name: str,
     run: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:
@@ -81,10 +82,11 @@ def _add(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m conformance",
         description="Test whether a deployment conforms to the clauses.",
     )
+    add_version(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = _add(commands, "run", _run)
@@ -119,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_selftest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_selftest(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the `selftest` command, unless `conformance.faults` is not installed."""
     if importlib.util.find_spec("conformance.faults") is None:
         return

@@ -46,4 +46,6 @@ if TYPE_CHECKING:
     from engine.world import VirtualLoop as VirtualLoop
     from engine.world import World as World
 
+    __version__: str
+
 __getattr__, __dir__, __all__ = on_demand(__name__)

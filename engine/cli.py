@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The commands: `clauses`, `limits`, `profile`, `openapi`, `serve`, `backup`, `rotate-key`.
 
 Exit codes: 0 fine, 2 usage or bad input, 130 interrupted. Bad input is one line, no traceback.
@@ -9,7 +10,7 @@ import argparse
 import textwrap
 from collections.abc import Sequence
 
-from engine.command_line import run_command
+from engine.command_line import Parser, add_version, complete, run_command
 from engine.http._cli_serve import (
     add_backup_arguments,
     add_openapi_arguments,
@@ -20,12 +21,15 @@ from engine.http._cli_serve import (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    complete(parser)
+    args = parser.parse_args(argv)
     return run_command("engine", lambda: args.run(args))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
+    parser = Parser(prog="python -m engine", description=__doc__)
+    add_version(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     clauses = commands.add_parser(
         "clauses",

@@ -1,6 +1,8 @@
-"""How a command of any package ends: its exit code, and its error as one line.
+"""What the commands of all packages share: the parser, and how a command ends.
 
 Exit codes: 2 for usage and bad input, 130 for an interruption, else what the command returns.
+
+Completion in a shell: `eval "$(register-python-argcomplete tollgate-simulator)"`.
 """
 
 from __future__ import annotations
@@ -9,9 +11,58 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any, Final
 
-from engine.errors import TollgateError
+from engine.errors import InputError, TollgateError, did_you_mean
+
+_COMPLETING: Final = "_ARGCOMPLETE" in os.environ
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose subcommands report an unknown option with their own usage."""
+
+    def parse_known_args(  # type: ignore[override] # reason: the overloads of typeshed
+        self,
+        args: Sequence[str] | None = None,
+        namespace: argparse.Namespace | None = None,
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Return the arguments; exit with the usage if any is unknown."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            options = [option for option in self._option_string_actions if option != "-h"]
+            hint = did_you_mean(unknown[0].partition("=")[0], options, otherwise="")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return parsed, unknown
+
+
+class _Version(argparse.Action):
+    """Prints the version and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:  # noqa: ANN401 # reason: what argparse passes
+        from importlib.metadata import version  # noqa: PLC0415 # reason: slow, and rarely needed
+
+        sys.stdout.write(f"tollgate {version('tollgate')}\n")
+        parser.exit()
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Add `--version` to the parser of a package."""
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+
+
+def is_completing() -> bool:
+    """Return whether a shell asks for completions: then every subcommand needs its options."""
+    return _COMPLETING
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answer a shell that asks for completions, and exit; otherwise do nothing."""
+    if _COMPLETING:
+        import argcomplete  # noqa: PLC0415 # reason: only for a shell that completes
+
+        argcomplete.autocomplete(parser)
 
 
 def run_command(program: str, command: Callable[[], int]) -> int:
@@ -38,6 +89,13 @@ def run_command(program: str, command: Callable[[], int]) -> int:
         return code
     sys.stderr.write(f"{program}: {said}\n")
     return code
+
+
+def require_extra(extra: str, *packages: str) -> None:
+    """Raise `InputError` if a package of an extra is not installed."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise InputError(f"this command needs {', '.join(missing)}; install tollgate[{extra}]")
 
 
 def number_of(what: str, least: int, most: int) -> Callable[[str], int]:

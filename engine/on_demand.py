@@ -30,6 +30,10 @@ def on_demand(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str
     }
 
     def find(name: str) -> Any:  # noqa: ANN401 # reason: whatever goes by the name
+        if name == "__version__":
+            from importlib.metadata import version  # noqa: PLC0415 # reason: slow, and rarely needed
+
+            return version("tollgate")
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -25,10 +25,9 @@ from msgspec.structs import replace
 
 from engine.errors import InputError, StoreBusy, check_text, wrong_type
 from engine.hosts import host_name
-from engine.identity import check_region
+from engine.identity import Caller, check_region
 from engine.limits import CountersFull, Headroom, Limiter, LimitTable, Subject
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response, find_header
-from engine.model import Application
 from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS
 from engine.resources.bodies import HERE, read_body, receive
@@ -37,6 +36,7 @@ from engine.resources.idempotency import IDEMPOTENCY_KEY, first_answer, once
 from engine.resources.identification import (
     Identification,
     Identifier,
+    find_proxies,
     proxy_path,
     refused_hosts,
     unauthenticated,
@@ -383,10 +383,9 @@ class Engine(Operator):
             with self._lock:
                 self.limiter.settle(decision, status)
 
-    def application_of(self, request: Request) -> Application | None:
-        """Return the application whose key asks; None for no key or an unknown one."""
-        caller = self._identifier.identify(request)[0].caller
-        return None if caller is None else caller.application
+    def caller_of(self, request: Request) -> Caller | None:
+        """Return the key, application and tenant that send a request; None for no known key."""
+        return self._identifier.identify(request)[0].caller
 
     def expire(self) -> None:
         """Delete what has expired (QUO-CVC, QUO-INTENT, QUO-LOG).
@@ -454,6 +453,12 @@ class Engine(Operator):
                 at_ns = services.world.clock.wall_ns
                 services.store.add_log(replace(entry, id=services.new_id(), at_ns=at_ns))
                 services.store.close_work(entry.id)
+
+    def is_host_of_a_proxy(self, host: str) -> bool:
+        """Return whether a hostname leads to a proxy: then every path is the proxy's (D-HOST)."""
+        request = Request("GET", "/", ip=ASKING_IP, host=host)
+        with self.services.store.transaction(write=False):
+            return find_proxies(self.services, request)[1] is not None
 
     def refused_hosts(self) -> list[str]:
         """Return a line for each stored hostname of a proxy that is not routed (D-HOST)."""

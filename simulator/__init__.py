@@ -48,4 +48,6 @@ if TYPE_CHECKING:
     from simulator.traces import strip as strip
     from simulator.traces import trace as trace
 
+    __version__: str
+
 __getattr__, __dir__, __all__ = on_demand(__name__)

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """`python -m simulator`: the simulator's commands."""
 
 from simulator.cli import main

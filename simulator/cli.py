@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The commands of the simulator: `run`, `replay`, `check`, `init`, `scenarios` and more.
 
 Exit codes: 0 fine, 1 a finding (a threshold or an invariant that does not hold, a difference),
@@ -8,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
 
-from engine.command_line import run_command
+from engine.command_line import Parser, add_version, complete, is_completing, run_command
 
 _LOGS: Final = "simulator.commands.logs"
 _STUDIES: Final = "simulator.commands.studies"
@@ -38,14 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
 
     def command() -> int:
-        args = _parser(words[:1]).parse_args(words, argparse.Namespace(words=words))
+        parser = _parser(_COMMANDS if is_completing() else words[:1])
+        complete(parser)
+        args = parser.parse_args(words, argparse.Namespace(words=words))
         code: int = args.run(args)
         return code
 
     return run_command("simulator", command)
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     """A parser that says in one line what is wrong with a flag's value, without the usage."""
 
     def error(self, message: str) -> NoReturn:
@@ -54,9 +57,10 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(asked: Collection[str]) -> argparse.ArgumentParser:
     """Return the parser; only the command that is asked for loads its flags."""
     parser = _Parser(prog="python -m simulator", description="Simulate traffic under the limits.")
+    add_version(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, (says, place) in _COMMANDS.items():
         flags = commands.add_parser(name, help=says)

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.command_line import number_of
+from engine.command_line import number_of, require_extra
 from engine.errors import InputError, StoreError, TollgateError, VaultError, reason_of
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("tollgate")
 _PORT: Final = 8420
+_LOOP: Final = () if sys.platform == "win32" else ("uvloop",)
 _DEMO_KEYS: Final = 8
 _LOCK_TIMEOUT_S: Final = 2.0
 _SWITCH_S: Final = 0.001
@@ -82,7 +83,20 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write-target", metavar="FILE", type=Path, help="write the demo's conformance target"
     )
-    parser.add_argument("--store", metavar="PATH", help="keep everything in this file")
+    parser.add_argument(
+        "--store",
+        metavar="PATH",
+        help="SQLite file for tokens, keys and logs (default: memory)",
+    )
+    parser.add_argument(
+        "--access-log",
+        metavar="FILE",
+        type=Path,
+        help="append one line per request, which `simulator replay` reads; no secrets",
+    )
+    parser.add_argument(
+        "--access-log-format", choices=("combined", "json"), help="its format (combined)"
+    )
     parser.add_argument(
         "--metrics",
         type=_address,
@@ -139,6 +153,7 @@ def openapi(args: argparse.Namespace) -> int:
 
 def serve(args: argparse.Namespace) -> int:
     """Serve until stopped; returns 0, or 130 after Ctrl-C."""
+    require_extra("server", "httptools", "prometheus_client", "uvicorn", *_LOOP)
     from engine.http.server import bind
 
     _check(args)
@@ -158,12 +173,14 @@ def _check(args: argparse.Namespace) -> None:
     if not args.demo and (args.write_target is not None or args.demo_keys is not None):
         name = "--write-target" if args.write_target is not None else "--demo-keys"
         raise InputError(f"{name} must stand with --demo; add it")
+    if args.access_log_format is not None and args.access_log is None:
+        raise InputError("--access-log-format must stand with --access-log; add it")
     if not (args.demo or args.config or args.store):
         raise InputError("there is nothing to serve; give --demo, --config FILE or --store PATH")
 
 
 def _loop_factory() -> Any:  # noqa: ANN401 # reason: a factory of event loops, or None
-    if sys.platform == "win32":
+    if not _LOOP:
         return None
     import uvloop
 
@@ -171,6 +188,7 @@ def _loop_factory() -> Any:  # noqa: ANN401 # reason: a factory of event loops, 
 
 
 async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
+    from engine.http.access_log import AccessLog
     from engine.http.configuration import ServeConfig, load, provision
     from engine.http.demo import line_of
     from engine.http.requests import parse_networks
@@ -189,6 +207,11 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
     address = args.metrics or config.metrics_address
     metrics = None if address is None else _bind_metrics(address)
     engine, secret = _engine(args, config, destination.url)
+    access_log = (
+        None
+        if args.access_log is None
+        else AccessLog(args.access_log, args.access_log_format or "combined", engine)
+    )
     url = _url(bound)
     if document is not None:
         header = engine.profile.http.key_header
@@ -222,9 +245,12 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
             origins=make_origins(config.cors_origins),
             demo_keys=lines if args.demo else (),
             metrics=metrics,
+            access_log=access_log,
             on_start=started,
         )
     finally:
+        if access_log is not None:
+            access_log.close()
         if metrics is not None:
             metrics.close()
         await destination.stop()

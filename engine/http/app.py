@@ -33,7 +33,9 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any, Final, TypeAlias
 
 from engine.errors import StoreError, VaultError
-from engine.http.pages import Metrics, make_pages
+from engine.http.access_log import AccessLog
+from engine.http.metrics import Metrics
+from engine.http.pages import make_pages
 from engine.http.protocol import EXCHANGE, Exchange
 from engine.http.requests import (
     KEPT_UNREAD_BYTES,
@@ -98,11 +100,12 @@ class Cors:
     def _may_read(self, request: Request, origin: str) -> bool:
         """Return whether the key is a public one and its pages of this origin may read answers."""
         try:
-            application = self._engine.application_of(request)
+            caller = self._engine.caller_of(request)
         except StoreError:
             return False
-        if application is None or application.kind != "public":
+        if caller is None or caller.application.kind != "public":
             return False
+        application = caller.application
         listed = origin in self._origins or origin in application.origins
         return listed or self._allows_any
 
@@ -162,6 +165,7 @@ class HttpApplication:
     origins: web pages that may ask with any public key (D-CORS).
     page_paths: which of the service's own pages it shows.
     demo_keys: the lines of a demo's keys, which `/docs` offers.
+    access_log: gets a line for each request but those of the pages.
     """
 
     def __init__(
@@ -172,8 +176,10 @@ class HttpApplication:
         origins: tuple[str, ...] = (),
         page_paths: frozenset[str] = frozenset(),
         demo_keys: Sequence[Mapping[str, Any]] = (),
+        access_log: AccessLog | None = None,
     ) -> None:
         self.engine = engine
+        self._access_log = access_log
         self._cors = Cors(engine, origins)
         self.metrics = Metrics()
         self.watch = Watch()
@@ -194,13 +200,14 @@ class HttpApplication:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        if scope["path"] in self._page_paths:
+        path = scope["path"]
+        if path in self._page_paths and (path != "/" or not self._is_for_a_proxy(scope)):
             await self._pages(scope, receive, self._with_id(scope, send))
             return
         started_ns = time.perf_counter_ns()
         metrics = self.metrics
         metrics.in_flight += 1
-        body = None
+        request, body, request_id = None, None, b""
         extensions = scope.get("extensions")
         exchange = None if extensions is None else extensions.get(EXCHANGE)
         try:
@@ -219,6 +226,7 @@ class HttpApplication:
                 self._cors.add(request, response, origin)
             status = response.status
             headers, content = _outgoing(response, request_id, request.method == "HEAD")
+            self._log_access(request, response, request_id, len(content), started_ns)
             if body is not None and body.ends_connection:
                 headers.append(_CLOSE)
             is_read = body is None
@@ -226,7 +234,7 @@ class HttpApplication:
                 await send({"type": "http.response.start", "status": status, "headers": headers})
                 await send({"type": "http.response.body", "body": content})
         except Disconnected:
-            return
+            self._log_access(request, None, request_id, 0, started_ns)
         finally:
             metrics.in_flight -= 1
             if body is not None:
@@ -265,6 +273,25 @@ class HttpApplication:
             proxy_key=None if proxy_key is None else proxy_key.decode("latin-1"),
         )
         return request, body, request_id
+
+    def _is_for_a_proxy(self, scope: Scope) -> bool:
+        """Return whether a request comes under a proxy's hostname, whose root is the proxy's."""
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        try:
+            return self.engine.is_host_of_a_proxy(host.decode("latin-1"))
+        except StoreError:
+            return False
+
+    def _log_access(
+        self,
+        request: Request | None,
+        response: Response | None,
+        request_id: bytes,
+        size: int,
+        started_ns: int,
+    ) -> None:
+        if self._access_log is not None and request is not None:
+            self._access_log.write(request, response, request_id, size=size, started_ns=started_ns)
 
     def _request_id(self, sent: bytes | None) -> bytes:
         """Return the client's request id, or a new one when it sent none that is valid."""

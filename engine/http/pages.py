@@ -3,33 +3,19 @@
 They need no key and count in no limit (D-COUNTED). They are found under every hostname, before any
 proxy, so that the owner of a custom hostname cannot fake the server's health (D-HOST).
 
-Metrics (requests, decisions by clause, latency) have the text format of Prometheus. They are
-counted in plain dictionaries, which cost nanoseconds per request, and converted to metric families
-only when a client reads them. Nothing here names a tenant, a key or an address.
+`/` leads to `/docs`, except under a hostname of a proxy, whose root it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib.util
 import json
 import logging
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -37,112 +23,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from engine.errors import StoreBusy, StoreError
+from engine.http.metrics import Metrics
 from engine.http.openapi import document
-from engine.messages import Decision, Problem
+from engine.messages import Problem
 from engine.service import Engine
 from engine.store import Store
 from engine.tokens import dumps
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-_BOUNDS_NS: Final = tuple(
-    int(seconds * 1e9)
-    for seconds in (
-        0.00005,
-        0.0001,
-        0.0002,
-        0.0005,
-        0.001,
-        0.0025,
-        0.005,
-        0.01,
-        0.025,
-        0.05,
-        0.1,
-        0.25,
-        0.5,
-        1,
-        2.5,
-        5,
-        10,
-        30,
-    )
-)
-
-
-class Metrics(Collector):
-    """What the server has done since its start."""
-
-    def __init__(self) -> None:
-        self._answers: dict[tuple[str, int, str, str | None], int] = {}
-        self._shadows: dict[str, int] = {}
-        self._buckets = [0] * (len(_BOUNDS_NS) + 1)
-        self._sum_ns = 0
-        self.in_flight = 0
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
-
-    def count(self, operation: str, status: int, decision: Decision, latency_ns: int) -> None:
-        """Count one answered request."""
-        answer = (operation, status, decision.outcome, decision.rule)
-        self._answers[answer] = self._answers.get(answer, 0) + 1
-        for rule in decision.shadow:
-            self._shadows[rule] = self._shadows.get(rule, 0) + 1
-        self._buckets[bisect_left(_BOUNDS_NS, latency_ns)] += 1
-        self._sum_ns += latency_ns
-
-    def text(self) -> bytes:
-        """Return the metrics in Prometheus' text format."""
-        return generate_latest(self._registry)
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the metric families."""
-        asked: Counter[tuple[str, ...]] = Counter()
-        decided: Counter[tuple[str, ...]] = Counter()
-        for (operation, status, outcome, rule), count in self._answers.copy().items():
-            asked[operation, str(status)] += count
-            decided[outcome, rule or ""] += count
-        yield _counters("tollgate_requests", "Requests answered.", ("operation", "status"), asked)
-        yield _counters(
-            "tollgate_decisions",
-            "Decisions of the limits; rule is the clause that refused or delayed.",
-            ("outcome", "rule"),
-            decided,
-        )
-        yield _counters(
-            "tollgate_shadow_refusals",
-            "Requests that a rule in shadow would have refused.",
-            ("rule",),
-            {(rule,): count for rule, count in self._shadows.items()},
-        )
-        yield GaugeMetricFamily(
-            "tollgate_requests_in_flight", "Requests being answered.", self.in_flight
-        )
-        yield self._histogram()
-
-    def _histogram(self) -> HistogramMetricFamily:
-        total, buckets = 0, []
-        for bound_ns, count in zip(_BOUNDS_NS, self._buckets, strict=False):
-            total += count
-            buckets.append((f"{bound_ns / 1e9:g}", total))
-        buckets.append(("+Inf", total + self._buckets[-1]))
-        return HistogramMetricFamily(
-            "tollgate_request_duration_seconds",
-            "From the head of a request to its answer.",
-            buckets=buckets,
-            sum_value=self._sum_ns / 1e9,
-        )
-
-
-def _counters(
-    name: str, says: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...], int]
-) -> CounterMetricFamily:
-    found = CounterMetricFamily(name, says, labels=labels)
-    for values, count in sorted(counts.items()):
-        found.add_metric(values, count)
-    return found
-
+_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _OWN: Final = {
     "/docs": ("index.html", "text/html"),
@@ -150,15 +38,15 @@ _OWN: Final = {
     "/docs/docs.js": ("docs.js", "text/javascript"),
 }
 _VIEWER: Final = {
-    "/docs/swagger-ui.css": ("swagger-ui.css", "text/css"),
-    "/docs/swagger-ui-bundle.js": ("swagger-ui-bundle.js", "text/javascript"),
+    "/docs/swagger-ui.css": ("swagger-ui/swagger-ui.css", "text/css"),
+    "/docs/swagger-ui-bundle.js": ("swagger-ui/swagger-ui-bundle.js", "text/javascript"),
 }
-"""Swagger UI's files, in the package `fastapi-swagger`, which follows each release of it."""
+"""Swagger UI 5.35.0 as the npm package `swagger-ui-dist` ships it, with its licences beside it."""
 
 PAGE_PATHS: Final = frozenset(
-    {"/docs/keys.json", "/healthz", "/metrics", "/openapi.json", *_OWN, *_VIEWER}
+    {"/", "/docs/keys.json", "/healthz", "/metrics", "/openapi.json", *_OWN, *_VIEWER}
 )
-"""Where the pages are."""
+"""Where the pages are. `/` leads to `/docs`, except on a proxy's hostname."""
 
 METRICS_PATHS: Final = frozenset({"/healthz", "/metrics"})
 """The pages of the separate address for metrics."""
@@ -188,9 +76,10 @@ def make_pages(
 
     pages: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
         **_documentation(),
+        "/": lambda _: Response(status_code=307, headers={"location": "/docs"}),
         "/docs/keys.json": lambda _: _json(keys),
         "/healthz": _Health(engine.services.store),
-        "/metrics": lambda _: Response(metrics.text(), headers={"content-type": CONTENT_TYPE}),
+        "/metrics": lambda _: _metrics(metrics),
         "/openapi.json": lambda _: _json(openapi),
     }
     assert pages.keys() == PAGE_PATHS
@@ -240,12 +129,10 @@ class _Health:
 def _documentation() -> dict[str, Callable[[Request], Response]]:
     """Return the pages of the viewer and its files."""
     own = resources.files("engine.http").joinpath("docs")
-    found = {path: (own.joinpath(name), kind) for path, (name, kind) in _OWN.items()}
-    viewer = importlib.util.find_spec("fastapi_swagger")  # found, never imported: it needs FastAPI
-    assert viewer is not None, "it is a dependency"
-    folder = Path((viewer.submodule_search_locations or [""])[0], "resources")
-    found |= {path: (folder / name, kind) for path, (name, kind) in _VIEWER.items()}
-    return {path: _file(file.read_bytes(), kind) for path, (file, kind) in found.items()}
+    files = {**_OWN, **_VIEWER}
+    return {
+        path: _file(own.joinpath(name).read_bytes(), kind) for path, (name, kind) in files.items()
+    }
 
 
 def _file(content: bytes, kind: str) -> Callable[[Request], Response]:
@@ -298,6 +185,12 @@ def _problem(_: Request, error: HTTPException) -> Response:
         error.status_code, error.detail, clause="D-STATUSES", headers=headers
     ).response()
     return Response(dumps(problem.body), problem.status, headers=problem.headers)
+
+
+def _metrics(metrics: Metrics) -> Response:
+    from engine.http.exposition import exposition  # noqa: PLC0415 # reason: needs the extra `server`
+
+    return Response(exposition(metrics), headers={"content-type": _METRICS_TYPE})
 
 
 def _json(body: bytes) -> Response:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import uvicorn
 
 from engine.errors import InputError, TollgateError
+from engine.http.access_log import AccessLog
 from engine.http.app import HttpApplication
 from engine.http.pages import METRICS_PATHS, PAGE_PATHS, make_pages
 from engine.http.protocol import Connections, HttpProtocol
@@ -74,12 +75,14 @@ async def serve(
     origins: tuple[str, ...] = (),
     demo_keys: Sequence[Mapping[str, Any]] = (),
     metrics: socket.socket | None = None,
+    access_log: AccessLog | None = None,
     on_start: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
     """Serve until a signal says to stop; returns the exit code, 0 or 130 after Ctrl-C.
 
     demo_keys: the lines of a demo's keys, which `/docs` offers.
     metrics: a separate bound socket for `/metrics`, which is then served only there.
+    access_log: gets a line for each request.
     on_start: awaited once connections are accepted.
     """
     clock, store = engine.clock, engine.services.store
@@ -91,6 +94,7 @@ async def serve(
         trusted=trusted,
         origins=origins,
         demo_keys=demo_keys,
+        access_log=access_log,
         page_paths=PAGE_PATHS if metrics is None else PAGE_PATHS - {"/metrics"},
     )
     connections = Connections(_connections_limit())

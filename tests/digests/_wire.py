@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from engine import Engine, Profile
 from engine.http.app import HttpApplication
+from engine.http.exposition import exposition
 from engine.http.pages import PAGE_PATHS
 from engine.http.protocol import Connections, HttpProtocol
 from engine.http.requests import parse_networks
@@ -30,7 +31,7 @@ __all__ = ["wire_text"]
 
 _STEPS: Final = 300
 _LONG: Final = 3_000
-_UNSTEADY: Final = re.compile(rb"^(?!tollgate_)|_(?:bucket|sum|created)\b")
+_UNSTEADY: Final = re.compile(rb"^(?!tollgate_)|^tollgate_build_info|_(?:bucket|sum|created)\b")
 _ASKED: Final = (
     *("POST /tokenize", "POST /tokenize", "POST /tokenize", "POST /tokens", "GET /tokens?size=1"),
     *("GET /tenants/self", "GET /nothing", "POST /proxy/a?b=c", "GET /proxy", "POST /x", "PUT /x"),
@@ -226,7 +227,7 @@ async def _talked(seed: int) -> str:
             protocol.eof_received()
         protocol.connection_lost(None)
         site.engine.clock.advance_ns(site.choose.one((0, 40_000_000, 2_000_000_000)))  # type: ignore[attr-defined] # reason: a manual clock
-    counted = site.application.metrics.text().splitlines()
+    counted = exposition(site.application.metrics).splitlines()
     said += [line.decode() for line in counted if not _UNSTEADY.search(line)]
     return "\n".join(said)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +65,55 @@ def test_a_flag_says_which_numbers_it_takes(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         number_of("a port", 0, 65_535)(text)
     assert str(refused.value) == f"{text!r} must be a port from 0 to 65535"
+
+
+@pytest.mark.parametrize("package", ["engine", "simulator", "conformance"])
+def test_every_command_prints_its_version(package: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module = importlib.import_module(package)
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"{package}.cli").main(["--version"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"tollgate {module.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("package", "words", "hint"),
+    [
+        ("engine", ["limits", "--tomll"], "--toml"),
+        ("simulator", ["run", "everyday", "--sed=3"], "--seed"),
+        ("conformance", ["run", "target.toml", "--plann"], "--plan"),
+    ],
+)
+def test_an_unknown_option_prints_the_usage_of_its_command(
+    package: str, words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"{package}.cli").main(words)
+    message = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert message.startswith(f"usage: python -m {package} {words[0]} ")
+    assert f"unrecognized arguments: {words[-1]}; did you mean {hint!r}?" in message
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "completion"),
+    [
+        ("engine", "tollgate-engine serve --acc", "--access-log"),
+        ("simulator", "tollgate-simulator run everyday --fid", "--fidelity"),
+        ("simulator", "tollgate-simulator swe", "sweep"),
+        ("conformance", "tollgate-conformance run --base", "--baseline"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(
+    command: str, line: str, completion: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "completions"
+    environment = os.environ | {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(out),
+        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+    }
+    program = f"from {command}.cli import main; main()"
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert completion in re.split(r"[\v\s]+", out.read_text(encoding="utf-8"))

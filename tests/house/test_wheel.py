@@ -128,6 +128,7 @@ BARE: list[tuple[str, int, str]] = [
     ("tollgate-engine clauses TOK-ATOMIC", 0, "    tests/engine/"),
     ("tollgate-engine clauses TOK-ATOMIC", 0, "    notebooks/"),
     ("tollgate-engine profile", 0, "[tokens]"),
+    ("tollgate-engine serve --demo", 2, "install tollgate[server]"),
     ("tollgate-engine openapi --kind floor", 0, '"openapi": "3.1.0"'),
     ("tollgate-simulator scenarios", 0, "everyday"),
     ("tollgate-simulator check everyday", 0, "fine"),
@@ -163,8 +164,9 @@ def test_without_extras_a_command_runs_or_names_its_extra(bare: Path, tmp_path: 
     assert made == {*by_init, "run"}, "what was refused changed nothing"
 
 
-def test_without_extras_the_demo_serves_its_documentation(bare: Path, tmp_path: Path) -> None:
-    command = [str(bare / "tollgate-engine"), "serve", "--demo", "--demo-keys", "1", "--port", "0"]
+def test_the_demo_serves_its_documentation(scripts: Path, tmp_path: Path) -> None:
+    options = ["--demo", "--demo-keys", "1", "--port", "0"]
+    command = [str(scripts / "tollgate-engine"), "serve", *options]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

@@ -113,6 +113,8 @@ def test_the_pages_need_no_key_and_count_nowhere(hurried: Live) -> None:
             assert answer.status_code == 200
             assert "ratelimit" not in answer.headers
             assert hurried.ask("HEAD", path, key=None).content == b""
+    root = hurried.ask("GET", "/", key=None)
+    assert (root.status_code, root.headers["location"]) == (307, "/docs")
     refused = hurried.ask("POST", "/healthz", key=None)
     assert (refused.status_code, refused.json()["status"]) == (405, 405)
     assert refused.headers["allow"] == "GET, HEAD, OPTIONS"
@@ -121,10 +123,10 @@ def test_the_pages_need_no_key_and_count_nowhere(hurried: Live) -> None:
 def test_on_a_custom_hostname_all_but_the_pages_is_the_proxys(hurried: Live) -> None:
     # D-PROXY-RULES, D-HOST
     host = hurried.keys("custom_hostname")[0]["host"]
-    for path in ("/tokenize?a=1", "/proxy", "/proxy/a"):
+    for path in ("/", "/tokenize?a=1", "/proxy", "/proxy/a"):
         answer = hurried.ask_destination("GET", path, headers={"Host": host})
         assert answer.json()["path"] == path
-    for path in sorted(PAGE_PATHS):
+    for path in sorted(PAGE_PATHS - {"/"}):
         page = hurried.client.get(path, headers={"Host": host})
         assert page.content == hurried.client.get(path).content or path == "/metrics"
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from engine import __version__
 from engine.errors import StoreBusy, StoreError
-from engine.http.pages import Metrics, _Health
+from engine.http.exposition import exposition
+from engine.http.metrics import Metrics
+from engine.http.pages import _Health
 from engine.http.slow_destination import _echo
 from engine.messages import Decision
 from engine.resources.work import when_free
@@ -25,7 +29,7 @@ def test_latencies_are_counted_up_to_each_bound() -> None:
     for latency_ns in (0, 5 * MS, 5 * MS + 1, 250 * MS, 10_000 * MS, 30_000 * MS + 1):
         metrics.count("list_tokens", 429, refused, latency_ns)
     metrics.count("tokenize", 200, Decision("admitted"), 1_000 * MS)
-    lines = metrics.text().decode().splitlines()
+    lines = exposition(metrics).decode().splitlines()
     buckets = dict(
         line.removeprefix('tollgate_request_duration_seconds_bucket{le="').split('"} ')
         for line in lines
@@ -48,6 +52,7 @@ def test_latencies_are_counted_up_to_each_bound() -> None:
         'tollgate_decisions_total{outcome="refused",rule="LIM-READ"} 6.0',
         'tollgate_decisions_total{outcome="admitted",rule=""} 1.0',
         'tollgate_shadow_refusals_total{rule="other"} 6.0',
+        f'tollgate_build_info{{python="{platform.python_version()}",version="{__version__}"}} 1.0',
         "tollgate_requests_in_flight 0.0",
         "tollgate_request_duration_seconds_count 7.0",
         "tollgate_request_duration_seconds_sum 41.260000002",

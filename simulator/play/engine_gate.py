@@ -95,10 +95,16 @@ class EngineGate:
         self._traffic = traffic
         self.begin = traffic.request
 
-    def put(
-        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Duration
+    def put(  # reason: the parts of an attempt
+        self,
+        now_ns: int,
+        asked: Asked,
+        content: Request | None,
+        attempt: int,
+        service: Duration,
+        waited_ns: int = 0,
     ) -> Answer:
-        """Decide about an attempt that arrives now, and record it."""
+        """Decide about an attempt that is sent now, and record it; as `LimitsGate.put`."""
         assert content is not None, "the engine is asked with a body"
         plan = _NO_PLAN if asked.plan is None else asked.plan()
         answering = self._engine.submit(content)
@@ -112,10 +118,11 @@ class EngineGate:
         if not isinstance(found, tuple):
             row = add(now_ns, asked.row, attempt, verdict, wait_ns, None)
             answer = Answer(0, service_ns, wait_ns)
-            later = self._later(now_ns, asked, content, row, answering, plan, found, answer)
+            arrival_ns = now_ns - waited_ns
+            later = self._later(arrival_ns, asked, content, row, answering, plan, found, answer)
             return Answer(0, wait_ns=wait_ns, later=later)
         response = found[0]
-        add(now_ns, asked.row, attempt, verdict, wait_ns, service_ns, response.status)
+        add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns + service_ns, response.status)
         self._traffic.learn(asked, content, response)
         answer = Answer(response.status, service_ns, wait_ns, body=_job(response))
         if asked.plan is not None and decision.admitted:
@@ -124,7 +131,7 @@ class EngineGate:
 
     def _later(  # reason: all that an answer on its way needs
         self,
-        began_ns: int,
+        arrival_ns: int,
         asked: Asked,
         content: Request,
         row: int,
@@ -134,7 +141,7 @@ class EngineGate:
         answer: Answer,
     ) -> Waiting:
         response = yield from go_on(self._env, answering, self._world, plan, sleep)
-        latency_ns = self._world.clock.now_ns + answer.latency_ns - began_ns
+        latency_ns = self._world.clock.now_ns + answer.latency_ns - arrival_ns
         self._recorder.answer(row, latency_ns, response.status)
         self._traffic.learn(asked, content, response)
         return answer._replace(status=response.status, body=_job(response))

@@ -151,10 +151,19 @@ class LimitsGate:
         self._world = OutsideWorld(SimpyClock(env, start_time_ns), 0)
         self._outside: Services | None = None
 
-    def put(
-        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Duration
+    def put(  # reason: the parts of an attempt
+        self,
+        now_ns: int,
+        asked: Asked,
+        content: Request | None,
+        attempt: int,
+        service: Duration,
+        waited_ns: int = 0,
     ) -> Answer | int:
-        """Decide about an attempt that arrives now, and record it."""
+        """Decide about an attempt that is sent now, and record it.
+
+        waited_ns: how long ago it arrived at its client; its recorded latency counts from there.
+        """
         del content
         decision = self._decide(now_ns, asked.subject)
         rule, wait_ns = decision.rule, decision.wait_ns
@@ -163,14 +172,16 @@ class LimitsGate:
         if rule is not None or decision.shadow:
             verdict = self._verdict(now_ns, decision)
             if not decision.admitted:
-                self._add(now_ns, asked.row, attempt, verdict, wait_ns, 0)
+                self._add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns)
                 return Answer(LIMITED, 0, wait_ns)
         service_ns = service if isinstance(service, int) else service()
         if plan is not None:
             row = self._add(now_ns, asked.row, attempt, verdict, wait_ns, None)
-            return Answer(0, 0, wait_ns, self._later(now_ns, asked, row, plan, wait_ns, service_ns))
+            arrival_ns = now_ns - waited_ns
+            later = self._later(arrival_ns, asked, row, plan, wait_ns, service_ns)
+            return Answer(0, 0, wait_ns, later)
         latency_ns = wait_ns + service_ns
-        self._add(now_ns, asked.row, attempt, verdict, wait_ns, latency_ns)
+        self._add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns + latency_ns)
         if asked.follow is not None:
             return Answer(NO_STATUS, latency_ns, wait_ns, body=_JOB)
         return latency_ns
@@ -180,7 +191,7 @@ class LimitsGate:
         return None
 
     def _later(
-        self, began_ns: int, asked: Asked, row: int, plan: Plan, wait_ns: int, service_ns: int
+        self, arrival_ns: int, asked: Asked, row: int, plan: Plan, wait_ns: int, service_ns: int
     ) -> Waiting:
         """Play what lies behind a proxy or a reactor, then answer."""
         world = self._world
@@ -188,7 +199,7 @@ class LimitsGate:
             self._outside = outside_services(self._profile, world)
         playing = play_outside(asked.ask, asked.proxy, self._outside, wait_ns)
         status = yield from go_on(self._env, playing, world, plan, step(playing, world, plan))
-        self._recorder.answer(row, world.clock.now_ns + service_ns - began_ns, status)
+        self._recorder.answer(row, world.clock.now_ns + service_ns - arrival_ns, status)
         return Answer(status, service_ns, wait_ns)
 
 
@@ -211,11 +222,17 @@ class NodesGate(LimitsGate):
         self._limiter = limiter
         self._nodes = nodes
 
-    def put(
-        self, now_ns: int, asked: Asked, content: Request | None, attempt: int, service: Duration
+    def put(  # reason: the parts of an attempt
+        self,
+        now_ns: int,
+        asked: Asked,
+        content: Request | None,
+        attempt: int,
+        service: Duration,
+        waited_ns: int = 0,
     ) -> Answer | int:
-        """Decide about an attempt that arrives now, and record it."""
-        answer = super().put(now_ns, asked, content, attempt, service)
+        """Decide about an attempt that is sent now, and record it."""
+        answer = super().put(now_ns, asked, content, attempt, service, waited_ns)
         limiter = self._limiter
         node, decided = limiter.node, limiter.decision
         self._nodes.take(now_ns, asked.row, decided, limiter.exact)

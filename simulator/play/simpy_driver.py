@@ -9,6 +9,9 @@ Nothing begins at the run's end T or later, so what is played before T does not 
 length of the run. (Answers after T are the exception: they come as if no more requests were sent.)
 A request that would retry after T is counted as pending.
 
+An open loop with `concurrency` holds back requests that have arrived until one that is under way
+ends: each counts from its arrival, in its deadline and in its first attempt's latency too.
+
 A paced client's attempts wait in a line and begin one after the other, as its pace allows. The pace
 (`simulator.traffic.client_rules`) gives the instant from which the next attempt may begin. The line
 holds the waiting attempts, first come first served, and wakes the first one then. An answer that
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import simpy
@@ -51,6 +55,17 @@ from simulator.traffic.population import Client, Setup
 from simulator.traffic.sampling import Duration, duration_of, instants_of, processes_of
 
 _Process: TypeAlias = Generator[simpy.Event, object, None]
+
+
+@dataclass(slots=True)
+class QueuedRequest:
+    """A request from its arrival on. expired: its deadline came before it was sent."""
+
+    asked: Asked
+    arrival_ns: int
+    serial: int
+    sent: bool = False
+    expired: bool = False
 
 
 class ClientRun:
@@ -118,7 +133,7 @@ class ClientRun:
         """Ask at the instants of `arrivals`, whatever became of earlier requests."""
         env, stop_ns = self._env, self._stop_ns
         most = self._client.group.concurrency
-        waiting: deque[int] = deque()
+        queue: deque[QueuedRequest] = deque()
         now_ns = 0
         for serial, at_ns in enumerate(arrivals):
             if at_ns >= stop_ns:
@@ -129,47 +144,83 @@ class ClientRun:
                 spawn(env, self._request(now_ns, serial))
             elif self._under_way < most:
                 self._under_way += 1
-                spawn(env, self._one_of_many(serial, waiting))
+                spawn(env, self._serve_queue(self._arrive(now_ns, serial), queue))
             else:
-                waiting.append(serial)
+                queue.append(self._arrive(now_ns, serial))
+                self._await_deadline(queue[-1])
 
-    def _one_of_many(self, serial: int, waiting: deque[int]) -> _Process:
-        """Play a request and then those that wait for its place."""
-        yield from self._request(self._now_ns(), serial)
-        while waiting and self._now_ns() < self._stop_ns:
-            serial = waiting.popleft()
-            yield At(self._env, 0, self._first_order + serial)
-            yield from self._request(self._now_ns(), serial)
+    def _serve_queue(self, request: QueuedRequest, queue: deque[QueuedRequest]) -> _Process:
+        """Send a request, and after its end those that wait, first come first served."""
+        yield from self._send(self._now_ns(), request)
+        while queue and self._now_ns() < self._stop_ns:
+            request = queue.popleft()
+            if request.expired:
+                continue
+            yield At(self._env, 0, self._first_order + request.serial)
+            if not request.expired:
+                yield from self._send(self._now_ns(), request)
         self._under_way -= 1
+
+    def _await_deadline(self, request: QueuedRequest) -> None:
+        """End a request that still waits at its deadline."""
+        if self._deadline_ns is None:
+            return
+        until_ns = request.arrival_ns + self._deadline_ns
+        if until_ns < self._stop_ns:
+            order = self._answer_order + request.serial
+            late = At(self._env, until_ns - request.arrival_ns, order)
+            late.callbacks.append(lambda _: self._expire(request, until_ns))
+
+    def _expire(self, request: QueuedRequest, now_ns: int) -> None:
+        if request.sent:
+            return
+        request.expired = True
+        for _ in range(request.asked.parts):
+            self._ended(request.arrival_ns, now_ns, well=False)
 
     # --- a request -------------------------------------------------------------------------------
 
     def _request(self, now_ns: int, serial: int) -> _Process:
-        """Return the play of one request; where it stands for several, begin the others with it."""
-        asked = self._only or self._next()
-        for _ in range(1, asked.parts):
-            spawn(self._env, self._one(now_ns, asked, FILE + self._files, None))
-            self._files += 1
-        return self._one(now_ns, asked, serial, None)
+        """Return the play of a request that is sent as it arrives."""
+        return self._send(now_ns, self._arrive(now_ns, serial))
 
-    def _one(self, now_ns: int, asked: Asked, serial: int, given: Json) -> _Process:
+    def _arrive(self, now_ns: int, serial: int) -> QueuedRequest:
+        """Draw a request; it begins now, whenever it is sent."""
+        asked = self._only or self._next()
+        for _ in range(asked.parts):
+            self._began(now_ns)
+        return QueuedRequest(asked, now_ns, serial)
+
+    def _send(self, now_ns: int, request: QueuedRequest) -> _Process:
+        """Return the play of one request; where it stands for several, send the others with it."""
+        request.sent = True
+        asked, arrival_ns = request.asked, request.arrival_ns
+        for _ in range(1, asked.parts):
+            spawn(self._env, self._one(arrival_ns, now_ns, asked, FILE + self._files, None))
+            self._files += 1
+        return self._one(arrival_ns, now_ns, asked, request.serial, None)
+
+    def _one(
+        self, arrival_ns: int, now_ns: int, asked: Asked, serial: int, given: Json
+    ) -> _Process:
         """Play one request, up to its end; and the upload that may follow."""
-        self._began(now_ns)
         content_of = self._content_of
         content = None if content_of is None else content_of(asked, self._client, given)
         answer: Answer | int | None = None
         if self._line is None:
-            answer = self._gate.put(now_ns, asked, content, 1, self._service)
+            waited_ns = now_ns - arrival_ns
+            answer = self._gate.put(now_ns, asked, content, 1, self._service, waited_ns)
             if type(answer) is int:
                 # The usual case, kept short: it was let in, and nothing can fail any more.
                 if answer and self._awaits(asked):
                     yield At(self._env, answer, self._answer_order + serial)
-                self._end(now_ns, now_ns + answer, NO_STATUS)
+                self._end(arrival_ns, now_ns + answer, NO_STATUS)
                 return
-        yield from self._attempts(now_ns, asked, content, serial, answer)
+        yield from self._attempts(arrival_ns, now_ns, asked, content, serial, answer)
 
     def _attempts(
         self,
+        began_ns: int,
         now_ns: int,
         asked: Asked,
         content: Request | None,
@@ -178,7 +229,7 @@ class ClientRun:
     ) -> _Process:
         """Play the attempts of a request, up to its end; `answer` is the first one's, if made."""
         env, line, awaits = self._env, self._line, self._awaits(asked)
-        began_ns, stop_ns = now_ns, self._stop_ns
+        stop_ns, waited_ns = self._stop_ns, now_ns - began_ns if answer is None else 0
         until_ns = NEVER_NS if self._deadline_ns is None else began_ns + self._deadline_ns
         tries = [1, 0]
         while True:
@@ -189,7 +240,8 @@ class ClientRun:
                 if not in_time:
                     break
             if answer is None:
-                answer = self._gate.put(now_ns, asked, content, attempt, self._service)
+                answer = self._gate.put(now_ns, asked, content, attempt, self._service, waited_ns)
+                waited_ns = 0
             if isinstance(answer, int):
                 answer = Answer(NO_STATUS, answer)
             # A retry is counted from the answer, so that is waited for too.
@@ -246,8 +298,10 @@ class ClientRun:
         if upload is None or given is None:
             return
         yield At(self._env, 0, self._first_order + serial)
-        if self._now_ns() < self._stop_ns:
-            yield from self._one(self._now_ns(), upload, serial, given)
+        now_ns = self._now_ns()
+        if now_ns < self._stop_ns:
+            self._began(now_ns)
+            yield from self._one(now_ns, now_ns, upload, serial, given)
 
     def _awaits(self, asked: Asked) -> bool:
         return self._wants_answer or asked.follow is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
@@ -14,7 +15,7 @@ from engine.errors import InputError
 from engine.files import format_duration
 from engine.profile import Profile
 from simulator.arguments import Rule, optional, whole
-from simulator.progress import Progress
+from simulator.progress import Progress, tell_line
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.record import Watcher
 from simulator.scenario import Scenario, profile_of
@@ -65,6 +66,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     if template is None:
         profile = profile_of(scenario)
         _refuse_unplayable(scenario, profile, fidelity)
+        fidelity = _fidelity_in_force(scenario, fidelity)
         setup = Setup.of(scenario, seed, profile)
     else:
         setup = replace(template.setup, seed=seed)
@@ -114,7 +116,26 @@ def template_for(
     from simulator.play.compiled.run import template_of  # noqa: PLC0415 # reason: numba loads where it is asked for
 
     _refuse_unplayable(scenario, profile_of(scenario), "compiled")
+    if _fidelity_in_force(scenario, "compiled") != "compiled":
+        return None
     return template_of(scenario, _warm_up_ns(scenario, warm_up_ns), anonymous=anonymous)
+
+
+def _fidelity_in_force(scenario: Scenario, fidelity: Fidelity) -> Fidelity:
+    """Return the fidelity that runs: `limits` where the compiled code lacks what is needed."""
+    if fidelity == "compiled" and (reason := _not_compiled(scenario)) is not None:
+        _note_once(f"{reason} is not compiled; it runs at fidelity limits, with the same decisions")
+        return "limits"
+    return fidelity
+
+
+def _not_compiled(scenario: Scenario) -> str | None:
+    if any(group.loop == "open" and group.concurrency is not None for group in scenario.clients):
+        return "an open loop with concurrency"
+    return None
+
+
+_note_once: Final = lru_cache(tell_line)
 
 
 def _refuse_unplayable(scenario: Scenario, profile: Profile, fidelity: Fidelity) -> None:

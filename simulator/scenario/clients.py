@@ -6,7 +6,8 @@ What a client does, step by step (both drivers do exactly this):
   and pacing. From `start` to `stop` a loop repeats: think, send a request, wait for its end. So the
   first request comes one think time after the start.
 - *Open loop*: requests begin at the times of `arrivals`, independent of earlier ones. With
-  `concurrency` c at most c are under way; later ones wait in order of arrival until one ends.
+  `concurrency` c at most c are under way; later ones wait in order of arrival until one ends. The
+  wait counts: in the deadline, in the latency of the first attempt, and as pending.
 - A *request* is one or more *attempts*. Its content (entry of the mix, body, key, address) is drawn
   once, so all its attempts are equal. It succeeds with the first 2xx answer. It fails with an
   answer that is not retried or belongs to the last attempt; or at its deadline, if the next attempt
@@ -284,7 +285,8 @@ class ClientGroup:
     concurrency: Annotated[
         int | None,
         Integer(minimum=1),
-        "closed: loops per client (default 1); open: requests under way (default: no bound)",
+        "closed: loops per client (default 1); open: requests under way, later arrivals wait "
+        "(default: no bound)",
     ] = None
     deadline_ns: Annotated[
         int | None,

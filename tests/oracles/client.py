@@ -289,6 +289,18 @@ class Play:
             self.failed += not well
 
 
+@dataclass
+class Queued:
+    """A request that has arrived and is not sent yet."""
+
+    serial: int
+    question: Question
+    arrival_ns: int
+    until_ns: int | None
+    is_sent: bool = False
+    is_over: bool = False
+
+
 class Actor:
     """One client."""
 
@@ -300,7 +312,7 @@ class Actor:
         self.stop_ns = end_ns if group.stop_ns is None else min(end_ns, group.stop_ns)
         self.line: list[object] = []
         self.places_taken = self.files = 0
-        self.queue: list[int] = []
+        self.queue: list[Queued] = []
         self.pace: Bucket | Aimd | None = None
         if isinstance(group.pacing, TokenBucketPacing):
             self.pace = Bucket(group.pacing, group.start_ns)
@@ -347,30 +359,61 @@ class Actor:
                 self.places_taken += 1
                 self.play.go_on(self.place(serial))
             else:
-                self.queue.append(serial)
+                self.play.go_on(self.wait_for_a_place(serial))
 
     def place(self, serial: int) -> Story:
         """Play a request, then whoever waits for its place."""
         yield from self.request(serial)
-        while self.queue and self.play.now < self.stop_ns:
-            following = self.queue.pop(0)
-            yield self.before_stop(self.play.now, 1, following)
-            yield from self.request(following)
+        while self.play.now < self.stop_ns:
+            self.queue = [queued for queued in self.queue if not queued.is_over]
+            if not self.queue:
+                break
+            queued = self.queue.pop(0)
+            yield self.before_stop(self.play.now, 1, queued.serial)
+            if not queued.is_over:
+                queued.is_sent = True
+                yield from self.files_of(queued.question, queued.arrival_ns, queued.serial)
         self.places_taken -= 1
+
+    def wait_for_a_place(self, serial: int) -> Story:
+        """Stand in the queue until a place is free, or fail at the deadline."""
+        now, deadline_ns = self.play.now, self.group.deadline_ns
+        until_ns = None if deadline_ns is None else now + deadline_ns
+        queued = Queued(serial, self.question(), now, until_ns)
+        files = self.file_count(queued.question)
+        for _ in range(files):
+            self.play.began(now)
+        self.queue.append(queued)
+        if until_ns is None:
+            return
+        yield self.before_stop(until_ns, 0, serial)
+        if not queued.is_sent:
+            queued.is_over = True
+            for _ in range(files):
+                self.play.ended(now, well=False)
 
     # --- a request ---
 
     def request(self, serial: int) -> Story:
         """Draw what is asked; a split job is several, begun together, the last is waited for."""
-        question = self.question()
+        question, now = self.question(), self.play.now
+        for _ in range(self.file_count(question)):
+            self.play.began(now)
+        yield from self.files_of(question, now, serial)
+
+    def file_count(self, question: Question) -> int:
+        """Return how many requests a request is: more than one where a job is split."""
+        if not (_is_job(question.ask) and question.ask.split):
+            return 1
         limit_bytes = self.play.profile.account_updater.file_limit_bytes
-        files = 1
-        if _is_job(question.ask) and question.ask.split:
-            files = max(1, math.ceil(Fraction(question.ask.size_bytes, limit_bytes)))
-        for _ in range(files - 1):
+        return max(1, math.ceil(Fraction(question.ask.size_bytes, limit_bytes)))
+
+    def files_of(self, question: Question, arrival_ns: int, serial: int) -> Story:
+        """Send what began at an arrival."""
+        for _ in range(self.file_count(question) - 1):
             self.files += 1
-            self.play.go_on(self.attempts(question, _AFTER_REQUESTS, self.files))
-        yield from self.attempts(question, serial)
+            self.play.go_on(self.attempts(question, arrival_ns, _AFTER_REQUESTS, self.files))
+        yield from self.attempts(question, arrival_ns, serial)
 
     def question(self) -> Question:
         """Draw an entry of the mix, a key and an address."""
@@ -384,12 +427,11 @@ class Actor:
         holder = self.client.keys[key_place] if self.client.keys else None
         return _question(self.play.scenario, ask, holder, self.client.addresses[address_place])
 
-    def attempts(self, question: Question, *number: int) -> Story:
+    def attempts(self, question: Question, began_ns: int, *number: int) -> Story:
         """Play a request up to its end; and the upload that follows a job."""
         play = self.play
-        began_ns, attempt, last_ns = play.now, 1, 0
+        queued_ns, attempt, last_ns = play.now - began_ns, 1, 0
         until_ns = None if self.group.deadline_ns is None else began_ns + self.group.deadline_ns
-        play.began(began_ns)
         while True:
             if self.pace is not None:
                 yield from self.turn(until_ns, attempt, *number)
@@ -397,7 +439,8 @@ class Actor:
                     play.ended(began_ns, well=False)
                     return
             row = self.arrive(question, attempt)
-            status = yield from self.answer(question, row, *number)
+            status = yield from self.answer(question, row, queued_ns, *number)
+            queued_ns = 0
             if status is None:
                 well = until_ns is None or play.now < until_ns
                 play.ended(began_ns, well=well)
@@ -472,7 +515,9 @@ class Actor:
         """Upload the job's file: a request of its own, without a key."""
         yield self.before_stop(self.play.now, 1, *number)
         subject = Subject("PUT", "/batch-files/{id}", job.subject.ip)
-        yield from self.attempts(Question(job.ask, subject, None, None, is_upload=True), *number)
+        now, upload = self.play.now, Question(job.ask, subject, None, None, is_upload=True)
+        self.play.began(now)
+        yield from self.attempts(upload, now, *number)
 
     # --- an attempt ---
 
@@ -498,13 +543,17 @@ class Actor:
         return row
 
     def answer(
-        self, question: Question, row: Row, *number: int
+        self, question: Question, row: Row, queued_ns: int, *number: int
     ) -> Generator[Wish, None, int | None]:
-        """Wait for the answer; return the status of a failure, None where the attempt succeeded."""
+        """Wait for the answer; return the status of a failure, None where the attempt succeeded.
+
+        queued_ns: how long the request waited for a place, which its first latency counts.
+        """
         play, ask = self.play, question.ask
         status: int | None = None
         times = self.outside_times(ask)
         if row.outcome in {"refused", "blocked"}:
+            row.latency_ns = queued_ns
             status = 429
         else:
             service_ns = self.draws.duration_ns(self.group.service, "service")
@@ -515,8 +564,8 @@ class Actor:
                 play_ns = play.now + service_ns
             else:
                 play_ns = play.now + row.wait_ns + service_ns
-            row.latency_ns = play_ns - row.t_ns
-            if is_outside or row.latency_ns:
+            row.latency_ns = queued_ns + play_ns - row.t_ns
+            if is_outside or play_ns > row.t_ns:
                 yield play.at(play_ns, self.client.number, 0, *number)
         if self.pace is not None:
             self.pace.answered(status)

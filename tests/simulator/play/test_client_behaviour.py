@@ -49,6 +49,13 @@ def trace(result: Result) -> list[tuple[int, int, str]]:
     ]
 
 
+def counts(result: Result) -> tuple[int, ...]:
+    """Return how many requests began, and succeeded, failed and are pending of these."""
+    totals = result.summary["totals"]
+    names = ("requests", "succeeded", "failed", "requests_pending")
+    return tuple(totals[name] for name in names)
+
+
 def closed(think: str, service: str = "0s") -> str:
     return (
         f'think = {{ kind = "constant", value = "{think}" }}\n'
@@ -88,6 +95,29 @@ def test_an_open_loop_does_not_wait_unless_it_is_bound(fidelity: str) -> None:
     assert trace(bound) == [(ms, 1, "a") for ms in (0, 3_000, 6_000, 9_000)]
     two = play(open_loop("2/1s", "3s") + "concurrency = 2\n", fidelity=fidelity)
     assert [ms for ms, _, _ in trace(two)] == [0, 500, 3_000, 3_500, 6_000, 6_500, 9_000, 9_500]
+
+
+@FIDELITIES
+def test_arrivals_that_wait_for_a_place_count_from_their_arrival(fidelity: str) -> None:
+    """Coordinated omission: five arrivals a second for 60 s, one at a time, a second each."""
+    bound = open_loop("5/1s", "1s") + "concurrency = 1\n"
+    found = play(bound, rate="99/1m", duration="60s", fidelity=fidelity)
+    assert counts(found) == (300, 59, 0, 241)
+    waits_ns = [(k + 1) * S - k * 200 * MS for k in range(60)]  # the k-th is sent at k s
+    assert found.requests["latency_ns"].tolist() == waits_ns
+    stopped = play(bound + 'stop = "30s"\n', rate="99/1m", duration="60s", fidelity=fidelity)
+    assert counts(stopped) == (150, 30, 0, 120)
+
+
+@FIDELITIES
+def test_who_waits_for_a_place_until_its_deadline_is_not_sent(fidelity: str) -> None:
+    """Each second five arrive; the place is free once a second, for the oldest in time."""
+    bound = open_loop("5/1s", "1s") + 'concurrency = 1\ndeadline = "1500ms"\nstop = "3s"\n'
+    found = play(bound, duration="10s", fidelity=fidelity)
+    # Sent at 0 s, at 1 s the arrival of 0.2 s, which is answered too late, at 2 s that of 0.6 s:
+    # that of 0.4 s had until 1.9 s. Deadlines of 3 s and later come after the stop.
+    assert trace(found) == [(0, 1, "a"), (1_000, 1, "a"), (2_000, 1, "a")]
+    assert counts(found) == (15, 1, 7, 7)
 
 
 @FIDELITIES

@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, TypeAlias
+from urllib.parse import unquote
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -49,6 +50,31 @@ def client_address(text: str, prefix_bits: int) -> str | None:
     """
     address = read_address(text)
     return None if address is None else shown_address(address, prefix_bits)
+
+
+_DECODED_TIMES: Final = 8
+"""How often a path is decoded; no legitimate path is encoded more often."""
+
+
+def leaves_its_folder(path: str) -> bool:
+    """Return whether some server may read a segment `..`, or a control character, in a URL path.
+
+    Servers differ in how often they decode a path, and some drop what follows a `;`.
+
+    >>> [leaves_its_folder(path) for path in ("/v1/..;/admin", "/v1/%252e%252e/", "/v1/..a")]
+    [True, True, False]
+    """
+    for _ in range(_DECODED_TIMES):
+        if any(ord(character) < 32 or ord(character) == 127 for character in path):
+            return True
+        segments = path.replace("\\", "/").split("/")
+        if any(segment.partition(";")[0].strip() == ".." for segment in segments):
+            return True
+        decoded = unquote(path)
+        if decoded == path:
+            return False
+        path = decoded
+    return True
 
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"

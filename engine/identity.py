@@ -40,16 +40,22 @@ _ADMINISTRATIVE: Final = (
     *_rights("application", "create", "read", "update", "delete"),
     *_rights("key", "create", "read", "update", "delete"),
 )
+_ENCRYPTION_KEY: Final = _rights("encryption-key", "create", "read", "delete")
 _OTHER: Final = (
     *_rights("reactor", "create", "read", "update", "delete", "invoke"),
     *_rights("proxy", "create", "read", "update", "delete", "invoke"),
     *_rights("account-updater:job", "create", "read"),
     *_rights("log", "read"),
+    *_ENCRYPTION_KEY,
     *_ADMINISTRATIVE,
 )
 
 PERMISSIONS: Final[tuple[str, ...]] = (*_TOKEN, *_OTHER)
 """Every permission there is."""
+
+_OF_EARLIER_GRANTS: Final = {right: right.removeprefix("encryption-") for right in _ENCRYPTION_KEY}
+"""What grants of a private application call these rights that were made before they had a name of
+their own: only management applications make API keys, so `key:create` has no other use there."""
 
 ADMINISTRATIVE: Final = frozenset(_ADMINISTRATIVE)
 """The administrative rights: a caller can grant one only if it holds it (D-GRANT-SCOPE)."""
@@ -211,8 +217,11 @@ class Caller:
         asked = (permission, container)
         known = self._may.get(asked)
         if known is None:
+            names = {permission}
+            if self.application.kind == "private" and permission in _OF_EARLIER_GRANTS:
+                names.add(_OF_EARLIER_GRANTS[permission])
             known = any(
-                permission in grant.permissions
+                names & grant.permissions
                 and (container is None or covers(grant.container, container))
                 for grant in self.application.grants
             )

@@ -140,6 +140,8 @@ class KeptAnswer:
     """The answer to a POST with an `Idempotency-Key`, kept until `until_ns` (D-IDEMPOTENCY).
 
     id and body_hash are keyed hashes: of who asked, where and with which key, and of the body.
+    rights: those that the first answer needed, as `permission container`; entity_ids: what it
+    shows.
     """
 
     id: str
@@ -149,6 +151,8 @@ class KeptAnswer:
     sealed_answer: bytes = field(repr=False)
     created_at_ns: int
     until_ns: int
+    rights: tuple[str, ...] = ()
+    entity_ids: tuple[str, ...] = ()
 
 
 class LogEntry(Struct, frozen=True, gc=False):
@@ -181,6 +185,7 @@ class Reactor:
     """A reactor's definition: code and configuration, as the vault's ciphertexts.
 
     Code may hold passwords, as the configuration may (`engine.resources.invocation`).
+    configured_by: the application that made it or changed it last (D-RIGHTS).
     """
 
     id: str
@@ -190,13 +195,15 @@ class Reactor:
     sealed_configuration: bytes = field(repr=False)
     created_by: str = ""
     created_at_ns: int = 0
+    configured_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
     """A pre-configured proxy. `key_hash` is of its proxy key; `host` a custom hostname.
 
-    Its transforms are code, as the vault's ciphertexts.
+    Its transforms are code, as the vault's ciphertexts. configured_by: the application that made it
+    or changed it last, with whose rights it runs where it asks for no key (D-RIGHTS).
     """
 
     id: str
@@ -210,6 +217,7 @@ class Proxy:
     sealed_response_transform: bytes | None = field(default=None, repr=False)
     created_by: str = ""
     created_at_ns: int = 0
+    configured_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,7 +352,7 @@ class LimitsProfile(_Section):
 
     algorithm: Algorithm = _choice("sliding-log", "D-ALGORITHM", "how N per W is counted")
     fixed_anchor: Literal["aligned", "first"] = _choice(
-        "aligned", "D-ALGORITHM", "fixed windows start at multiples of W, or at the first admission"
+        "aligned", "D-ALIGN", "fixed windows start at multiples of W, or at the first admission"
     )
     burst_requests: int | None = _choice(
         None, "D-ALGORITHM", "burst of gcra; none = the rule's limit, 1 = strict spacing", minimum=1

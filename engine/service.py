@@ -43,6 +43,7 @@ from engine.resources.identification import (
 )
 from engine.resources.operation import Operation, Router, parse_query
 from engine.resources.operator import Operator, check_tables
+from engine.resources.places import field_names, without_names
 from engine.resources.work import LARGE_BYTES, apart_if_large, when_free
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
@@ -164,6 +165,7 @@ class Engine(Operator):
         keeps = self.profile.http.idempotency != "ignore"  # the first answer (D-IDEMPOTENCY)
         self._kept = frozenset(each.name for each in OPERATIONS if each.creates and keeps)
         self.router = Router(OPERATIONS)
+        self._field_names = field_names(OPERATIONS, rules)
         self._lock = threading.Lock()
         self._clock = world.clock
         self._is_due = store.is_due
@@ -251,6 +253,7 @@ class Engine(Operator):
             return _refusal(decision, headers)
 
         # 3. Everything after answers 4xx by raising a problem.
+        context: Context | None = None
         try:
             if decision.wait_ns:  # its caller may go away meanwhile
                 await self.services.world.sleep_ns(decision.wait_ns)
@@ -281,7 +284,7 @@ class Engine(Operator):
         except _Options as options:
             response = Response(204, headers={"Allow": options.allowed})
         except Problem as problem:
-            response = problem.response()
+            response = self._refused(problem, context)
         except StoreBusy:
             response = _LOCKED.response()
         except BaseException:  # a caller that went away, a store that fails: no success
@@ -294,6 +297,13 @@ class Engine(Operator):
         if self._settles:  # checked here too, to spare most requests a call
             self._settle(decision, response.status)
         return response
+
+    def _refused(self, problem: Problem, context: Context | None) -> Response:
+        """Return the answer to a request that cannot be carried out; it quotes no member's name."""
+        if problem.errors and context is not None:
+            sent = context.query if context.body is None else context.body
+            problem.errors = without_names(problem.errors, sent, self._field_names)
+        return problem.response()
 
     def _prepare(
         self, request: Request, who: Identification, now_ns: int, wall_ns: int
@@ -350,6 +360,7 @@ class Engine(Operator):
             if kept is not None:
                 return kept
             run = partial(once, operation)
+            context.rights, context.entity_ids = set(), {}
         if operation.prepare is not None:
             context.prepared = operation.prepare(context)
         # By hand: a `with` block would cost every request four more calls.

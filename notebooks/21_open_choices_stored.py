@@ -135,7 +135,7 @@ def comes_back(body: Any) -> Any:
 
 def both_given(**profile: Any) -> str:
     engine, acme = service(**profile)
-    key = engine.key_for(acme, "token:create", "token:read", "key:create")
+    key = engine.key_for(acme, "token:create", "token:read", "encryption-key:create")
     public = engine.ask("POST", "/keys", {"algorithm": "ECDH-ES"}, key=key).body["public_key"]
     sealed = encrypt(public, b'"encrypted"')
     answer = engine.ask("POST", "/tokenize", token("plain", encrypted=sealed), key=key)
@@ -152,7 +152,7 @@ def nested(depth: int) -> Any:
 def encrypted_twice(**profile: Any) -> str:
     """Seven encrypted payloads of one value, of which only the first makes a token."""
     engine, acme = service(**profile)
-    key = engine.key_for(acme, "token:create", "key:create")
+    key = engine.key_for(acme, "token:create", "encryption-key:create")
     public = engine.ask("POST", "/keys", {"algorithm": "ECDH-ES"}, key=key).body["public_key"]
     sealed = {"type": "token", "encrypted": encrypt(public, b'"x"'), "deduplicate_token": True}
     return str(engine.ask("POST", "/tokenize", [sealed] * 7, key=key).status)

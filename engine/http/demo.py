@@ -202,6 +202,7 @@ class _Demo:
                     host=host,
                     created_by=owner.id,
                     created_at_ns=services.world.clock.wall_ns,
+                    configured_by=owner.id,
                 )
             store.put(replace(proxy, destination_url=destination_url))
         header = "Host" if is_host else self._engine.profile.http.proxy_key_header

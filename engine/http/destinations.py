@@ -18,14 +18,20 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from engine.errors import DestinationUnreachable, InputError
-from engine.hosts import Address, unmapped
+from engine.hosts import Address, leaves_its_folder, unmapped
 from engine.http.requests import Network, in_networks, parse_networks
 
 _PORTS = {"http": 80, "https": 443}
+_NOT_PUBLIC: Final = parse_networks(
+    ("64:ff9b:1::/48", "fec0::/10", "::/96"), "networks that are not public"
+)
+"""Networks that Python's `is_global` may hold for public: local NAT64 (RFC 8215), site-local
+addresses (RFC 3879), IPv4-compatible addresses (RFC 4291, 2.5.5.1)."""
+
 _Origin: TypeAlias = tuple[str, str, int]
 
 
@@ -65,10 +71,9 @@ class Destinations:
             scheme, host, port = origin = _origin(parts)
         except (ValueError, KeyError):
             raise DestinationUnreachable("the address is none") from None
-        steps = unquote(parts.path).replace("\\", "/").rstrip("/").split("/")
-        below = "/".join(steps) + "/"
+        below = unquote(parts.path).replace("\\", "/").rstrip("/") + "/"
         covers = (own == origin and below.startswith(path) for own, path in self._allowed)
-        if ".." in steps or not any(covers):
+        if leaves_its_folder(parts.path) or not any(covers):
             raise DestinationUnreachable("the destination is not on the operator's list")
         address = await self._judged(host, port)
         target = parts.path or "/"
@@ -92,6 +97,8 @@ class Destinations:
         inner = _inner(address)
         if in_networks(inner, self._private) or in_networks(address, self._private):
             return True
+        if any(in_networks(each, _NOT_PUBLIC) for each in (address, inner)):
+            return False
         return all(each.is_global and not each.is_multicast for each in (address, inner))
 
 

@@ -9,7 +9,8 @@ text. Here each of these is answered with a problem (RFC 9457) and the connectio
   without an answer).
 
 Header fields come from the head alone, without the blanks around their values (RFC 9110, 5.5);
-trailers after a chunked body are ignored (D-FIELD-VALUE).
+trailers after a chunked body are ignored (D-FIELD-VALUE). The host of a target in absolute form
+stands instead of Host (RFC 9112, 3.2.2).
 
 408 is reserved for slow destinations (ERR-408, D-STATUSES). A connection on which nothing has
 arrived for 10 s is closed without an answer.
@@ -68,6 +69,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 "
 _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
 _USUAL: Final = frozenset({b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS"})
 _UPGRADE: Final = re.compile(rb"(\r\nconnection:[^\r\n]*)\bupgrade\b", re.IGNORECASE)
+_ABSOLUTE: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?(?P<host>[^/?#]*)")
 _STAND_IN: Final = b"PROPFIND"
 _TOLD_LIMIT: Final = 64
 """The most connections beyond the limit that are told so; more would take the store's files."""
@@ -370,6 +372,8 @@ class HttpProtocol(HttpToolsProtocol):
         if fault is not None:
             self._end(400, fault)
             return
+        if not self.url.startswith(b"/"):
+            self.headers[:] = _with_host_of(self.url, self.headers)
         HttpToolsProtocol.on_headers_complete(self)
         self.scope["extensions"] = {EXCHANGE: Exchange(self, self.cycle)}  # type: ignore[dict-item] # reason: an object of ours, no dictionary
         if self._method is not None:
@@ -459,6 +463,15 @@ def _fault(headers: list[tuple[bytes, bytes]], version: Callable[[], str]) -> st
         if codings != [b"chunked"] or version() == "1.0":
             return "The transfer coding of a request must be chunked, and nothing else."
     return None
+
+
+def _with_host_of(target: bytes, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the fields with the host of a target in absolute form as Host (RFC 9112, 3.2.2)."""
+    found = _ABSOLUTE.match(target)
+    if found is None:
+        return headers
+    others = [field for field in headers if field[0] != b"host"]
+    return [(b"host", found["host"]), *others]
 
 
 def _size(headers: list[tuple[bytes, bytes]]) -> int:

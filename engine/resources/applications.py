@@ -3,22 +3,20 @@
 The part of the operator's API that a management application may use. A key's text appears only in
 the answer that creates it (D-KEY). `engine.resources.operator` holds the rules.
 
-No caller grants more than it has (D-GRANT-SCOPE). A grant must lie in a container where the caller
-holds `application:create` or `application:update`. A key is created only for an application whose
-grants lie in containers where the caller holds `key:create`. Only a holder of a right over
-applications, keys or the tenant can grant that right. No application can widen its own grants.
+`engine.resources.authority` decides what a caller may give, change and delete: no more than lies in
+its own scope (D-GRANT-SCOPE, D-RIGHTS).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any, Final
 
 from engine.errors import InputError
-from engine.identity import ADMINISTRATIVE, ORIGIN_FORM, PERMISSIONS, make_grants, make_origins
+from engine.identity import ORIGIN_FORM, PERMISSIONS, make_grants, make_origins
 from engine.messages import Problem, Response
-from engine.model import DEFAULT_QUOTAS, Application, Grant, Key
+from engine.model import DEFAULT_QUOTAS, Application, Key
+from engine.resources.authority import check_application, check_grants, check_makes_keys
 from engine.resources.context import Context
 from engine.resources.documents import Collection
 from engine.resources.forms import (
@@ -118,6 +116,11 @@ def _shown(application: Application, _: Context) -> dict[str, Any]:
     return VIEW.of(application, grants=grants, origins=list(application.origins))
 
 
+def _remove(context: Context, application: Application) -> None:
+    check_application(context, "application:delete", application)
+    remove_application(context.services, application)
+
+
 _AUTH = ("AUTH-KINDS",)
 _APPLICATIONS: Final = Collection(
     kind=Application,
@@ -125,7 +128,7 @@ _APPLICATIONS: Final = Collection(
     path="/applications",
     right="application",
     shown=_shown,
-    remove=lambda context, application: remove_application(context.services, application),
+    remove=_remove,
     clauses=_AUTH,
 )
 
@@ -161,34 +164,6 @@ def _quota(name: str, value: int | str) -> int | float | str:
     return value // 1_000_000_000 if value % 1_000_000_000 == 0 else value / 1_000_000_000
 
 
-def _check_scope(context: Context, right: str, grants: Iterable[Grant]) -> None:
-    """Raise `Problem` 403 for a grant that the caller, who acts by `right`, may not give."""
-    if context.services.profile.identity.grant_scope == "any":
-        return
-    for grant in grants:
-        for needed in (right, *sorted(grant.permissions & ADMINISTRATIVE)):
-            _check_gives(context, needed, grant.container)
-
-
-def _check_change(context: Context, application: Application, grants: Iterable[Grant]) -> None:
-    """Raise `Problem` 403 for grants that the caller may not give an application."""
-    _check_scope(context, "application:update", grants)
-    is_own = application.id == context.caller.application.id
-    if is_own and context.services.profile.identity.grant_scope != "any":
-        for grant in grants:
-            for permission in sorted(grant.permissions):
-                _check_gives(context, permission, grant.container)
-
-
-def _check_gives(context: Context, permission: str, container: str) -> None:
-    if not context.caller.may(permission, container):
-        raise Problem(
-            403,
-            f"The key cannot give rights on {container}; it lacks {permission} there.",
-            clause="D-GRANT-SCOPE",
-        )
-
-
 def _create(context: Context) -> Response:
     context.require("application:create")
     body = _CREATE.check(context.json)
@@ -200,7 +175,7 @@ def _create(context: Context) -> Response:
         raise _not_accepted(error) from None
     if "origins" in body:
         application = _with_origins(application, body["origins"])
-    _check_scope(context, "application:create", application.grants)
+    check_grants(context, "application:create", application.grants)
     return _APPLICATIONS.created(context, application)
 
 
@@ -215,6 +190,7 @@ def _patch(context: Context) -> Response:
     context.require("application:update")
     body = _PATCH.check(context.json)
     application = _APPLICATIONS.found(context)
+    check_application(context, "application:update", application)
     changes: dict[str, Any] = {}
     if "name" in body:
         changes["name"] = body["name"]
@@ -228,7 +204,7 @@ def _patch(context: Context) -> Response:
             changes["grants"] = make_grants(application.kind, _pairs(body), limit)
         except InputError as error:
             raise _of_another_kind(error, "D-PERMISSIONS") from None
-        _check_change(context, application, changes["grants"])
+        check_grants(context, "application:update", changes["grants"], application)
     changed = dataclasses.replace(application, **changes)
     if "origins" in body:
         changed = _with_origins(changed, body["origins"])
@@ -239,11 +215,13 @@ def _create_key(context: Context) -> Response:
     context.require("key:create")
     body = {} if context.is_bodiless else _KEY.check(context.json)
     application = _APPLICATIONS.found(context)
-    _check_scope(context, "key:create", application.grants)
+    check_makes_keys(context, application)
     text = add_key(context.services, application, legacy=body.get("legacy", False))
     key = context.services.store.get(Key, text.key_id)
     assert key is not None, "just stored"
     context.log("key:create", "key", key.id, 201)
+    context.shows(key.id)
+    context.shows(application.id)
     return Response(201, {**KEY_VIEW.of(key), "key": str(text)})
 
 
@@ -272,6 +250,7 @@ def _delete_key(context: Context) -> Response:
     key = context.services.store.get(Key, context.params["key_id"])
     if key is None or key.application_id != application.id:
         raise Problem(404, "There is no such key.", clause="D-STATUSES")
+    check_application(context, "key:delete", application)
     context.services.store.delete(Key, key.id)
     context.log("key:delete", "key", key.id, 204)
     return Response(204)

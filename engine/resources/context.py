@@ -57,6 +57,7 @@ class Context(Struct, eq=False):
     body: the parsed JSON, or the bytes where the operation takes them raw. raw: the bytes of a JSON
     body that came as such.
     prepared: what the operation's `prepare` has made of it.
+    rights, entity_ids: what a kept answer depends on, None where no answer is kept (D-IDEMPOTENCY).
     caller: the principal; None only where an operation asks for no key, since the service
     authenticates first. Such an operation reads `known_caller`.
     """
@@ -72,6 +73,8 @@ class Context(Struct, eq=False):
     body: Json | bytes = None
     raw: bytes | None = None
     prepared: Any = None
+    rights: set[str] | None = None
+    entity_ids: dict[str, None] | None = None
 
     def __repr__(self) -> str:
         return f"<Context of {self.request!r}>"
@@ -115,9 +118,21 @@ class Context(Struct, eq=False):
             limit = max(limit, _VALUES_AN_ELEMENT * quota)
         check_cost(raw, limit)
 
+    def may(self, permission: str, container: str | None = None) -> bool:
+        """Return whether the caller holds `permission`; an answer that is kept depends on it."""
+        may = self.caller.may(permission, container)
+        if may and self.rights is not None:
+            self.rights.add(permission if container is None else f"{permission} {container}")
+        return may
+
+    def shows(self, entity_id: str) -> None:
+        """Note that the answer shows an entity: its deletion deletes a kept answer."""
+        if self.entity_ids is not None:
+            self.entity_ids[entity_id] = None
+
     def require(self, permission: str, container: str | None = None) -> None:
         """Raise a 403 problem unless the caller holds `permission` (D-PERMISSIONS, D-GRANT)."""
-        if not self.caller.may(permission, container):
+        if not self.may(permission, container):
             where = "" if container is None else f" on {container}"
             clause = "AUTH-CREATE" if permission == "token:create" else "D-PERMISSIONS"
             raise Problem(403, f"The key lacks {permission}{where}.", clause=clause)

@@ -77,6 +77,7 @@ class Collection(Generic[D]):
 
     def created(self, context: Context, record: D, **more: Any) -> Response:  # noqa: ANN401 # reason: any JSON
         """Store a new document and show it, with what only this answer shows."""
+        context.shows(record.id)
         context.services.store.put(record)
         context.log(f"{self.right}:create", self._entity, record.id, 201)
         shown = {**self.shown(record, context), **more}

@@ -24,7 +24,7 @@ _KEYS: Final = Collection(
     kind=EncryptionKey,
     name="encryption key",
     path="/keys",
-    right="key",
+    right="encryption-key",
     shown=lambda key, _: VIEW.of(key),
     clauses=("TOK-ENCRYPTED",),
 )
@@ -41,7 +41,7 @@ def new_key(
 
 
 def _create(context: Context) -> Response:
-    context.require("key:create")
+    context.require("encryption-key:create")
     body = {} if context.is_bodiless else _CREATE.check(context.json)
     algorithm = body.get("algorithm", "ECDH-ES")
     key = new_key(context.services, context.tenant.id, algorithm, context.wall_ns)

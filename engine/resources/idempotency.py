@@ -42,6 +42,8 @@ def once(operation: Operation, context: Context) -> Response:
     kept = first_answer(context)
     if kept is not None:
         return kept
+    assert context.rights is not None, "noted since the body was read"
+    assert context.entity_ids is not None, "likewise"
     response = operation.run(context)
     if response.ok:
         services, tenant_id = context.services, context.tenant.id
@@ -57,6 +59,8 @@ def once(operation: Operation, context: Context) -> Response:
                 keys.seal(_CONTAINER, record_id, answer, "answer"),
                 context.wall_ns,
                 context.steady_ns + _kept_for_ns(operation, context),
+                tuple(sorted(context.rights)),
+                tuple(context.entity_ids),
             )
         )
     return response
@@ -65,13 +69,17 @@ def once(operation: Operation, context: Context) -> Response:
 def first_answer(context: Context) -> Response | None:
     """Return the answer that was kept, None where there is none; inside a transaction.
 
-    Raises `Problem` 400 for a header of another form, 422 for another body than the first one's.
+    Raises `Problem` 400 for a header of another form, 403 for a caller that lacks a right which
+    the first answer needed (D-RIGHTS), 422 for another body than the first one's.
     """
     record_id, body_hash = _hashes(context)
     services = context.services
     kept = services.store.get(KeptAnswer, record_id)
     if kept is None or kept.until_ns <= context.steady_ns:
         return None
+    for right in kept.rights:
+        permission, _, container = right.partition(" ")
+        context.require(permission, container or None)
     if kept.body_hash != body_hash:
         raise Problem(
             422,

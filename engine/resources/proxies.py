@@ -16,8 +16,8 @@ A proxy is invoked by ANY /proxy[/path] with a proxy key, or any path on a custo
 3. Expressions `{{ id }}` in a JSON body are replaced by the plaintext of their tokens, as
    POST /detokenize does, within the tenant's Detokenize Limit and with token:use where each token
    is (403 else): the caller's right where the proxy asks for a key, else that of the application
-   that created the proxy. A body without an expression, or of another media type, passes byte for
-   byte.
+   that configured the proxy last (D-RIGHTS). A body without an expression, or of another media
+   type, passes byte for byte.
 4. Request transform, destination, response transform, one after the other. The destination has
    25 s for itself, to its last byte, exactly 25 s included; over that the answer is 408
    (ERR-408, PRX-TIMEOUT, D-PROXY-TIMEOUT). One that cannot be reached, or may not be called: 502.
@@ -53,14 +53,15 @@ from functools import partial
 from ipaddress import IPv6Address
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
-from engine.hosts import covers_host, host_fault, host_name
+from engine.hosts import covers_host, host_fault, host_name, leaves_its_folder
 from engine.identity import secret_text
 from engine.messages import Json, Problem, Response, find_header
 from engine.model import Proxy, Tenant
 from engine.profile import HttpProfile
+from engine.resources.authority import check_takes_over
 from engine.resources.bodies import parsed, read_raw
 from engine.resources.context import Context, Services
 from engine.resources.detokenize import reveal
@@ -96,10 +97,6 @@ _OF_A_CONNECTION: Final = frozenset(
     }
 )
 _OURS_TO_ANSWER: Final = frozenset({"ratelimit", "ratelimit-policy"})
-_DECODED_TIMES: Final = 8
-"""How often a path is decoded; no legitimate path is encoded more often."""
-
-_UNSEEN: Final = "".join(map(chr, range(33)))
 _PATH_SAFE: Final = "/%:@!$&'()*+,;=~-._"
 _QUERY_SAFE: Final = _PATH_SAFE + "?[]|"
 
@@ -127,29 +124,15 @@ def _passed(headers: Mapping[str, str], also: set[str] | frozenset[str]) -> dict
     return {name: value for name, value in headers.items() if name.lower() not in dropped}
 
 
-def _may_climb(path: str) -> bool:
-    """Return whether a server may read a segment `..` in the path."""
-    for _ in range(_DECODED_TIMES):
-        segments = path.replace("\\", "/").split("/")
-        if any(segment.partition(";")[0].strip(_UNSEEN) == ".." for segment in segments):
-            return True
-        decoded = unquote(path)
-        if decoded == path:
-            return False
-        path = decoded
-    return True
-
-
 def destination_of(base: str, path: str, query: str) -> str:
     """Return the address to call: `path` and `query` appended to those of `base` (D-PROXY).
 
-    Raises `Problem` 400 for a path with a segment `..`, however it is written: servers differ in
-    how often they decode a path, and some drop what follows a `;`.
+    Raises `Problem` 400 for a path with a segment `..`, however it is written.
 
     >>> destination_of("https://api.example.com/v1/?a=1", "users/7", "b=2&b=3")
     'https://api.example.com/v1/users/7?a=1&b=2&b=3'
     """
-    if _may_climb(path):
+    if leaves_its_folder(path):
         raise Problem(400, "The path must not leave the proxy's destination.", clause="D-PROXY")
     parts = urlsplit(base)
     if path:
@@ -314,19 +297,20 @@ def _acting(context: Context, proxy: Proxy) -> Context:
         return context
     services = context.services
     with services.store.transaction(write=False):
-        principal = principal_of(services, proxy.created_by)
+        principal = principal_of(services, proxy.configured_by)
     if principal is None:
         raise Problem(
             403,
-            "The application that created the proxy is gone, and with it its rights.",
-            clause="D-PERMISSIONS",
+            "The application that configured the proxy is gone, and with it its rights.",
+            clause="D-RIGHTS",
         )
     return Context(services, context.request, principal, {}, {}, context.now_ns, context.wall_ns)
 
 
 def _revealed(context: Context, proxy: Proxy, body: bytes) -> bytes:
     acting = _acting(context, proxy)
-    answer, _ = reveal(parsed(body, context), acting, "token:use", body)
+    context.body = parsed(body, context)
+    answer, _ = reveal(context.body, acting, "token:use", body)
     assert isinstance(answer, bytes), "bytes came"
     return answer
 
@@ -453,6 +437,15 @@ def _shown(proxy: Proxy, context: Context) -> dict[str, Any]:
     return VIEW.of(proxy, **{n: None if code is None else {"code": code} for n, code in codes})
 
 
+def _url_fault(url: str) -> str | None:
+    """Return why a text is no destination, None for nothing."""
+    if not _is_address(url):
+        return _URL_RULE
+    if leaves_its_folder(urlsplit(url).path):
+        return "must have no segment '..' and no control character"
+    return None
+
+
 def _is_address(url: str) -> bool:
     if _ADDRESS.fullmatch(url) is not None:
         return True
@@ -471,8 +464,9 @@ def _read(body: dict[str, Any], context: Context, proxy_id: str) -> dict[str, An
     """
     fields = dict(body)
     errors: dict[str, list[str]] = {}
-    if "destination_url" in fields and not _is_address(fields["destination_url"]):
-        errors["/destination_url"] = [_URL_RULE]
+    fault = _url_fault(fields["destination_url"]) if "destination_url" in fields else None
+    if fault is not None:
+        errors["/destination_url"] = [fault]
     if fields.get("host") is not None:
         fields["host"] = host_name(fields["host"])
         fault = _host_fault(fields["host"], context)
@@ -517,6 +511,8 @@ def _suffix_length(tenant: Tenant, host: str) -> int:
 
 
 def _remove(context: Context, proxy: Proxy) -> None:
+    if proxy.host is not None:  # which another proxy could take then
+        check_takes_over(context, proxy)
     context.services.store.delete(Proxy, proxy.id)
     for name in pool_names(proxy):
         drop_pool(context.services, name)
@@ -544,6 +540,7 @@ def _create(context: Context) -> Response:
         key_hash=hash_key_text(text),
         created_by=context.caller.application.id,
         created_at_ns=context.wall_ns,
+        configured_by=context.caller.application.id,
         **{"require_auth": False, **fields},
     )
     return _PROXIES.created(context, proxy, key=text)
@@ -554,7 +551,11 @@ def _patch(context: Context) -> Response:
     context.require("proxy:update")
     body = _PATCH.check(context.json)
     proxy = _PROXIES.found(context)
-    changed = dataclasses.replace(proxy, **_read(body, context, proxy.id))
+    changes = _read(body, context, proxy.id)
+    if body.keys() - {"name"}:
+        check_takes_over(context, proxy)
+        changes["configured_by"] = context.caller.application.id
+    changed = dataclasses.replace(proxy, **changes)
     return _PROXIES.changed(context, changed)
 
 

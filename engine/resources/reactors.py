@@ -24,8 +24,9 @@ import dataclasses
 from functools import partial
 from typing import Any, Final
 
-from engine.messages import Json, Response
+from engine.messages import Json, Problem, Response
 from engine.model import Reactor
+from engine.resources.authority import check_takes_over
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
@@ -103,6 +104,7 @@ def _create(context: Context) -> Response:
         seal_code(services, tenant_id, id_, configuration, _CONFIGURATION),
         context.caller.application.id,
         context.wall_ns,
+        context.caller.application.id,
     )
     return _REACTORS.created(context, reactor)
 
@@ -116,6 +118,9 @@ def _patch(context: Context) -> Response:
     reactor = _REACTORS.found(context)
     services, place = context.services, (context.tenant.id, reactor.id)
     changes: dict[str, Any] = {"name": body["name"]} if "name" in body else {}
+    if body.keys() - {"name"}:
+        check_takes_over(context, reactor)
+        changes["configured_by"] = context.caller.application.id
     if "code" in body:
         changes["sealed_code"] = seal_code(services, *place, body["code"])
     if "configuration" in body:
@@ -150,7 +155,13 @@ async def _react(context: Context) -> Response:
         _REACT.check(body)
         with services.store.transaction(write=False):
             _REACTORS.found(context)  # 404 before what is wrong with the arguments
-        revealed, _ = reveal(args, context, "token:use")
+        try:
+            revealed, _ = reveal(args, context, "token:use")
+        except Problem as problem:
+            problem.errors = {
+                f"/args{place}": said for place, said in (problem.errors or {}).items()
+            }
+            raise
         assert not isinstance(revealed, bytes), "a value came"
         return revealed
 

@@ -98,7 +98,7 @@ def validated(plan: Plan, context: Context) -> Plan:
     fault (TOK-ATOMIC).
     """
     caller, rules = context.caller, context.services.rules
-    may = caller.may
+    may = caller.may if context.rights is None else context.may
     for container in plan.containers:
         if not may("token:create", container):  # obeys AUTH-CREATE
             context.require("token:create", container)
@@ -199,7 +199,10 @@ def log_made(made: list[tuple[Draft, Token, bool]], context: Context, status: in
 def answer_of(plan: Plan, made: list[tuple[Draft, Token, bool]], context: Context) -> Json:
     """Return the answer: the body with each element as an identifier, or a record (TOK-LEAF)."""
     assert len(made) == len(plan.elements), "one token an element"
-    rules, may = context.services.rules, context.caller.may
+    rules = context.services.rules
+    may = context.caller.may if context.rights is None else context.may
+    if context.entity_ids is not None:
+        context.entity_ids.update((token.id, None) for _, token, _ in made)
     for draft, token, found in made:
         if draft.is_leaf:
             draft.hole[draft.key] = token.id  # obeys TOK-LEAF

@@ -114,7 +114,7 @@ _SEARCH = Form(
 def _shows_plaintext(token: Token, context: Context) -> bool:
     """Return whether the caller reads the token's data with its record (D-READ)."""
     plaintext_reads = context.services.rules.tokens.plaintext_reads
-    return plaintext_reads and context.caller.may("token:read", token.container)
+    return plaintext_reads and context.may("token:read", token.container)
 
 
 def _shown(
@@ -129,7 +129,7 @@ def _shown(
         token,
         context.services.rules,
         deduplicated=deduplicated,
-        may_read=is_new or context.caller.may("token:read", token.container),
+        may_read=is_new or context.may("token:read", token.container),
         with_container=True,
         plaintext=plaintext_of(token, context) if shows else NO_PLAINTEXT,
     )
@@ -153,6 +153,7 @@ def _create(context: Context) -> Response:
     _, token, deduplicated = made[0]
     if not log_made(made, context, 201):
         _log_read([token], context, 201)
+    context.shows(token.id)
     shown = _shown(token, context, is_new=not deduplicated, deduplicated=deduplicated)
     return Response(201, shown, {"Location": f"/tokens/{token.id}"})
 

@@ -47,7 +47,7 @@ from engine.model import (
 APPLICATION_ID: Final = 0x544F4C47
 """`TOLG`: the `PRAGMA application_id` of our files."""
 
-VERSION: Final = 7
+VERSION: Final = 8
 """The `PRAGMA user_version`: the version of a file's tables."""
 
 _TABLES: Final = """

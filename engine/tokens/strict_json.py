@@ -168,11 +168,21 @@ def _not_json(error: orjson.JSONDecodeError) -> Problem:
     if "infinity" in said:
         return Problem(400, _NUMBER_FAULT, clause="D-STRICT-JSON")
     # The parser's message may quote a value; the position never does.
+    if "surrogate in string" in said:
+        return _lone_surrogate(f" (line {error.lineno}, column {error.colno})")
     reason = "it must be UTF-8 without a byte order mark" if "UTF-8" in said else "see RFC 8259"
     return Problem(
         400,
         f"The body is not JSON (line {error.lineno}, column {error.colno}); {reason}.",
         clause="TOK-JSON",
+    )
+
+
+def _lone_surrogate(place: str = "") -> Problem:
+    return Problem(
+        400,
+        f"The body must hold no half of a surrogate pair{place}: no UTF-8 text can.",
+        clause="D-STRICT-JSON",
     )
 
 
@@ -245,6 +255,4 @@ def _check_text(text: object) -> None:
     try:
         text.encode()  # type: ignore[attr-defined] # reason: callers pass strings only
     except UnicodeEncodeError:
-        raise Problem(
-            400, "The body must hold no lone surrogate.", clause="D-STRICT-JSON"
-        ) from None
+        raise _lone_surrogate() from None

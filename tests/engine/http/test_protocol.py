@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 import engine as package
-from engine import Engine
+from engine import Engine, Request, Response
 from engine.http.app import HttpApplication
 from engine.http.protocol import Connections, HttpProtocol
 from engine.messages import Json
@@ -274,3 +274,31 @@ def test_a_tokenize_body_passes_few_files_on_its_way(
     assert asyncio.run(talk()).startswith(b"HTTP/1.1 200 ")
     assert 10 < len(way.files) <= files, sorted(way.files)
     assert 20 < way.changes <= changes
+
+
+@pytest.mark.parametrize(
+    ("target", "host"),
+    [
+        ("http://shop.example/tokenize", "shop.example"),
+        ("HTTP://ada@shop.example:8080/tokenize?a=/b", "shop.example:8080"),
+        ("http://[::1]:80/tokenize", "[::1]:80"),
+        ("/tokenize", "service"),
+    ],
+)
+def test_d_host_the_host_of_an_absolute_target_wins_over_the_field(
+    monkeypatch: pytest.MonkeyPatch, target: str, host: str
+) -> None:
+    """D-HOST: RFC 9112, 3.2.2; else the host that is checked is not the one that is asked."""
+    hosts: list[str | None] = []
+
+    async def noted(_engine: Engine, request: Request) -> Response:
+        hosts.append(request.host)
+        return Response(204)
+
+    async def asked() -> None:
+        monkeypatch.setattr(Engine, "submit", noted)
+        peer = _Peer(_ours(Connections(9)))
+        await peer.ask(peer.post({}).replace(b" /tokenize ", f" {target} ".encode()))
+
+    asyncio.run(asked())
+    assert hosts == [host]

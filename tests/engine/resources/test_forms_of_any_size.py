@@ -122,8 +122,8 @@ def test_d_reactor_values_of_the_right_type_need_no_more_than_that(
     body = {"name": "r", "code": "c", "configuration": {**values, "odd": 1, "a/b": None}}
     errors = acme.ask("POST", "/reactors", body, key=key).body["errors"]
     assert errors == {
-        "/configuration/odd": ["must be string"],
-        "/configuration/a~1b": ["must be string"],
+        f"/configuration/{MANY}": ["must be string"],
+        f"/configuration/{MANY + 1}": ["must be string"],
     }
 
 
@@ -166,7 +166,7 @@ def test_d_unknown_a_word_that_is_far_too_long_is_compared_with_nothing(
     assert acme.ask("GET", f"/tokens?{long}=1").status == 400
     assert asked == []
     said = acme.tokenize({"type": "token", "data": "x", "metadatas": 1}, status=400)["errors"]
-    assert said == {"/metadatas": ["is no field of this object; did you mean 'metadata'?"]}
+    assert said == {"/2": ["is no field of this object; did you mean 'metadata'?"]}
 
 
 def test_what_is_meant_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

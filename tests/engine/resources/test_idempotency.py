@@ -39,12 +39,14 @@ def _once(deployment: Deployment, path: str, body: Any, name: str, **more: Any) 
 
 
 def test_every_operation_that_creates_gives_its_first_answer_again(acme: Deployment) -> None:
-    key = acme.principal(set(PERMISSIONS))[1]
+    private = acme.principal(set(PERMISSIONS))[1]
+    management = acme.principal({"key:create"}, "management")[1]
     creating = [operation for operation in OPERATIONS if operation.creates]
     assert {"tokenize", "create_token", "create_application_key"} <= {o.name for o in creating}
     for operation in creating:
         assert operation.run is not None, "its answer is kept in the transaction that creates"
         path = operation.path.replace("{id}", acme.application.id)
+        key = management if operation.name == "create_application_key" else private
         body = BODIES.get(operation.name, {})
         first = _once(acme, path, body, "first", key=key)
         assert first.ok, (operation.name, first.body)
@@ -152,8 +154,10 @@ def test_neither_body_nor_answer_nor_key_lies_open_in_the_file(tmp_path: Path) -
     world = ModelWorld(clock=ManualClock())
     with Engine(world=world, store=SqliteStore(path), master_key=os.urandom(32)) as engine:
         acme = Deployment(engine)
-        key = acme.principal(set(PERMISSIONS))[1]
-        made = _once(acme, f"/applications/{acme.application.id}/keys", {}, "idem-text", key=key)
+        key = acme.principal({"token:create"})[1]
+        manager = acme.principal({"key:create"}, "management")[1]
+        path_of_keys = f"/applications/{acme.application.id}/keys"
+        made = _once(acme, path_of_keys, {}, "idem-text", key=manager)
         _once(acme, "/tokenize", {"name": "secret name"}, "idem-text", key=key)
     files = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     for text in (made.body["key"], "idem-text", "secret name"):

@@ -209,7 +209,7 @@ def test_deleting_an_application_ends_its_keys(acme: Deployment, manager: str) -
         ({"name": "a"}, "/kind"),
         ({"name": "a", "kind": "secret"}, "/kind"),
         ({"name": "", "kind": "private"}, "/name"),
-        ({"name": "a", "kind": "private", "colour": 1}, "/colour"),
+        ({"name": "a", "kind": "private", "colour": 1}, "/2"),
         ({"name": "a", "kind": "private", "grants": [{}]}, "/grants/0/container"),
         (
             {

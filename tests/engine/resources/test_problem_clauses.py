@@ -61,7 +61,7 @@ def _card(**changes: Any) -> dict[str, Any]:
         (["1", "2", "3", "4", "5", "6"], "TOK-LIMIT"),
         (b"{", "TOK-JSON"),
         (b'{"a":"x","a":"y"}', "D-STRICT-JSON"),
-        (b'["\\ud800"]', "TOK-JSON"),
+        (b'["\\ud800"]', "D-STRICT-JSON"),
         (b"[1e999]", "D-STRICT-JSON"),
         (b"[" * 1_025 + b"]" * 1_025, "D-DEPTH"),
     ],
@@ -70,6 +70,16 @@ def test_bad_data_names_its_clause(acme: Deployment, body: Any, clause: str) -> 
     headers = {"Content-Type": "application/json"}
     answer = acme.ask("POST", "/tokenize", body, headers=headers)
     assert (answer.status, answer.body["clause"]) == (400, clause)
+
+
+@pytest.mark.parametrize("raw", [b'["\\ud800"]', b'["\\udc00"]', b'{"\\ud800x": 1}', ["\ud800"]])
+def test_d_strict_json_half_of_a_surrogate_pair_is_called_what_it_is(
+    acme: Deployment, raw: Any
+) -> None:
+    """D-STRICT-JSON: the text is JSON by RFC 8259, so the answer does not say that it is none."""
+    problem = acme.ask("POST", "/tokenize", raw, headers={"Content-Type": "application/json"}).body
+    assert (problem["status"], problem["clause"]) == (400, "D-STRICT-JSON")
+    assert "half of a surrogate pair" in problem["detail"]
 
 
 def test_a_missing_right_names_its_clause(acme: Deployment) -> None:
@@ -129,7 +139,7 @@ def test_an_upload_counts_for_its_address_alone(acme: Deployment) -> None:
 KNOWN: Final = {clause.id for clause in CLAUSES} | {decision.id for decision in DECISIONS}
 FITTING: Final[Mapping[int, set[str]]] = {
     401: {"AUTH-HEADER", "D-PROXY"},
-    403: {"AUTH-CREATE", "D-PERMISSIONS", "D-GRANT-SCOPE", "D-PROXY", "D-JOBS"},
+    403: {"AUTH-CREATE", "D-PERMISSIONS", "D-GRANT-SCOPE", "D-RIGHTS", "D-PROXY", "D-JOBS"},
     404: {"D-STATUSES"},
     405: {"D-STATUSES"},
     409: {"D-HOST", "D-PERMISSIONS", "D-CORS", "D-JOBS", "ACC-SPLIT"},

@@ -251,7 +251,7 @@ def test_expressions_need_the_right_to_use_each_token(outside: Outside) -> None:
 def test_an_unknown_token_and_too_many_run_nothing(outside: Outside) -> None:
     """QUO-DETOKENIZE holds for arguments too."""
     unknown = _react(outside, ["{{ 8a0f3f5e-0d5c-4f0e-9d0c-2b8c7b6d5e4f }}"])
-    assert (unknown.status, list(unknown.body["errors"])) == (400, ["/0"])
+    assert (unknown.status, list(unknown.body["errors"])) == (400, ["/args/0"])
     ids = outside.tokenize(list("abcde"))
     six = [f"{{{{ {token_id} }}}}" for token_id in [*ids, ids[0]]]
     assert _react(outside, six).body["clause"] == "QUO-DETOKENIZE"

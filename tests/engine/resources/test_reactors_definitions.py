@@ -101,8 +101,8 @@ def test_a_definition_is_made_shown_changed_listed_and_deleted(outside: Outside)
         ({"name": "n"}, "/code"),
         ({"name": "n", "code": ""}, "/code"),
         ({"name": "n", "code": 1}, "/code"),
-        ({"name": "n", "code": "x", "configuration": {"a": 1}}, "/configuration/a"),
-        ({"name": "n", "code": "x", "timeout": 1}, "/timeout"),
+        ({"name": "n", "code": "x", "configuration": {"a": 1}}, "/configuration/0"),
+        ({"name": "n", "code": "x", "timeout": 1}, "/2"),
     ],
 )
 def test_a_definition_that_is_none_is_refused(outside: Outside, body: Any, place: str) -> None:

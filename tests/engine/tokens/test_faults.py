@@ -110,7 +110,7 @@ def test_d_problem_a_long_name_is_not_said_for_all_that_stands_below_it(
     named = len(problem["errors"])
     assert problem["detail"] == f"The body has {MANY} faults. The first {named} are named."
     assert 0 < named < 20
-    assert all(pointer.startswith(f"/{LONG}/") for pointer in problem["errors"])
+    assert all(pointer.startswith("/0/") for pointer in problem["errors"])
 
 
 @pytest.mark.parametrize("kind", ["object", "card", "depth", "detokenized depth"])

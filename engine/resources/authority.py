@@ -1,0 +1,96 @@
+"""Authority: no action gives its caller, or anyone else, access that the caller lacks (D-RIGHTS).
+
+Every operation that could pass on access asks here, and nowhere else:
+
+    grants                  given within the giver's own scope (D-GRANT-SCOPE), by `check_grants`
+    grants, keys and        changed and deleted within the same scope, by `check_application`
+    applications
+    API keys                made by management applications alone, by `check_makes_keys`
+    proxies and reactors    changed by whoever holds what runs through them, by `check_takes_over`
+
+What runs later runs with the rights of whoever configured it last. A proxy without authentication
+has the rights of `configured_by`. A reactor, and a proxy that asks for a key, have those of whoever
+invokes them: so another application may change them only if it holds what every such caller holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from engine.identity import ADMINISTRATIVE
+from engine.messages import Problem
+from engine.model import Application, Grant, Proxy, Reactor
+from engine.resources.context import Context
+
+_READS_TOKENS: Final = frozenset({"token:use"})
+_RUNS_CODE: Final = frozenset({"token:use", "token:create"})
+
+
+def check_grants(
+    context: Context, right: str, grants: Iterable[Grant], recipient: Application | None = None
+) -> None:
+    """Raise `Problem` 403 for a grant that the caller, who acts by `right`, may not give.
+
+    A management application gives any right within its own scope, but rights over applications,
+    keys and the tenant only where it holds them. Another application, and one that changes its own
+    grants, gives only what it holds.
+    """
+    if context.services.profile.identity.grant_scope == "any":
+        return
+    giver = context.caller.application
+    holds_all = giver.kind != "management" or (recipient is not None and recipient.id == giver.id)
+    for grant in grants:
+        given = grant.permissions if holds_all else grant.permissions & ADMINISTRATIVE
+        for permission in (right, *sorted(given)):
+            _check_holds(context, permission, grant.container, "D-GRANT-SCOPE")
+
+
+def check_application(context: Context, right: str, application: Application) -> None:
+    """Raise `Problem` 403 unless the caller, who acts by `right`, could have given the grants."""
+    if context.services.profile.identity.grant_scope == "any":
+        return
+    for grant in application.grants:
+        for permission in (right, *sorted(grant.permissions & ADMINISTRATIVE)):
+            _check_holds(context, permission, grant.container, "D-RIGHTS")
+
+
+def check_makes_keys(context: Context, application: Application) -> None:
+    """Raise `Problem` 403 unless the caller may make an API key of the application."""
+    if context.caller.application.kind != "management":
+        raise Problem(403, "API keys are made by management applications alone.", clause="D-RIGHTS")
+    check_application(context, "key:create", application)
+
+
+def check_takes_over(context: Context, record: Proxy | Reactor) -> None:
+    """Raise `Problem` 403 unless the caller holds what runs through a proxy or a reactor."""
+    if record.configured_by == context.caller.application.id:
+        return
+    rights = _READS_TOKENS if isinstance(record, Proxy) else _RUNS_CODE
+    for application in _acting(context, record):
+        for grant in application.grants:
+            for permission in sorted(grant.permissions & rights):
+                _check_holds(context, permission, grant.container, "D-RIGHTS")
+
+
+def _acting(context: Context, record: Proxy | Reactor) -> Iterator[Application]:
+    """Yield the applications whose rights apply when the record is invoked."""
+    store = context.services.store
+    if isinstance(record, Proxy) and not record.require_auth:
+        configurer = store.get(Application, record.configured_by)
+        if configurer is not None:
+            yield configurer
+        return
+    invoke = "proxy:invoke" if isinstance(record, Proxy) else "reactor:invoke"
+    for application in store.list(Application, record.tenant_id):
+        if any(invoke in grant.permissions for grant in application.grants):
+            yield application
+
+
+def _check_holds(context: Context, permission: str, container: str, clause: str) -> None:
+    if not context.may(permission, container):
+        raise Problem(
+            403,
+            f"The key cannot act for rights on {container}; it lacks {permission} there.",
+            clause=clause,
+        )

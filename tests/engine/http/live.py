@@ -1,7 +1,7 @@
 """A server of its own for tests: `python -m engine serve`, asked over loopback.
 
-Its limits are out of the way unless a test brings others, and its one key may do everything that
-a private application can.
+Its limits are out of the way unless a test brings others. One key may do everything that a private
+application can, and another one makes API keys.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from engine.identity import PERMISSIONS
 from engine.limits import LimitTable
 from tests.children import WITH_US
 
-__all__ = ["KEY", "MASTER_KEY", "Live", "all_rights", "open_limits", "served"]
+__all__ = ["KEY", "MANAGER", "MASTER_KEY", "Live", "all_rights", "open_limits", "served"]
 
 KEY = "key_prod_us_pvt_1111111111111111111111"
+MANAGER = "key_prod_us_mgt_1111111111111111111111"
+"""The key of a management application, which makes API keys."""
+
 MASTER_KEY = "11" * 32
 SERVE = ("-m", "engine", "serve", "--port", "0")
 
@@ -142,7 +145,7 @@ def served(
     limits: bool = False,
     keys: Sequence[str] = (KEY,),
 ) -> Iterator[Live]:
-    """Serve one tenant and one application with every right; `more` is put first in the file."""
+    """Serve one tenant, an application with every right and a manager; `more` comes first."""
     file = folder / "serve.toml"
     file.write_text(
         f"""{more}
@@ -156,6 +159,13 @@ name = "backend"
 tenant = "acme"
 grants = [ {{ container = "/", permissions = {all_rights()} }} ]
 keys = {json.dumps(list(keys))}
+
+[[applications]]
+name = "manager"
+tenant = "acme"
+kind = "management"
+grants = [ {{ container = "/", permissions = ["key:create"] }} ]
+keys = ["{MANAGER}"]
 """,
         encoding="utf-8",
     )

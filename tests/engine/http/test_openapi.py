@@ -20,7 +20,7 @@ from engine.http.openapi.schemas import SHAPES, Kind
 from engine.profile import Profile
 from engine.resources import OPERATIONS
 from tests.engine.http.described import check_answer
-from tests.engine.http.live import Live
+from tests.engine.http.live import KEY, MANAGER, Live
 
 PROFILES = {
     "default": Profile(),
@@ -124,7 +124,9 @@ def test_every_example_is_accepted_and_answered_as_described(
     if "{id}" in path:
         path = path.replace("{id}", _made_for(live, full, path))
     headers = {"Content-Type": media_type}
-    answer = live.ask(method.upper(), path, content=json.dumps(value), headers=headers)
+    key = MANAGER if operation["operationId"] == "create_application_key" else KEY
+    content = json.dumps(value)
+    answer = live.ask(method.upper(), path, key=key, content=content, headers=headers)
     assert answer.is_success, answer.text
     check_answer(full, operation["operationId"], answer)
 

@@ -23,7 +23,7 @@ from engine.http.pages import PAGE_PATHS, make_pages
 from engine.http.system import SystemWorld
 from engine.store import SqliteStore
 from tests.engine.http.described import check_answer
-from tests.engine.http.live import KEY, Live
+from tests.engine.http.live import KEY, MANAGER, Live
 
 JSON = {"Content-Type": "application/json"}
 SECRET = "4111111111111111"
@@ -32,7 +32,8 @@ SECRET = "4111111111111111"
 def _key_without_rights(live: Live) -> str:
     body = {"name": "nobody", "kind": "private"}
     made = live.ask("POST", "/applications", json=body).json()
-    key: str = live.ask("POST", f"/applications/{made['id']}/keys").json()["key"]
+    path = f"/applications/{made['id']}/keys"
+    key: str = live.ask("POST", path, key=MANAGER).json()["key"]
     return key
 
 

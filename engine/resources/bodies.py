@@ -133,5 +133,10 @@ def _is_media_type(given: str, wanted: str) -> bool:
 def _check_media_type(request: Request, wanted: str) -> None:
     given = find_header(request.headers, "Content-Type")
     if given != wanted and (given is None or not _is_media_type(given, wanted)):
-        clause = "TOK-JSON" if wanted == MEDIA_TYPES["json"] else "D-PATCH"
-        raise Problem(415, f"The body must be {wanted}.", clause=clause)
+        is_patch = request.method == "PATCH"
+        raise Problem(
+            415,
+            f"The body must be {wanted}.",
+            clause="D-PATCH" if is_patch else "TOK-JSON",
+            headers={"Accept-Patch": wanted} if is_patch else None,
+        )

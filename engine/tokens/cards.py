@@ -180,7 +180,7 @@ def card_schema(kind: SchemaKind, tokens: TokensProfile) -> dict[str, Any]:
         number = cvc = {"type": "string", "pattern": "^[0-9]+$"}
         year, required = {"type": "integer"}, ["number"]
     elif tokens.card_luhn:
-        number = {"type": "string", "format": "card-number", "minLength": 12, "maxLength": 19}
+        number = {**number, "format": "card-number"}
     fields = {
         "number": number,
         "expiration_month": {**_MONTH},

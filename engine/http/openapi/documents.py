@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final, get_args
 
+from engine.clauses import clause
+from engine.http.openapi.examples import HEADERS, PARAMETERS, example_of
 from engine.http.openapi.schemas import (
     CURSOR,
     SHAPES,
@@ -178,6 +180,23 @@ def _pages() -> dict[str, Schema]:
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
+_TAGS: Final[dict[str, str]] = {
+    "tokenize": "Create many tokens in one request.",
+    "tokens": "Create, read, search, change and delete tokens.",
+    "detokenize": "Replace token expressions by plaintext.",
+    "token-intents": "Store sensitive data for a later tokenize call.",
+    "keys": "Encryption keys of clients that send encrypted payloads.",
+    "logs": "The tenant's log.",
+    "tenants": "The caller's tenant and its quotas.",
+    "applications": "Applications, their grants and their API keys.",
+    "reactors": "Code that runs on detokenized data.",
+    "proxies": "Pre-configured proxies.",
+    "proxy": "Pass requests on to a proxy's destination.",
+    "account-updater": "Jobs that update card data in batches.",
+    "batch-files": "Upload of a job's batch file.",
+}
+"""By the first segment of an operation's path."""
+
 _DESCRIPTIONS: Final[dict[Kind, str]] = {
     "full": "What this engine does, for its profile.",
     "floor": "What every conforming service must accept: a closed schema. Run it with valid data.",
@@ -219,9 +238,11 @@ def document(kind: Kind, profile: Profile) -> dict[str, Any]:
             "title": "Tollgate" if kind == "full" else f"Tollgate, {kind}",
             "version": metadata.version("tollgate"),
             "description": _DESCRIPTIONS[kind],
+            "contact": {"name": "The Tollgate authors"},
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": _schemas(kind, profile),
@@ -288,6 +309,7 @@ class _Builder:
         found: dict[str, Any] = {
             "operationId": self._name,
             "summary": operation.summary,
+            "description": self._description(),
             "tags": [operation.path.split("/")[1]],
             "x-clause": list(operation.clauses),
             "x-tier": operation.tier,
@@ -306,6 +328,15 @@ class _Builder:
         found["responses"] = self._responses()
         return found
 
+    def _description(self) -> str:
+        """Return the summary, and what each of the operation's clauses requires."""
+        clauses = [f"- **{name}**: {clause(name).text}" for name in self._operation.clauses]
+        return (
+            "\n".join([self._operation.summary, "", *clauses])
+            if clauses
+            else (self._operation.summary)
+        )
+
     def _security(self) -> list[dict[str, list[str]]]:
         authentication = self._operation.authentication
         if authentication == "key":
@@ -320,7 +351,13 @@ class _Builder:
             if name == "path" and "_path_" not in self._name:
                 continue
             schema: Schema = {"type": "string", "minLength": 1}
-            yield {"name": name, "in": "path", "required": True, "schema": schema}
+            yield {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": schema,
+                "example": PARAMETERS[name],
+            }
 
     def _header_parameters(self) -> Iterator[dict[str, Any]]:
         if self._kind == "full" and self._operation.creates and self._keeps_answers:
@@ -329,6 +366,7 @@ class _Builder:
                 "in": "header",
                 "description": "Create once, however often this request is sent (D-IDEMPOTENCY).",
                 "schema": {"type": "string", "pattern": f"^{IDEMPOTENCY_FORM}$"},
+                "example": PARAMETERS[IDEMPOTENCY_KEY],
             }
 
     @property
@@ -341,8 +379,9 @@ class _Builder:
             return
         if operation.paged:
             size = {"type": "integer", "minimum": 1, "maximum": LIMIT_SIZE}
-            yield {"name": "size", "in": "query", "schema": size}
-            yield {"name": "start", "in": "query", "schema": {"type": "string", "pattern": CURSOR}}
+            cursor = {"type": "string", "pattern": CURSOR}
+            for name, schema in (("size", size), ("start", cursor)):
+                yield {"name": name, "in": "query", "schema": schema, "example": PARAMETERS[name]}
         for name in operation.query:
             if "<" in name:
                 yield {
@@ -352,13 +391,20 @@ class _Builder:
                     "explode": True,
                     "description": "`metadata.KEY=value`: only tokens with this entry.",
                     "schema": _FILTERS if self._kind == "full" else _PLAIN_FILTERS,
+                    "example": PARAMETERS["metadata"],
                 }
                 continue
             schema = _QUERY.get(name, {"type": "string"})
             if name == "container":
                 schema = container_schema(self._profile.tokens)
             required = operation.authentication == "none"
-            yield {"name": name, "in": "query", "required": required, "schema": schema}
+            yield {
+                "name": name,
+                "in": "query",
+                "required": required,
+                "schema": schema,
+                "example": PARAMETERS[name],
+            }
 
     def _request_body(self) -> dict[str, Any] | None:
         operation = self._operation
@@ -370,8 +416,11 @@ class _Builder:
                     return None
                 return {"required": False, "content": {"application/json": {"schema": {}}}}
             content: dict[str, Any] = {
-                "text/csv": {"schema": {"type": "string"}},
-                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+                "text/csv": {"schema": TEXT, "example": account_updater.HEADER + "\n"},
+                "application/octet-stream": {
+                    "schema": {"type": "string", "format": "binary"},
+                    "example": account_updater.HEADER + "\n",
+                },
             }
             return {"required": True, "content": content}
         media: dict[str, Any] = {
@@ -393,7 +442,8 @@ class _Builder:
             return self._open_responses()
         found: dict[str, Any] = {}
         if self._shape.answer == "destination":
-            found["default"] = {"description": "The destination's answer, whatever it is."}
+            answer = {"description": "The destination's answer, whatever it is."}
+            found |= {"2XX": answer, "default": answer}
         else:
             found[str(self._success_status())] = self._success()
         for status in sorted(self._error_statuses()):
@@ -431,13 +481,25 @@ class _Builder:
         headers = _header_refs(self._profile.http, *names)
         found: dict[str, Any] = {"description": "Done.", "headers": headers}
         if shape.answer == "csv":
-            found["content"] = {"text/csv": {"schema": {"type": "string"}}}
+            found["content"] = {
+                "text/csv": {"schema": TEXT, "example": account_updater.RESULT_HEADER + "\n"}
+            }
         elif shape.answer:
-            schema = {} if shape.answer == "any" else ref(shape.answer)
-            found["content"] = {"application/json": {"schema": schema}}
+            found["content"] = {"application/json": self._json_answer(shape.answer)}
         if shape.links:
             found["links"] = {link.to: self._link(link) for link in shape.links}
         return found
+
+    def _json_answer(self, name: str) -> dict[str, Any]:
+        if name == "any":
+            return {"schema": {}, "example": next(iter(self._shape.examples.values()))}
+        if name == "TokenizeAnswer":  # of the first example of a request
+            return {
+                "schema": ref(name),
+                "example": {"name": PARAMETERS["id"], "email": PARAMETERS["key_id"]},
+            }
+        schemas = answers(self._profile)
+        return {"schema": ref(name), "example": example_of(schemas[name], schemas)}
 
     def _error_statuses(self) -> set[int]:
         operation, profile = self._operation, self._profile
@@ -475,7 +537,7 @@ _CORS: Final = ("Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
 _RATES: Final = ("RateLimit", "RateLimit-Policy")
 _OF_STATUS: Final = {
     401: ("WWW-Authenticate",),
-    415: ("Accept-Encoding",),
+    415: ("Accept-Encoding", "Accept-Patch"),
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
@@ -506,23 +568,27 @@ def _headers(http: HttpProfile) -> dict[str, Any]:
             {"type": "string"},
         ),
         "RateLimit": (
-            "The rule with the least room: what it has left, and when it is empty again.",
+            "The rule with the least room: requests left, and seconds until the window resets.",
             {"type": "string", "pattern": f"^{rule};r=[0-9]+;t=[0-9]+$"},
         ),
         "RateLimit-Policy": (
-            "The same rule: so many requests in so many seconds.",
+            "That rule's quota and window in seconds.",
             {"type": "string", "pattern": f"^{rule};q=[0-9]+;w=[0-9]+$"},
         ),
         "Retry-After": ("Whole seconds.", {"type": "integer", "minimum": 1}),
         "Accept-Encoding": (
-            "There where the coding of the body is at fault: which would do.",
+            "Sent with 415: the content codings the server accepts.",
+            {"type": "string"},
+        ),
+        "Accept-Patch": (
+            "Sent with 415 for PATCH: the media type the server accepts.",
             {"type": "string"},
         ),
         "WWW-Authenticate": ("Which key is needed.", {"type": "string"}),
         "Location": ("Path of what was created.", {"type": "string"}),
     }
     return {
-        name: {"description": text, "schema": schema}
+        name: {"description": text, "schema": schema, "example": HEADERS[name]}
         for name, (text, schema) in fields.items()
         if name not in _left_out(http)
     }
@@ -542,6 +608,11 @@ def _header_refs(http: HttpProfile, *names: str) -> dict[str, Any]:
     }
 
 
+def _problem_example(status: int) -> dict[str, Any]:
+    title = problem_title(status)
+    return {"type": "about:blank", "title": title, "status": status, "detail": f"{title}."}
+
+
 def _problems(http: HttpProfile) -> dict[str, Any]:
     """Return the problem answers (D-PROBLEM), by status."""
     found = {}
@@ -554,6 +625,8 @@ def _problems(http: HttpProfile) -> dict[str, Any]:
         found[f"Problem{status}"] = {
             "description": _MEANINGS.get(status, problem_title(status)),
             "headers": headers,
-            "content": {PROBLEM_TYPE: {"schema": ref("Problem")}},
+            "content": {
+                PROBLEM_TYPE: {"schema": ref("Problem"), "example": _problem_example(status)}
+            },
         }
     return found

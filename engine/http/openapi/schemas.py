@@ -47,10 +47,10 @@ def ref(name: str) -> Schema:
 def back(name: str) -> Schema:
     """Return a reference to a schema from inside itself.
 
-    It uses `if true then`, which is equivalent to the plain reference: client generators fail on
+    It uses `if {} then`, which is equivalent to the plain reference: client generators fail on
     recursive arrays and unions, and read this as any value.
     """
-    return {"if": True, "then": ref(name)}
+    return {"if": {}, "then": ref(name)}
 
 
 def requests(kind: Kind, profile: Profile) -> dict[str, Schema]:
@@ -68,7 +68,7 @@ def _full(profile: Profile) -> dict[str, Schema]:
     if tokens.non_string_leaf != "reject":
         leaf_types += ["number", "boolean", "null"]
     leaf: Schema = {"type": "string" if len(leaf_types) == 1 else leaf_types}
-    body = [ref("TokenRequest"), ref("PlainObject"), ref("Array")]
+    body = [ref("TokenRequest"), ref("PlainObject"), ref("PlainArray")]
     if tokens.scalar_body == "accept":
         body.append(leaf)
     least = 1 if tokens.empty_body == "reject" else 0
@@ -80,20 +80,20 @@ def _full(profile: Profile) -> dict[str, Schema]:
                 f"more tokens than the tenant's Tokenize Limit."
             ),
         },
-        "Node": {"anyOf": [leaf, ref("TokenRequest"), ref("PlainObject"), ref("Array")]},
+        "Node": {"anyOf": [leaf, ref("TokenRequest"), ref("PlainObject"), ref("PlainArray")]},
         "PlainObject": {
             "type": "object",
             "description": "An object without `type`: the same keys come back.",
             "propertyNames": {"not": {"const": "type"}},
             "additionalProperties": back("Node"),
         },
-        "Array": {"type": "array", "items": back("Node")},
+        "PlainArray": {"type": "array", "items": back("Node")},
         **_token_requests(profile),
         **_structured_data("full", profile),
         "Metadata": _metadata(tokens, "object", "string"),
     }
     if least:
-        found["PlainObject"]["minProperties"] = found["Array"]["minItems"] = least
+        found["PlainObject"]["minProperties"] = found["PlainArray"]["minItems"] = least
     return found
 
 
@@ -348,7 +348,7 @@ SHAPES: Final[dict[str, Shape]] = {
             **_EXAMPLES,
             "array": ["Ada", {"type": "token", "data": "Grace", "metadata": {"order": "7"}}],
             "composite": {
-                "customer": {"names": ["Ada", "Grace"]},
+                "names": ["Ada", "Grace"],
                 "payment": [*_EXAMPLES.values()],
             },
         },

@@ -90,8 +90,9 @@ def test_a_typescript_client_is_generated_and_compiles(documents: Path, tmp_path
 
 @contextmanager
 def _mock(documents: Path) -> Iterator[str]:
-    command = [node_tools() / "prism", "mock", "--port", str(_PORT), documents / "full.json"]
+    command: list[str | Path] = [node_tools() / "prism", "mock", "--port", str(_PORT)]
     url = f"http://127.0.0.1:{_PORT}"
+    command.append(documents / "full.json")
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             for _ in range(300):

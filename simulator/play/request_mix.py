@@ -29,12 +29,14 @@ class Asker:
         client: Client,
         numbering: Numbering,
         file_limit_bytes: int,
+        entry: Callable[[], int] | None = None,
     ) -> None:
+        """entry: returns the mix entry of the next request; None samples one by weight."""
         self._client = client
         self._known: dict[tuple[int, int, int], Asked] = {}
         mix = client.group.mix
-        self._pick: Callable[[], int] | None = None
-        if len(mix) > 1:
+        self._pick = entry
+        if entry is None and len(mix) > 1:
             table = cumulative_weights([ask.weight for ask in mix])
             uniform = client.stream("mix").uniform
             self._pick = lambda: categorical(uniform(), table)

@@ -37,6 +37,7 @@ from simulator.rows import RunBook
 from simulator.rows.record import NO_STATUS
 from simulator.rows.tally import Tally
 from simulator.scenario.clients import Pacing
+from simulator.scenario.draws import SessionArrivals
 from simulator.traffic.arrivals import NEVER_NS
 from simulator.traffic.client_rules import (
     ATTEMPT,
@@ -52,7 +53,13 @@ from simulator.traffic.client_rules import (
 )
 from simulator.traffic.draws import BALANCE_STREAM, Stream
 from simulator.traffic.population import Client, Setup
-from simulator.traffic.sampling import Duration, duration_of, instants_of, processes_of
+from simulator.traffic.sampling import (
+    Duration,
+    SessionRequests,
+    duration_of,
+    instants_of,
+    processes_of,
+)
 
 _Process: TypeAlias = Generator[simpy.Event, object, None]
 
@@ -409,23 +416,34 @@ def simulate_simpy(
     processes = processes_of(scenario)
     numbering = Numbering(scenario, book.recorder.subjects, book.view)
     for client in setup.population.clients:
-        asker = Asker(scenario, client, numbering, profile.account_updater.file_limit_bytes)
+        stop_ns, arrivals = scenario.stop_of(client.group), client.group.arrivals
+        sessions = None
+        if isinstance(arrivals, SessionArrivals):
+            sessions = SessionRequests(client, arrivals, stop_ns)
+        asker = Asker(
+            scenario,
+            client,
+            numbering,
+            profile.account_updater.file_limit_bytes,
+            None if sessions is None else sessions.entry,
+        )
         run = ClientRun(
             env,
             client,
             asker,
             gate,
             book.tally,
-            scenario.stop_of(client.group),
+            stop_ns,
             told_to_wait=profile.http.retry_after,
         )
         group = client.group
-        if group.arrivals is None:
+        if sessions is not None:
+            env.process(run.open_loop(sessions.instants()))
+        elif group.arrivals is not None:
+            env.process(run.open_loop(instants_of(processes[group.name], client)))
+        else:
             for lane in range(group.concurrency or 1):
                 env.process(run.closed_loop(lane))
-            continue
-        instants = instants_of(processes[group.name], client)
-        env.process(run.open_loop(instants))
     if progress is not None:
         env.process(_ticks(env, scenario.duration_ns, progress))
     env.run()

@@ -19,6 +19,7 @@ from simulator.progress import Progress, tell_line
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.record import Watcher
 from simulator.scenario import Scenario, profile_of
+from simulator.scenario.draws import SessionArrivals
 from simulator.scenario.model import needs_bodies
 from simulator.traffic.population import Setup
 
@@ -104,6 +105,11 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     return book.close(gate.violations() if check else None)
 
 
+def has_sessions(scenario: Scenario) -> bool:
+    """Whether clients send sessions of a log."""
+    return any(isinstance(group.arrivals, SessionArrivals) for group in scenario.clients)
+
+
 def template_for(
     scenario: Scenario, warm_up_ns: int | None = None, *, anonymous: bool = False
 ) -> Template | None:
@@ -132,6 +138,8 @@ def _fidelity_in_force(scenario: Scenario, fidelity: Fidelity) -> Fidelity:
 def _not_compiled(scenario: Scenario) -> str | None:
     if any(group.loop == "open" and group.concurrency is not None for group in scenario.clients):
         return "an open loop with concurrency"
+    if has_sessions(scenario):
+        return "sampling the sessions of a log"
     return None
 
 

@@ -206,6 +206,24 @@ class ReplayArrivals:
     speed: Annotated[int, Integer(minimum=1), "how many times faster than recorded"] = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class SessionArrivals(Drawn):
+    """New sessions, sampled from those of a log: as bursty, as unequal, as regular as the log.
+
+    `python -m simulator fit` writes the file; `simulator.traffic.sessions` says how sessions are
+    sampled. Client i is caller i of the log, at the caller's key and address, so `count` is the
+    log's number of callers. Further clients are copies with keys of their own, and addresses of
+    their own but those that several keys of the log share: twice the `count`, with twice the keys
+    and addresses, is twice the traffic. Each request of the file must be an entry of the `mix`;
+    weights have no effect.
+    """
+
+    kind: Literal["sessions"] = "sessions"
+    file: Annotated[Include, "the file that `fit` wrote, relative to the scenario's"]
+    group: Annotated[str, Text(), "a group of the file"]
+    span_ns: Annotated[int, Duration(1), "how long the log is; its rate over time repeats"]
+
+
 Arrivals: TypeAlias = (
     ConstantArrivals
     | PoissonArrivals
@@ -214,5 +232,6 @@ Arrivals: TypeAlias = (
     | DailyArrivals
     | OnOffArrivals
     | ReplayArrivals
+    | SessionArrivals
 )
 """When the requests of one open-loop client begin, between its start and its stop."""

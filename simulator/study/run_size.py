@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from simulator.scenario import Scenario, draws
 from simulator.scenario.clients import ClientGroup, TokenBucketPacing
+from simulator.traffic.population import session_log
 from simulator.traffic.sampling import pieces_of, replayed_ns
 
 LARGE_RUN: Final = 100_000_000
@@ -54,6 +55,9 @@ def size_warning(scenario: Scenario) -> str | None:
 def _of_group(scenario: Scenario, group: ClientGroup) -> float:
     """Return how many requests the clients of a group begin on average."""
     span_ns = scenario.stop_of(group) - group.start_ns
+    if isinstance(group.arrivals, draws.SessionArrivals):
+        log = session_log(group.arrivals)
+        return log.size * group.count / len(log.callers) * span_ns / log.span_ns
     if group.arrivals is not None:
         return group.count * _of_arrivals(scenario, group, group.arrivals, span_ns)
     turn_ns = _mean_ns(group.service) + (0.0 if group.think is None else _mean_ns(group.think))
@@ -78,6 +82,7 @@ def _of_arrivals(
         off = arrivals.off_rate.limit_requests / arrivals.off_rate.window_ns
         whole_ns = arrivals.on_ns + arrivals.off_ns
         return span_ns * (on * arrivals.on_ns + off * arrivals.off_ns) / whole_ns
+    assert not isinstance(arrivals, draws.SessionArrivals), "counted by the log"
     found, passed_ns = 0.0, 0
     for piece in pieces_of(arrivals, group.start_ns, scenario.start_time_ns):
         part_ns = min(piece.length_ns, span_ns - passed_ns)

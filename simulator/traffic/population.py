@@ -22,8 +22,10 @@ from engine.limits import LimitTable
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Profile
 from simulator.scenario.clients import ClientGroup, Dealing
+from simulator.scenario.draws import SessionArrivals
 from simulator.scenario.model import Application, Scenario, hosts_of, limit_tables_of, profile_of
 from simulator.traffic.draws import Stream, categorical, cumulative_weights, zipf_weights
+from simulator.traffic.sessions import SessionLog, read_sessions
 
 _PRIVATE_NETWORK: Final = int(ipaddress.IPv4Address("10.0.0.0"))
 _PRIVATE_ADDRESSES: Final = 1 << 24
@@ -130,12 +132,23 @@ def _client(  # reason: the parts of one client
             found = streams[purpose] = Stream(seed, f"{name}/{purpose}")
         return found
 
+    if isinstance(group.arrivals, SessionArrivals):
+        key, address = session_log(group.arrivals).identity(place)
+        return Client(
+            *(number, name, place, group, keys, addresses),
+            *(lambda: key % max(1, len(keys)), lambda: address % len(addresses), stream),
+        )
     pool = scenario.pool_of(group)
     _, dealing = scenario.dealings_of(group)
     each = 1 if pool is None else pool.clients_each or 1
     deal_address = _dealer(dealing, place // each, len(addresses), lambda: stream("address"))
     deal_key = _dealer(group.keys, place, len(keys), lambda: stream("key"))
     return Client(number, name, place, group, keys, addresses, deal_key, deal_address, stream)
+
+
+def session_log(arrivals: SessionArrivals) -> SessionLog:
+    """Return the sessions of a group. Raises `InputError` for a bad file."""
+    return read_sessions(arrivals.file.file, arrivals.group, arrivals.span_ns)
 
 
 def _dealer(dealing: Dealing, place: int, count: int, stream: Callable[[], Stream]) -> Dealer:

@@ -10,6 +10,7 @@ access log through the limits is `simulator.study.replay`.)
 from __future__ import annotations
 
 import csv
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -30,7 +31,7 @@ from simulator.traffic.draws import (
     pareto_ns,
     uniform_ns,
 )
-from simulator.traffic.population import Client
+from simulator.traffic.population import Client, session_log
 
 
 def replayed_ns(replay: draws.ReplayArrivals) -> list[int]:
@@ -120,12 +121,49 @@ def duration_of(draw: draws.Draw, stream: Callable[[], Stream]) -> Duration:
 
 
 def processes_of(scenario: Scenario) -> dict[str, Process]:
-    """Return the arrivals of each open group as numbers. Raises `InputError` for a bad file."""
+    """Return the arrivals of each open group as numbers, but those of sessions.
+
+    Raises `InputError` for a bad file.
+    """
     return {
         group.name: _process_of(group, group.arrivals, scenario)
         for group in scenario.clients
-        if group.arrivals is not None
+        if group.arrivals is not None and not isinstance(group.arrivals, draws.SessionArrivals)
     }
+
+
+class SessionRequests:
+    """The requests of a client that sends sessions: their instants, then their mix entries.
+
+    An entry is taken when its request begins; requests begin in order of their instants.
+    Raises `InputError` where a request of the sessions is no entry of the group's mix.
+    """
+
+    def __init__(self, client: Client, form: draws.SessionArrivals, stop_ns: int) -> None:
+        log, group = session_log(form), client.group
+        entries = {ask.request: place for place, ask in reversed(list(enumerate(group.mix)))}
+        for request in log.requests:
+            if request not in entries:
+                raise InputError(
+                    f"clients {group.name!r}: mix must have an entry for {request!r}, which "
+                    f"{form.file.path} holds; add {{ request = {request!r} }}"
+                )
+        self._entries = [entries[request] for request in log.requests]
+        self._waiting: deque[int] = deque()
+        self._start_ns = group.start_ns
+        self._arrivals = log.arrivals(
+            client.place, stop_ns - group.start_ns, client.stream("arrivals").uniform
+        )
+
+    def instants(self) -> Iterator[int]:
+        """Yield the instants at which requests begin."""
+        for at_ns, request in self._arrivals:
+            self._waiting.append(self._entries[request])
+            yield self._start_ns + at_ns
+
+    def entry(self) -> int:
+        """Return the mix entry of the next request."""
+        return self._waiting.popleft()
 
 
 def _process_of(group: ClientGroup, form: draws.Arrivals, scenario: Scenario) -> Process:
@@ -143,6 +181,7 @@ def _process_of(group: ClientGroup, form: draws.Arrivals, scenario: Scenario) ->
         instants = replayed_ns(form)
         kind, rule = arrivals.REPLAYED, (0, len(instants))
     else:
+        assert not isinstance(form, draws.SessionArrivals), "sessions are no process"
         gone_ns = group.start_ns
         for number, piece in enumerate(pieces_of(form, gone_ns, scenario.start_time_ns)):
             if gone_ns >= scenario.duration_ns or number == _MOST_PIECES:

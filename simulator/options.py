@@ -20,7 +20,16 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, dataclass_transform, get_args
+from typing import (
+    Any,
+    Final,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+)
 
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns
@@ -595,6 +604,10 @@ HOLDOUT: Final = optional(
 )
 
 
+Form: TypeAlias = Literal["auto", "parametric", "sessions"]
+FORMS: Final[tuple[Form, ...]] = get_args(Form)
+
+
 @options
 class FitOptions(LogOptions):
     """The options of a fit."""
@@ -605,6 +618,13 @@ class FitOptions(LogOptions):
         "predict the last part of the time, such as 50%, from what comes before it",
         default=None,
         metavar="SHARE",
+    )
+    form: Form = option(
+        one_of(FORMS),
+        "form of the traffic: parametric where it refuses as the log does, else sessions of the log"
+        " (auto), or the one named",
+        default="auto",
+        choices=FORMS,
     )
     runs: int | None = count_option(
         "runs of the scenario for judging it; by default as many as are quick",

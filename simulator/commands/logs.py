@@ -228,6 +228,11 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
 
     add_flags(parser, FitOptions)
     parser.add_argument("--out", metavar="FILE", help=f"the scenario file ({_SCENARIO})")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit with 1 if the scenario does not refuse as the log does",
+    )
     parser.add_argument("--force", action="store_true", help="replace that file")
     parser.add_argument("--quiet", action="store_true", help="print only the file's path")
 
@@ -241,13 +246,14 @@ def run_fit(args: argparse.Namespace) -> int:
     with _progress(quiet=args.quiet) as progress:
         found = fit(**given(args, FitOptions), judged=not args.quiet, progress=progress)
     found.save(out, force=args.force)
+    code = 1 if args.strict and found.differs else 0
     if args.quiet:
         print(out)
-        return 0
+        return code
     console().print(found)
     print("play it:", shlex.join(["python", "-m", "simulator", "run", str(out)]))
     print("scenario:", out)
-    return 0
+    return code
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
-import secrets
-import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from simulator.options import FitOptions, takes_options
 from simulator.rows.record import Numbers
 from simulator.scenario import Scenario
 from simulator.study.fit.groups import group_clients
-from simulator.study.fit.judge import Judgement, Line, LogView, judge, replayed
-from simulator.study.fit.model import FittedGroup, Model, model_of, unit_of
+from simulator.study.fit.judge import Judgement, Line, LogView, judge, replayed, shares_under
+from simulator.study.fit.model import FittedGroup, Model, model_of, unit_of, with_sessions
 from simulator.study.fit.observed import Observed, Window, observe
+from simulator.study.fit.selection import RefusedShare, distance, other_factors, scaled, text_of
 from simulator.study.fit.series import Hints, Series, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
 from simulator.views.charts import Band, Estimate, Estimates, band, estimates
@@ -47,7 +48,7 @@ def fit(options: FitOptions) -> Fit:
     >>> fit(rows, as_kind="management", judged=False).groups["loop"].tolist()
     ['open', 'open']
     """
-    with tempfile.TemporaryDirectory(prefix="simulator-fit-") as folder:
+    with TemporaryDirectory(prefix="simulator-fit-") as folder:
         observed = observe(options, Path(folder))
         with observed.arrivals:
             return _fitted(observed, options)
@@ -60,7 +61,8 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
     split = whole.to_ns if holdout is None else round(whole.to_ns * (1 - holdout))
     window = Window(0, split)
     model, view = _model(observed, options, window, steady=holdout is not None)
-    found = Fit(model, observed_summary(observed), None, holdout)
+    model, shares = _selected(model, view, observed, options, window)
+    found = Fit(model, observed_summary(observed), None, holdout, shares)
     if options.judged and holdout is not None:
         window = Window(split, whole.to_ns)
         hints = Hints(*model.series.hints[:2])
@@ -97,6 +99,38 @@ def _model(
         view = view_with(view.series.hints._replace(burst_gap_ns=gaps))
     model = model_of(observed, window, view.series, grouping, options, steady=steady)
     return model, view
+
+
+def _selected(
+    model: Model, view: LogView, observed: Observed, options: FitOptions, window: Window
+) -> tuple[Model, list[RefusedShare]]:
+    """Return the parametric model, or that of sessions where it refuses more like the log."""
+    told = options.stage("comparing")
+
+    def share_under(factor: Fraction) -> float:
+        if told:
+            told(0)
+        table = scaled(options.table, factor)
+        other = replayed(observed, options, window, model.of_client, table=table)
+        return other.measures["refused share", ""]
+
+    log_shares = {Fraction(1): view.measures["refused share", ""]}
+    log_shares |= {factor: share_under(factor) for factor in other_factors(share_under)}
+    shares_of = partial(
+        shares_under, options=options, view=view, window=window, log_shares=log_shares
+    )
+    shares = shares_of(model)
+    if options.form == "parametric" or (
+        options.form == "auto" and all(share.agrees for share in shares)
+    ):
+        return model, shares
+    sessions = with_sessions(model, observed, window, options)
+    if sessions is None:
+        return model, shares
+    other_shares = shares_of(sessions)
+    if options.form == "sessions" or distance(other_shares) < distance(shares):
+        return sessions, other_shares
+    return model, shares
 
 
 def _counts(observed: Observed, window: Window) -> Numbers:
@@ -170,12 +204,19 @@ class Fit:
 
     text: the scenario file. scenario: what it reads as. summary: what the log is. holdout: the
     share of time that was held out, None for none. judgement: log and scenario side by side.
+    shares: their refused shares under the log's limits and under two other tables.
     """
 
     model: Model
     summary: dict[str, Any]
     judgement: Judgement | None
     holdout: float | None
+    shares: list[RefusedShare] = field(default_factory=list)
+
+    @property
+    def differs(self) -> str:
+        """Where the scenario refuses another share than the log, in words; empty if nowhere."""
+        return "; ".join(text_of(share) for share in self.shares if not share.agrees)
 
     @property
     def text(self) -> str:
@@ -246,16 +287,17 @@ class Fit:
         """
         target = Path(path)
         check_free(target, force=force)
-        written = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
         try:
-            written.write_text(self.text, "utf-8")
-            written.replace(target)
+            with TemporaryDirectory(prefix=".fit-", dir=target.parent) as folder:
+                self.model.save(Path(folder) / target.name)
+                for file in sorted(
+                    Path(folder).iterdir(), key=lambda file: file.name == target.name
+                ):
+                    file.replace(target.with_name(file.name))
         except OSError as fault:
             raise InputError(
                 f"out = {target} must be a file that can be written; {fault.strerror}"
             ) from None
-        finally:
-            written.unlink(missing_ok=True)
         return target
 
     @property
@@ -296,7 +338,7 @@ def _as_text(fit: Fit) -> Group:
     for group in fit.model.groups:
         counts = f"{group.count.value:,.0f}", f"{group.rows:,}"
         groups.add_row(group.name, *counts, _pace(group), _retry(group))
-    parts: list[Any] = [Text(_head(fit)), Text(), groups]
+    parts: list[Any] = [Text(_refusals(fit)), Text(_head(fit)), Text(), groups]
     if fit.judgement is not None:
         what, *sides, agrees = _columns(fit.judgement)
         table = plain_table([what], sides, [agrees])
@@ -307,6 +349,13 @@ def _as_text(fit: Fit) -> Group:
         parts += [Text(), Text("Limits of this fit:")]
         parts += [Text(f"- {words}") for words in fit.lost]
     return Group(*parts)
+
+
+def _refusals(fit: Fit) -> str:
+    """Return whether the scenario refuses as the log does, in one line."""
+    if fit.differs:
+        return f"DIFFERS: the scenario does not refuse as the log does: {fit.differs}"
+    return "The scenario refuses as the log does: " + "; ".join(map(text_of, fit.shares))
 
 
 def _columns(found: Judgement) -> tuple[str, ...]:
@@ -374,7 +423,8 @@ def _number(measure: str, value: float) -> str:
 
 def _as_html(fit: Fit) -> str:
     """Return what a notebook shows of a fit."""
-    parts = [f"<p><b>{html.escape(_head(fit))}</b></p>", fit.groups.to_html(border=0)]
+    heads = (html.escape(text) for text in (_refusals(fit), _head(fit)))
+    parts = [*(f"<p><b>{text}</b></p>" for text in heads), fit.groups.to_html(border=0)]
     if fit.judgement is not None:
         table = pd.DataFrame(_rows(fit.judgement), columns=_columns(fit.judgement))
         parts.append(f"<p>{html.escape(_judged(fit))}</p>")

@@ -12,23 +12,29 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
 
+from engine.files import Include
+from engine.limits import LimitTable
 from simulator.logs.arrivals import Block
 from simulator.options import FitOptions
 from simulator.play.gates import Rows
 from simulator.play.replay import replay_arrivals
-from simulator.play.simulation import simulate
+from simulator.play.simulation import has_sessions, simulate
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.counters import LimitsView
 from simulator.rows.record import Chunk, Numbers, SubjectTable
 from simulator.scenario import Scenario
 from simulator.study.fit.model import Model, varied
 from simulator.study.fit.observed import MOST_ATTEMPTS, Observed, Window
+from simulator.study.fit.selection import RefusedShare, scaled
 from simulator.study.fit.series import WIDTHS_S, Floats, Hints, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
@@ -37,7 +43,10 @@ from simulator.study.replay import Kept, enter_parties
 _SEED: Final = 20_260_101
 _MOST_ROWS: Final = 4_000_000
 """The most attempts of all runs together, unless the smallest number of runs exceeds it."""
+_MOST_SESSION_ROWS: Final = 400_000
+"""The same where sessions are sampled, which takes ten times as long."""
 _RUNS: Final = (39, 9)
+_SHARE_RUNS: Final = 5
 _ERROR: Final = 0.05
 _FREEDOM: Final = 7
 _LEAD_NS: Final = 600 * 1_000_000_000
@@ -92,12 +101,14 @@ def replayed(
     window: Window,
     of_client: Numbers,
     hints: Hints | None = None,
+    table: LimitTable | None = None,
 ) -> LogView:
     """Put a window of the log through the limits, and count its rows meanwhile.
 
     Requests shortly before the window are played too, so that its counters do not start empty.
+    table: the limits, the options' unless given.
     """
-    table, profile, lead_ns = options.table, options.read_profile, lead_of(window)
+    table, profile, lead_ns = table or options.table, options.read_profile, lead_of(window)
     series = Series(
         int(of_client.max()) + 1,
         len(of_client),
@@ -197,7 +208,8 @@ def judge(
     if predicted:
         begin_ns = log.series.start_ns - lead_of(window)
         scenario = dataclasses.replace(scenario, start_time_ns=begin_ns // 1000 * 1000)
-    count = runs or next((each for each in _RUNS if each * offered <= _MOST_ROWS), _RUNS[-1])
+    most = _MOST_SESSION_ROWS if model.sessions else _MOST_ROWS
+    count = runs or next((each for each in _RUNS if each * offered <= most), _RUNS[-1])
     played: list[dict[tuple[str, str], float]] = []
     slots: list[Numbers] = []
     gaps: list[Numbers] = []
@@ -226,6 +238,31 @@ def judge(
     return Judgement(lines, count, predicted, window, log.series.slots.sum(axis=0), np.array(slots))
 
 
+def shares_under(
+    model: Model,
+    options: FitOptions,
+    view: LogView,
+    window: Window,
+    log_shares: Mapping[Fraction, float],
+) -> list[RefusedShare]:
+    """Return the refused shares of log and scenario under the log's limits and other tables.
+
+    log_shares: factor of the limits' rates → the log's refused share under them.
+    """
+    shares = []
+    with TemporaryDirectory(prefix="simulator-fit-") as folder:
+        for factor, of_log in log_shares.items():
+            file = Path(folder) / f"{factor.numerator}-{factor.denominator}.toml"
+            file.write_text(scaled(options.table, factor).to_toml(), "utf-8")
+            scenario = dataclasses.replace(model.scenario, limits=Include(str(file)))
+            runs = [
+                _play(scenario, _SEED + run, view.series, lead_of(window))[0]["refused share", ""]
+                for run in range(_SHARE_RUNS)
+            ]
+            shares.append(RefusedShare(factor, of_log, float(np.median(runs))))
+    return shares
+
+
 def _play(
     scenario: Scenario, seed: int, like: Series, lead_ns: int
 ) -> tuple[dict[tuple[str, str], float], Series]:
@@ -237,7 +274,7 @@ def _play(
     result = simulate(
         scenario,
         seed=seed,
-        fidelity="compiled",
+        fidelity="limits" if has_sessions(scenario) else "compiled",
         warm_up_ns=lead_ns,
         check=False,
         headroom=True,

@@ -6,42 +6,55 @@ is read from that text by `simulator.scenario`.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import json
 import math
 import re
+import shutil
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final
 
 import numpy as np
 
-from engine.files import Rate, format_duration, to_plain, to_toml
+from engine.files import Include, Rate, format_duration, to_plain, to_toml
 from simulator.logs.parties import Owner
 from simulator.options import FitOptions
 from simulator.rows.record import Numbers, distinct
 from simulator.scenario import Scenario, loads
 from simulator.scenario.clients import NoRetry, Retry
-from simulator.scenario.draws import Arrivals, Draw, OnOffArrivals, StepArrivals
+from simulator.scenario.draws import (
+    Arrivals,
+    Draw,
+    OnOffArrivals,
+    SessionArrivals,
+    StepArrivals,
+)
 from simulator.scenario.model import changed
 from simulator.study.fit.groups import Grouping
 from simulator.study.fit.observed import PROXIED as _PROXIED
 from simulator.study.fit.observed import Observed, Window
 from simulator.study.fit.series import Series
+from simulator.study.fit.sessions import arrive_together, callers_of, cut_sessions
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
 from simulator.study.replay import run_name
 from simulator.study.run_size import shorter
+from simulator.traffic.sessions import Identities, SessionLog, write_sessions
 from simulator.views.text import counted_text
 
+_SESSIONS: Final = ".sessions.csv"
 _SHOWN: Final = 8
 """The most kinds of requests in a group's mix."""
 _LEAST_SHARE: Final = 0.01
 _UNEVEN: Final = 1.5
 _WIDTH: Final = 98
 _SEED: Final = 7
-_ALWAYS: Final = ("kind", "attempts", "begin")
+_ALWAYS: Final = ("kind", "attempts", "begin", "file", "group", "span_ns")
 """Fields that are written even at their defaults."""
 
 
@@ -63,6 +76,7 @@ class FittedGroup:
 
     keys_used: how many keys they use. per_request: whether a client changes its key by request.
     mix: method and path → share. rest: how many further kinds of requests the mix leaves out.
+    counted_as: kind of request in the log → the kind in the mix that it counts as.
     """
 
     name: str
@@ -77,6 +91,7 @@ class FittedGroup:
     retry: RetryFit
     mix: dict[str, float]
     rest: int = 0
+    counted_as: dict[int, int] = field(default_factory=dict)
     keys_used: int = 0
     keys_per: str = "client"
     keys_zipf: Estimate | None = None
@@ -94,6 +109,7 @@ class Model:
     """All groups, and the scenario. of_client: the group of each client of the log.
 
     applications: the name of each owner's, None without a key. tenants: the names of the log's.
+    sessions: of the groups that send sessions of the log.
     """
 
     groups: list[FittedGroup]
@@ -106,7 +122,17 @@ class Model:
     series: Series
     text: str = ""
     lost: list[str] = field(default_factory=list)
+    sessions: dict[str, SessionLog] = field(default_factory=dict)
     scenario: Scenario = field(init=False)
+
+    def save(self, path: Path) -> None:
+        """Write the scenario file, and beside it the file of its sessions. Raises `OSError`."""
+        text = self.text
+        if self.sessions:
+            beside = path.with_name(f"{path.stem}{_SESSIONS}")
+            write_sessions(self.sessions, beside)
+            text = text.replace(f'"{self.scenario.name}{_SESSIONS}"', json.dumps(beside.name))
+        path.write_text(text, "utf-8")
 
 
 def model_of(
@@ -128,7 +154,7 @@ def model_of(
         owner = owners[place]
         clients = np.flatnonzero(grouping.of_client == number)
         count = _count(series.per_client[clients])
-        mix, rest = _mix(observed, series, number)
+        mix, rest, counted_as = _mix(observed, series, number)
         found = FittedGroup(
             name=names[number],
             application=applications[place],
@@ -142,6 +168,7 @@ def model_of(
             retry=retry_of(series, number),
             mix=mix,
             rest=rest,
+            counted_as=counted_as,
             sure=grouping.sure[number],
         )
         shared.keys(found, number)
@@ -162,6 +189,78 @@ def model_of(
     model.text = _text(observed, window, model, name, options)
     model.scenario = loads(model.text, f"{name}.toml")
     return model
+
+
+def with_sessions(
+    model: Model, observed: Observed, window: Window, options: FitOptions
+) -> Model | None:
+    """Return the model with sessions of the log in the place of parametric arrivals.
+
+    Groups that retry stay as they are: what their clients send depends on the answers. None where
+    all of them do.
+    """
+    kinds = np.full((len(model.groups), len(observed.requests)), -1, dtype=np.int64)
+    for number, group in enumerate(model.groups):
+        if isinstance(group.retry.retry, NoRetry):
+            kinds[number, list(group.counted_as)] = list(group.counted_as.values())
+    callers = callers_of(observed, window, model.of_client, kinds)
+    if not callers:
+        return None
+    logs = {
+        model.groups[number].name: cut_sessions(of_group, observed.requests, window.span_ns)
+        for number, of_group in callers.items()
+    }
+    everybody = [caller for log in logs.values() for caller in log.callers]
+    identities = Identities.of(everybody)
+    logs = {name: dataclasses.replace(log, identities=identities) for name, log in logs.items()}
+    name = model.scenario.name
+    pool = Pool("log-addresses", identities.addresses, evidence="of the log, by its callers")
+    folder = Path(mkdtemp(dir=_folder()))
+    file = Include(f"{name}{_SESSIONS}", folder)
+    write_sessions(logs, file.file)
+    groups = [
+        _session_group(group, logs[group.name], file, pool) if group.name in logs else group
+        for group in model.groups
+    ]
+    lost = list(model.lost)
+    if arrive_together([c for of_group in callers.values() for c in of_group], window.span_ns):
+        lost.append(
+            "callers at one address that send at the same times: each is sampled by itself, so "
+            "limits by address refuse less than in the log"
+        )
+    made = dataclasses.replace(model, groups=groups, text="", lost=lost, sessions=logs)
+    made.text = _text(observed, window, made, name, options)
+    made.scenario = loads(made.text, f"{name}.toml", folder=folder)
+    return made
+
+
+@cache
+def _folder() -> Path:
+    """Return a folder that lasts as long as the process: scenarios name files in it."""
+    folder = Path(mkdtemp(prefix="simulator-fit-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _session_group(group: FittedGroup, log: SessionLog, file: Include, pool: Pool) -> FittedGroup:
+    """Return a group that sends sessions of the log."""
+    callers, each = len(log.callers), log.size / log.sessions
+    arrivals = SessionArrivals(file=file, group=group.name, span_ns=log.span_ns)
+    rate = dataclasses.replace(group.pace.rate)
+    pace = Pace(
+        *("open", "sessions", rate, 0.0, arrivals),
+        evidence=f"{counted_text(log.sessions, 'session')} of {counted_text(callers, 'caller')}, "
+        f"{each:.3g} requests each; twice the count, with twice the keys and addresses, is twice "
+        "the traffic",
+    )
+    return dataclasses.replace(
+        group,
+        count=Estimate(callers, callers, callers),
+        pace=pace,
+        pool=pool,
+        keys_per="client",
+        keys_zipf=None,
+    )
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -190,8 +289,13 @@ def _count(per_client: Numbers) -> Estimate:
     return Estimate(round(total), max(seen, total - spread), total + spread)
 
 
-def _mix(observed: Observed, series: Series, number: int) -> tuple[dict[str, float], int]:
-    """Return the share of each kind of request; rare kinds join one under the same limits."""
+def _mix(
+    observed: Observed, series: Series, number: int
+) -> tuple[dict[str, float], int, dict[int, int]]:
+    """Return the share of each kind of request; rare kinds join one under the same limits.
+
+    The others are how many joined, and the kind that each kind counts as.
+    """
     counts = {request: count for (group, request), count in series.mix.items() if group == number}
     counts = {
         request: count
@@ -202,7 +306,7 @@ def _mix(observed: Observed, series: Series, number: int) -> tuple[dict[str, flo
     order = sorted(counts, key=lambda request: -counts[request])
     kept: dict[int, int] = {}
     heads: dict[tuple[str, int], int] = {}
-    rest = 0
+    counted_as: dict[int, int] = {}
     for request in order:
         alike = observed.requests[request].split(" ")[0], int(observed.limit_class[request])
         big = len(kept) < _SHOWN and counts[request] >= _LEAST_SHARE * total
@@ -211,8 +315,9 @@ def _mix(observed: Observed, series: Series, number: int) -> tuple[dict[str, flo
             heads.setdefault(alike, request)
         else:
             kept[heads[alike]] += counts[request]
-            rest += 1
-    return {observed.requests[request]: count / total for request, count in kept.items()}, rest
+        counted_as[request] = request if big else heads[alike]
+    shares = {observed.requests[request]: count / total for request, count in kept.items()}
+    return shares, len(counted_as) - len(kept), counted_as
 
 
 def _names(applications: list[str | None], grouping: Grouping) -> list[str]:

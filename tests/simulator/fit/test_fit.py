@@ -149,7 +149,7 @@ def test_what_comes_at_random_is_poisson_and_what_comes_in_bursts_is_not() -> No
     rows = [poisson_log(burst, 10.0, 4.0) for burst in range(20)]
     for burst, frame in enumerate(rows):
         frame["time"] += burst * 30 * S
-    bursty = simulator.fit(pd.concat(rows), judged=False)
+    bursty = simulator.fit(pd.concat(rows), judged=False, form="parametric")
     assert isinstance(arrivals_of(bursty.scenario), OnOffArrivals)
     low, high = interval(bursty.parameters, "public", "on")
     assert low <= 4.0 <= high
@@ -160,7 +160,9 @@ def test_hours_that_differ_by_chance_are_no_daily_shape() -> None:
     assert isinstance(arrivals_of(simulator.fit(even, judged=False).scenario), PoissonArrivals)
     hour = even["time"] // (3_600 * S) % 24
     shaped = even[(hour < 6) | (even.index % 4 == 0)]
-    assert isinstance(arrivals_of(simulator.fit(shaped, judged=False).scenario), DailyArrivals)
+    assert isinstance(
+        arrivals_of(simulator.fit(shaped, judged=False, form="parametric").scenario), DailyArrivals
+    )
 
 
 def test_what_was_held_out_is_predicted_with_an_interval() -> None:

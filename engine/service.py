@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from engine.errors import InputError, StoreBusy, check_text, wrong_type
 from engine.hosts import host_name
 from engine.identity import Caller, check_region
-from engine.limits import CountersFull, Headroom, Limiter, LimitTable, Subject
+from engine.limits import CountersFull, Limiter, LimitTable, RateLimitStatus, Subject
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response, find_header
 from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS
@@ -141,7 +141,9 @@ class Engine(Operator):
         tables = _tables(limits)
         self.table_names = frozenset(tables)
         self.tables = tables
-        self.limiter = Limiter(tables, self.profile.limits, is_bounded=True)
+        self.limiter = Limiter(
+            tables, self.profile.limits, origin_ns=_origin_ns(world.clock), is_bounded=True
+        )
         vault = Vault(master_key or world.entropy(_MASTER_KEY_BYTES), world.entropy, store)
         if store.persistent:  # checked before a tenant can be made under a wrong key
             with store.transaction():
@@ -245,10 +247,10 @@ class Engine(Operator):
 
         # 2. The limits, at the request's one instant.
         try:
-            decision, headroom, now_ns, wall_ns = self._decide(subject)
+            decision, status, now_ns, wall_ns = self._decide(subject)
         except CountersFull:
             return _FULL.response()
-        headers = _rate_fields(headroom, self.profile.http, decision)
+        headers = _rate_fields(status, self.profile.http, decision)
         if decision.refusing:
             return _refusal(decision, headers)
 
@@ -373,7 +375,7 @@ class Engine(Operator):
         store.commit()
         return response
 
-    def _decide(self, subject: Subject) -> tuple[Decision, Headroom | None, int, int]:
+    def _decide(self, subject: Subject) -> tuple[Decision, RateLimitStatus | None, int, int]:
         """Ask the limits about the request, at one instant, in order of arrival (D-CLOCK)."""
         clock = self._clock
         self._lock.acquire()  # by hand: a block would cost every request ten times as much
@@ -383,10 +385,10 @@ class Engine(Operator):
                 steady_ns = wall_ns + clock.lead_ns
                 if steady_ns >= self._next_log_sweep_ns or self._is_due(steady_ns):
                     self._expire()
-            decision, headroom = self.limiter.judge(now_ns, subject)
+            decision, status = self.limiter.decide_with_status(now_ns, subject)
         finally:
             self._lock.release()
-        return decision, headroom, now_ns, wall_ns
+        return decision, status, now_ns, wall_ns
 
     def _settle(self, decision: Decision, status: int) -> None:
         """Give the charges back where only successful requests count (D-COUNTED)."""
@@ -561,27 +563,32 @@ def _refusal(decision: Decision, headers: dict[str, str]) -> Response:
     return response
 
 
+def _origin_ns(clock: Clock) -> int:
+    """Return the clock's instant 0 since the Unix epoch, from which windows align (D-ALIGN)."""
+    return clock.wall_ns - clock.now_ns
+
+
 def _rate_fields(
-    headroom: Headroom | None, profile: HttpProfile, decision: Decision
+    status: RateLimitStatus | None, profile: HttpProfile, decision: Decision
 ) -> dict[str, str]:
     """Return `Retry-After` (when refused), `RateLimit-Policy` and `RateLimit` (D-429-HEADERS)."""
-    if headroom is None:
+    if status is None:
         return {}
     headers = {}
     if decision.refusing and profile.retry_after:
-        headers["Retry-After"] = str(headroom.retry_after_s)
+        headers["Retry-After"] = str(status.retry_after_s)
     if profile.rate_limit_fields:
-        headers["RateLimit-Policy"], headers["RateLimit"] = _texts(headroom)
+        headers["RateLimit-Policy"], headers["RateLimit"] = _texts(status)
     return headers
 
 
-@lru_cache(maxsize=4096)  # most headrooms repeat
-def _texts(headroom: Headroom) -> tuple[str, str]:
+@lru_cache(maxsize=4096)  # most repeat
+def _texts(status: RateLimitStatus) -> tuple[str, str]:
     """Return the values of `RateLimit-Policy` and `RateLimit`."""
-    rule = headroom.rule
+    rule = status.rule
     return (
-        _policy(rule, headroom.limit_requests, headroom.window_ns),
-        f'"{rule}";r={headroom.remaining_requests};t={headroom.reset_s}',
+        _policy(rule, status.limit_requests, status.window_ns),
+        f'"{rule}";r={status.remaining_requests};t={status.reset_s}',
     )
 
 

@@ -25,7 +25,7 @@ from conformance.faults.registry import (
     register,
 )
 from engine import Request, Response
-from engine.limits import Headroom, Subject
+from engine.limits import RateLimitStatus, Subject
 from engine.messages import Decision
 
 _Fields = TypeVar("_Fields", bound=Callable[[Subject], dict[str, Any]])
@@ -186,14 +186,14 @@ async def _container_by_beginning(
 
 def change_subjects(engine: FaultyEngine, fields: Callable[[Subject], dict[str, Any]]) -> None:
     """Let an engine's limiter see every request with some fields changed."""
-    judge = engine.limiter.judge
+    decide = engine.limiter.decide_with_status
     names = [name for name in Subject.__slots__ if not name.startswith("_")]
 
-    def changed(now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
+    def changed(now_ns: int, subject: Subject) -> tuple[Decision, RateLimitStatus | None]:
         values = {name: getattr(subject, name) for name in names} | fields(subject)
-        return judge(now_ns, Subject(**values))
+        return decide(now_ns, Subject(**values))
 
-    engine.limiter.judge = changed  # type: ignore[method-assign] # reason: the fault
+    engine.limiter.decide_with_status = changed  # type: ignore[method-assign] # reason: the fault
 
 
 def fault_of_subjects(fault_id: str, clause_id: str) -> Callable[[_Fields], _Fields]:

@@ -21,7 +21,7 @@ from conformance.faults.registry import (
 from engine import LimitTable, Profile, Request, Response
 from engine.files import Rate
 from engine.limits import Rule, Subject
-from engine.limits.table import Counter
+from engine.limits.table import CounterName
 from engine.messages import Problem
 from engine.model import DEFAULT_QUOTAS
 
@@ -64,7 +64,7 @@ def _block(percent: int) -> Callable[[Rule], dict[str, Any]]:
     return lambda rule: {"block_ns": (rule.block_ns or 0) * percent // 100}
 
 
-def _counted_by(rule_id: str, counter: Counter) -> None:
+def _counted_by(rule_id: str, counter: CounterName) -> None:
     fault_id = f"by-{counter.replace('+', '-and-')}-{rule_id}"
     _row_fault(fault_id, rule_id, f"counts by {counter}.", lambda _: {"counter": counter})
 

@@ -85,7 +85,7 @@ def signature_fault(rule: Rule, signature: Signature, and_counter: str | None = 
         return (
             "the key at another address and another key at this address are both refused: the "
             "block covers more than what counts, which is the "
-            f"{COUNTER_KINDS[rule.counter].says} together, as other rows show"
+            f"{COUNTER_KINDS[rule.counter].description} together, as other rows show"
         )
     left_out = _left_out(signature)
     if left_out is not None or each:
@@ -142,7 +142,7 @@ def _asked(signature: Signature, name: str) -> str:
 
 
 def _counter_fault(rule: Rule, signature: Signature) -> str | None:
-    by = COUNTER_KINDS[rule.counter].says
+    by = COUNTER_KINDS[rule.counter].description
     for name in _CHANGES:
         if signature.refused(name) and name not in signature.own:
             shared = "address" if name == "other key" else "key"
@@ -537,7 +537,7 @@ def _fault(
 
 
 def _summary(measured: Measured, rule: Rule, signature: Signature) -> str:
-    by = f"counted by {COUNTER_KINDS[rule.counter].says}"
+    by = f"counted by {COUNTER_KINDS[rule.counter].description}"
     if signature.is_held:
         by = "counter kind unknown: delayed requests hold up every counter they share"
     elif not signature.tells:

@@ -202,7 +202,7 @@ def _own_probes(rule: Rule, names: Iterable[str]) -> frozenset[str]:
     own = {name for name in names if name.startswith((TWIN, ANY))}
     if not rule.match.resource:
         own.add(OTHER_RESOURCE)
-    if "ip" not in COUNTER_KINDS[rule.counter].by[0]:
+    if "ip" not in COUNTER_KINDS[rule.counter].fields[0]:
         own.add("other address")
     if rule.counter == "ip":
         own.add("other key")

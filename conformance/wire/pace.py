@@ -18,7 +18,7 @@ from conformance.wire.exchange import Ask
 from conformance.wire.shapes import SHAPES
 from engine import Limiter, LimitTable, Subject
 from engine.files import Rate
-from engine.limits import Match, Rule
+from engine.limits import KeyIdentity, Match, Rule, TenantIdentity
 from engine.model import ApplicationKind
 from engine.profile import LimitsProfile
 
@@ -68,15 +68,21 @@ class Pacer:
 
     def _subject(self, ask: Ask, source: Source) -> Subject:
         key = self._target.key_labels.get(ask.key or "")
-        tenant = None if key is None else self._target.tenant_of(key)
-        return Subject(
+        identity = tenant = None
+        if key is not None:
+            owner = self._target.tenant_of(key)
+            # A target does not say which keys share an application: those of one role may.
+            application_id = f"{owner.name}/{key.role}"
+            identity = KeyIdentity(
+                str(ask.key), key.role == "legacy", application_id, application_kind(key)
+            )
+            tenant = TenantIdentity(owner.name, owner.kind, "Default")
+        return Subject.of(
             ask.method,
             self._target.spelling.assumed(ask.method, ask.path).partition("?")[0],
             source or _DEFAULT_SOURCE,
-            key_id=None if key is None else ask.key,
-            tenant_kind=None if key is None or tenant is None else tenant.kind,
-            application_kind=None if key is None else application_kind(key),
-            legacy=key is not None and key.role == "legacy",
+            key=identity,
+            tenant=tenant,
             proxy_key_id=ask.proxy_key,
             host_id=ask.host,
         )

@@ -9,7 +9,7 @@ The package reads no clock: callers pass in each instant.
 
 from engine.limits.limiter import CountersFull, Limiter
 from engine.limits.nodes import NodesLimiter
-from engine.limits.subject import Block, Headroom, Subject
+from engine.limits.subject import Block, KeyIdentity, RateLimitStatus, Subject, TenantIdentity
 from engine.limits.table import (
     DEFAULT_TABLE,
     SEED_SECTIONS,
@@ -26,12 +26,14 @@ __all__ = [
     "Block",
     "Classifier",
     "CountersFull",
-    "Headroom",
+    "KeyIdentity",
     "LimitTable",
     "Limiter",
     "Match",
     "NodesLimiter",
+    "RateLimitStatus",
     "Rule",
     "Subject",
+    "TenantIdentity",
     "render",
 ]

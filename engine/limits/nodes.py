@@ -41,8 +41,7 @@ from typing import Final
 from engine.errors import InputError
 from engine.files import Rate
 from engine.hosts import read_address
-from engine.limits.compiled.algorithms import BLOCK, READY, begin_or_extend_block
-from engine.limits.legs import Counted
+from engine.limits.counters import Counter
 from engine.limits.limiter import Limiter
 from engine.limits.subject import Subject
 from engine.limits.table import LimitTable, Rule
@@ -100,11 +99,11 @@ def home_of(name: str, count: int) -> int:
     address = read_address(name)
     if address is None:
         return zlib.crc32(name.encode()) % count
-    number, found = int(address), 0
+    number, node = int(address), 0
     while number:
-        found ^= number & _WORD
+        node ^= number & _WORD
         number >>= _WORD_BITS
-    return found % count
+    return node % count
 
 
 def sets_of_counters(
@@ -239,58 +238,56 @@ class Balancer:
 class _History:
     """One counter of a rule on all nodes: the common one, each node's own, and the events.
 
-    own: empty where all use the common one. heard: of each node, before which instant its own
+    own: empty where all use the common one. merged_ns: of each node, before which instant its own
     counter holds the events of all nodes.
     """
 
-    __slots__ = ("_clears", "_events", "_extends", "common", "heard_ns", "own")
+    __slots__ = ("_events", "common", "merged_ns", "own")
 
-    def __init__(self, common: Counted, own: list[Counted], profile: LimitsProfile) -> None:
+    def __init__(self, common: Counter, own: list[Counter]) -> None:
         self.common = common
         self.own = own
-        self.heard_ns = [0] * len(own)
+        self.merged_ns = [0] * len(own)
         self._events: deque[tuple[int, int, int]] = deque()
-        self._extends = profile.block_extends
-        self._clears = profile.block_reset == "clear"
 
-    def note(self, now_ns: int, node: int, what: int) -> None:
+    def record(self, now_ns: int, node: int, event: int) -> None:
         """Add an event."""
-        self._events.append((now_ns, node, what))
+        self._events.append((now_ns, node, event))
 
-    def learn(self, before_ns: int) -> None:
+    def apply(self, before_ns: int) -> None:
         """Put the events before an instant into the common counter, and forget them."""
         events = self._events
         while events and events[0][0] < before_ns:
-            t_ns, _, what = events.popleft()
-            self._play(self.common, t_ns, what)
+            t_ns, _, event = events.popleft()
+            _apply(self.common, t_ns, event)
 
-    def hear(self, node: int, before_ns: int) -> None:
+    def merge(self, node: int, before_ns: int) -> None:
         """Make a node's own counter from the common one and its own later events."""
-        if self.heard_ns[node] == before_ns:
+        if self.merged_ns[node] == before_ns:
             return
-        self.heard_ns[node] = before_ns
-        self.learn(before_ns)
-        counted = self.own[node]
-        counted.line[:] = self.common.line
-        counted.ring[:] = self.common.ring
-        for t_ns, by_node, what in self._events:
+        self.merged_ns[node] = before_ns
+        self.apply(before_ns)
+        counter = self.own[node]
+        counter.assign(self.common)
+        counter.window = counter.window.copy()
+        for t_ns, by_node, event in self._events:
             if by_node == node:
-                self._play(counted, t_ns, what)
+                _apply(counter, t_ns, event)
 
-    def _play(self, counted: Counted, t_ns: int, what: int) -> None:
-        """Charge an event to a counter."""
-        line = counted.line
-        if what == BLOCKS:
-            begin_or_extend_block(line, t_ns, counted.leg.block_ns, self._extends, self._clears)
-        elif line[BLOCK] <= t_ns or not self._clears:
-            counted.charge(t_ns)
-            line[READY] = max(line[READY], line[BLOCK])
+
+def _apply(counter: Counter, t_ns: int, event: int) -> None:
+    """Charge an event to a counter."""
+    if event == BLOCKS:
+        counter.block(t_ns)
+    elif counter.blocked_until_ns <= t_ns or not counter.settings.clears:
+        counter.charge(t_ns)
 
 
 class NodesLimiter:
     """Decides about requests as nodes do whose balancer gives each request to one of them.
 
-    tables, profile: as `Limiter` takes them. draw: returns numbers in (0, 1), for `random` balance.
+    tables, profile, origin_ns: as `Limiter` takes them. draw: returns numbers in (0, 1), for
+    `random` balance.
     decision, node: the last one, and who made it. exact: what one exact counter for all nodes has
     decided about the same request.
 
@@ -311,18 +308,19 @@ class NodesLimiter:
         profile: LimitsProfile,
         nodes: NodesProfile,
         draw: Callable[[], float] = lambda: 0.5,
+        *,
+        origin_ns: int = 0,
     ) -> None:
         sets = sets_of_counters(tables, profile, nodes)
         self.balancer = Balancer(nodes, draw)
         self.node = 0
         self.decision = self.exact = Decision("admitted")
-        self._profile = profile
-        self._limiters = [Limiter(*each, keeps_idle=True) for each in sets]
+        self._limiters = [Limiter(*limits, origin_ns=origin_ns, keeps_idle=True) for limits in sets]
         self._judge = self._limiters.pop()
         self._every_ns, self._lag_ns = publication(nodes)
         self._sharing = nodes.sharing
         self._own_subjects: dict[Subject, list[Subject]] = {}
-        self._histories: dict[Counted, _History] = {}
+        self._histories: dict[Counter, _History] = {}
         self._of_subject: dict[Subject, list[_History]] = {}
 
     def decide(self, now_ns: int, subject: Subject) -> Decision:
@@ -347,40 +345,43 @@ class NodesLimiter:
         before_ns = known_before_ns(now_ns, self._every_ns, self._lag_ns)
         is_synced = self._sharing == "synced"
         histories = self._histories_of(subject, own)
-        for each in histories:
+        for history in histories:
             if is_synced:
-                each.hear(node, before_ns)
+                history.merge(node, before_ns)
             else:
-                each.learn(before_ns)
-        counters = [each.own[node] if is_synced else each.common for each in histories]
-        lines = [each.line.copy() for each in counters]
+                history.apply(before_ns)
+        counters = [history.own[node] if is_synced else history.common for history in histories]
+        known = [copy.copy(counter) for counter in counters]
+        if not is_synced:  # what is read is written later: it decides about copies
+            for counter in counters:
+                counter.window = counter.window.copy()
         place = node if is_synced else 0
         decision = self._limiters[place].decide(now_ns, own[place])
-        for history, counted, before in zip(histories, counters, lines, strict=True):
-            if counted.line[BLOCK] != before[BLOCK]:
-                history.note(now_ns, node, BLOCKS)
-            if counted.leg.name in decision.counted:
-                history.note(now_ns, node, CHARGED)
+        for history, counter, before in zip(histories, counters, known, strict=True):
+            if counter.blocked_until_ns != before.blocked_until_ns:
+                history.record(now_ns, node, BLOCKS)
+            if counter.settings.name in decision.counted:
+                history.record(now_ns, node, CHARGED)
             if not is_synced:
-                # No slot of its ring is put back: it is overwritten before it is read.
-                counted.line[:] = before
+                counter.assign(before)
         return decision
 
     def _histories_of(self, subject: Subject, own: list[Subject]) -> list[_History]:
         """Return the histories of a subject's counters; the last limiter has the common ones."""
-        found = self._of_subject.get(subject)
-        if found is None:
-            *lanes, common = (
-                limiter.lane(each) for limiter, each in zip(self._limiters, own, strict=True)
+        histories = self._of_subject.get(subject)
+        if histories is None:
+            *nodes, common = (
+                limiter.match(each).counters
+                for limiter, each in zip(self._limiters, own, strict=True)
             )
-            found = self._of_subject[subject] = [
-                self._history(counted, [lane.counters[place] for lane in lanes])
-                for place, counted in enumerate(common.counters)
+            histories = self._of_subject[subject] = [
+                self._history(counter, [counters[place] for counters in nodes])
+                for place, counter in enumerate(common)
             ]
-        return found
+        return histories
 
-    def _history(self, common: Counted, own: list[Counted]) -> _History:
-        found = self._histories.get(common)
-        if found is None:
-            found = self._histories[common] = _History(common, own, self._profile)
-        return found
+    def _history(self, common: Counter, own: list[Counter]) -> _History:
+        history = self._histories.get(common)
+        if history is None:
+            history = self._histories[common] = _History(common, own)
+        return history

@@ -1,24 +1,49 @@
 """A request as the limits see it, and the room that they leave for it.
 
-A `Subject` is handed in by whoever identified the caller: the service from keys and tenants, a
-simulation from its scenario. The limits know no tenant, no key text and no store.
+Whoever identifies a caller makes its `Subject`: the service from keys and tenants, a simulation
+from its scenario, a replay from a log, a conformance run from its target. All do it with
+`Subject.of`, which demands every part; so a new part of the identity is missed nowhere silently.
+The limits know no tenant, no key text and no store.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from engine.model import ApplicationKind, TenantKind
 
-Part: TypeAlias = Literal["ip", "key_id", "proxy_key_id", "host_id"]
-"""The fields of a `Subject` that a counter can be kept by; all but the address may be None."""
+KeyField: TypeAlias = Literal["ip", "key_id", "proxy_key_id", "host_id"]
+"""The fields of a `Subject` that a counter can be keyed by; all but the address may be None."""
 
-PARTS: Final[tuple[Part, ...]] = get_args(Part)
-OTHER_PARTS: Final = PARTS[2:]
-"""The parts other than address and key; few requests carry them."""
+KEY_FIELDS: Final[tuple[KeyField, ...]] = get_args(KeyField)
+OTHER_FIELDS: Final = KEY_FIELDS[2:]
+"""The fields other than address and key; few requests have them."""
+
+OWNER_FIELDS: Final = frozenset({"application_id", "tenant_id"})
+"""Fields that every request with a known API key has; a rule may count by them."""
 
 _UPLOADS: Final = "/batch-files/"
 _SECOND_NS = 1_000_000_000
+
+_values_of: Final = attrgetter(*KEY_FIELDS)
+
+
+class KeyIdentity(NamedTuple):
+    """A known API key and its application (AUTH-KINDS, AUTH-LEGACY)."""
+
+    id: str
+    legacy: bool
+    application_id: str
+    application_kind: ApplicationKind | None
+
+
+class TenantIdentity(NamedTuple):
+    """The tenant of the key, else of the proxy; table: its limit table by name (QUO-RATE)."""
+
+    id: str
+    kind: TenantKind | None
+    table: str
 
 
 class Subject:
@@ -32,6 +57,7 @@ class Subject:
     table: the tenant's limit table by name (QUO-RATE); `Default` where there is no tenant.
     proxy_key_id: of a known proxy key whose proxy requires no authentication (D-PROXY-RULES).
     host_id: of a known custom hostname.
+    application_id, tenant_id: for rules that count by them.
 
     The sender of a batch file is identified by the secret in its address alone, so that only
     LIM-IP counts it, whatever key it sends (D-SPLIT).
@@ -40,8 +66,9 @@ class Subject:
     """
 
     __slots__ = (
+        "_counters",
         "_epoch",
-        "_lane",
+        "application_id",
         "application_kind",
         "host_id",
         "ip",
@@ -51,6 +78,7 @@ class Subject:
         "path",
         "proxy_key_id",
         "table",
+        "tenant_id",
         "tenant_kind",
     )
 
@@ -67,9 +95,12 @@ class Subject:
         table: str = "Default",
         proxy_key_id: str | None = None,
         host_id: str | None = None,
+        application_id: str | None = None,
+        tenant_id: str | None = None,
     ) -> None:
         if path.startswith(_UPLOADS):
             key_id = tenant_kind = application_kind = proxy_key_id = host_id = None
+            application_id = tenant_id = None
             legacy, table = False, "Default"
         self.method = method
         self.path = path
@@ -81,20 +112,50 @@ class Subject:
         self.table = table
         self.proxy_key_id = proxy_key_id
         self.host_id = host_id
+        self.application_id = application_id
+        self.tenant_id = tenant_id
         self._epoch: object = None
-        self._lane: Any = None
+        self._counters: Any = None
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        path: str,
+        ip: str,
+        *,
+        key: KeyIdentity | None,
+        tenant: TenantIdentity | None,
+        proxy_key_id: str | None,
+        host_id: str | None,
+    ) -> Subject:
+        """Return the subject of an identified request; no part has a default."""
+        return cls(
+            method,
+            path,
+            ip,
+            key_id=None if key is None else key.id,
+            tenant_kind=None if tenant is None else tenant.kind,
+            application_kind=None if key is None else key.application_kind,
+            legacy=key is not None and key.legacy,
+            table="Default" if tenant is None else tenant.table,
+            proxy_key_id=proxy_key_id,
+            host_id=host_id,
+            application_id=None if key is None else key.application_id,
+            tenant_id=None if tenant is None else tenant.id,
+        )
 
     @property
-    def parts(self) -> tuple[str | None, ...]:
-        """The parts that counters are kept by, in the order of `PARTS`."""
-        return self.ip, self.key_id, self.proxy_key_id, self.host_id
+    def key_values(self) -> tuple[str | None, ...]:
+        """The values that counters are keyed by, in the order of `KEY_FIELDS`."""
+        return _values_of(self)
 
     def __repr__(self) -> str:
         path = self.path.partition("?")[0]
         return f"<Subject {self.method} {path} key={self.key_id} ip={self.ip} table={self.table}>"
 
 
-class Headroom(NamedTuple):
+class RateLimitStatus(NamedTuple):
     """The state of the rule with the least room left (D-429-HEADERS).
 
     rule: its name as in `Decision.rule`. remaining_requests: how many it would admit now.

@@ -44,8 +44,8 @@ from engine.files import (
     to_plain,
     to_toml,
 )
-from engine.limits.compiled.algorithms import ALGORITHMS, PRODUCT_BOUND
-from engine.limits.subject import Part
+from engine.limits.counters import ALGORITHMS
+from engine.limits.subject import KeyField
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm
 
@@ -130,22 +130,25 @@ class Classifier:
 DEFAULT_TABLE: Final = "Default"
 """The name of the table that a tenant's `Rate Limit` quota starts with (QUO-RATE)."""
 
-Counter: TypeAlias = Literal["ip+key", "key|ip", "key", "ip", "proxy-key+ip", "host+ip"]
+CounterName: TypeAlias = Literal["ip+key", "key|ip", "key", "ip", "proxy-key+ip", "host+ip"]
+
+CounterFields: TypeAlias = tuple[KeyField, ...]
+"""The fields of a request, one or two, that a counter is keyed by."""
 
 
 class CounterKind(NamedTuple):
     """What has a counter of its own.
 
-    short, says: in words. by: the parts of a request, at most two, that tell one counter from
-    another. One entry, or several where each part that a request carries has counters of its own.
+    short, description: in words. fields: what a counter is keyed by. One entry, or several where
+    each field that a request has is counted by itself.
     """
 
     short: str
-    says: str
-    by: tuple[tuple[Part, ...], ...]
+    description: str
+    fields: tuple[CounterFields, ...]
 
 
-COUNTER_KINDS: Final[dict[Counter, CounterKind]] = {
+COUNTER_KINDS: Final[dict[CounterName, CounterKind]] = {
     "ip+key": CounterKind("IP and key", "API key and IP address", (("ip", "key_id"),)),
     "key|ip": CounterKind("key or IP", "API key", (("key_id",), ("ip",))),
     "key": CounterKind("key", "API key", (("key_id",),)),
@@ -157,23 +160,28 @@ COUNTER_KINDS: Final[dict[Counter, CounterKind]] = {
 }
 """Every kind of counter; all that counts reads it here."""
 
-FAMILIES: Final[tuple[tuple[Part, ...], ...]] = tuple(
-    dict.fromkeys(by for kind in COUNTER_KINDS.values() for by in kind.by)
+COUNTER_KEYS: Final[tuple[CounterFields, ...]] = tuple(
+    dict.fromkeys(fields for kind in COUNTER_KINDS.values() for fields in kind.fields)
 )
-"""The different ways in which counters are told apart."""
+"""The different fields that counters are keyed by."""
 
 
-def suffixed(by: tuple[tuple[Part, ...], ...]) -> tuple[tuple[str, tuple[Part, ...]], ...]:
-    """Return the counters of a rule: what follows the rule's id in its name, and its parts."""
-    if len(by) == 1:
-        return (("", by[0]),)
-    return tuple(("." + "+".join(part.removesuffix("_id") for part in each), each) for each in by)
+def counter_names(kinds: tuple[CounterFields, ...]) -> tuple[tuple[str, CounterFields], ...]:
+    """Return the counters of a rule: what follows the rule's id in its name, and its fields."""
+    if len(kinds) == 1:
+        return (("", kinds[0]),)
+    return tuple(
+        ("." + "+".join(field.removesuffix("_id") for field in fields), fields) for fields in kinds
+    )
 
 
 _ID: Final = re.compile(r"[A-Z][A-Z0-9]*(-[A-Z0-9]+)*")
 _NOT_ROWS: Final = ("LIM-LOWEST", "LIM-THROTTLE", "LIM-BLOCK")
 _NEAR: Final = 0.8
 _LONGEST_NS: Final = 366 * 86_400 * 1_000_000_000
+
+PRODUCT_BOUND: Final = 1 << 62
+"""Requests × nanoseconds of a window stay below it, so that every product fits into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +214,7 @@ class Rule:
     id: Annotated[str, "clause id of the row, or an id of your own that does not begin with LIM-"]
     match: Annotated[Match, "which requests it counts"] = ANYTHING
     counter: Annotated[
-        Counter,
+        CounterName,
         "what has a counter of its own: ip+key the pair, key|ip each key and each IP",
     ]
     rate: Annotated[Rate, "requests in a window"]
@@ -242,7 +250,9 @@ class Rule:
     @property
     def counter_names(self) -> tuple[str, ...]:
         """What `Decision.rule` calls this row's counters: two where `key|ip` has two."""
-        return tuple(self.id + suffix for suffix, _ in suffixed(COUNTER_KINDS[self.counter].by))
+        return tuple(
+            self.id + suffix for suffix, _ in counter_names(COUNTER_KINDS[self.counter].fields)
+        )
 
     @property
     def is_global(self) -> bool:
@@ -417,7 +427,7 @@ def _action_fault(rule: Rule) -> _Fault | None:
 
 def _row(  # reason: the columns of the specification's tables
     rule_id: str,
-    counter: Counter,
+    counter: CounterName,
     rate: str,
     block_s: int | None = None,
     *,

@@ -23,7 +23,7 @@ from typing import Final
 from engine.errors import InputError
 from engine.hosts import client_address, host_fault, host_name
 from engine.identity import Caller
-from engine.limits import Subject
+from engine.limits import KeyIdentity, Subject, TenantIdentity
 from engine.messages import Problem, Request
 from engine.model import Application, Key, Proxy, Tenant
 from engine.resources.context import NO_PROXIES, Proxies, Services
@@ -53,17 +53,19 @@ class Identification:
         by_key, by_host = self.proxies
         if by_host is not None:
             path = proxy_path(path)  # `/tokens` there is the destination's, not ours
-        return Subject(
+        key = None
+        if caller is not None:
+            application = caller.application  # obeys AUTH-KINDS
+            key = KeyIdentity(caller.key.id, caller.key.legacy, application.id, application.kind)
+        return Subject.of(
             method,
             path,
             ip,
-            key_id=None if caller is None else caller.key.id,
-            tenant_kind=None if tenant is None else tenant.kind,
-            # obeys AUTH-KINDS
-            application_kind=None if caller is None else caller.application.kind,
-            legacy=caller is not None and caller.key.legacy,
+            key=key,
             # obeys QUO-RATE
-            table="Default" if tenant is None else str(tenant.quotas["Rate Limit"]),
+            tenant=None
+            if tenant is None
+            else TenantIdentity(tenant.id, tenant.kind, str(tenant.quotas["Rate Limit"])),
             proxy_key_id=by_key.id if by_key is not None and not by_key.require_auth else None,
             host_id=by_host.id if by_host is not None else None,
         )

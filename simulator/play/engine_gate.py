@@ -14,7 +14,7 @@ import simpy
 
 from engine import Engine, Limiter, LimitTable, Request, Response, Subject
 from engine.identity import ASKABLE
-from engine.limits import Headroom
+from engine.limits import RateLimitStatus
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
@@ -57,9 +57,11 @@ class _Listener:
         self._limiter = limiter
         self.last = ADMITTED
 
-    def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
-        self.last, room = self._limiter.judge(now_ns, subject)
-        return self.last, room
+    def decide_with_status(
+        self, now_ns: int, subject: Subject
+    ) -> tuple[Decision, RateLimitStatus | None]:
+        self.last, status = self._limiter.decide_with_status(now_ns, subject)
+        return self.last, status
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # reason: whatever the limiter has
         return getattr(self._limiter, name)

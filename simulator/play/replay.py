@@ -16,7 +16,8 @@ import numpy.typing as npt
 import simpy
 
 from engine.hosts import read_address
-from engine.limits import Limiter, LimitTable, Subject
+from engine.limits import KeyIdentity, Limiter, LimitTable, Subject, TenantIdentity
+from engine.limits.subject import OTHER_FIELDS
 from engine.messages import Json, Request, Response
 from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import Profile
@@ -25,7 +26,7 @@ from simulator.logs.parties import Parties, Party
 from simulator.play.events import FIRST_OF_CLIENT, At, spawn
 from simulator.play.gates import Answer, Asked, Gate, LimitsGate, Rows, VerdictNumbers
 from simulator.progress import Progress, tell_line
-from simulator.rows.record import NO_STATUS
+from simulator.rows.record import NO_STATUS, Numbers
 
 if TYPE_CHECKING:
     from engine.service import Engine
@@ -71,22 +72,24 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
             traffic = LogTraffic(arrivals)
             gate = EngineGate(env, arrivals.start_ns, profile, tables, seed, rows, traffic)
         else:
-            limits_alone = Limiter(tables, profile.limits)
+            limits_alone = Limiter(tables, profile.limits, origin_ns=arrivals.start_ns)
             gate = LimitsGate(env, arrivals.start_ns, profile, limits_alone, rows)
         yield from _Feed(env, arrivals, gate, subjects, progress).play(block_rows)
         return
     from engine.limits.compiled import Columns, CompiledLimiter  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-    limiter = CompiledLimiter(tables, profile.limits, tell=tell_line)
+    limiter = CompiledLimiter(tables, profile.limits, tell=tell_line, origin_ns=arrivals.start_ns)
     parties = arrivals.parties
     number, one_of_each = parties.kinds()
     kinds = np.array([limiter.kind(limit_subject(who)) for who in one_of_each], dtype=np.int64)
     columns = np.array([kinds[number], parties.key.codes, parties.ip.codes], dtype=np.int64)
+    others = _other_fields(parties) if limiter.other_fields else None
     verdicts = VerdictNumbers(limiter, rows.recorder)
     done = 0
     for block in arrivals.blocks(block_rows):
         kind, key, ip = columns[:, block.party]
-        decided = limiter.decide(Columns(block.t_ns, kind, key, ip))
+        other = None if others is None else others[block.party]
+        decided = limiter.decide(Columns(block.t_ns, kind, key, ip, other))
         rows.recorder.take(
             {
                 "t_ns": block.t_ns,
@@ -201,6 +204,22 @@ class LogTraffic:
         return None
 
 
+def _other_fields(parties: Parties) -> Numbers:
+    """Return the numbers of the fields beside key and address that a party is counted by."""
+    numbers: dict[tuple[str, str], int] = {}
+    rows = []
+    for party in parties:
+        subject = limit_subject(party)
+        values = [(name, getattr(subject, name)) for name in OTHER_FIELDS]
+        rows.append(
+            [
+                -1 if value is None else numbers.setdefault((name, value), len(numbers))
+                for name, value in values
+            ]
+        )
+    return np.array(rows, dtype=np.int64)
+
+
 def _addresses(parties: Parties) -> dict[str, str]:
     """Return each party's address; a host name or pseudonym gets an unused one (RFC 6666)."""
     names = dict.fromkeys(who.ip for who in parties)
@@ -212,12 +231,19 @@ def _addresses(parties: Parties) -> dict[str, str]:
 
 def limit_subject(party: Party) -> Subject:
     """Return a party as the limits see it."""
-    return Subject(
+    owner = party.owner
+    key = tenant = None
+    if party.key is not None:
+        key = KeyIdentity(
+            party.key, owner.legacy, f"{owner.tenant}/{owner.application}", owner.application_kind
+        )
+        tenant = TenantIdentity(str(owner.tenant), owner.tenant_kind, "Default")
+    return Subject.of(
         party.method,
         party.path,
         party.ip,
-        key_id=party.key,
-        tenant_kind=party.owner.tenant_kind,
-        application_kind=party.owner.application_kind,
-        legacy=party.owner.legacy,
+        key=key,
+        tenant=tenant,
+        proxy_key_id=None,
+        host_id=None,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.limits import Subject
+from engine.limits import KeyIdentity, Subject, TenantIdentity
 from simulator.play.gates import Asked
 from simulator.play.outside import plan_maker
 from simulator.rows.counters import LimitsView
@@ -104,7 +104,9 @@ class Numbering:
 
 def upload_subject(ip: str) -> Subject:
     """Return the subject of the upload of a job's file: no key, an address."""
-    return Subject("PUT", "/batch-files/{id}", ip)
+    return Subject.of(
+        "PUT", "/batch-files/{id}", ip, key=None, tenant=None, proxy_key_id=None, host_id=None
+    )
 
 
 def asked_by(ask: Ask, key: KeyHolder | None, ip: str, proxy: Proxy | None) -> Asked:
@@ -112,15 +114,16 @@ def asked_by(ask: Ask, key: KeyHolder | None, ip: str, proxy: Proxy | None) -> A
     method, _, path = ask.request.partition(" ")
     by_key = proxy is not None and ask.via == "key" and not proxy.require_auth
     by_host = proxy is not None and ask.via == "host"
-    subject = Subject(
+    identity = tenant = None
+    if key is not None:
+        identity = KeyIdentity(key.label, key.legacy, key.application, key.application_kind)
+        tenant = TenantIdentity(key.tenant, key.tenant_kind, key.table)
+    subject = Subject.of(
         method,
         path,
         ip,
-        key_id=key.label if key else None,
-        tenant_kind=key.tenant_kind if key else None,
-        application_kind=key.application_kind if key else None,
-        legacy=key.legacy if key else False,
-        table=key.table if key else "Default",
+        key=identity,
+        tenant=tenant,
         proxy_key_id=proxy.name if proxy and by_key else None,
         host_id=proxy.name if proxy and by_host else None,
     )

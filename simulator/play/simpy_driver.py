@@ -460,9 +460,10 @@ def _gate(env: simpy.Environment, setup: Setup, book: RunBook, fidelity: str) ->
         traffic = ScenarioTraffic(setup.scenario, setup.population)
         return EngineGate(env, start_time_ns, profile, tables, setup.seed, rows, traffic)
     if book.nodes is None:
-        return LimitsGate(env, start_time_ns, profile, Limiter(tables, profile.limits), rows)
+        limits_alone = Limiter(tables, profile.limits, origin_ns=start_time_ns)
+        return LimitsGate(env, start_time_ns, profile, limits_alone, rows)
     draw = Stream(setup.seed, BALANCE_STREAM).uniform
-    limiter = NodesLimiter(tables, profile.limits, profile.nodes, draw)
+    limiter = NodesLimiter(tables, profile.limits, profile.nodes, draw, origin_ns=start_time_ns)
     return NodesGate(env, start_time_ns, profile, limiter, rows, book.nodes)
 
 

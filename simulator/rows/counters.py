@@ -1,6 +1,6 @@
 """Which counters a subject is counted in.
 
-The matching is the engine's (`engine.limits.Legs`), in an instance of its own: no counter of the
+The matching is the engine's (`engine.limits.rules`), in an instance of its own: no counter of the
 run's limiter is read here.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.limits.legs import Leg, Legs, RequestClass, class_of, counter_keys
+from engine.limits.rules import CounterFamily, RequestClass, RuleSet, counter_keys
 from engine.limits.subject import Subject
 from engine.limits.table import LimitTable
 from engine.profile import LimitsProfile
@@ -23,10 +23,10 @@ class LimitsView:
     """
 
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
-        self._legs = Legs(tables, profile)
+        self._legs = RuleSet(tables, profile)
         self._of_class: dict[RequestClass, Counters] = {}
         self._places = Numbered()
-        self.legs: Sequence[Leg] = self._places.known
+        self.legs: Sequence[CounterFamily] = self._places.known
         rules = [rule for table in tables.values() for rule in table]
         self.clauses = tuple(dict.fromkeys(rule.id for rule in rules))
         self.delays = profile.throttle == "delay"
@@ -34,7 +34,7 @@ class LimitsView:
     def counted(self, subject: Subject) -> Counted:
         """Return every counter that a subject is counted in."""
         resources = self._legs.classifier.matching(subject.method, subject.path)
-        asked = class_of(subject, resources)
+        asked = RequestClass.of(subject, resources)
         places = self._of_class.get(asked)
         if places is None:
             legs = self._legs.of_class(asked)

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from engine.limits.compiled.algorithms import ALGORITHMS, SLACK
-from engine.limits.legs import Leg
+from engine.limits.counters import ALGORITHMS
+from engine.limits.rules import CounterFamily
 from engine.profile import NodesProfile
 from simulator.rows.record import NO_STATUS, Chunk, Numbers
 from simulator.rows.reducer import LatestEnd, order_by_counter
@@ -130,7 +130,12 @@ class RateChecker(Checker):
     invariant = "rate"
 
     def __init__(
-        self, legs: Sequence[Leg], *, closed: bool = False, clears: bool = False, nodes: int = 1
+        self,
+        legs: Sequence[CounterFamily],
+        *,
+        closed: bool = False,
+        clears: bool = False,
+        nodes: int = 1,
     ) -> None:
         super().__init__()
         self._legs = legs
@@ -152,7 +157,7 @@ class RateChecker(Checker):
     def _check(
         self,
         place: int,
-        leg: Leg,
+        leg: CounterFamily,
         chunk: Chunk,
         chosen: Numbers,
         counter: Numbers,
@@ -174,11 +179,12 @@ class RateChecker(Checker):
         keep = times_ns > int(chunk.t_ns[-1]) - window_ns - self._closed
         self._carried[place] = (counters[keep], times_ns[keep])
 
-    def _bound(self, leg: Leg) -> int:
-        method, rule = ALGORITHMS[leg.algorithm], leg.rule
-        bound = method.windows * rule.limit_requests
-        if method.has_burst:
-            bound += leg.row[SLACK] // rule.window_ns + 1  # the burst
+    def _bound(self, leg: CounterFamily) -> int:
+        rule, settings = leg.rule, leg.settings
+        algorithm = ALGORITHMS[settings.algorithm]
+        bound = algorithm.most_windows * rule.limit_requests
+        if algorithm.has_burst:
+            bound += settings.burst_requests
         if self._clears and rule.block_ns:
             bound *= 1 - -rule.window_ns // rule.block_ns
         return bound * self._nodes
@@ -194,7 +200,7 @@ class WaitChecker(Checker):
 
     invariant = "wait"
 
-    def __init__(self, legs: Sequence[Leg]) -> None:
+    def __init__(self, legs: Sequence[CounterFamily]) -> None:
         super().__init__()
         self._legs = legs
         self._latest: defaultdict[int, LatestEnd] = defaultdict(LatestEnd)
@@ -215,7 +221,9 @@ class WaitChecker(Checker):
             self.fault(bad, chunk, f"{leg.name}: admitted before the announced instant")
 
 
-def _in_force(legs: Sequence[Leg], chunk: Chunk) -> Iterator[tuple[int, Leg, Numbers]]:
+def _in_force(
+    legs: Sequence[CounterFamily], chunk: Chunk
+) -> Iterator[tuple[int, CounterFamily, Numbers]]:
     """Yield the legs that are not in shadow: place, leg, and each row's counter, −1 for none."""
     for place, leg in enumerate(legs):
         if not leg.rule.shadow:
@@ -223,7 +231,7 @@ def _in_force(legs: Sequence[Leg], chunk: Chunk) -> Iterator[tuple[int, Leg, Num
 
 
 def checkers(
-    legs: Sequence[Leg],
+    legs: Sequence[CounterFamily],
     *,
     delays: bool = False,
     closed: bool = False,

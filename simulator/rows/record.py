@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from engine.limits.table import FAMILIES
+from engine.limits.table import COUNTER_KEYS
 from engine.messages import Outcome
 
 Table: TypeAlias = npt.NDArray[Any]
@@ -213,8 +213,8 @@ class SubjectTable(Sequence[Subject]):
         self._texts = {name: Growing(np.int32) for name in SUBJECT_COLUMNS}
         self._kinds = Numbered()
         self._kind = Growing(np.int32)
-        self._families = [Growing(np.int32) for _ in FAMILIES]
-        self._seen = [Numbered() for _ in FAMILIES]
+        self._families = [Growing(np.int32) for _ in COUNTER_KEYS]
+        self._seen = [Numbered() for _ in COUNTER_KEYS]
 
     def __len__(self) -> int:
         return self._count
@@ -239,7 +239,7 @@ class SubjectTable(Sequence[Subject]):
                 self._kinds[counted.counters],
                 *(each[text] for each, text in texts),
                 *families,
-                *(-1 for _ in range(len(FAMILIES) - len(families))),
+                *(-1 for _ in range(len(COUNTER_KEYS) - len(families))),
             )
         )
         return found
@@ -270,7 +270,7 @@ class SubjectTable(Sequence[Subject]):
             self._texts[name].extend(told.codes)
         clients, _ = distinct([texts[name].codes for name in _CLIENT])
         self._clients.extend(clients)
-        for numbers, by in zip(self._families, FAMILIES, strict=True):
+        for numbers, by in zip(self._families, COUNTER_KEYS, strict=True):
             names = columns_by(by)
             codes = [texts[name].codes for name in names]
             if len(names) < len(by):

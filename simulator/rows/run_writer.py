@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.limits import LimitTable
-from engine.limits.table import FAMILIES
+from engine.limits.table import COUNTER_KEYS
 from engine.profile import LimitsProfile, NodesProfile
 from simulator.rows.counters import LimitsView
 from simulator.rows.invariants import Checker, Violation, checkers
@@ -205,7 +205,7 @@ class RunBook:
             "totals": self.tally.totals(),
             "clauses": self.tally.clauses(),
             "counters": {
-                leg.name: list(columns_by(FAMILIES[leg.key_place]))
+                leg.name: list(columns_by(COUNTER_KEYS[leg.key_place]))
                 for leg in self.view.legs
                 if leg.rule.block_ns
             },

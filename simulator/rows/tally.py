@@ -49,7 +49,7 @@ from typing import Any, Final
 import numpy as np
 from fastdigest import TDigest
 
-from engine.limits.legs import Leg
+from engine.limits.rules import CounterFamily
 from engine.messages import Decision, Outcome
 from engine.profile import NodesProfile
 from simulator.rows.metrics import QUANTILES
@@ -76,7 +76,7 @@ class Tally:
 
     def __init__(
         self,
-        legs: Sequence[Leg],
+        legs: Sequence[CounterFamily],
         clauses: Iterable[str],
         *,
         end_ns: int,
@@ -370,7 +370,7 @@ class Headroom:
     legs: those of the run's view. end_ns: the run's end; every attempt comes before it.
     """
 
-    def __init__(self, legs: Sequence[Leg], *, end_ns: int, warm_up_ns: int = 0) -> None:
+    def __init__(self, legs: Sequence[CounterFamily], *, end_ns: int, warm_up_ns: int = 0) -> None:
         self._legs = legs
         self._warm_up_ns = warm_up_ns
         self._bin_ns = max(1, -(-end_ns // _BINS))

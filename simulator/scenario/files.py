@@ -36,8 +36,8 @@ from engine.files import (
 from engine.hosts import is_suffix
 from engine.identity import make_grants
 from engine.limits import DEFAULT_TABLE
-from engine.limits.legs import Legs
 from engine.limits.nodes import sets_of_counters
+from engine.limits.rules import RuleSet
 from engine.profile import Profile
 from simulator.arguments import TEXT, Rule, instance, takes
 from simulator.scenario.clients import AimdPacing, Ask, ClientGroup, Dealing, FixedRetry, NoRetry
@@ -173,7 +173,7 @@ def _check_tables(scenario: Scenario, profile: Profile, document: Document) -> N
     """Tables that cannot stand beside each other are told here, and not when a run begins."""
     if scenario.limit_tables:
         with _told_at(document, "limit_tables"):
-            Legs(limit_tables_of(scenario), profile.limits)
+            RuleSet(limit_tables_of(scenario), profile.limits)
 
 
 def _check_nodes(scenario: Scenario, profile: Profile, document: Document) -> None:

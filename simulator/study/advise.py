@@ -23,7 +23,7 @@ from markupsafe import Markup
 from engine.errors import InputError, did_you_mean
 from engine.files import Rate, to_plain
 from engine.limits import Rule as LimitRule
-from engine.limits.compiled.algorithms import ALGORITHMS
+from engine.limits.counters import ALGORITHMS
 from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
 from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional
@@ -479,8 +479,8 @@ class _Work:
         clauses = self._clauses_of(name)
         rules = [rule for rule in limits_of(self.scenario) if rule.id in clauses[:1]]
         for rule in rules:
-            parts = {part for by in COUNTER_KINDS[rule.counter].by for part in by}
-            says = COUNTER_KINDS[rule.counter].says
+            parts = {part for by in COUNTER_KINDS[rule.counter].fields for part in by}
+            says = COUNTER_KINDS[rule.counter].description
             for part, about in _SPREAD.items():
                 if part not in parts:
                     text = f"{rule.id} counts each {says}: more {about} add no counter"
@@ -659,12 +659,12 @@ class _Work:
     def _price(self, rule: LimitRule, limit: int | None = None) -> int:
         """Return the most that one party can send within a window (D-ALGORITHM)."""
         profile = profile_of(self.scenario).limits
-        method = ALGORITHMS[rule.algorithm or profile.algorithm]
+        algorithm = ALGORITHMS[rule.algorithm or profile.algorithm]
         limit = rule.limit_requests if limit is None else limit
-        most = method.windows * limit
-        if method.has_burst:
+        most = algorithm.most_windows * limit
+        if algorithm.has_burst:
             burst = rule.burst_requests or profile.burst_requests or limit
-            most += (burst if method.takes_burst else limit) - 1
+            most += (burst if algorithm.takes_burst else limit) - 1
         return most
 
     # --- searches ----------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def pace_rows(pacing: Pacing, start_ns: int) -> tuple[int, list[int], list[int]]
         rule[: KEPT_PERCENT + 1] = floor, top, growth, 100 - pacing.decrease_percent
         return AIMD, line, rule
     limit, window_ns = pacing.rate
-    rule[:] = limit, window_ns, 0, 0, *divmod(window_ns, limit), (pacing.burst - 1) * window_ns
+    rule[:] = limit, window_ns, 0, 0, *divmod(window_ns, limit), (pacing.burst - 1) * window_ns, 0
     return BUCKET, line, rule
 
 

@@ -58,7 +58,7 @@ def _with_headroom(times_ns: list[int], asked: list[Subject]) -> Callable[[], ob
 
     def run() -> None:
         for now_ns, subject in zip(times_ns, fresh, strict=True):
-            limiter.judge(now_ns, subject)
+            limiter.decide_with_status(now_ns, subject)
 
     return run
 

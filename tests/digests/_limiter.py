@@ -99,10 +99,10 @@ def _decided(choose: Seeded) -> list[str]:
         subject = choose.one(subjects) if choose.whole(0, 4) else _subject(choose)
         try:
             if choose.either():
-                decision, room = limits.judge(now_ns, subject)
+                decision, room = limits.decide_with_status(now_ns, subject)
             else:
                 decision = limits.decide(now_ns, subject)
-                room = limits.headroom(now_ns, subject)
+                room = limits.status(now_ns, subject)
         except CountersFull:
             lines.append(f"{now_ns} {subject} full at {limits.counter_count}")
             continue

@@ -160,7 +160,7 @@ MISTAKES: list[tuple[Callable[[Any], Any], str]] = [
         lambda a: a.engine.limiter.decide(0, Request("GET", "/", ip="192.0.2.1")),
         "subject = <Request> must be a Subject, such as ",
     ),
-    (lambda a: a.engine.limiter.headroom(0, None), "subject = None must be a Subject, such as "),
+    (lambda a: a.engine.limiter.status(0, None), "subject = None must be a Subject, such as "),
     (lambda a: a.engine.limiter.applicable("GET /"), "subject = <str> must be a Subject, such as "),
     (lambda a: TABLE[0], "limits[…] = 0 must be a rule's id, such as 'LIM-IP'"),  # type: ignore[index] # reason: the mistake
     (
@@ -286,7 +286,7 @@ def test_durations_are_texts_wherever_nanoseconds_are_taken(acme: Deployment) ->
         decision = limiter.decide(0, ada)
     assert decision.outcome == "blocked"
     assert limiter.decide("5s", ada).outcome == "blocked"  # type: ignore[arg-type] # reason: as above
-    room = limiter.headroom("5s", ada)  # type: ignore[arg-type] # reason: as above
+    room = limiter.status("5s", ada)  # type: ignore[arg-type] # reason: as above
     assert room is not None
     assert room.retry_after_s == 55
     assert limiter.decide("60s", ada).admitted  # type: ignore[arg-type] # reason: as above

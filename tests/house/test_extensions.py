@@ -55,35 +55,31 @@ _ALGORITHM = _Extension(
     [
         _Edit("engine/profile.py", '"spaced", ', '"gcra"]'),
         _Edit(
-            "engine/limits/compiled/algorithms.py",
+            "engine/limits/counters.py",
             """
-            def charge_spaced(line: Line, ring: Line, rule: Row, t_ns: int) -> None:
-                line[READY] = t_ns + (rule[WINDOW] + rule[LIMIT] - 1) // rule[LIMIT]
+            class Spaced(Window):
+                __slots__ = ("gap_ns", "ready_ns")
+                refills = True
 
+                def __init__(self, settings: CounterSettings) -> None:
+                    self.gap_ns = -(-settings.window_ns // settings.limit_requests)
+                    self.ready_ns = 0
 
-            def remaining_spaced(line: Line, ring: Row, rule: Row, now_ns: int) -> int:
-                return 1 if now_ns >= line[READY] else 0
+                def charge(self, t_ns: int) -> int:
+                    self.ready_ns = t_ns + self.gap_ns
+                    return self.ready_ns
 
+                def remaining(self, now_ns: int) -> int:
+                    return 1 if now_ns >= self.ready_ns else 0
 
-            def idle_spaced(line: Line, ring: Row, rule: Row) -> int:
-                return line[READY]
+                def idle_ns(self) -> int:
+                    return self.ready_ns
 
 
             """,
-            "@dataclass(frozen=True, slots=True, kw_only=True)\nclass Method:",
+            "ALGORITHMS: Final[dict",
         ),
-        _Edit(
-            "engine/limits/compiled/algorithms.py",
-            """
-            "spaced": Method(
-                charge=charge_spaced,
-                remaining=remaining_spaced,
-                idle_ns=idle_spaced,
-                regains=True,
-            ),
-            """,
-            '"token-bucket": _BUCKET,',
-        ),
+        _Edit("engine/limits/counters.py", '"spaced": Spaced, ', '"sliding-log": SlidingLog,'),
         _Edit(
             "tests/oracles/limits.py",
             """
@@ -122,43 +118,30 @@ _ALGORITHM = _Extension(
 )
 
 _COUNTER = _Extension(
-    6,
+    2,
     [
         _Edit("engine/limits/table.py", '"application", ', '"host+ip"]'),
         _Edit(
             "engine/limits/table.py",
             """
-            "application": CounterKind("application", "application", (("application",),)),
+            "application": CounterKind("application", "application", (("application_id",),)),
             """,
             '"host+ip": CounterKind(',
         ),
-        _Edit("engine/limits/subject.py", '"application", ', '"host_id"]'),
-        _Edit("engine/limits/subject.py", '"application", ', '"application_kind",\n'),
-        _Edit("engine/limits/subject.py", "application: str | None = None, ", "host_id: str |"),
-        _Edit(
-            "engine/limits/subject.py",
-            "self.application = application; ",
-            "self.host_id = host_id",
-        ),
-        _Edit("engine/limits/subject.py", "self.application, ", "self.host_id\n\n    def __repr__"),
-        _Edit(
-            "engine/resources/identification.py",
-            "application=None if caller is None else caller.application.id, ",
-            "host_id=by_host",
-        ),
-        _Edit(
-            "simulator/play/request_mix.py",
-            "application=key.application if key else None, ",
-            "host_id=proxy.name",
-        ),
+        _Edit("engine/limits/subject.py", '"application_id", ', '"host_id"]'),
     ],
     """
     import subprocess, sys
     from pathlib import Path
     import simulator
+    from conformance.target import Target
+    from conformance.wire.exchange import Ask
+    from conformance.wire.pace import Pacer
+    from engine import LimitTable
+    from engine.files import parse_toml
 
-    shown = [sys.executable, "-m", "engine", "limits", "--toml"]
-    table = subprocess.run(shown, check=True, capture_output=True, text=True).stdout
+    own = [sys.executable, "-m", "engine", "limits", "--toml"]
+    table = subprocess.run(own, check=True, capture_output=True, text=True).stdout
     table += '''
     [[rule]]
     id = "BY-APPLICATION"
@@ -172,6 +155,34 @@ _COUNTER = _Extension(
     runs = [simulator.run(minute, fidelity=fidelity) for fidelity in FIDELITIES]
     assert runs[0].clauses.loc["BY-APPLICATION", "refused"] > 0, runs[0].clauses
     assert len({run.summary["decisions_sha256"] for run in runs}) == 1
+
+    # A replay of a run's own rows decides as the run did, compiled too.
+    from simulator.scenario import loads
+    from simulator.traffic.population import populate
+    rows = runs[0].requests
+    keys = {key.label: key for key in populate(loads(minute), runs[0].summary["seed"]).keys}
+    for name in ("tenant_kind", "application_kind", "legacy"):
+        rows[name] = [str(getattr(keys[label], name)).lower() for label in rows["key"]]
+    fields = "method path tenant application tenant_kind application_kind legacy".split()
+    named = "".join(f"{name} = '{name}'" + chr(10) for name in fields)
+    Path("map.toml").write_text(
+        "time = { field = 't_ns', unit = 'ns' }\\nkey = 'key'\\naddress = 'ip'\\n" + named)
+    for fidelity in ("limits", "compiled"):
+        again = simulator.replay(rows, limits="limits.toml", map="map.toml", fidelity=fidelity)
+        assert list(again.requests["outcome"]) == list(rows["outcome"]), fidelity
+    rates = {"rules.BY-APPLICATION.rate": ["300/1m", "1/1m"]}
+    swept = simulator.sweep(minute, rates, out="swept", fidelity="limits")
+    assert swept["refused_share"].is_monotonic_increasing, swept
+    assert swept["refused_share"].nunique() == 2, swept
+
+    # Two public keys of one application share its counter in the plan of a conformance run.
+    loose = LimitTable((LimitTable.from_toml("limits.toml")["BY-APPLICATION"],))
+    text = 'base_url = "https://vault.example.com"\\n[[tenants]]\\nname = "acme"\\n'
+    text += '[[keys]]\\nrole = "public"\\nvalue = "one"\\ntenant = "acme"\\n'
+    text += '[[keys]]\\nrole = "public"\\nvalue = "two"\\ntenant = "acme"\\n'
+    pacer = Pacer(Target.from_document(parse_toml(text, "target.toml")), loose)
+    asked = [Ask(method="POST", path="/tokenize", key=f"public.{n % 2 + 1}") for n in range(300)]
+    assert [pacer.admit(0, ask, [None])[1] for ask in asked].count(0) == 270
     """,
 )
 

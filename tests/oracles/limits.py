@@ -7,6 +7,7 @@ fractions, and waits are found by search, not by formula. Slow, and easy to beli
 
     oracle = Oracle({"Default": table}, profile)
     verdict = oracle.decide(now_ns, subject)      # compare with Decision, field by field
+    oracle.status(now_ns, subject)                # compare with RateLimitStatus
     oracle.settle(verdict, status)                # where only 2xx count
 """
 
@@ -122,9 +123,10 @@ ALGORITHMS: dict[str, Admits] = {
 class Counter:
     """One counter: what was charged to it, by request number, and its latest block."""
 
-    def __init__(self, name: str, rule: Rule, profile: LimitsProfile) -> None:
+    def __init__(self, name: str, rule: Rule, profile: LimitsProfile, origin: int) -> None:
         self.name = name
         self.rule = rule
+        self.origin = origin
         self.profile = profile
         self.charged: list[tuple[int, int]] = []
         self.block_until = 0
@@ -140,10 +142,24 @@ class Counter:
         """The last reserved release."""
         return max(self.history, default=0)
 
-    def admits(self, t: int) -> bool:
-        """Whether the rate alone admits at t."""
+    def admits(self, t: int, more: int = 0) -> bool:
+        """Whether the rate alone admits at t, after so many more charges at t.
+
+        Windows are aligned to the Unix epoch (D-ALIGN), so all instants are counted from there.
+        """
         algorithm = self.rule.algorithm or self.profile.algorithm
-        return ALGORITHMS[algorithm](self.history, t, self.rule, self.profile)
+        history = [x + self.origin for x in (*self.history, *[t] * more)]
+        return ALGORITHMS[algorithm](history, t + self.origin, self.rule, self.profile)
+
+    def remaining(self, now: int) -> int:
+        """How many requests at one instant it would admit."""
+        if now < self.block_until:
+            return 0
+        return next(more for more in count() if not self.admits(now, more))
+
+    def refuses_for(self, now: int) -> int:
+        """How long it refuses from now on, if nothing comes."""
+        return self.wait(now) if now < self.block_until or not self.admits(now) else 0
 
     def earliest(self, start: int) -> int:
         """The first instant from `start` on at which the rate alone admits, by search."""
@@ -202,9 +218,12 @@ class Counter:
 class Oracle:
     """The limiter by brute force; `decide` and `settle` as `engine.limits.Limiter` has them."""
 
-    def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
+    def __init__(
+        self, tables: Mapping[str, LimitTable], profile: LimitsProfile, *, origin_ns: int = 0
+    ) -> None:
         self.tables = tables
         self.profile = profile
+        self.origin = origin_ns
         self.counters: dict[object, Counter] = {}
         self._numbers = count()
 
@@ -256,6 +275,21 @@ class Oracle:
             number,
         )
 
+    def status(self, now: int, subject: Subject) -> tuple[str, int, int] | None:
+        """The rule with the least room left, how much, and the wait; where nothing is delayed."""
+        met = [counter for counter in self._met(subject) if not counter.rule.shadow]
+        if not met:
+            return None
+        scarcest = min(
+            met,
+            key=lambda c: (
+                Fraction(c.remaining(now), c.rule.limit_requests),
+                -c.refuses_for(now),
+            ),
+        )
+        wait = max(counter.refuses_for(now) for counter in met)
+        return scarcest.name, scarcest.remaining(now), wait
+
     def settle(self, verdict: Verdict, status: int) -> None:
         """Forget a request whose answer was no 2xx, where only those count."""
         if self.profile.counted_statuses == "success" and not 200 <= status < 300:
@@ -282,7 +316,7 @@ class Oracle:
                 if Fraction(each[0].limit_requests, each[0].window_ns) <= min(rates)
             ]
         return [
-            self.counters.setdefault(identity, Counter(name, rule, self.profile))
+            self.counters.setdefault(identity, Counter(name, rule, self.profile, self.origin))
             for rule, name, identity in met
         ]
 

@@ -2,7 +2,7 @@
 
 `CompiledLimiter` takes columns and gives columns; a compiled simulation calls `decide` of
 `engine.limits.compiled.composition` one request at a time. What is counted where comes from the
-engine's own `Legs`, how it is counted from `engine.limits.compiled.algorithms`; only layout and
+engine's own `RuleSet`, how it is counted from `engine.limits.compiled.algorithms`; only layout and
 loop are here. Tests hold it equal to `Limiter`, decision for decision.
 
 The limiter is imported on first use, and numba with it; nothing else in the engine imports numba.

@@ -22,7 +22,6 @@ Composition and delay stand in `engine.limits.limiter`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -34,15 +33,6 @@ Row: TypeAlias = Sequence[int]
 Charge: TypeAlias = Callable[[Line, Line, Row, int], None]
 """`charge(line, ring, rule, t_ns)`: count one request at `t_ns` and set `line[READY]`."""
 
-Remaining: TypeAlias = Callable[[Line, Row, Row, int], int]
-"""`remaining(line, ring, rule, now_ns)`: how many requests it would admit at `now_ns`.
-
-One after another; blocks apart.
-"""
-
-Idle: TypeAlias = Callable[[Line, Row, Row], int]
-"""`idle_ns(line, ring, rule)`: from when on it decides as a fresh one does; blocks apart."""
-
 PRODUCT_BOUND: Final = 1 << 62
 FAR_NS: Final = 1 << 62
 
@@ -53,7 +43,6 @@ LAST: Final = 2  # the last release that was reserved (only where throttles dela
 BASE: Final = 3  # where this counter's ring begins in the sequence that holds it
 PLACE: Final = 4  # sliding log: the ring's next slot
 FULL: Final = 5  # sliding log: 1 once the ring holds N charges
-OLDEST: Final = 6  # sliding log: the slot of the oldest charge that counted at the last look
 END: Final = 4  # fixed window: where the window of the last charge ends
 COUNT: Final = 5  # fixed window: charges in it
 START: Final = 4  # sliding counter: where the window of the last charge starts
@@ -71,7 +60,8 @@ ANCHORED: Final = 3  # fixed window: 1 = it starts at the first charge, 0 = at m
 STEP: Final = 4  # gcra: whole part of W / N
 REST: Final = 5  # gcra: W mod N
 SLACK: Final = 6  # gcra: (burst - 1) * W
-RULE_SIZE: Final = 7
+OFFSET: Final = 7  # how long before instant 0 an aligned window starts (D-ALIGN)
+RULE_SIZE: Final = 8
 
 
 def charge_sliding_log(line: Line, ring: Line, rule: Row, t_ns: int) -> None:
@@ -106,7 +96,7 @@ def charge_fixed_window(line: Line, ring: Line, rule: Row, t_ns: int) -> None:  
         if rule[ANCHORED]:
             line[END] = t_ns + rule[SPAN]
         else:
-            line[END] = t_ns - t_ns % rule[WINDOW] + rule[WINDOW]
+            line[END] = t_ns - (t_ns + rule[OFFSET]) % rule[WINDOW] + rule[WINDOW]
         line[COUNT] = 0
     line[COUNT] += 1
     line[READY] = line[END] if line[COUNT] >= rule[LIMIT] else t_ns
@@ -122,8 +112,8 @@ def charge_sliding_counter(line: Line, ring: Line, rule: Row, t_ns: int) -> None
     limit = rule[LIMIT]
     window_ns = rule[WINDOW]
     start_ns = line[START]
-    if not start_ns <= t_ns < start_ns + window_ns:  # a division only where a window begins
-        start_ns = t_ns - t_ns % window_ns
+    if not (line[CUR] > 0 and start_ns <= t_ns < start_ns + window_ns):
+        start_ns = t_ns - (t_ns + rule[OFFSET]) % window_ns
         line[PREV] = line[CUR] if start_ns == line[START] + window_ns else 0
         line[CUR] = 0
         line[START] = start_ns
@@ -168,11 +158,13 @@ def rule_row(
     burst_requests: int | None = None,
     closed: bool = False,
     anchored: bool = False,
+    offset_ns: int = 0,
 ) -> tuple[int, ...]:
     """Return the integers that the functions above read of a rule.
 
     burst_requests: of gcra alone, N when None. closed: D-EDGES closed. anchored: fixed windows
-    start at the first charge. Raises AssertionError when a product could leave int64.
+    start at the first charge. offset_ns: how long before instant 0 an aligned one starts. Raises
+    AssertionError when a product could leave int64.
     """
     takes_burst = ALGORITHMS[algorithm].takes_burst
     burst = limit_requests if burst_requests is None or not takes_burst else burst_requests
@@ -186,6 +178,7 @@ def rule_row(
         window_ns // limit_requests,
         window_ns % limit_requests,
         (burst - 1) * window_ns,
+        offset_ns,
     )
 
 
@@ -199,86 +192,17 @@ def grow_ring(ring: list[int], limit_requests: int) -> None:
     ring.extend([0] * min(max(held, 4), limit_requests - held))
 
 
-def remaining_sliding_log(line: Line, ring: Row, rule: Row, now_ns: int) -> int:
-    """Return N less the charges in (t - W, t].
-
-    The oldest that counted at the last look is where the search goes on, when the charge before it
-    still counts for nothing; each charge is passed once, so a look costs O(1) over time.
-    """
-    place = line[PLACE]
-    gone_ns = now_ns - rule[SPAN]
-    if ring[place - 1] <= gone_ns or not (place or line[FULL]):
-        return rule[LIMIT]  # not even the newest counts, or there is none
-    oldest = line[OLDEST]
-    if ring[oldest - 1] > gone_ns:
-        limit = rule[LIMIT]
-        oldest = bisect_right(ring, gone_ns, place, limit) % limit if line[FULL] else 0
-    while ring[oldest] <= gone_ns:
-        oldest += 1
-        if oldest == rule[LIMIT]:
-            oldest = 0
-    line[OLDEST] = oldest
-    return oldest - place if oldest >= place else rule[LIMIT] + oldest - place
-
-
-def remaining_fixed_window(line: Line, ring: Row, rule: Row, now_ns: int) -> int:  # noqa: ARG001 # reason: one signature
-    """Return N less the charges in the window of t."""
-    return rule[LIMIT] if now_ns >= line[END] else max(0, rule[LIMIT] - line[COUNT])
-
-
-def remaining_sliding_counter(line: Line, ring: Row, rule: Row, now_ns: int) -> int:  # noqa: ARG001 # reason: one signature
-    """Return N - cur - floor(prev * (W - e) / W), with e = t mod W."""
-    window_ns = rule[WINDOW]
-    start_ns = now_ns - now_ns % window_ns
-    prev, cur = line[PREV], line[CUR]
-    if start_ns > line[START]:
-        prev, cur = (cur if start_ns == line[START] + window_ns else 0), 0
-    return max(0, rule[LIMIT] - prev * (window_ns - now_ns % window_ns) // window_ns - cur)
-
-
-def remaining_gcra(line: Line, ring: Row, rule: Row, now_ns: int) -> int:  # noqa: ARG001 # reason: one signature
-    """Return how many requests the burst still admits: free steps of W / N."""
-    debt = 0
-    if line[TAT] >= now_ns:
-        debt = max(0, (line[TAT] - now_ns) * rule[LIMIT] + line[PART])
-    return max(0, (rule[SLACK] - debt) // rule[WINDOW] + 1)
-
-
-def idle_sliding_log(line: Line, ring: Row, rule: Row) -> int:
-    """Return when the last charge leaves the window."""
-    if not line[FULL] and not line[PLACE]:
-        return 0
-    return ring[line[PLACE] - 1] + rule[SPAN]
-
-
-def idle_fixed_window(line: Line, ring: Row, rule: Row) -> int:  # noqa: ARG001 # reason: one signature
-    """Return when the window of the last charge ends."""
-    return line[END]
-
-
-def idle_sliding_counter(line: Line, ring: Row, rule: Row) -> int:  # noqa: ARG001 # reason: one signature
-    """Return when the window after that of the last charge ends."""
-    return line[START] + 2 * rule[WINDOW] if line[CUR] else 0
-
-
-def idle_gcra(line: Line, ring: Row, rule: Row) -> int:  # noqa: ARG001 # reason: one signature
-    """Return the theoretical arrival time, rounded up."""
-    return line[TAT] + (1 if line[PART] else 0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """One way of counting "N requests per W".
 
-    charge, remaining, idle_ns: the functions above. windows: in any window at most so many times N
+    charge: the function above. windows: in any window at most so many times N
     are admitted; has_burst: and a burst beside them. takes_burst: the burst is a rule's own.
     has_ring: it keeps its last N charges. has_windows: of fixed edges; takes_anchor: the first
     charge can be one. regains: room comes back between two edges.
     """
 
     charge: Charge
-    remaining: Remaining
-    idle_ns: Idle
     windows: int = 1
     has_burst: bool = False
     takes_burst: bool = False
@@ -290,8 +214,6 @@ class Method:
 
 _BUCKET: Final = Method(
     charge=charge_gcra,
-    remaining=remaining_gcra,
-    idle_ns=idle_gcra,
     has_burst=True,
     regains=True,
 )
@@ -299,22 +221,16 @@ _BUCKET: Final = Method(
 ALGORITHMS: Final[dict[Algorithm, Method]] = {
     "sliding-log": Method(
         charge=charge_sliding_log,
-        remaining=remaining_sliding_log,
-        idle_ns=idle_sliding_log,
         has_ring=True,
     ),
     "fixed-window": Method(
         charge=charge_fixed_window,
-        remaining=remaining_fixed_window,
-        idle_ns=idle_fixed_window,
         windows=2,
         has_windows=True,
         takes_anchor=True,
     ),
     "sliding-counter": Method(
         charge=charge_sliding_counter,
-        remaining=remaining_sliding_counter,
-        idle_ns=idle_sliding_counter,
         windows=2,
         has_windows=True,
         regains=True,

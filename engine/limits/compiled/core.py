@@ -1,6 +1,6 @@
 """The arrays that a compiled limiter consists of, and how they grow.
 
-- A *leg* is a family of counters of one rule (`engine.limits.legs`), a *class* of requests an
+- A *leg* is a family of counters of one rule (`engine.limits.rules`), a *class* of requests an
   array of legs, those in force before those in shadow, each in table order.
 - A *counter* is a line of eight integers, half of them apart from the others (`Line`, below).
 - A *lane* is one combination of class, key, address and other parts, with the counters that such a
@@ -48,10 +48,11 @@ from engine.limits.compiled.algorithms import (
     READY,
     RULE_SIZE,
     charge_sliding_log,
+    rule_row,
 )
-from engine.limits.legs import Leg
-from engine.limits.subject import OTHER_PARTS, PARTS
-from engine.limits.table import FAMILIES
+from engine.limits.rules import CounterFamily
+from engine.limits.subject import KEY_FIELDS, OTHER_FIELDS
+from engine.limits.table import COUNTER_KEYS
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -61,14 +62,14 @@ Numbers32: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 ALGORITHM: Final = RULE_SIZE
 BLOCK_NS: Final = RULE_SIZE + 1
 CLAUSE: Final = RULE_SIZE + 2  # equal for the counters of one clause (D-OR-COUNTER)
-FIRST_PART: Final = RULE_SIZE + 3  # places in `PARTS` of what its counters are told apart by
+FIRST_PART: Final = RULE_SIZE + 3  # places in `KEY_FIELDS` of what its counters are told apart by
 SECOND_PART: Final = RULE_SIZE + 4
 RULE_WIDTH: Final = RULE_SIZE + 5
 
-IP: Final = PARTS.index("ip")
-KEY: Final = PARTS.index("key_id")
-OTHERS: Final = len(OTHER_PARTS)
-FIRST_OTHER: Final = len(PARTS) - OTHERS
+IP: Final = KEY_FIELDS.index("ip")
+KEY: Final = KEY_FIELDS.index("key_id")
+OTHERS: Final = len(OTHER_FIELDS)
+FIRST_OTHER: Final = len(KEY_FIELDS) - OTHERS
 NONE: Final = -1
 
 CHARGES: Final = tuple(dict.fromkeys(method.charge for method in ALGORITHMS.values()))
@@ -164,15 +165,24 @@ class Core(NamedTuple):
     saved: Ints
 
 
-def leg_rows(legs: list[Leg]) -> Ints:
+def leg_rows(legs: list[CounterFamily]) -> Ints:
     """Return the rules of legs as rows."""
     rows = np.zeros((max(1, len(legs)), RULE_WIDTH), dtype=np.int64)
     clauses: dict[str, int] = {}
     for row, leg in zip(rows, legs, strict=False):
-        row[:RULE_SIZE] = leg.row
-        row[ALGORITHM] = CHARGES.index(leg.charge)
-        row[BLOCK_NS] = leg.block_ns
-        by = [PARTS.index(part) for part in FAMILIES[leg.key_place]]
+        settings = leg.settings
+        row[:RULE_SIZE] = rule_row(
+            settings.algorithm,
+            settings.limit_requests,
+            settings.window_ns,
+            burst_requests=settings.burst_requests,
+            closed=settings.tick_ns > 0,
+            anchored=settings.is_anchored,
+            offset_ns=settings.offset_ns,
+        )
+        row[ALGORITHM] = CHARGES.index(ALGORITHMS[settings.algorithm].charge)
+        row[BLOCK_NS] = settings.block_ns
+        by = [KEY_FIELDS.index(field) for field in COUNTER_KEYS[leg.key_place]]
         row[FIRST_PART], row[SECOND_PART] = [*by, NONE][:2]
         row[CLAUSE] = clauses.setdefault(leg.rule.id, len(clauses))
     return rows

@@ -45,10 +45,10 @@ from engine.limits.compiled.lookup import (
     raw_of,
     sizes_of,
 )
-from engine.limits.legs import Leg, Legs, class_of
 from engine.limits.nodes import publication, sets_of_counters
-from engine.limits.subject import OTHER_PARTS, Subject
-from engine.limits.table import LimitTable
+from engine.limits.rules import CounterFamily, RequestClass, RuleSet
+from engine.limits.subject import OTHER_FIELDS, KeyField, Subject
+from engine.limits.table import COUNTER_KEYS, LimitTable
 from engine.messages import Outcome
 from engine.profile import LimitsProfile, NodesProfile
 
@@ -65,7 +65,8 @@ _MOST_AT_ONCE: Final = 1 << 16
 class CompiledLimiter:
     """Decides about columns of requests, exactly as `Limiter` does one by one.
 
-    tables, profile: as `Limiter` takes them. from_ns: shadow refusals are counted from here on.
+    tables, profile, origin_ns: as `Limiter` takes them. from_ns: shadow refusals are counted
+    from here on.
     tell: called with a line of text when code is compiled, which happens once on a machine.
     nodes: those that a simulation plays (`engine.limits.compiled.nodes`); columns are for one node.
 
@@ -89,6 +90,7 @@ class CompiledLimiter:
         from_ns: int = 0,
         tell: Callable[[str], None] | None = None,
         nodes: NodesProfile | None = None,
+        origin_ns: int = 0,
     ) -> None:
         if profile.counted_statuses == "success":
             raise InputError(
@@ -99,9 +101,9 @@ class CompiledLimiter:
         sets = [(tables, profile)]
         if nodes is not None and not nodes.is_exact:
             sets = sets_of_counters(tables, profile, nodes)
-        self._legs = [Legs(*each) for each in sets]
+        self._legs = [RuleSet(*each, origin_ns) for each in sets]
         self._places: dict[int, int] = {}
-        self._all: list[Leg] = []
+        self._all: list[CounterFamily] = []
         self._kinds: dict[Any, int] = {}
         self._rows: list[tuple[list[int], list[int]]] = []
         flags = np.zeros(at.FLAGS, dtype=np.int64)
@@ -141,7 +143,7 @@ class CompiledLimiter:
         Raises `InputError` when its table is unknown.
         """
         resources = self._legs[0].classifier.matching(subject.method, subject.path)
-        asked = class_of(subject, resources)
+        asked = RequestClass.of(subject, resources)
         found = self._kinds.get(asked)
         if found is None:
             found = self._kinds[asked] = len(self._rows)
@@ -150,7 +152,7 @@ class CompiledLimiter:
             self._stale = True
         return found
 
-    def _row(self, legs: Sequence[Leg]) -> tuple[list[int], list[int]]:
+    def _row(self, legs: Sequence[CounterFamily]) -> tuple[list[int], list[int]]:
         if len(legs) > at.MOST_RULES:
             raise InputError(
                 f"limits = {len(legs)} counters for one request must be at most "
@@ -173,12 +175,18 @@ class CompiledLimiter:
         return [leg.name for leg in self._all]
 
     @property
+    def other_fields(self) -> frozenset[KeyField]:
+        """The fields beside key and address that some counter is keyed by."""
+        fields = {field for leg in self._all for field in COUNTER_KEYS[leg.key_place]}
+        return frozenset(fields.intersection(OTHER_FIELDS))
+
+    @property
     def exact_legs(self) -> list[bool]:
         """Whether each leg is one of the exact counter by which nodes are judged."""
-        judges = set(map(id, self._legs[-1].all())) if len(self._legs) > 1 else set()
+        judges = set(map(id, self._legs[-1].families())) if len(self._legs) > 1 else set()
         return [id(leg) in judges for leg in self._all]
 
-    def _place(self, leg: Leg) -> int:
+    def _place(self, leg: CounterFamily) -> int:
         found = self._places.get(id(leg))
         if found is None:
             found = self._places[id(leg)] = len(self._all)
@@ -201,7 +209,9 @@ class CompiledLimiter:
             sizes[number, at.IN_FORCE], sizes[number, at.ALL] = len(force), len(force) + len(shadow)
         core = self.core
         core.flags[at.MOST_LEGS] = max(most, 1)
-        logs = [leg.rule.limit_requests for leg in self._all if leg.algorithm == "sliding-log"]
+        logs = [
+            leg.rule.limit_requests for leg in self._all if leg.settings.algorithm == "sliding-log"
+        ]
         core.flags[at.MOST_SLOTS] = max(logs, default=0)
         core.flags[at.LATER] = core.flags[at.BOUND_NS] > 0 or any(
             shadow for _, shadow in self._rows
@@ -244,6 +254,7 @@ class CompiledLimiter:
         lane = np.empty(rows, dtype=np.int32)
         others = columns.others
         if others is None:
+            assert not self.other_fields, f"columns must hold {sorted(self.other_fields)}"
             others = np.full((1, at.OTHERS), at.NONE, dtype=np.int32)
         kind, key, ip, others = _alike(columns.kind, columns.key, columns.ip, others)
         if len(core.lanes) < rows:
@@ -497,7 +508,7 @@ class Columns:
 
     t_ns: arrivals, never decreasing. kind: numbers that `CompiledLimiter.kind` gave. key, ip:
     numbers of the API key (−1 = none) and of the address. others: numbers of the other parts of
-    requests (`OTHER_PARTS`), a column each, −1 = none; None where no request has any.
+    requests (`OTHER_FIELDS`), a column each, −1 = none; None where no request has any.
     """
 
     t_ns: Ints
@@ -511,7 +522,7 @@ class Columns:
             column is None or len(column) == len(self.t_ns)
             for column in (self.kind, self.key, self.ip, self.others)
         ), "columns are of one length"
-        assert self.others is None or self.others.shape[1] == len(OTHER_PARTS), "a column a part"
+        assert self.others is None or self.others.shape[1] == len(OTHER_FIELDS), "a column a part"
 
     def __len__(self) -> int:
         return len(self.t_ns)

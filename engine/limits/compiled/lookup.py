@@ -279,7 +279,7 @@ def _counted_by(raw: Raw, leg: Int, key: Int, ip: Int, others: Pointer) -> tuple
 
 @inlined
 def _part(place: Int, key: Int, ip: Int, others: Pointer) -> Int:
-    """Return a request's number for a place in `PARTS`."""
+    """Return a request's number for a place in `KEY_FIELDS`."""
     if place == at.IP:
         return np.int64(ip)
     if place == at.KEY:

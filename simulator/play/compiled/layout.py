@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from engine.limits.compiled.core import aligned
-from engine.limits.subject import OTHER_PARTS
+from engine.limits.subject import OTHER_FIELDS
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Shorts: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
@@ -169,7 +169,7 @@ ENTRY_WIDTH: Final = 4
 
 # An entry with a key: its number for the limiter, then those of the other parts that it carries.
 K_KIND, K_OTHERS = range(2)
-KIND_WIDTH: Final = K_OTHERS + len(OTHER_PARTS)
+KIND_WIDTH: Final = K_OTHERS + len(OTHER_FIELDS)
 
 # What is behind a proxy or a reactor: draws and pools, −1 where there is none; `B_SHARE` is a place
 # in the tables. Its streams, in this order: destination, reach, request's code, response's code. A

@@ -14,7 +14,7 @@ from engine.errors import InputError
 from engine.limits.compiled import CompiledLimiter
 from engine.limits.compiled.core import aligned, longer
 from engine.limits.nodes import BALANCES, BY_NAME, home_of
-from engine.limits.subject import OTHER_PARTS, Part, Subject
+from engine.limits.subject import OTHER_FIELDS, KeyField, Subject
 from engine.profile import Profile
 from simulator.play.compiled import layout as at
 from simulator.play.compiled import sampling as drawing
@@ -59,7 +59,7 @@ class Plan:
         self._numbers = Numbers()
         self._pieces: list[float] = []
         self._kinds: list[int] = []
-        self._others: dict[tuple[Part, str], int] = {}
+        self._others: dict[tuple[KeyField, str], int] = {}
         self._key_numbers = {holder.label: place for place, holder in enumerate(population.keys)}
         self._keys: list[int] = []
         self._addresses: list[int] = []
@@ -158,11 +158,11 @@ class Plan:
                 found = known.get(holder)
                 if found is None:
                     subject = asked_by(ask, holder, "0", proxy).subject
-                    others = [self._other_part(part, subject) for part in OTHER_PARTS]
+                    others = [self._other_part(part, subject) for part in OTHER_FIELDS]
                     found = known[holder] = [self._limiter.kind(subject), *others]
                 self._kinds += found
 
-    def _other_part(self, part: Part, subject: Subject) -> int:
+    def _other_part(self, part: KeyField, subject: Subject) -> int:
         """Return the number of a part that a request may be counted by."""
         value: str | None = getattr(subject, part)
         if value is None:

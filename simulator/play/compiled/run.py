@@ -131,7 +131,14 @@ class CompiledRun:
 
 def _limiter(setup: Setup, from_ns: int) -> CompiledLimiter:
     limits, nodes = setup.profile.limits, setup.profile.nodes
-    return CompiledLimiter(setup.tables, limits, from_ns=from_ns, tell=tell_line, nodes=nodes)
+    return CompiledLimiter(
+        setup.tables,
+        limits,
+        from_ns=from_ns,
+        tell=tell_line,
+        nodes=nodes,
+        origin_ns=setup.scenario.start_time_ns,
+    )
 
 
 def _more_combos(sim: Sim) -> Sim:

@@ -12,7 +12,7 @@ from conformance.runner.verdicts import Finding, Verdict, worst
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Latency
 from engine import Decision, Engine, LimitTable, ManualClock, Profile
-from engine.limits import Headroom, Limiter, Subject
+from engine.limits import Limiter, RateLimitStatus, Subject
 from engine.world import Clock
 
 MS_NS = 1_000_000
@@ -143,11 +143,13 @@ class Balanced:
         self._balance = balance
         self._number = 0
 
-    def judge(self, now_ns: int, subject: Subject) -> tuple[Decision, Headroom | None]:
+    def decide_with_status(
+        self, now_ns: int, subject: Subject
+    ) -> tuple[Decision, RateLimitStatus | None]:
         """Let the next request's node decide."""
         node = self._nodes[self._balance(subject, self._number) % len(self._nodes)]
         self._number += 1
-        return node.judge(now_ns, subject)
+        return node.decide_with_status(now_ns, subject)
 
 
 def nodes_of(count: int, balance: Balance) -> Callable[..., Engine]:
@@ -156,7 +158,11 @@ def nodes_of(count: int, balance: Balance) -> Callable[..., Engine]:
     def make(**options: Any) -> Engine:
         engine = Engine(**options)
         limits = engine.profile.limits
-        nodes = [Limiter(engine.tables, limits, is_bounded=True) for _ in range(count)]
+        origin_ns = engine.limiter.origin_ns
+        nodes = [
+            Limiter(engine.tables, limits, origin_ns=origin_ns, is_bounded=True)
+            for _ in range(count)
+        ]
         engine.limiter = Balanced(nodes, balance)  # type: ignore[assignment] # reason: a balancer
         return engine
 

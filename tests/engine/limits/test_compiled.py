@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from engine.errors import InputError
 from engine.limits import Limiter, LimitTable, Subject
 from engine.limits.compiled import Columns, CompiledLimiter
-from engine.limits.subject import OTHER_PARTS
+from engine.limits.subject import OTHER_FIELDS
 from engine.profile import Algorithm, LimitsProfile
 from tests.benchmarks.workload_w1 import subjects, w1
 from tests.engine.limits.test_limiter_oracle import busy_scenarios, scenarios
@@ -35,20 +35,24 @@ def numbered(limiter: CompiledLimiter, calls: list[tuple[int, Subject]]) -> Colu
             limiter.kind(subject),
             number("key", subject.key_id),
             number("ip", subject.ip),
-            *(number(part, getattr(subject, part)) for part in OTHER_PARTS),
+            *(number(part, getattr(subject, part)) for part in OTHER_FIELDS),
         )
         for now_ns, subject in calls
     ]
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 4 + len(OTHER_PARTS)).T
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4 + len(OTHER_FIELDS)).T
     t_ns, kind, key, ip = (np.ascontiguousarray(column) for column in columns[:4])
     return Columns(t_ns, kind, key, ip, columns[4:].T)
 
 
 def check_same(
-    tables: Mapping[str, LimitTable], profile: LimitsProfile, calls: list[tuple[int, Subject]]
+    tables: Mapping[str, LimitTable],
+    profile: LimitsProfile,
+    calls: list[tuple[int, Subject]],
+    origin_ns: int = 0,
 ) -> None:
     """Put requests to both limiters; every decision is the same."""
-    one, other = Limiter(tables, profile), CompiledLimiter(tables, profile)
+    one = Limiter(tables, profile, origin_ns=origin_ns)
+    other = CompiledLimiter(tables, profile, origin_ns=origin_ns)
     columns = numbered(other, calls)
     decided = other.decide(columns)
     verdicts = decided.verdicts()
@@ -76,13 +80,13 @@ def check_same(
 
 
 def play(scenario: tuple[Any, ...]) -> None:
-    profile, named, steps = scenario
+    profile, named, steps, origin_ns = scenario
     profile = replace(profile, counted_statuses="every")
     now_ns, calls = 0, []
     for gap_ns, subject, *_ in steps:
         now_ns += gap_ns
         calls.append((now_ns, subject))
-    check_same(named, profile, calls)
+    check_same(named, profile, calls, origin_ns)
 
 
 @given(scenarios())

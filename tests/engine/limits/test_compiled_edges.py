@@ -11,11 +11,11 @@ import numpy as np
 from engine.files import Rate
 from engine.limits import LimitTable, Rule, Subject
 from engine.limits.compiled import Columns, CompiledLimiter
-from engine.limits.table import Counter
+from engine.limits.table import CounterName
 from engine.profile import LimitsProfile
 from tests.engine.limits.test_compiled import check_same
 
-COUNTERS: tuple[Counter, ...] = ("ip", "key", "ip+key")
+COUNTERS: tuple[CounterName, ...] = ("ip", "key", "ip+key")
 BY_IP = Subject("GET", "/", "ip")
 
 

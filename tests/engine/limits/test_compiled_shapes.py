@@ -18,13 +18,13 @@ from engine.limits import LimitTable, Rule, Subject
 from engine.limits.compiled import Columns, CompiledLimiter, Decided
 from engine.limits.compiled.core import SLOTS
 from engine.limits.compiled.lookup import is_plain
-from engine.limits.table import Counter
+from engine.limits.table import CounterName
 from engine.profile import Algorithm, LimitsProfile
 from tests.benchmarks.workload_w1 import subjects, w1
 from tests.engine.limits.test_compiled import check_same, numbered
 from tests.engine.limits.test_limiter_oracle import busy_scenarios, scenarios
 
-COUNTERS: tuple[Counter, ...] = ("ip+key", "key", "ip")
+COUNTERS: tuple[CounterName, ...] = ("ip+key", "key", "ip")
 ALGORITHMS: tuple[Algorithm, ...] = (
     "sliding-log",
     "fixed-window",
@@ -89,7 +89,7 @@ def test_any_number_of_rules(count: int) -> None:
 @settings(max_examples=60)
 def test_pieces_of_any_size(scenario: tuple[Any, ...], sizes: list[int]) -> None:
     """Rings get what a piece needs, so the next piece finds them full, half full or cleared."""
-    profile, named, steps = scenario
+    profile, named, steps, _ = scenario
     profile = replace(profile, counted_statuses="every")
     times = np.cumsum([gap for gap, *_ in steps]).tolist()
     calls = [(now, step[1]) for now, step in zip(times, steps, strict=True)]

@@ -62,7 +62,9 @@ def test_below_the_bound_no_decision_is_another() -> None:
         )
         key = {"key_id": f"k{number}", "application_kind": "public", "tenant_kind": "test"}
         asked = [Subject(*who, **key) for _ in range(2)]  # type: ignore[arg-type] # reason: literals
-        assert bounded.judge(now_ns, asked[0]) == unbounded.judge(now_ns, asked[1])
+        assert bounded.decide_with_status(now_ns, asked[0]) == unbounded.decide_with_status(
+            now_ns, asked[1]
+        )
     assert bounded.counter_count == unbounded.counter_count
 
 

@@ -218,7 +218,7 @@ def test_e7_an_edge() -> None:
     at = ns(10) - 1
     decision = limiter.decide(at, private)
     assert (decision.outcome, decision.rule, decision.wait_ns) == ("refused", "LIM-TEST-TENANT", 1)
-    headroom = limiter.headroom(at, private)
+    headroom = limiter.status(at, private)
     assert headroom is not None
     assert headroom.retry_after_s == 1
     assert limiter.decide(ns(10), private).admitted

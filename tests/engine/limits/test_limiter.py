@@ -12,8 +12,8 @@ import pytest
 
 from engine.errors import InputError
 from engine.files import Rate
-from engine.limits import Block, Headroom, Limiter, LimitTable, Match, Rule, Subject
-from engine.limits.legs import Counted
+from engine.limits import Block, Limiter, LimitTable, Match, RateLimitStatus, Rule, Subject
+from engine.limits.counters import Counter
 from engine.profile import Algorithm, LimitsProfile, Profile
 
 SECOND_NS = 1_000_000_000
@@ -230,12 +230,14 @@ def test_headroom_is_of_the_rule_with_the_smallest_remaining_share() -> None:
     """D-429-HEADERS."""
     both = limiter(rule("OWN-BIG", 10, 10 * SECOND_NS), rule("OWN-SMALL", 4, 2 * SECOND_NS))
     both.decide(0, asks())
-    assert both.headroom(0, asks()) == Headroom("OWN-SMALL", 4, 3, 2 * SECOND_NS, 2 * SECOND_NS, 0)
-    left = both.headroom(2 * SECOND_NS, asks())
-    assert left == Headroom("OWN-BIG", 10, 9, 10 * SECOND_NS, 8 * SECOND_NS, 0)
+    assert both.status(0, asks()) == RateLimitStatus(
+        "OWN-SMALL", 4, 3, 2 * SECOND_NS, 2 * SECOND_NS, 0
+    )
+    left = both.status(2 * SECOND_NS, asks())
+    assert left == RateLimitStatus("OWN-BIG", 10, 9, 10 * SECOND_NS, 8 * SECOND_NS, 0)
     assert left is not None
     assert (left.reset_s, left.retry_after_s) == (8, 1)
-    assert limiter().headroom(0, asks()) is None
+    assert limiter().status(0, asks()) is None
 
 
 def test_after_a_refusal_headroom_waits_for_the_latest_of_all_refusing_rules() -> None:
@@ -244,7 +246,7 @@ def test_after_a_refusal_headroom_waits_for_the_latest_of_all_refusing_rules() -
     )
     both.decide(0, asks())
     decision = both.decide(1, asks())
-    headroom = both.headroom(1, asks())
+    headroom = both.status(1, asks())
     assert headroom is not None
     assert (headroom.rule, headroom.remaining_requests) == ("OWN-2", 0)
     assert headroom.wait_ns == decision.wait_ns == 5 * SECOND_NS
@@ -259,7 +261,7 @@ def test_remaining_is_how_many_more_would_be_admitted_at_once(algorithm: str) ->
             one = limiter(rule("OWN-1", 4, 10), played=profile(algorithm=algorithm))
             for past in times[: place + 1]:
                 one.decide(past, asks())
-            headroom = one.headroom(later, asks())
+            headroom = one.status(later, asks())
             assert headroom is not None
             more = 0
             while one.decide(later, asks()).admitted:
@@ -288,7 +290,7 @@ def test_headroom_waits_exactly_where_the_next_request_is_refused(
         for _ in range(150):
             now += chance.randrange(SECOND_NS) // grid_ns * grid_ns
             asked = asks(chance.choice("ab"))
-            headroom = one.headroom(now, asked)
+            headroom = one.status(now, asked)
             decision = one.decide(now, asked)
             assert headroom is not None
             assert (headroom.wait_ns > 0) == (not decision.admitted), (now, headroom, decision)
@@ -307,7 +309,7 @@ def test_memory_follows_the_active_keys() -> None:
     one.decide(400 * SECOND_NS, asks("last"))
     one.decide(500 * SECOND_NS, asks("last"))
     assert one.counter_count == 2
-    assert len(one._lanes) == 1
+    assert len(one._counters) == 1
 
 
 def test_counters_in_use_are_looked_at_less_often_than_they_are_charged(
@@ -315,14 +317,14 @@ def test_counters_in_use_are_looked_at_less_often_than_they_are_charged(
 ) -> None:
     """Forgetting costs constant time per charge, however many keys are active."""
     looked = 0
-    is_idle = Counted.is_idle
+    is_idle = Counter.is_idle
 
-    def counted(self: Counted, now_ns: int) -> bool:
+    def counted(self: Counter, now_ns: int) -> bool:
         nonlocal looked
         looked += 1
         return is_idle(self, now_ns)
 
-    monkeypatch.setattr(Counted, "is_idle", counted)
+    monkeypatch.setattr(Counter, "is_idle", counted)
     one = limiter(rule("OWN-1", 9, 60 * SECOND_NS))
     charges = [
         (start + place) * SECOND_NS // 10 for start in range(0, 6_000, 300) for place in range(300)
@@ -331,14 +333,6 @@ def test_counters_in_use_are_looked_at_less_often_than_they_are_charged(
         one.decide(now, asks(f"key-{place % 300}"))
     assert 0 < looked < len(charges)
     assert one.counter_count == 300
-
-
-def test_a_ring_grows_with_use_only() -> None:
-    one = limiter(rule("OWN-1", 2000, 10 * SECOND_NS))
-    for now in range(5):
-        one.decide(now, asks())
-    (counted,) = one._legs.all()[0].counters.values()
-    assert len(counted.ring) == 8
 
 
 def test_a_request_that_no_rule_applies_to_is_admitted() -> None:

@@ -223,7 +223,7 @@ class NodesOracle:
     def play(self, view: Oracle, event: tuple[int, int, str, Counter, object]) -> None:
         """Do to a counter of the view what an event did."""
         at, _, what, first, who = event
-        counter = view.counters.setdefault(who, Counter(first.name, first.rule, self.profile))
+        counter = view.counters.setdefault(who, Counter(first.name, first.rule, self.profile, 0))
         if what == "charge":
             counter.charge_refused(at, 0)
         elif at >= counter.block_until or self.profile.block_extends:

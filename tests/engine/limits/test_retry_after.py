@@ -37,7 +37,7 @@ def play(
     for now_ns, key in asked:
         subject = Subject("POST", "/tokenize", "::1", key_id=key)
         decision = limiter.decide(now_ns, subject)
-        headroom = limiter.headroom(now_ns, subject)
+        headroom = limiter.status(now_ns, subject)
         assert headroom is not None
         wait_ns = headroom.wait_ns
     return decision, wait_ns

@@ -24,7 +24,9 @@ from tests.simulator.play.test_drawn_scenarios import outside_scenarios, scenari
 
 def by_brute_force(scenario: Scenario, limits_of: type[Oracle | Limiter] = Oracle) -> Play:
     """Play a scenario by brute force."""
-    limits = limits_of(limit_tables_of(scenario), profile_of(scenario).limits)
+    limits = limits_of(
+        limit_tables_of(scenario), profile_of(scenario).limits, origin_ns=scenario.start_time_ns
+    )
     return Play(scenario, scenario.seed, limits).whole()
 
 

@@ -78,7 +78,7 @@ def recompute(scenario: Scenario, result: Result) -> None:
     tables: dict[str, LimitTable] = limit_tables_of(scenario)
     profile: Profile = profile_of(scenario)
     holders = {holder.label: holder for holder in populate(scenario, scenario.seed).keys}
-    oracle = Oracle(tables, profile.limits)
+    oracle = Oracle(tables, profile.limits, origin_ns=scenario.start_time_ns)
     for row in result.table.to_pylist():
         holder: KeyHolder | None = holders.get(row["key"])
         subject = Subject(

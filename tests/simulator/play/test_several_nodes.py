@@ -74,7 +74,9 @@ def test_what_is_beyond_and_below_is_what_one_limiter_says_of_the_rows(sharing: 
     scenario = with_value(with_value(scenario, "duration", "3m"), "warm_up", "30s")
     result = simulator.run(scenario, fidelity="compiled")
     keys = {holder.label: holder for holder in populate(scenario, scenario.seed).keys}
-    limiter = Limiter(limit_tables_of(scenario), profile_of(scenario).limits)
+    limiter = Limiter(
+        limit_tables_of(scenario), profile_of(scenario).limits, origin_ns=scenario.start_time_ns
+    )
     names = {number: name for name, held in result.groups.items() for number in held}
     found: Counter[tuple[str, str, str]] = Counter()
     fields = ["t_ns", "client", "key", "ip", "method", "path", "outcome", "rule"]

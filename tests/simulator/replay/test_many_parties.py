@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.files import parse_toml
-from engine.limits.table import FAMILIES
+from engine.limits.table import COUNTER_KEYS
 from simulator.logs import LogMap, stream_log
 from simulator.logs.arrivals import make_arrivals
 from simulator.logs.parties import RowNumbers
@@ -66,8 +66,8 @@ def _counted(subject: Subject) -> Counted:
     """Count by key where there is one, and by the pair where it is a GET."""
     by_pair = ((PAIR_RULE, 0),) if subject.method == "GET" else ()
     by_key = ((KEY_RULE, 1),) if subject.key is not None else ()
-    by_other = ((OTHER_RULE, len(FAMILIES)),) if subject.application is not None else ()
-    nothing = [None] * (len(FAMILIES) - 3)
+    by_other = ((OTHER_RULE, len(COUNTER_KEYS)),) if subject.application is not None else ()
+    nothing = [None] * (len(COUNTER_KEYS) - 3)
     keys = ((subject.ip, subject.key), subject.key, subject.ip, *nothing)
     return Counted((*by_pair, *by_key, *by_other), (*keys, (subject.application, subject.ip)))
 
@@ -76,7 +76,7 @@ def _counted(subject: Subject) -> Counted:
 def test_subjects_added_at_once_are_those_added_one_after_another(rows: list[Any]) -> None:
     callers = list(dict.fromkeys((row[3], row[4]) for row in rows))
     subjects = [Subject(callers.index((row[3], row[4])), *row[1:]) for row in rows]
-    with mock.patch.object(record, "FAMILIES", (*FAMILIES, OTHER_PARTS)):
+    with mock.patch.object(record, "COUNTER_KEYS", (*COUNTER_KEYS, OTHER_PARTS)):
         _compare(subjects)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.files import parse_toml
 from engine.limits import LimitTable
-from engine.limits.legs import Legs, class_of, counter_keys
+from engine.limits.rules import RequestClass, RuleSet, counter_keys
 from engine.limits.subject import Subject as Asking
 from engine.profile import Profile
 from simulator.logs import LogMap
@@ -158,7 +158,7 @@ class Asked(NamedTuple):
 
 def _asked(lines: list[Line]) -> list[Asked]:
     """Return each request; the log has a column of keys, and an empty one is no key."""
-    legs = Legs({"Default": TABLE}, Profile().limits)
+    legs = RuleSet({"Default": TABLE}, Profile().limits)
     labels: dict[str, str] = {}
     found = []
     for line in lines:
@@ -176,7 +176,7 @@ def _asked(lines: list[Line]) -> list[Asked]:
                 application_kind=owner.application_kind,
                 legacy=owner.legacy == "true",
             )
-        asked = class_of(asking, legs.classifier.matching(line.method, line.path))
+        asked = RequestClass.of(asking, legs.classifier.matching(line.method, line.path))
         keys = counter_keys(asking)
         counters = [(leg.rule.id, leg.name, keys[leg.key_place]) for leg in legs.of_class(asked)]
         tenant = None if label is None else owner.tenant

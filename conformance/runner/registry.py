@@ -181,6 +181,7 @@ def all_checks() -> dict[str, Check]:
     for module in sorted(each.name for each in pkgutil.iter_modules(package.__path__)):
         if not module.startswith("_"):
             importlib.import_module(f"{package.__name__}.{module}")
+    importlib.import_module("conformance.model.check")
     importlib.import_module("conformance.schema.layer")
     return CHECKS
 

@@ -6,7 +6,7 @@ This one table is used by the target reader, `init`, `check` and the page on tar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
@@ -15,13 +15,28 @@ class Role:
     """One role.
 
     holds: the permissions of its key, and those it must not hold. purpose: what is judged with it.
-    many: whether probes of limits need several keys of it.
+    many: whether probes of limits need several keys of it. permissions: what `holds` says, as the
+    engine names it; the grants of a key replace it.
     """
 
     name: str
     holds: str
     purpose: str
     many: bool = False
+    permissions: tuple[str, ...] = ()
+
+
+_WRITER: Final = ("token:create", "token:update", "token:delete", "token:search")
+_READER: Final = (
+    *_WRITER,
+    *("token:read", "token:use", "log:read"),
+    *("token-intent:create", "token-intent:read", "token-intent:delete"),
+)
+_PERMISSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("private_prod", "private_test", "legacy", "dedup"), _WRITER),
+    **dict.fromkeys(("private_reader", "dedup_reader", "short"), _READER),
+    **dict.fromkeys(("public", "private_one_container"), ("token:create",)),
+}
 
 
 _ALL: Final = (
@@ -107,7 +122,9 @@ _ALL: Final = (
     ),
 )
 
-ROLES: Final[Mapping[str, Role]] = {role.name: role for role in _ALL}
+ROLES: Final[Mapping[str, Role]] = {
+    role.name: replace(role, permissions=_PERMISSIONS.get(role.name, ())) for role in _ALL
+}
 """Every role by its name; `python -m engine serve --demo` makes keys of all of them."""
 
 

@@ -66,7 +66,7 @@ def deploy(
     told = from_document(Target, Document(target_of("http://in-process.example", made, lines)))
     own: dict[str, Any] = {
         "proxy_key_header": made.profile.http.proxy_key_header,
-        "budget": Budget(requests=1_000_000, minutes=240),
+        "budget": Budget(requests=1_000_000, minutes=100_000),
     }
     found = dataclasses.replace(told, **own | target)
     return Deployment(made, found, EngineTransport(made, found, latency))

@@ -1,0 +1,103 @@
+"""The check of the reference model: drawn sequences against the deployment and the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from conformance.model.generator import Offer
+from conformance.model.search import Case, Outcome, Search, ordered
+from conformance.runner.bench import Bench
+from conformance.runner.registry import check
+from conformance.runner.verdicts import Finding
+from conformance.target import ROLES
+from conformance.wire.transport import VirtualTransport
+from engine.clauses import CLAUSES
+
+_SECOND_NS: Final = 1_000_000_000
+_LIVE_NS: Final = 60 * _SECOND_NS
+_STEPS: Final = 1_200
+_RESERVE: Final = 400
+"""Requests that are left for reproducing and shrinking."""
+_OPERATIONS: Final = (
+    *("create", "get", "list", "search", "patch", "delete", "detokenize"),
+    *("create_token_intent", "list_logs", "create_application", "create_application_key"),
+)
+JUDGED: Final = tuple(
+    clause.id
+    for clause in CLAUSES
+    if clause.unobservable is None and clause.id.startswith(("TOK-", "REC-", "AUTH-", "QUO-"))
+    if clause.id not in {"AUTH-KINDS", "AUTH-LEGACY", "QUO-RATE", "QUO-LOG", "QUO-TENANT"}
+)
+"""The clauses that a difference of two answers can name."""
+
+
+@check(
+    "model.sequences",
+    *JUDGED,
+    accepts="the answers of the reference, up to identifiers, times and what is left open",
+    requests=_STEPS // 2,
+    requests_most=_STEPS + _RESERVE,
+    beside=JUDGED,
+)
+async def sequences(bench: Bench) -> list[Finding]:
+    """Drawn sequences of requests are answered as the reference answers them."""
+    bench.key("private_prod")
+    search = Search(
+        bench,
+        bench.profile,
+        offer_of(bench),
+        most_steps=_STEPS,
+        until_ns=bench.transport.now_ns + (1 << 60 if _is_virtual(bench) else _LIVE_NS),
+    )
+    return list(findings_of(bench, await search.run()))
+
+
+def _is_virtual(bench: Bench) -> bool:
+    return isinstance(bench.transport, VirtualTransport)
+
+
+def offer_of(bench: Bench) -> Offer:
+    """Return what sequences may use here."""
+    target = bench.target
+    roles = frozenset(
+        role for role in ROLES if bench.keys(role) and role not in bench.session.doubts
+    )
+    roles -= {"proxy_key", "custom_hostname", "slow_destination"}
+    allowed = [
+        name
+        for name in _OPERATIONS
+        if bench.session.forbids(target.shape(name).method, target.shape(name).path) is None
+    ]
+    return Offer(
+        roles=roles,
+        operations=frozenset(allowed),
+        mapped=frozenset(target.requests or ()),
+        containers=target.containers,
+        profile=bench.profile,
+        can_encrypt=target.encryption_jwk is not None,
+        is_virtual=_is_virtual(bench),
+    )
+
+
+def findings_of(bench: Bench, outcome: Outcome) -> Iterator[Finding]:
+    """Yield a failure for each clause that differs, and a pass for each that was borne out."""
+    cases = ordered(outcome.cases)
+    failed: dict[str, Case] = {}
+    for case in cases:
+        failed.setdefault(case.difference.clause, case)
+    root = next(iter(failed), None)
+    for clause, case in failed.items():
+        finding = bench.fails(clause, _message(case), *case.exchanges)
+        yield finding
+    for clause in JUDGED:
+        if clause in failed or root is not None:
+            continue
+        if outcome.covered[clause]:
+            message = f"{outcome.covered[clause]} answers are those of the reference"
+            yield bench.passes(clause, message, *outcome.last)
+
+
+def _message(case: Case) -> str:
+    count = len(case.steps)
+    return f"{case.difference.message} (a sequence of {count} step{'s' * (count > 1)})"

@@ -1,0 +1,361 @@
+"""A play: one sequence of steps, sent to the deployment and to the reference at the same times.
+
+Each play renders the values of its steps afresh and has a reference of its own, so that it can be
+repeated on a deployment that keeps what earlier plays stored. An answer that is missing, or that a
+gateway gave, is no evidence: the play is abandoned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+from conformance.model.blame import covered
+from conformance.model.comparison import TOKENIZING, Comparison, Difference, Sent, Tie
+from conformance.model.reference import Answer, Reference
+from conformance.model.values import (
+    CORE_LENGTH,
+    PLAIN_FORMS,
+    UNKNOWN_ID,
+    Join,
+    Node,
+    Ref,
+    Sealed,
+    Text,
+    core_text,
+    parts_of,
+    quoted,
+    text_of,
+)
+from conformance.runner.bench import Bench, Lane
+from conformance.wire.exchange import Ask, Exchange, KeyLabel, parsed_or_none
+from conformance.wire.shapes import SHAPES, filled
+from engine import Profile
+from engine.messages import Json
+from engine.tokens import dumps
+from engine.vault import jwe
+
+_SECOND_NS: Final = 1_000_000_000
+_RETRIES: Final = 3
+_GATEWAY_STATUSES: Final = frozenset({502, 503, 504})
+_ABSENT: Final = frozenset({404, 405, 501})
+_PATCH_TYPE: Final = {"Content-Type": "application/merge-patch+json"}
+_LEAST_SECRET: Final = 3
+
+
+class Abandoned(Exception):
+    """A play that shows nothing, and why."""
+
+
+class NotOffered(Exception):
+    """An operation that the deployment does not offer to a key as it is assumed."""
+
+    def __init__(self, operation: str, role: str, status: int | None) -> None:
+        super().__init__(f"{operation} by {role}: {status}")
+        self.operation = operation
+        self.role = role
+        self.status = status
+
+
+@dataclass(slots=True)
+class Step:
+    """One request, before its values are rendered.
+
+    operation: its name in the target's `[requests]`. role: of its key, or the `Ref` of a key that
+    an earlier step made. values: for the placeholders of the operation's shape. body: replaces the
+    shape's body. raw: bytes instead. key_header: what stands in the key's header instead of the
+    key. wait_ns: how long to wait first. elements: of a detokenize, the `Ref`s of its tokens.
+    """
+
+    number: int
+    operation: str
+    role: str | Ref
+    values: dict[str, Node] = field(default_factory=dict)
+    body: Node = None
+    raw: bytes | None = None
+    query: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    key_header: str | None = None
+    wait_ns: int = 0
+    elements: tuple[Node, ...] = ()
+    is_filtered: bool = False
+
+
+class Observer(Protocol):
+    """Learns from each step that both sides answered alike."""
+
+    def learn(self, step: Step, answer: Answer, refs: Mapping[str, Ref]) -> None:
+        """Receive the reference's answer and the `Ref` of each identifier in it."""
+
+
+class Play:
+    """One play. salt: makes its values; labels: the key of each role."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        lane: Lane,
+        profile: Profile,
+        labels: Mapping[str, KeyLabel],
+        salt: str,
+    ) -> None:
+        self._bench = bench
+        self._lane = lane
+        self._profile = profile
+        self._labels = labels
+        self._salt = salt
+        self.reference = Reference(bench.target, profile, labels.values())
+        self._jwk: Mapping[str, Any] | None = None
+        if bench.target.encryption_jwk is not None and "private_prod" in labels:
+            self._jwk = self.reference.encryption_jwk(labels["private_prod"])
+        self.comparison = Comparison(
+            profile.tokens.container_field, profile.dedup.flag_name, self.reference.is_tie
+        )
+        self.exchanges: list[Exchange] = []
+        self.covered: Counter[str] = Counter()
+        self._began_ns = lane.now_ns
+        self._expected_names: dict[Ref, str] = {}
+        self._given_names: dict[Ref, str] = {}
+        self._refs: dict[str, Ref] = {}
+        self._elements: dict[Ref, Json] = {}
+
+    # --- running --------------------------------------------------------------------------------
+
+    async def run(
+        self, steps: Iterator[Step], observer: Observer | None = None
+    ) -> tuple[Difference | None, list[Step]]:
+        """Send steps until an answer differs; returns the difference and what was sent."""
+        done: list[Step] = []
+        for step in steps:
+            done.append(step)
+            try:
+                answer = await self._step(step)
+            except Difference as difference:
+                return difference, done
+            if observer is not None:
+                observer.learn(step, answer, self._refs)
+        return None, done
+
+    async def _step(self, step: Step) -> Answer:
+        if step.wait_ns:
+            await self._lane.sleep_ns(step.wait_ns)
+        exchange = await self._send(step)
+        return self.judge(step, exchange)
+
+    def judge(self, step: Step, exchange: Exchange) -> Answer:
+        """Compare an exchange with the reference's answer; raises `Difference`."""
+        self.exchanges.append(exchange)
+        self.reference.set_time(exchange.sent_ns - self._began_ns)
+        answer, body = self._expect(step)
+        self._check_offered(step, answer, exchange)
+        if step.operation != "detokenize" or not 200 <= answer.status < 300:
+            self.comparison.secrets |= set(self._secrets(step))
+        try:
+            self.comparison.compare(self._sent(step, body), answer, exchange)
+        except Tie:
+            raise Abandoned("equal tokens of one request are a tie") from None
+        self.comparison.secrets |= set(self._secrets(step))
+        self._name(step, answer, body)
+        self.covered.update(
+            covered(step.operation, body, answer.status, answer.body, answer.clause)
+        )
+        return answer
+
+    def _check_offered(self, step: Step, answer: Answer, exchange: Exchange) -> None:
+        """Where shapes and rights are assumed, a refusal may be a service of another kind."""
+        status = exchange.status
+        if step.operation == "tokenize" or not 200 <= answer.status < 300 or exchange.ok:
+            return
+        is_first = not any(part for part in parts_of(step.values) if isinstance(part, Ref))
+        if status in {401, 403, 405, 415, 501} or (status == 404 and is_first):
+            raise NotOffered(step.operation, str(step.role), status)
+
+    # --- the deployment -------------------------------------------------------------------------
+
+    async def _send(self, step: Step) -> Exchange:
+        ask = self._ask(step)
+        for turn in range(_RETRIES):
+            exchange = await self._lane.once(ask)
+            if exchange.status is None or exchange.status in _GATEWAY_STATUSES:
+                raise Abandoned(f"no answer of the service to {step.operation}")
+            if exchange.status != 429:
+                return exchange
+            if self._profile.tokens.limit_status == 429 and turn == 1:
+                return exchange
+            await self._lane.sleep_ns(_retry_after_ns(exchange) or _SECOND_NS << turn)
+        raise Abandoned("a rate limit refuses the requests of the model")
+
+    def _ask(self, step: Step) -> Ask:
+        shape = self._bench.target.shape(step.operation)
+        values = self._render(step.values, self._given_names, is_deployment=True)
+        method, path, body = cast("tuple[str, str, Any]", filled(shape, values))
+        if step.raw is not None:
+            body = step.raw
+        elif step.body is not None:
+            body = self._render(step.body, self._given_names, is_deployment=True)
+        headers = {**(_PATCH_TYPE if step.operation == "patch" else {}), **step.headers}
+        if step.operation == "patch" or (step.number % 2 and not isinstance(body, bytes | None)):
+            headers.setdefault("Content-Type", "application/json")
+            plain: Any = self._bench.target.dialect.asked(
+                Ask(method=method, path=path, body=body)
+            ).body
+            body = dumps(plain)
+        key: KeyLabel | None = self._key(step)
+        if step.key_header is not None:
+            headers[self._bench.target.key_header] = step.key_header.replace(
+                "KEY", f"{{key:{key}}}"
+            )
+            key = None
+        return Ask(method=method, path=path + step.query, key=key, headers=headers, body=body)
+
+    def _key(self, step: Step) -> KeyLabel:
+        if isinstance(step.role, Ref):
+            return f"{self._bench.check.id}.{self._salt}.{step.role.step}"
+        return self._labels[step.role]
+
+    # --- the reference --------------------------------------------------------------------------
+
+    def _expect(self, step: Step) -> tuple[Answer, Any]:
+        values = self._render(step.values, self._expected_names, is_deployment=False)
+        shape = SHAPES[step.operation]
+        method, path, body = cast("tuple[str, str, Any]", filled(shape, values))
+        if step.raw is not None:
+            body = step.raw
+        elif step.body is not None:
+            body = self._render(step.body, self._expected_names, is_deployment=False)
+        headers = {**(_PATCH_TYPE if step.operation == "patch" else {}), **step.headers}
+        label: str | None = self._key(step)
+        if step.key_header is not None:
+            label = "unknown" if step.key_header else None
+        answer = self.reference.answer(
+            method, path + step.query, label=label, body=body, headers=headers
+        )
+        return answer, body
+
+    def _sent(self, step: Step, body: Any) -> Sent:  # noqa: ANN401 # reason: JSON or bytes
+        label = self._key(step)
+        keys = self._bench.target.key_labels
+        role = step.role if isinstance(step.role, str) else "private_prod"
+        quota = self._bench.quota("Tokenize Limit", self._labels[role])
+        texts = [part for part in parts_of(_payload(step)) if isinstance(part, Text)]
+        return Sent(
+            operation=step.operation,
+            number=step.number,
+            label=label,
+            body=parsed_or_none(body) if step.raw is not None else body,
+            quota=quota,
+            has_dedup=label in keys and keys[label].role.startswith("dedup"),
+            is_odd=any(text.wraps and text.wraps[-1] != "card 16" for text in texts),
+            elements=[self._elements.get(ref, "") for ref in step.elements],
+            is_filtered=step.is_filtered,
+            header=step.key_header or "",
+        )
+
+    # --- values ---------------------------------------------------------------------------------
+
+    def _render(self, node: Node, names: Mapping[Ref, str], *, is_deployment: bool) -> Any:  # noqa: ANN401 # reason: any JSON
+        def render(part: Node) -> Any:  # noqa: ANN401 # reason: any JSON
+            if isinstance(part, Text):
+                return text_of(part, self._salt)
+            if isinstance(part, Ref):
+                return names.get(part, UNKNOWN_ID)
+            if isinstance(part, Join):
+                return "".join(render_part(inner) for inner in part.parts)
+            if isinstance(part, Sealed):
+                return self._seal(part, render(part.data), is_deployment=is_deployment)
+            if isinstance(part, dict):
+                return {key: render(value) for key, value in part.items()}
+            if isinstance(part, list):
+                return [render(value) for value in part]
+            return part
+
+        def render_part(inner: str | Ref | Text) -> str:
+            if isinstance(inner, Text):
+                return quoted(text_of(inner, self._salt))
+            return str(render(inner))
+
+        return render(node)
+
+    def _seal(self, part: Sealed, data: Json, *, is_deployment: bool) -> str:
+        own = self._bench.target.encryption_jwk
+        if own is None or self._jwk is None:
+            return "a.b.c.d.e"
+        if is_deployment:
+            name = f"{self._salt}/{part.number}"
+            text = self._bench.make(name, lambda: jwe.encrypt(own, dumps(data)))
+        else:
+            text = jwe.encrypt(self._jwk, dumps(data))
+        return (
+            text[:-6] + ("AAAAAA" if text[-6:] != "AAAAAA" else "BBBBBB")
+            if part.is_broken
+            else text
+        )
+
+    def _secrets(self, step: Step) -> Iterator[str]:
+        """Yield what a step sends and no answer may show: cores, whole numbers, cvcs."""
+        if step.operation not in {*TOKENIZING, "patch", "create_token_intent"}:
+            return
+        for part in parts_of(_payload(step)):
+            if isinstance(part, Text):
+                if part.wraps and part.wraps[0] in PLAIN_FORMS:
+                    text = text_of(part, self._salt)
+                    if len(text) >= _LEAST_SECRET:
+                        yield text
+                else:
+                    yield core_text(self._salt, part.core)[:CORE_LENGTH]
+
+    # --- identifiers ----------------------------------------------------------------------------
+
+    def _name(self, step: Step, answer: Answer, body: Json) -> None:
+        """Number the identifiers of an answer, so that later steps can refer to them."""
+        if not 200 <= answer.status < 300:
+            return
+        if step.operation in {"tokenize", "create", "create_token_intent", "patch"}:
+            pairs = list(_identified(body, answer.body))
+        else:
+            record = answer.body if isinstance(answer.body, dict) else {}
+            pairs = [(None, record["id"])] if isinstance(record.get("id"), str) else []
+        for place, (element, name) in enumerate(pairs):
+            ref = Ref(step.number, place)
+            self._expected_names[ref] = name
+            other = self.comparison.to_deployment.get(name)
+            self._given_names[ref] = str(other) if other is not None else UNKNOWN_ID
+            self._refs.setdefault(name, ref)
+            self._elements[ref] = element
+        if step.operation == "create_application_key":
+            self._learn_key(step, answer)
+
+    def _learn_key(self, step: Step, answer: Answer) -> None:
+        text = answer.body.get("key") if isinstance(answer.body, dict) else None
+        other = self.comparison.to_deployment.get(text)
+        if not isinstance(text, str) or not isinstance(other, str):
+            raise Abandoned("the text of a new key is not in the answer")
+        label = f"{self._bench.check.id}.{self._salt}.{step.number}"
+        self.reference.learn_key(label, text)
+        self._bench.learn_key(label, other)
+
+
+def _payload(step: Step) -> Node:
+    return step.body if step.body is not None else step.values.get("value")
+
+
+def _identified(body: Json, answer: Json) -> Iterator[tuple[Json, str]]:
+    """Yield (element, identifier) of an answer, in document order."""
+    if isinstance(answer, dict) and isinstance(answer.get("id"), str) and isinstance(body, dict):
+        yield body, answer["id"]
+        return
+    if isinstance(body, dict) and isinstance(answer, dict):
+        for key, part in body.items():
+            yield from _identified(part, answer.get(key))
+    elif isinstance(body, list) and isinstance(answer, list):
+        for part, other in zip(body, answer, strict=False):
+            yield from _identified(part, other)
+    elif isinstance(answer, str):
+        yield body, answer
+
+
+def _retry_after_ns(exchange: Exchange) -> int:
+    text = exchange.header("Retry-After") or ""
+    return int(text) * _SECOND_NS if text.isascii() and text.isdigit() else 0

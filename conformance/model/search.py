@@ -1,0 +1,184 @@
+"""The search: plays sequences until some differ, reproduces each difference, then shrinks it.
+
+A difference counts when the same sequence, with fresh values, differs in the same way twice more:
+a sporadic fault is the steadiness check's. The clause is that of the shrunk sequence, where only
+what the difference needs is left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from conformance.model.comparison import Difference
+from conformance.model.generator import Generator, Offer
+from conformance.model.play import Abandoned, NotOffered, Play, Step
+from conformance.model.shrink import smaller
+from conformance.runner.bench import Bench, Lane
+from conformance.runner.registry import Skip
+from conformance.wire.exchange import Exchange, KeyLabel
+from engine import Profile
+
+_REPLAYS: Final = 4
+_REPRODUCED: Final = 2
+_SHRINKING_PLAYS: Final = 40
+_DIFFERENCES: Final = 4
+"""How many sequences may differ before the search ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A difference that was reproduced: what differs, the smallest steps, and their exchanges."""
+
+    difference: Difference
+    steps: Sequence[Step]
+    exchanges: Sequence[Exchange]
+    sequence: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a search has seen. covered: how many steps bore out each clause."""
+
+    cases: list[Case] = field(default_factory=list)
+    covered: Counter[str] = field(default_factory=Counter)
+    sequences: int = 0
+    steps: int = 0
+    abandoned: list[str] = field(default_factory=list)
+    sporadic: list[Difference] = field(default_factory=list)
+    why_ended: str | None = None
+    last: tuple[Exchange, ...] = ()
+
+
+class Search:
+    """Plays drawn sequences against one deployment."""
+
+    def __init__(
+        self, bench: Bench, profile: Profile, offer: Offer, *, most_steps: int, until_ns: int
+    ) -> None:
+        self._bench = bench
+        self._profile = profile
+        self._offer = offer
+        self._most_steps = most_steps
+        self._until_ns = until_ns
+        self._lane: Lane = bench.lane("model")
+        self._plays = 0
+        self.outcome = Outcome()
+
+    async def run(self) -> Outcome:
+        """Play sequences until the budget ends or enough of them differ."""
+        try:
+            while not self._is_over():
+                await self._sequence()
+        except Skip as reason:
+            self.outcome.why_ended = str(reason)
+        return self.outcome
+
+    def _is_over(self) -> bool:
+        outcome = self.outcome
+        return (
+            len(outcome.cases) >= _DIFFERENCES
+            or outcome.steps >= self._most_steps
+            or self._lane.now_ns >= self._until_ns
+        )
+
+    async def _sequence(self) -> None:
+        outcome = self.outcome
+        number = outcome.sequences
+        outcome.sequences += 1
+        chance = self._bench.random(f"sequence {number}")
+        generator = Generator(chance, self._offer)
+        play = self._play()
+        steps: list[Step] = []
+        try:
+            difference, steps = await play.run(generator.steps(), generator)
+        except Abandoned as reason:
+            outcome.abandoned.append(str(reason))
+            return
+        except NotOffered as gap:
+            self._forget(gap)
+            return
+        finally:
+            outcome.steps += len(play.exchanges)
+            outcome.last = tuple(play.exchanges[-1:]) or outcome.last
+            outcome.covered += play.covered
+        if difference is not None:
+            await self._reproduce(difference, steps, play, number)
+
+    def _play(self) -> Play:
+        self._plays += 1
+        labels = {role: self._label(role) for role in sorted(self._offer.roles)}
+        salt = f"{self._bench.seed}{self._bench.session.nonce}/{self._plays}"
+        return Play(self._bench, self._lane, self._profile, labels, salt)
+
+    def _label(self, role: str) -> KeyLabel:
+        labels = self._bench.keys(role)
+        return labels[self._plays % len(labels)]
+
+    def _forget(self, gap: NotOffered) -> None:
+        """Leave out an operation that the deployment does not offer."""
+        operations = self._offer.operations - {gap.operation}
+        self._offer = replace(self._offer, operations=operations)
+
+    # --- a difference ---------------------------------------------------------------------------
+
+    async def _replay(self, steps: Sequence[Step]) -> tuple[Difference | None, Play]:
+        play = self._play()
+        try:
+            difference, _ = await play.run(iter(steps))
+        except (Abandoned, NotOffered):
+            difference = None
+        self.outcome.steps += len(play.exchanges)
+        return difference, play
+
+    async def _reproduce(
+        self, difference: Difference, steps: Sequence[Step], play: Play, number: int
+    ) -> None:
+        count = 0
+        for turn in range(_REPLAYS):
+            again, replayed = await self._replay(steps)
+            if again is not None and again.kind == difference.kind:
+                count, play, difference = count + 1, replayed, again
+            if count >= _REPRODUCED or count + _REPLAYS - turn - 1 < _REPRODUCED:
+                break
+        if count < _REPRODUCED:
+            self.outcome.sporadic.append(difference)
+            return
+        case = Case(difference, steps, tuple(play.exchanges), number)
+        try:
+            case = await self._shrunk(case)
+        finally:
+            self.outcome.cases.append(case)
+
+    async def _shrunk(self, case: Case) -> Case:
+        """Return the smallest sequence that still differs in the same way."""
+        left, is_smaller = _SHRINKING_PLAYS, True
+        while is_smaller and left:
+            is_smaller = False
+            for steps in smaller(case.steps):
+                if not left:
+                    break
+                left -= 1
+                difference, play = await self._replay(steps)
+                if difference is not None and difference.kind == case.difference.kind:
+                    done = steps[: len(play.exchanges)]
+                    case = Case(difference, done, tuple(play.exchanges), case.sequence)
+                    is_smaller = True
+                    break
+        return case
+
+
+def ordered(cases: Sequence[Case]) -> list[Case]:
+    """Return cases with the most trustworthy blame first: direct ones, then the most frequent."""
+    votes = Counter(case.difference.clause for case in cases)
+    return sorted(
+        cases,
+        key=lambda case: (
+            not case.difference.is_direct,
+            -votes[case.difference.clause],
+            len(case.steps),
+            case.sequence,
+        ),
+    )

@@ -53,6 +53,24 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--target runs the suite once; leave -n out")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse `--target` where pytest collects no clause: nothing would be judged, in green."""
+    if config.getoption("--target") is None or config.getoption("collectonly"):
+        return
+    if not any(isinstance(item, ClauseItem) for item in items):
+        raise pytest.UsageError(
+            f"--target = {config.getoption('--target')} judges nothing: pytest collects no clause; "
+            "add --pyargs conformance"
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Exit with the run's code where no test failed and yet not everything was judged."""
+    for item in getattr(session, "items", ()):
+        if isinstance(item, ClauseItem) and session.exitstatus == 0:
+            session.exitstatus = item.exit_code
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect the clauses when pytest collects this file."""
     target = parent.config.getoption("--target")
@@ -83,6 +101,11 @@ class Clauses(pytest.File):
         for clause in CLAUSES:
             item: ClauseItem = ClauseItem.from_parent(self, name=clause.id)
             yield item
+
+    @property
+    def exit_code(self) -> int:
+        """The run's exit code; 0 before the suite has run."""
+        return 0 if self._report is None else self._report.exit_code
 
     def report(self) -> Report:
         """Return the run's report; the first call runs the suite."""
@@ -131,6 +154,12 @@ def _check_outputs(option: Callable[[str], Any]) -> None:
 
 class ClauseItem(pytest.Item):
     """One clause."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the run that it belongs to; 0 where the suite did not run."""
+        assert isinstance(self.parent, Clauses), "a clause stands among the clauses"
+        return self.parent.exit_code
 
     def runtest(self) -> None:
         """Report the clause's verdict as pytest's outcome."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from conformance.runner.answers import is_request, parts
 from engine.clauses import CLAUSES
 from engine.messages import Json
 
+_DEEP: Final = 3
+"""Nesting that a shrunk body keeps because the difference needs it."""
 CLAUSE_IDS: Final = frozenset(clause.id for clause in CLAUSES)
 _DECISION_CLAUSES: Final[Mapping[str, str]] = {
     "D-BODY-COST": "TOK-LIMIT",
@@ -107,6 +109,13 @@ def elements_of(body: Json) -> Iterator[Any]:
             yield from elements_of(part)
 
 
+def _depth_of(body: Json) -> int:
+    if is_request(body) or not isinstance(body, dict | list):
+        return 0
+    inner = body.values() if isinstance(body, dict) else body
+    return 1 + max(map(_depth_of, inner), default=0)
+
+
 def acceptance_clause(
     body: Json, status: int | None, *, quota: int, container_field: str, is_odd: bool
 ) -> str:
@@ -121,24 +130,31 @@ def acceptance_clause(
     if status in {401, 403}:
         return "AUTH-CREATE"
     elements = list(elements_of(body))
-    objects = [element for element in elements if isinstance(element, dict)]
     if len(elements) >= quota:
         return "TOK-LIMIT"
-    for field, clause in (*_FEATURES, (container_field, "TOK-CONTAINER")):
-        if any(field in element for element in objects):
-            return clause
-    types = {element["type"] for element in objects if isinstance(element["type"], str)}
+    if _depth_of(body) >= _DEEP:
+        return "TOK-COMPOSITE"
+    objects = [element for element in elements if isinstance(element, dict)]
+    features = (*_FEATURES, (container_field, "TOK-CONTAINER"))
+    rare = (clause for field, clause in features if any(field in element for element in objects))
+    return next(rare, None) or _type_clause(objects, is_odd=is_odd) or _plain_clause(body, is_odd)
+
+
+def _type_clause(objects: Sequence[Mapping[str, Any]], *, is_odd: bool) -> str | None:
+    types = {str(element["type"]) for element in objects}
     if len(types) > 1:
         return "TOK-TYPES"
     if "card" in types:
         return "TOK-CARD-DATA"
-    if objects and is_odd:
-        return "TOK-TOKEN-DATA"
+    return "TOK-TOKEN-DATA" if objects and is_odd else None
+
+
+def _plain_clause(body: Json, is_odd: bool) -> str:  # noqa: FBT001 # reason: as above
+    """Return the clause of the shape; of the strings in it, where one of them is odd."""
     shapes = set(shapes_in(body))
-    for clause in ("TOK-COMPOSITE", "TOK-ARRAY", "TOK-PLAIN", "TOK-OBJECT"):
-        if clause in shapes:
-            return "TOK-LEAF" if is_odd and clause != "TOK-COMPOSITE" else clause
-    return "TOK-LEAF"
+    order = ("TOK-COMPOSITE", "TOK-ARRAY", "TOK-PLAIN", "TOK-OBJECT", "TOK-LEAF")
+    clause = next(clause for clause in order if clause in shapes)
+    return "TOK-LEAF" if is_odd and clause != "TOK-COMPOSITE" else clause
 
 
 _OPERATION_CLAUSES: Final[Mapping[str, str]] = {

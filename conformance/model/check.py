@@ -15,7 +15,7 @@ from conformance.wire.transport import VirtualTransport
 from engine.clauses import CLAUSES
 
 _SECOND_NS: Final = 1_000_000_000
-_LIVE_NS: Final = 60 * _SECOND_NS
+_LIVE_NS: Final = 20 * _SECOND_NS
 _STEPS: Final = 1_200
 _RESERVE: Final = 400
 """Requests that are left for reproducing and shrinking."""
@@ -69,6 +69,7 @@ def offer_of(bench: Bench) -> Offer:
         for name in _OPERATIONS
         if bench.session.forbids(target.shape(name).method, target.shape(name).path) is None
     ]
+    one = bench.keys("private_one_container")
     return Offer(
         roles=roles,
         operations=frozenset(allowed),
@@ -77,6 +78,7 @@ def offer_of(bench: Bench) -> Offer:
         profile=bench.profile,
         can_encrypt=target.encryption_jwk is not None,
         is_virtual=_is_virtual(bench),
+        narrow=target.container_of(one[0]) if one else "/pci/",
     )
 
 

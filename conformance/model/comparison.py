@@ -81,8 +81,8 @@ class Sent:
 class Comparison:
     """The bijection of one play, and what it knows of the deployment's tokens.
 
-    container_field, flag: the names of these fields. is_tie: whether two tokens of the reference are
-    equal and of one instant. secrets: texts that no answer may show.
+    container_field, flag: the names of these fields. is_tie: whether two tokens of the reference
+    are equal and of one instant. secrets: texts that no answer may show.
     """
 
     container_field: str
@@ -381,7 +381,7 @@ class Comparison:
             mine = ("fingerprint", expected.get("tenant_id"), *scope, value)
             theirs = ("fingerprint", expected.get("tenant_id"), *scope, str(other))
             self._bind(mine, theirs, clause, name)
-        elif not _is_equal(value, other):
+        elif not is_equal(value, other):
             raise Difference(clause, kind, f"`{name}` must be {_short(value)}")
 
     def _bind(self, mine: Hashable, theirs: Hashable, clause: str, name: str) -> None:
@@ -454,7 +454,7 @@ class Comparison:
             message = "detokenize must keep the structure of its body"
             raise Difference("QUO-DETOKENIZE", "value", message)
         for place, (due, value) in enumerate(zip(dues, values, strict=True)):
-            if _is_equal(due, value):
+            if is_equal(due, value):
                 continue
             element = sent.elements[min(place, len(sent.elements) - 1)] if sent.elements else ""
             raise self._wrong_value(due, value, element)
@@ -532,18 +532,16 @@ def _kind(part: Json) -> str:
     return "array" if isinstance(part, list) else "string" if isinstance(part, str) else "other"
 
 
-def _is_equal(value: Json, other: Json) -> bool:
+def is_equal(value: Json, other: Json) -> bool:
     """Compare JSON: `12.0` is 12, `true` is not 1.
 
-    >>> _is_equal({"a": [12]}, {"a": [12.0]}), _is_equal(1, True)
+    >>> is_equal({"a": [12]}, {"a": [12.0]}), is_equal(1, True)
     (True, False)
     """
     if isinstance(value, dict) and isinstance(other, dict):
-        return value.keys() == other.keys() and all(
-            _is_equal(v, other[k]) for k, v in value.items()
-        )
+        return value.keys() == other.keys() and all(is_equal(v, other[k]) for k, v in value.items())
     if isinstance(value, list) and isinstance(other, list):
-        return len(value) == len(other) and all(map(_is_equal, value, other))
+        return len(value) == len(other) and all(map(is_equal, value, other))
     return isinstance(value, bool) == isinstance(other, bool) and value == other
 
 

@@ -77,6 +77,7 @@ _WEIGHTS: Final[Mapping[str, int]] = {
     "odd": 3,
     "create_application": 3,
 }
+_SUBJECTS: Final = ("deletion", "grants", "authority", "refusals", "intents")
 _FEATURES: Final = (
     *("encrypted", "card", "metadata", "indexes", "expression", "container", "flag", "variant"),
     *("deep", "intent", "odd_key", "shuffle"),
@@ -99,7 +100,8 @@ class Offer:
     """What a sequence may use: roles with a key, operations, containers, fields, and waits.
 
     mapped: operations with a shape of their own, whose body cannot be chosen. is_virtual: whether
-    waiting costs no real time. can_encrypt: whether the target tells an encryption key.
+    waiting costs no real time. can_encrypt: whether the target tells an encryption key. narrow: the
+    container of role private_one_container.
     """
 
     roles: frozenset[str]
@@ -109,6 +111,7 @@ class Offer:
     profile: Profile = field(default_factory=Profile)
     can_encrypt: bool = False
     is_virtual: bool = False
+    narrow: str = "/pci/"
 
 
 class Generator:
@@ -128,6 +131,7 @@ class Generator:
         self._made: list[Step] = []
         self._keys: list[Ref] = []
         self._focus: Token | None = None
+        self._narrow: tuple[str, ...] = ()
         self._cores = 0
         choose = chance.choice
         self._shares = {name: choose((0, 0.1, 0.3, 0.7)) for name in _FEATURES}
@@ -156,7 +160,7 @@ class Generator:
         return self._chance.choice(groups) if groups else ["private_prod"]
 
     def _keep_to_a_subject(self) -> None:
-        subject = self._chance.choice((None,) * 6 + ("deletion", "grants", "refusals", "intents"))
+        subject = self._chance.choice((None,) * 7 + _SUBJECTS)
         shares, names = self._shares, tuple[str, ...]()
         if subject == "deletion":
             names = ("tokenize", "tokenize", "create", "delete", "search", "get", "detokenize")
@@ -165,6 +169,14 @@ class Generator:
             names = ("create_application", "tokenize", "again", "again", "get", "detokenize")
             shares.update(flag=0.7, metadata=0.7, container=0.7, repeat=0.5)
             self._roles = ["private_reader", "private_no_permission"]
+        elif subject == "authority" and "private_one_container" in self._offer.roles:
+            names = ("tokenize", "tokenize", "again", "detokenize")
+            shares.update(container=0.8, flag=0.5, repeat=0.5)
+            self._roles = ["private_one_container", "private_reader", "private_no_permission"]
+            self._roles = [role for role in self._roles if role in self._offer.roles]
+            self._narrow = 4 * (self._offer.narrow,)
+            if self._offer.can_encrypt:
+                shares["encrypted"] = self._chance.choice((0, 0.4))
         elif subject == "refusals":
             names = ("tokenize", "tokenize", "again")
             shares.update(bad=0.35, flag=0.5, repeat=0.3)
@@ -568,7 +580,7 @@ class Generator:
         return card
 
     def _containers(self) -> tuple[str, ...]:
-        return self._offer.containers or _CONTAINERS
+        return (*(self._offer.containers or _CONTAINERS), *self._narrow)
 
     def _pick(self, live_share: float) -> Token | None:
         chance = self._chance

@@ -29,7 +29,7 @@ from conformance.model.values import (
     quoted,
     text_of,
 )
-from conformance.runner.bench import Bench, Lane
+from conformance.runner.bench import GATEWAY_STATUSES, Bench, Lane
 from conformance.wire.exchange import Ask, Exchange, KeyLabel, parsed_or_none
 from conformance.wire.shapes import SHAPES, filled
 from engine import Profile
@@ -39,8 +39,6 @@ from engine.vault import jwe
 
 _SECOND_NS: Final = 1_000_000_000
 _RETRIES: Final = 3
-_GATEWAY_STATUSES: Final = frozenset({502, 503, 504})
-_ABSENT: Final = frozenset({404, 405, 501})
 _PATCH_TYPE: Final = {"Content-Type": "application/merge-patch+json"}
 _LEAST_SECRET: Final = 3
 
@@ -91,7 +89,10 @@ class Observer(Protocol):
 
 
 class Play:
-    """One play. salt: makes its values; labels: the key of each role."""
+    """One play. salt: makes its values; labels: the key of each role.
+
+    proven: the operations that the deployment was seen to offer as they are assumed.
+    """
 
     def __init__(
         self,
@@ -100,12 +101,14 @@ class Play:
         profile: Profile,
         labels: Mapping[str, KeyLabel],
         salt: str,
+        proven: set[str] | None = None,
     ) -> None:
         self._bench = bench
         self._lane = lane
         self._profile = profile
         self._labels = labels
         self._salt = salt
+        self._proven: set[str] = set() if proven is None else proven
         self.reference = Reference(bench.target, profile, labels.values())
         self._jwk: Mapping[str, Any] | None = None
         if bench.target.encryption_jwk is not None and "private_prod" in labels:
@@ -157,6 +160,8 @@ class Play:
         except Tie:
             raise Abandoned("equal tokens of one request are a tie") from None
         self.comparison.secrets |= set(self._secrets(step))
+        if exchange.ok:
+            self._proven.add(step.operation)
         self._name(step, answer, body)
         self.covered.update(
             covered(step.operation, body, answer.status, answer.body, answer.clause)
@@ -168,8 +173,7 @@ class Play:
         status = exchange.status
         if step.operation == "tokenize" or not 200 <= answer.status < 300 or exchange.ok:
             return
-        is_first = not any(part for part in parts_of(step.values) if isinstance(part, Ref))
-        if status in {401, 403, 405, 415, 501} or (status == 404 and is_first):
+        if step.operation not in self._proven or status in {401, 403}:
             raise NotOffered(step.operation, str(step.role), status)
 
     # --- the deployment -------------------------------------------------------------------------
@@ -178,7 +182,7 @@ class Play:
         ask = self._ask(step)
         for turn in range(_RETRIES):
             exchange = await self._lane.once(ask)
-            if exchange.status is None or exchange.status in _GATEWAY_STATUSES:
+            if exchange.status is None or exchange.status in GATEWAY_STATUSES:
                 raise Abandoned(f"no answer of the service to {step.operation}")
             if exchange.status != 429:
                 return exchange

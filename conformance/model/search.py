@@ -65,6 +65,7 @@ class Search:
         self._until_ns = until_ns
         self._lane: Lane = bench.lane("model")
         self._plays = 0
+        self._proven: set[str] = set()
         self.outcome = Outcome()
 
     async def run(self) -> Outcome:
@@ -111,7 +112,7 @@ class Search:
         self._plays += 1
         labels = {role: self._label(role) for role in sorted(self._offer.roles)}
         salt = f"{self._bench.seed}{self._bench.session.nonce}/{self._plays}"
-        return Play(self._bench, self._lane, self._profile, labels, salt)
+        return Play(self._bench, self._lane, self._profile, labels, salt, self._proven)
 
     def _label(self, role: str) -> KeyLabel:
         labels = self._bench.keys(role)

@@ -68,6 +68,8 @@ def _smaller_objects(element: dict[str, Node]) -> Iterator[Node]:
     """Yield simpler forms of a token request object, a string the simplest."""
     if set(element) == {"type", "data"} and isinstance(element["data"], Text):
         yield element["data"]
+    elif isinstance(element.get("data"), dict) and isinstance(element["data"].get("number"), Text):
+        yield element["data"]["number"]
     yield from (_without(element, name) for name in element if name not in _FIELDS)
     if next(iter(element)) != "type":
         yield {"type": element["type"], **element}

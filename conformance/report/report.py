@@ -95,9 +95,10 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 fine, 1 a finding or nothing judged, 3 no deployment to judge, 4 the harness failed.
+        """0 fine, 1 a finding, 3 no deployment, 4 the harness failed, 5 not everything was judged.
 
-        A *partial* run is a finding where the run is strict. A run without any pass returns 1.
+        A *partial* run is a finding where the run is strict. Without any pass nothing was judged,
+        and what the budget left out was not: both return 5.
         """
         if self.broken or any(one.is_crashed for one in self.results):
             return 4
@@ -105,7 +106,8 @@ class Report:
             return 3
         if any(map(self.counts, self.results)) or (self.strict and self.partial):
             return 1
-        return 0 if any(one.is_as_asked for one in self.results) else 1
+        is_whole = not any(one.is_cut for one in self.results)
+        return 0 if is_whole and any(one.is_as_asked for one in self.results) else 5
 
     @cached_property
     def comparison(self) -> Comparison | None:

@@ -39,6 +39,9 @@ from engine.tokens.cards import is_luhn_valid
 _SECOND_NS: Final = 1_000_000_000
 _NO_ACCESS: Final = frozenset({401, 403, 404, 405, 429})
 _TRIES: Final = 3
+_INVOCATIONS: Final = frozenset({"invoke_proxy", "invoke_reactor"})
+GATEWAY_STATUSES: Final = frozenset({502, 503, 504})
+"""Statuses that a gateway gives when the service does not answer."""
 _LUHN_PREFIX: Final = "4242"
 _MUST: Final = re.compile(r" must (not )?(\w+)")
 _Computed = TypeVar("_Computed")
@@ -94,14 +97,14 @@ class Lane:
         backoff_ns = _SECOND_NS
         while True:
             found = await self.once(ask)
-            if found.status is None:
-                raise Inconclusive(f"no answer to {ask.method} {_short(ask.path)}: {found.error}")
-            if not found.refused:
+            if found.status is not None and not found.refused:
                 if not (retry and is_tokenize and found.status >= 500):  # reason: 5xx
-                    return found
+                    return evidence_of(session.target, found)
                 second = await self.once(ask)
                 is_sporadic = second.status is not None and second.status < 500
-                return second if is_sporadic and not second.refused else found
+                is_usable = is_sporadic and not second.refused
+                return evidence_of(session.target, second if is_usable else found)
+            evidence_of(session.target, found)
             told_ns = _retry_after_ns(found)
             wait_ns = max(told_ns, backoff_ns)
             patient_ns = longest_ns if told_ns or patience_ns is None else patience_ns
@@ -397,8 +400,8 @@ class Bench:
         """Send a request once the known limits leave room; a 429 is returned, not retried."""
         method, path, body = asked
         ask = Ask(method=method, path=path, body=body, key=key)
-        found: Exchange = self.transport.run([self._main.once(ask)])[0]
-        return found
+        exchange: Exchange = self.transport.run([self._main.once(ask)])[0]
+        return evidence_of(self.target, exchange)
 
     def deduplicated(
         self, request: dict[str, Any], key: KeyLabel, *, flag: bool = True
@@ -497,6 +500,22 @@ class Bench:
         says = f"{what} must be refused with a 4xx, got {exchange.status}"
         is_so = is_refused(exchange) or (is_quota and exchange.refused)
         return self.judges(clause, is_so, seen, says, exchange)
+
+
+def evidence_of(target: Target, exchange: Exchange) -> Exchange:
+    """Return an exchange that shows what the service does; else raises `Inconclusive`.
+
+    No answer, a reset connection and the statuses of a gateway show nothing of the service, unless
+    it is a gateway itself: where it invokes a proxy or a reactor.
+    """
+    asked = f"{exchange.ask.method} {_short(exchange.ask.path)}"
+    if exchange.status is None:
+        raise Inconclusive(f"no answer to {asked}: {exchange.error}")
+    known = target.spelling.operation(exchange.ask.method, exchange.ask.path)
+    is_invocation = known is not None and known[0] in _INVOCATIONS
+    if exchange.status in GATEWAY_STATUSES and not is_invocation:
+        raise Inconclusive(f"a gateway answered {asked} with {exchange.status}, not the service")
+    return exchange
 
 
 def _kept(rule: re.Match[str]) -> str:

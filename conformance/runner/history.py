@@ -161,4 +161,5 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
         None if reading is None else (reading[0], reading[1]),
         record.get("follows"),
         tuple(Moment(**moment) for moment in record.get("timeline", ())),
+        record.get("is_cut", False),
     )

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from conformance.runner.bench import Bench
-from conformance.runner.registry import Check, Inconclusive, Skip, about_all
+from conformance.runner.registry import Check, Inconclusive, OutOfBudget, Skip, about_all
 from conformance.runner.session import Session
 from conformance.runner.verdicts import Finding, Verdict
 
@@ -113,7 +113,8 @@ def _raised(bench: Bench, error: Exception) -> list[Finding]:
     if isinstance(error, Skip | Inconclusive):
         verdict = Verdict.SKIPPED if isinstance(error, Skip) else Verdict.INCONCLUSIVE
         text = bench.session.redactor.text(str(error))
-        return _about_all(bench.check, bench.session, verdict, text)
+        is_cut = isinstance(error, OutOfBudget)
+        return _about_all(bench.check, bench.session, verdict, text, is_cut=is_cut)
     return crashed(bench.check, bench.session, error)
 
 
@@ -127,8 +128,10 @@ def _unsaid(bench: Bench, said: list[Finding]) -> list[Finding]:
     ]
 
 
-def _about_all(check: Check, session: Session, verdict: Verdict, says: str) -> list[Finding]:
-    return about_all(check, verdict, says, session.last_of(check.id))
+def _about_all(
+    check: Check, session: Session, verdict: Verdict, says: str, *, is_cut: bool = False
+) -> list[Finding]:
+    return about_all(check, verdict, says, session.last_of(check.id), is_cut=is_cut)
 
 
 _SHAPES: Final = ("TOK-LEAF", "TOK-PLAIN", "TOK-ARRAY", "TOK-OBJECT", "TOK-COMPOSITE")

@@ -113,7 +113,7 @@ class Plan:
                 if largest in each:
                     each.remove(largest)
             wants = f"its {largest.check.requests} requests do not fit budget.requests = {budget}"
-            leave_out(self, largest.check, Verdict.SKIPPED, f"{wants}; raise it")
+            leave_out(self, largest.check, Verdict.SKIPPED, f"{wants}; raise it", is_cut=True)
         expected = self._expected()
         most = {one.check.id: one.check.requests_most for one in self.dealt}
         slack = {
@@ -229,7 +229,7 @@ def make_plan(
         why = _lack(check, target) or _own_limit(check, target, limits)
         if why is not None:
             verdict = Verdict.INFORMATIONAL if check.is_extra else Verdict.SKIPPED
-            leave_out(plan, check, verdict, why)
+            leave_out(plan, check, verdict, why, is_cut=_is_too_long(check, target))
         else:
             (probes if check.is_probe else plain).append(check)
     _deal(plan, target, plain, sorted(probes, key=lambda check: -check.takes_ns))
@@ -252,10 +252,18 @@ def _sized(check: Check, limits: LimitTable) -> Check:
     return dataclasses.replace(check, **sizes_of(rule, row, limits)._asdict())
 
 
-def leave_out(plan: Plan, check: Check, verdict: Verdict, why: str) -> None:
-    """Add a finding for each clause of a check that does not run."""
+def leave_out(
+    plan: Plan, check: Check, verdict: Verdict, why: str, *, is_cut: bool = False
+) -> None:
+    """Add a finding for each clause of a check that does not run; is_cut: as in `Finding`."""
     wanted = {clause.id for clause in plan.clauses}
-    plan.left_out += [one for one in about_all(check, verdict, why) if one.clause in wanted]
+    findings = about_all(check, verdict, why, is_cut=is_cut)
+    plan.left_out += [finding for finding in findings if finding.clause in wanted]
+
+
+def _is_too_long(check: Check, target: Target) -> bool:
+    """Whether a check takes longer than the budget's minutes."""
+    return check.takes_ns > target.budget.minutes * 60 * _SECOND_NS
 
 
 def _lack(check: Check, target: Target) -> str | None:
@@ -271,7 +279,7 @@ def _lack(check: Check, target: Target) -> str | None:
     there = len(target.addresses)
     if there < check.sources:
         return f"the target has {there} of {check.sources} addresses; add sources or forwarded"
-    if check.takes_ns > target.budget.minutes * 60 * _SECOND_NS:
+    if _is_too_long(check, target):
         takes = format_duration(check.takes_ns)
         return f"it takes {takes}, more than budget.minutes = {target.budget.minutes}; raise it"
     pacing = target.pacing
@@ -346,7 +354,7 @@ def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -
             dropped = plan.rounds.pop()
             for check in [*(one.check for one in dropped), *later]:
                 why = "too few keys and addresses to fit budget.minutes; add some or raise it"
-                leave_out(plan, check, Verdict.SKIPPED, why)
+                leave_out(plan, check, Verdict.SKIPPED, why, is_cut=True)
             return
 
 

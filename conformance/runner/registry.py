@@ -37,6 +37,10 @@ class Skip(Exception):
     """The target or the budget does not allow the check; the message says what to change."""
 
 
+class OutOfBudget(Skip):
+    """The budget's requests or minutes end before the check does."""
+
+
 class Inconclusive(Exception):
     """What was seen allows no verdict; the message says why."""
 
@@ -109,11 +113,16 @@ class Check:
 
 
 def about_all(
-    check: Check, verdict: Verdict, says: str, evidence: tuple[int, ...] = ()
+    check: Check,
+    verdict: Verdict,
+    says: str,
+    evidence: tuple[int, ...] = (),
+    *,
+    is_cut: bool = False,
 ) -> list[Finding]:
     """Return a finding on each clause of a check; on those that others judge, it is a remark.
 
-    A fault of the harness is one for every clause.
+    A fault of the harness is one for every clause. is_cut: as in `Finding`.
     """
     beside = () if verdict is Verdict.ERROR else check.beside
     return [
@@ -124,6 +133,7 @@ def about_all(
             says,
             evidence,
             check.accepts,
+            is_cut=is_cut,
         )
         for clause_id in check.clauses
     ]

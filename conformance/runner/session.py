@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from conformance.runner.choices import read_profile, told_by
 from conformance.runner.created import Created
 from conformance.runner.history import HistoryWriter
-from conformance.runner.registry import CLEANING, Inconclusive, Skip
+from conformance.runner.registry import CLEANING, Inconclusive, OutOfBudget, Skip
 from conformance.target import Target
 from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.pace import Pacer
@@ -181,11 +181,12 @@ class Session:
             raise Skip(f"the target forbids {operation}")
         budget = self.target.budget
         if self.requests >= budget.requests:
-            raise Skip(f"the budget of {budget.requests} requests is spent; raise budget.requests")
+            says = f"the budget of {budget.requests} requests is spent; raise budget.requests"
+            raise OutOfBudget(says)
         allowed = self.allowances.get(place.check)
         if allowed is not None and self._sent_by[place.check] >= allowed:
             says = f"budget.requests = {budget.requests} leaves this check {allowed} requests"
-            raise Skip(f"{says}, and they are spent; raise it")
+            raise OutOfBudget(f"{says}, and they are spent; raise it")
         self.check_time(self.transport.now_ns, place.check)
         if place.check != CLEANING.id and self.unanswered >= _LOST_AFTER:
             raise Inconclusive("the target no longer answers")
@@ -195,7 +196,7 @@ class Session:
         end_ns = self._cleaning_end_ns if check_id == CLEANING.id else self.deadline_ns
         if at_ns > end_ns:
             minutes = self.target.budget.minutes
-            raise Skip(f"the budget of {minutes} min is spent; raise budget.minutes")
+            raise OutOfBudget(f"the budget of {minutes} min is spent; raise budget.minutes")
 
     def pace_analysis(self) -> None:
         """Wait while a one-by-one check works; raise `Skip` where an analysis takes too long.
@@ -206,7 +207,7 @@ class Session:
         self.free.wait(_PAUSE_S)
         minutes = self.target.budget.minutes
         if self.transport.now_ns > self.deadline_ns + minutes * _MINUTE_NS:
-            raise Skip(
+            raise OutOfBudget(
                 f"the analysis of its answers was not done {minutes} min after the budget of "
                 f"{minutes} min was spent; raise budget.minutes, or analyse them now with "
                 "`python -m conformance judge` and the run's folder"

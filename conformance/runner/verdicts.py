@@ -69,7 +69,8 @@ class Finding:
     evidence: numbers of the exchanges that show it. accepts: the outcomes that would have passed.
     reading: a choice of the profile that the deployment was seen to follow, as
     (`section.field`, value). follows: the clause whose break explains this one. timeline: what
-    was sent and answered when, in order of time, where that is what decides.
+    was sent and answered when, in order of time, where that is what decides. is_cut: whether the
+    budget's requests or minutes left it out.
     """
 
     clause: str
@@ -81,6 +82,7 @@ class Finding:
     reading: tuple[str, object] | None = field(default=None)
     follows: str | None = None
     timeline: tuple[Moment, ...] = ()
+    is_cut: bool = False
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:
@@ -127,6 +129,11 @@ class ClauseResult:
         if self.is_failed:
             return not self.is_expected
         return self.is_expected and self.verdict is Verdict.PASS
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the budget left out what would have judged it."""
+        return self.verdict is Verdict.SKIPPED and any(one.is_cut for one in self.findings)
 
     @property
     def is_as_asked(self) -> bool:
@@ -215,6 +222,8 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
     partial = is_partial(results) or bool(unrun)
     unjudged = [one for one in results if one.is_unjudged]
     said = ", ".join(f"{number} {word}" for word, number in sums(unjudged).items())
+    cut = [one.clause.id for one in results if one.is_cut]
+    said += f"; {len(cut)} left out by the budget: {', '.join(cut)}" if cut else ""
     lacks = "; ".join(filter(None, (said, f"not run: {', '.join(unrun)}" if unrun else "")))
     tail = f"; partial: {lacks}" if partial else ""
     if crashed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -107,6 +108,37 @@ def parsed_or_none(raw: bytes) -> Any:  # noqa: ANN401 # reason: any JSON
         return parsed(raw)
     except ValueError:
         return None
+
+
+def json_fault(raw: bytes) -> str | None:
+    r"""Return how bytes break RFC 8259 although lenient readers accept them; None for JSON.
+
+    >>> json_fault(b'{"a": 1, "a": 2}')
+    'names in an object repeat: "a"'
+    >>> json_fault(b"\xef\xbb\xbf{}")
+    'a byte order mark stands before the JSON'
+    """
+    if raw.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        return "a byte order mark stands before the JSON"
+    repeated: list[str] = []
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        counts = Counter(name for name, _ in pairs)
+        repeated.extend(name for name, count in counts.items() if count > 1)
+        return dict(pairs)
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    try:
+        json.loads(raw.decode(), object_pairs_hook=members, parse_constant=refuse)
+    except UnicodeDecodeError:
+        return "the bytes are no UTF-8"
+    except (ValueError, RecursionError) as error:
+        return str(error).partition(": line")[0]
+    if repeated:
+        return f"names in an object repeat: {json.dumps(repeated[0])}"
+    return None
 
 
 def parsed(raw: bytes) -> Any:  # noqa: ANN401 # reason: any JSON

@@ -1,0 +1,43 @@
+"""Section 4.1: what answers are made of, reviewed over all that the run has received.
+
+The model cannot show it: it reads answers as lenient clients do, and compares what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.runner.bench import Bench
+from conformance.runner.registry import check
+from conformance.runner.verdicts import Finding
+from conformance.wire.exchange import Exchange, json_fault
+
+
+@check(
+    "answers.json",
+    "TOK-JSON",
+    accepts="JSON as RFC 8259 defines it: UTF-8, no byte order mark, no NaN, unique names",
+    requests=1,
+    load="closing",
+    beside=("TOK-JSON",),
+)
+def json_answers(bench: Bench) -> Iterator[Finding]:
+    """The answers to accepted tokenize requests are JSON that every reader reads alike."""
+    bench.ready_key("private_prod")
+    path = bench.target.shape("tokenize").path
+    answers = [
+        exchange
+        for exchange in bench.session.settled_exchanges()
+        if exchange.ok and exchange.body and exchange.ask.path == path
+    ]
+    faults: dict[str, list[Exchange]] = {}
+    for exchange in answers:
+        fault = json_fault(exchange.body)
+        if fault is not None:
+            faults.setdefault(fault.partition(":")[0], []).append(exchange)
+    for fault, exchanges in faults.items():
+        message = f"{len(exchanges)} of {len(answers)} answers must be strict JSON; {fault}"
+        yield bench.fails("TOK-JSON", message, *exchanges[:2])
+    if answers and not faults:
+        message = f"{len(answers)} answers are strict JSON"
+        yield bench.passes("TOK-JSON", message, answers[-1])

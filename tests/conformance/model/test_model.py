@@ -1,0 +1,103 @@
+"""The reference model: no difference on what conforms, the right clause on what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from conformance.faults import fault_of
+from conformance.runner.runner import Options, Run
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import Ask
+from conformance.wire.in_process import Deployment, deploy
+from conformance.wire.transport import Answer, Place
+
+_SELECT = ("TOK-", "REC-", "AUTH-", "QUO-")
+
+
+def _failures(
+def _failures(deployment: Deployment, seed: int = 3) -> list[Finding]:
+) -> list[Finding]:
+    options = Options(checks=("model.sequences",), select=_SELECT, seed=seed, leaves=True)
+    run = Run(deployment.target, options, transport=deployment.transport, profile=profile)
+    run.execute()
+    return [finding for finding in run.findings if finding.verdict >= Verdict.FAIL]
+
+
+def _changed(change: Callable[[Ask, Answer], None]) -> Deployment:
+    deployment = deploy()
+    send = deployment.transport.send
+
+    async def sending(ask: Ask, place: Place) -> Answer:
+        answer = await send(ask, place)
+        change(ask, answer)
+        return answer
+
+    deployment.transport.send = sending  # type: ignore[method-assign] # reason: a service of its own
+    return deployment
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_engine_never_differs_from_itself(seed: int) -> None:
+    assert _failures(deploy(), seed=seed) == []
+
+
+@pytest.mark.parametrize(
+    ("fault_id", "clause"),
+    [
+        ("array-reversed", "TOK-ARRAY"),
+        ("deep-body-refused", "TOK-COMPOSITE"),
+        ("first-container-only", "AUTH-CREATE"),
+    ],
+)
+def test_a_broken_clause_is_named_first_and_reproduced_with_few_requests(
+    fault_id: str, clause: str
+) -> None:
+    failures = _failures(deploy(engine=fault_of(fault_id).engine))
+    assert failures[0].clause == clause
+    assert 0 < len(failures[0].evidence) < 5
+
+
+def test_answers_that_never_come_are_no_evidence() -> None:
+    """Each seventh answer is lost or a gateway's: nothing is said of the service."""
+    count = 0
+
+    def lose(ask: Ask, answer: Answer) -> None:
+        nonlocal count
+        count += 1
+        if count % 7 == 0 and ask.path == "/tokenize":
+            answer.status = None if count % 2 else 503
+            answer.body = b""
+
+    assert _failures(_changed(lose)) == []
+
+
+def test_a_service_of_one_operation_is_compared_in_that_operation() -> None:
+    def only_tokenize(ask: Ask, answer: Answer) -> None:
+        if ask.path.partition("?")[0] != "/tokenize":
+            answer.status, answer.body = 404, b"{}"
+
+    assert _failures(_changed(only_tokenize)) == []
+
+
+def _showing_cvc(field: str) -> Callable[[Ask, Answer], None]:
+    """Answer a card with its cvc in a field more."""
+
+    def change(ask: Ask, answer: Answer) -> None:
+        if (
+            ask.path == "/tokenize"
+            and isinstance(ask.body, dict)
+            and ask.body.get("type") == "card"
+        ):
+            cvc = ask.body.get("data", {}).get("cvc")
+            if cvc is not None:
+                text = answer.body.decode()
+                answer.body = text.replace('"_extras"', f'"{field}":"{cvc}","_extras"').encode()
+
+    return change
+
+
+def test_a_cvc_under_any_name_is_a_leak() -> None:
+    failures = _failures(_changed(_showing_cvc("cvc_check")))
+    assert [finding.clause for finding in failures] == ["REC-SECRET"]

@@ -26,6 +26,8 @@ _REPRODUCED: Final = 2
 _SHRINKING_PLAYS: Final = 40
 _DIFFERENCES: Final = 4
 """How many sequences may differ before the search ends."""
+_BASIC: Final = ("TOK-LEAF", "TOK-PLAIN", "TOK-ARRAY", "TOK-OBJECT", "TOK-COMPOSITE")
+_DERIVED: Final = frozenset({"TOK-DEDUP", "REC-DEDUP-REDACT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +174,22 @@ class Search:
 
 
 def ordered(cases: Sequence[Case]) -> list[Case]:
-    """Return cases with the most trustworthy blame first: direct ones, then the most frequent."""
+    """Return cases with the most trustworthy blame first.
+
+    Direct ones come first, and the form of an answer before its content, since a wrong form makes
+    the content look wrong too; then the most frequent clause.
+    """
     votes = Counter(case.difference.clause for case in cases)
+
+    def rank(case: Case) -> int:
+        clause = case.difference.clause
+        return _BASIC.index(clause) if clause in _BASIC else len(_BASIC) + (clause in _DERIVED)
+
     return sorted(
         cases,
         key=lambda case: (
             not case.difference.is_direct,
+            rank(case),
             -votes[case.difference.clause],
             len(case.steps),
             case.sequence,

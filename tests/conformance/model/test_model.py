@@ -16,11 +16,9 @@ from conformance.wire.transport import Answer, Place
 _SELECT = ("TOK-", "REC-", "AUTH-", "QUO-")
 
 
-def _failures(
 def _failures(deployment: Deployment, seed: int = 3) -> list[Finding]:
-) -> list[Finding]:
     options = Options(checks=("model.sequences",), select=_SELECT, seed=seed, leaves=True)
-    run = Run(deployment.target, options, transport=deployment.transport, profile=profile)
+    run = Run(deployment.target, options, transport=deployment.transport)
     run.execute()
     return [finding for finding in run.findings if finding.verdict >= Verdict.FAIL]
 

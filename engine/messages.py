@@ -151,6 +151,10 @@ def find_header(headers: Mapping[str, str] | None, name: str) -> str | None:
     return next((value for key, value in headers.items() if key.lower() == wanted), None)
 
 
+CLAUSES_PAGE: Final = "/docs/clauses"
+"""The page of the service that holds each clause and decision, under its id."""
+
+
 def problem_title(status: int) -> str:
     """Return the standard phrase of a status."""
     return HTTPStatus(status).phrase
@@ -184,7 +188,7 @@ class Problem(Exception):
     def response(self) -> Response:
         """Return the RFC 9457 answer."""
         body: dict[str, Any] = {
-            "type": "about:blank",
+            "type": "about:blank" if self.clause is None else f"{CLAUSES_PAGE}#{self.clause}",
             "title": problem_title(self.status),
             "status": self.status,
             "detail": self.detail,

@@ -19,7 +19,7 @@ import struct
 import threading
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -55,9 +55,10 @@ ASKING_IP: Final = "192.0.2.1"
 """The default client address of `Engine.ask`: an address for documentation (RFC 5737)."""
 
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
-_LOG_SWEEP_NS: Final = 60 * 1_000_000_000
+_SECOND_NS: Final = 1_000_000_000
+_LOG_SWEEP_NS: Final = 60 * _SECOND_NS
 _MASTER_KEY_BYTES: Final = 32
-_NOTE_NS: Final = 10 * 1_000_000_000
+_NOTE_NS: Final = 10 * _SECOND_NS
 """How often the time is written to the store while something in it has a deadline."""
 
 _ERASED_AT_ONCE: Final = 256
@@ -171,7 +172,7 @@ class Engine(Operator):
         self._lock = threading.Lock()
         self._clock = world.clock
         self._is_due = store.is_due
-        self._next_log_sweep_ns = self._steady_ns + _LOG_SWEEP_NS
+        self._next_log_sweep_ns = world.clock.steady_ns + _LOG_SWEEP_NS
         self._next_note_ns = 0
         self._recover()
 
@@ -247,23 +248,22 @@ class Engine(Operator):
 
         # 2. The limits, at the request's one instant.
         try:
-            decision, status, now_ns, wall_ns = self._decide(subject)
+            decision, status, instant = self._decide(subject)
         except CountersFull:
             return _FULL.response()
         headers = _rate_fields(status, self.profile.http, decision)
         if decision.refusing:
-            return _refusal(decision, headers)
+            return _refusal(decision, status, self.tables[subject.table], headers)
 
         # 3. Everything after answers 4xx by raising a problem.
         context: Context | None = None
         try:
             if decision.wait_ns:  # its caller may go away meanwhile
                 await self.services.world.sleep_ns(decision.wait_ns)
-                now_ns += decision.wait_ns
-                wall_ns += decision.wait_ns
+                instant = instant.later(decision.wait_ns)
                 self.expire()  # delete records whose retention has expired meanwhile
             # 3.1 What is asked: 414, 404, 405. 3.2 Who may ask at all: 401.
-            operation, context = self._prepare(request, who, now_ns, wall_ns)
+            operation, context = self._prepare(request, who, instant)
             # 3.3 The body: 413, 415, unparsable 400.
             sent: Any = request.body
             if type(sent) not in HERE:
@@ -308,7 +308,7 @@ class Engine(Operator):
         return problem.response()
 
     def _prepare(
-        self, request: Request, who: Identification, now_ns: int, wall_ns: int
+        self, request: Request, who: Identification, instant: Instant
     ) -> tuple[Operation, Context]:
         """Return the requested operation and its context."""
         path, query = request.path, ""
@@ -336,8 +336,7 @@ class Engine(Operator):
             who.caller,  # type: ignore[arg-type] # reason: None only where no key is asked for
             params,
             parameters,
-            now_ns,
-            wall_ns,
+            *instant,
             who.proxies,
         )
 
@@ -375,20 +374,20 @@ class Engine(Operator):
         store.commit()
         return response
 
-    def _decide(self, subject: Subject) -> tuple[Decision, RateLimitStatus | None, int, int]:
+    def _decide(self, subject: Subject) -> tuple[Decision, RateLimitStatus | None, Instant]:
         """Ask the limits about the request, at one instant, in order of arrival (D-CLOCK)."""
         clock = self._clock
         self._lock.acquire()  # by hand: a block would cost every request ten times as much
         try:
-            now_ns, wall_ns = clock.now_ns, clock.wall_ns
-            if not self._erases_apart:
-                steady_ns = wall_ns + clock.lead_ns
-                if steady_ns >= self._next_log_sweep_ns or self._is_due(steady_ns):
-                    self._expire()
+            now_ns, steady_ns = clock.now_ns, clock.steady_ns
+            if not self._erases_apart and (
+                steady_ns >= self._next_log_sweep_ns or self._is_due(steady_ns)
+            ):
+                self._expire()
             decision, status = self.limiter.decide_with_status(now_ns, subject)
         finally:
             self._lock.release()
-        return decision, status, now_ns, wall_ns
+        return decision, status, Instant(now_ns, clock.wall_ns, steady_ns)
 
     def _settle(self, decision: Decision, status: int) -> None:
         """Give the charges back where only successful requests count (D-COUNTED)."""
@@ -420,13 +419,8 @@ class Engine(Operator):
         self._expire()
         return self.services.store.scrub()
 
-    @property
-    def _steady_ns(self) -> int:
-        clock = self.services.world.clock
-        return clock.wall_ns + clock.lead_ns
-
     def _expire(self) -> None:
-        store, steady_ns = self.services.store, self._steady_ns
+        store, steady_ns = self.services.store, self._clock.steady_ns
         while store.is_due(steady_ns):
             with store.transaction():
                 store.expire(steady_ns, self._without_cvc, size=_ERASED_AT_ONCE)
@@ -487,6 +481,18 @@ class Engine(Operator):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Instant(NamedTuple):
+    """A request's one instant on the monotonic clock, the wall clock and the steady time."""
+
+    now_ns: int
+    wall_ns: int
+    steady_ns: int
+
+    def later(self, by_ns: int) -> Instant:
+        """Return the instant that is `by_ns` later."""
+        return Instant(self.now_ns + by_ns, self.wall_ns + by_ns, self.steady_ns + by_ns)
 
 
 class _Options(Exception):
@@ -551,14 +557,23 @@ def _uuids(chance: random.Random) -> list[str]:
     return [b"-".join(parts).decode() for parts in _UUID_PARTS.iter_unpack(digits)]
 
 
-def _refusal(decision: Decision, headers: dict[str, str]) -> Response:
-    """Return the answer to a request that the limits refuse (ERR-429)."""
-    verb = "blocked" if decision.outcome == "blocked" else "throttled"
+def _refusal(
+    decision: Decision, status: RateLimitStatus | None, table: LimitTable, headers: dict[str, str]
+) -> Response:
+    """Return the answer to a request that the limits refuse (ERR-429), in plain words."""
     assert decision.rule is not None, "a refusal has its rule"
-    row = decision.rule.partition(".")[0]  # LIM-PRIVATE is one row with two counters
-    response = Problem(  # obeys ERR-429
-        429, f"Too many requests: {verb} by {decision.rule}.", headers=headers, clause=row
-    ).response()
+    row, _, counter = decision.rule.partition(".")  # LIM-PRIVATE is one row with two counters
+    rule = table[row]
+    window = _seconds(rule.window_ns)
+    counted = _WITH[counter or rule.counter]
+    detail = f"More than {rule.limit_requests} requests in {window} {counted}."
+    wait_s = status.retry_after_s if status is not None else -(-decision.wait_ns // _SECOND_NS)
+    if decision.outcome == "blocked" and rule.block_ns is not None:
+        detail += f" Blocked for {_seconds(rule.block_ns)}; the"
+    else:
+        detail += " The"
+    detail += f" next request can succeed in {max(1, wait_s)} s."
+    response = Problem(429, detail, headers=headers, clause=row).response()  # obeys ERR-429
     response.decision = decision
     return response
 
@@ -566,6 +581,20 @@ def _refusal(decision: Decision, headers: dict[str, str]) -> Response:
 def _origin_ns(clock: Clock) -> int:
     """Return the clock's instant 0 since the Unix epoch, from which windows align (D-ALIGN)."""
     return clock.wall_ns - clock.now_ns
+
+
+_WITH: Final = {
+    "ip+key": "with this key from this address",
+    "key": "with this key",
+    "ip": "from this address",
+    "proxy-key+ip": "with this proxy key from this address",
+    "host+ip": "to this hostname from this address",
+}
+"""What a counter counts by, after `N requests in W`."""
+
+
+def _seconds(duration_ns: int) -> str:
+    return f"{duration_ns / _SECOND_NS:g} s"
 
 
 def _rate_fields(

@@ -55,8 +55,8 @@ class Clock(Protocol):
         """Nanoseconds since the Unix epoch; follows the wall clock wherever it is set."""
 
     @property
-    def lead_ns(self) -> int:
-        """How far the steady time, by which records expire, is ahead of `wall_ns`."""
+    def steady_ns(self) -> int:
+        """The time by which records expire: that of the epoch, but it never goes back."""
 
 
 class ManualClock:
@@ -70,7 +70,6 @@ class ManualClock:
     """
 
     __slots__ = ("_now_ns", "_wall_start_ns")
-    lead_ns = 0
 
     def __init__(self, start_ns: int | str = 0, *, wall_start_ns: int = EPOCH_2026_NS) -> None:
         self._now_ns = as_ns("start_ns", start_ns)
@@ -84,6 +83,11 @@ class ManualClock:
     @property
     def wall_ns(self) -> int:
         """Nanoseconds since the Unix epoch."""
+        return self._wall_start_ns + self._now_ns
+
+    @property
+    def steady_ns(self) -> int:
+        """The same: nobody sets this clock back."""
         return self._wall_start_ns + self._now_ns
 
     def advance_ns(self, by_ns: int | str) -> None:
@@ -166,9 +170,14 @@ class World(Protocol):
         """
 
     async def run_code(
-        self, code: str, args: Json, configuration: Mapping[str, str], timeout_ns: int
+        self,
+        code: str,
+        args: Json,
+        configuration: Mapping[str, str],
+        timeout_ns: int,
+        owner: str = "",
     ) -> Json:
-        """Return what the code returns for `args`.
+        """Return what the code returns for `args`; `owner` is whose code it is.
 
         Raises `DestinationTimeout` after `timeout_ns`; whatever else it raises is the code's fault.
         """
@@ -298,7 +307,12 @@ class ModelWorld:
         return answer
 
     async def run_code(
-        self, code: str, args: Json, configuration: Mapping[str, str], timeout_ns: int
+        self,
+        code: str,
+        args: Json,
+        configuration: Mapping[str, str],
+        timeout_ns: int,
+        owner: str = "",  # noqa: ARG002 # reason: the port's form
     ) -> Json:
         """Play the service-time model, then call the runtime; exactly `timeout_ns` passes."""
         took = self.service_ns(code, args)

@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from html import escape
 from importlib import resources
 from typing import Any, Final
 
@@ -22,10 +23,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from engine.clauses import CLAUSES, DECISIONS
 from engine.errors import StoreBusy, StoreError
 from engine.http.metrics import Metrics
 from engine.http.openapi import document
-from engine.messages import Problem
+from engine.messages import CLAUSES_PAGE, Problem
 from engine.service import Engine
 from engine.store import Store
 from engine.tokens import dumps
@@ -44,7 +46,16 @@ _VIEWER: Final = {
 """Swagger UI 5.35.0 as the npm package `swagger-ui-dist` ships it, with its licences beside it."""
 
 PAGE_PATHS: Final = frozenset(
-    {"/", "/docs/keys.json", "/healthz", "/metrics", "/openapi.json", *_OWN, *_VIEWER}
+    {
+        "/",
+        CLAUSES_PAGE,
+        "/docs/keys.json",
+        "/healthz",
+        "/metrics",
+        "/openapi.json",
+        *_OWN,
+        *_VIEWER,
+    }
 )
 """Where the pages are. `/` leads to `/docs`, except on a proxy's hostname."""
 
@@ -77,6 +88,7 @@ def make_pages(
     pages: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
         **_documentation(),
         "/": lambda _: Response(status_code=307, headers={"location": "/docs"}),
+        CLAUSES_PAGE: _file(_clauses_page().encode(), "text/html"),
         "/docs/keys.json": lambda _: _json(keys),
         "/healthz": _Health(engine.services.store),
         "/metrics": lambda _: _metrics(metrics),
@@ -133,6 +145,17 @@ def _documentation() -> dict[str, Callable[[Request], Response]]:
     return {
         path: _file(own.joinpath(name).read_bytes(), kind) for path, (name, kind) in files.items()
     }
+
+
+def _clauses_page() -> str:
+    """Return the page to which the `type` of each problem leads: every clause under its id."""
+    texts = [(clause.id, clause.text) for clause in CLAUSES]
+    texts += [(item.id, f"{item.question}: {item.default}") for item in DECISIONS]
+    rows = "".join(f'<dt id="{id_}">{id_}</dt><dd>{escape(text)}</dd>' for id_, text in texts)
+    head = (
+        '<meta charset="utf-8"><title>Clauses</title><link rel="stylesheet" href="/docs/docs.css">'
+    )
+    return f'<!doctype html><html lang="en">{head}<h1>Clauses and decisions</h1><dl>{rows}</dl>'
 
 
 def _file(content: bytes, kind: str) -> Callable[[Request], Response]:

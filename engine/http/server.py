@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import uvicorn
@@ -207,11 +208,12 @@ async def _erase(engine: Engine, stopping: asyncio.Event) -> None:
     Logs once when that cannot be done within `ERASED_WITHIN_S`.
     """
     loop = asyncio.get_running_loop()
+    eraser = ThreadPoolExecutor(1, "tollgate-erase")  # of its own: nothing else may delay it
     done_s, is_said = loop.time(), False
     while not stopping.is_set():
         reason = "another program reads the store's file"
         try:
-            is_done = await asyncio.to_thread(engine.erase)
+            is_done = await loop.run_in_executor(eraser, engine.erase)
         except TollgateError as error:  # a store that fails now may work in half a second
             is_done, reason = False, str(error)
         if is_done:
@@ -220,6 +222,7 @@ async def _erase(engine: Engine, stopping: asyncio.Event) -> None:
             is_said = True
             _log.error("what has expired is not erased within %d s: %s", ERASED_WITHIN_S, reason)
         await _pause(stopping)
+    eraser.shutdown(wait=False)
 
 
 def _connections_limit() -> int:

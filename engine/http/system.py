@@ -7,14 +7,17 @@ operator's runtime; without a runtime, a reactor returns its arguments.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import random
 import re
 import ssl
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -31,6 +34,10 @@ AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitabl
 _Result = TypeVar("_Result")
 
 _SECOND_NS: Final = 1_000_000_000
+_CODE_THREADS: Final = 64
+_THREADS_PER_OWNER: Final = 8
+"""How many threads run code at a time, in all and for one reactor or transform."""
+
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
 
@@ -59,9 +66,9 @@ class SystemClock:
         return time.time_ns()
 
     @property
-    def lead_ns(self) -> int:
-        """How far the steady time is ahead of the wall clock, which may have been set."""
-        return self._steady_start_ns + self.now_ns - time.time_ns()
+    def steady_ns(self) -> int:
+        """The time of deadlines; setting the wall clock does not move it."""
+        return self._steady_start_ns + self.now_ns
 
     def not_before(self, steady_ns: int) -> None:
         """Start no earlier than an instant of an earlier process, if the clock was set back."""
@@ -97,6 +104,8 @@ class SystemWorld:
         self._turn = asyncio.Lock()
         self._callers: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
         self._worker = ThreadPoolExecutor(1, "tollgate-apart")
+        self._threads = asyncio.Semaphore(_CODE_THREADS)
+        self._owners: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
         """Return `for_ns` later, or as soon as `bell` rings."""
@@ -141,12 +150,19 @@ class SystemWorld:
             raise DestinationUnreachable("the destination cannot be reached") from None
 
     async def run_code(
-        self, code: str, args: Json, configuration: Mapping[str, str], timeout_ns: int
+        self,
+        code: str,
+        args: Json,
+        configuration: Mapping[str, str],
+        timeout_ns: int,
+        owner: str = "",
     ) -> Json:
-        """Hand code to the operator's runtime; a plain function runs in a thread.
+        """Hand code to the operator's runtime; a plain function runs in a thread of its own.
 
-        A thread cannot be stopped: after `timeout_ns` the caller is answered and the function's
-        result is dropped. Raises `DestinationTimeout`.
+        A thread cannot be stopped: after `timeout_ns` the caller is answered, the function's result
+        is dropped, and the thread ends with the process at the latest. Each owner has a few threads
+        (`_THREADS_PER_OWNER`) of those that there are (`_CODE_THREADS`), and waits for a free one.
+        Raises `DestinationTimeout`.
         """
         if self._runtime is None:
             return args
@@ -155,10 +171,50 @@ class SystemWorld:
                 if inspect.iscoroutinefunction(self._runtime):
                     result: Json = await self._runtime(code, args, configuration)
                     return result
-                found: Any = await asyncio.to_thread(self._runtime, code, args, configuration)
+                work = partial(self._runtime, code, args, configuration)
+                found: Any = await self._in_thread(work, owner)
                 return found  # type: ignore[no-any-return] # reason: the engine checks what it gets
         except TimeoutError:
             raise DestinationTimeout("the code took longer than it may") from None
+
+    async def _in_thread(self, work: Callable[[], object], owner: str) -> object:
+        """Return what work returns in a daemon thread, which delays no stop of the process."""
+        own = self._owners.get(owner)
+        if own is None:
+            own = self._owners[owner] = asyncio.Semaphore(_THREADS_PER_OWNER)
+        await own.acquire()
+        try:
+            await self._threads.acquire()
+        except BaseException:
+            own.release()
+            raise
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[object] = loop.create_future()
+
+        def ended(result: object, error: BaseException | None) -> None:
+            self._threads.release()
+            own.release()
+            if outcome.cancelled():
+                return
+            if error is None:
+                outcome.set_result(result)
+            else:
+                outcome.set_exception(error)
+
+        def run() -> None:
+            result: object = None
+            failure: BaseException | None = None
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001 # reason: the caller judges what code raises
+                failure = error
+            except BaseException as error:  # noqa: BLE001 # reason: such as SystemExit
+                failure = RuntimeError(type(error).__name__)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(ended, result, failure)
+
+        threading.Thread(target=run, name="tollgate-code", daemon=True).start()
+        return await outcome
 
     async def prepare(self) -> httpx.AsyncHTTPTransport:
         """Return the transport; it is made before a call, which then need not load certificates.

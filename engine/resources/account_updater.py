@@ -325,7 +325,7 @@ async def _upload(context: Context) -> Response:
         changed = dataclasses.replace(
             job,
             status=status,
-            ends_at_ns=clock.wall_ns + clock.lead_ns + duration_ns,
+            ends_at_ns=clock.steady_ns + duration_ns,
         )
         services.store.put(changed)
         services.store.put(JobResult(job.id, job.tenant_id, sealed, job.created_at_ns))

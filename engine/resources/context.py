@@ -52,7 +52,8 @@ class Context(Struct, eq=False):
     """One request on its way through an operation.
 
     params, query: from the path template and the query string.
-    now_ns, wall_ns: the request's one instant on the monotonic and the wall clock (D-CLOCK).
+    now_ns, wall_ns, steady_ns: the request's one instant on the monotonic clock, on the wall clock,
+    and on the time that never goes back, by which deadlines are judged (D-CLOCK).
     proxies: the proxies that a proxy key and a custom hostname name.
     body: the parsed JSON, or the bytes where the operation takes them raw. raw: the bytes of a JSON
     body that came as such.
@@ -69,6 +70,7 @@ class Context(Struct, eq=False):
     query: Mapping[str, str]
     now_ns: int
     wall_ns: int
+    steady_ns: int
     proxies: Proxies = NO_PROXIES
     body: Json | bytes = None
     raw: bytes | None = None
@@ -86,11 +88,6 @@ class Context(Struct, eq=False):
     def known_caller(self) -> Caller | None:
         """The principal, None without one."""
         return self.caller
-
-    @property
-    def steady_ns(self) -> int:
-        """The request's instant on the time that never goes back, by which deadlines are judged."""
-        return self.wall_ns + self.services.world.clock.lead_ns
 
     @property
     def tenant(self) -> Tenant:

@@ -92,12 +92,12 @@ async def invoke(
     claim = pool.claim(world.clock.now_ns)  # obeys RCT-HOT
     try:
         left_ns = await _instance(services, claim, until_ns)
-        result = await world.run_code(code, args, dict(configuration), left_ns)
+        result = await world.run_code(code, args, dict(configuration), left_ns, name)
     except DestinationTimeout:
         raise _timeout(services.profile) from None
     except DriverError:
         raise
-    except Exception:  # noqa: BLE001 # reason: whatever code raises is its own fault
+    except (Exception, SystemExit):  # noqa: BLE001 # reason: whatever code raises is its own fault
         raise code_fault("failed") from None
     finally:
         pool.release(claim, world.clock.now_ns)

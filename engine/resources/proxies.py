@@ -304,7 +304,8 @@ def _acting(context: Context, proxy: Proxy) -> Context:
             "The application that configured the proxy is gone, and with it its rights.",
             clause="D-RIGHTS",
         )
-    return Context(services, context.request, principal, {}, {}, context.now_ns, context.wall_ns)
+    instants = (context.now_ns, context.wall_ns, context.steady_ns)
+    return Context(services, context.request, principal, {}, {}, *instants)
 
 
 def _revealed(context: Context, proxy: Proxy, body: bytes) -> bytes:

@@ -452,9 +452,16 @@ def back_up(source: str | Path, target: str | Path) -> int:
     source, target = Path(source), Path(target)
     _check_is_ours(source)
     part = target.with_name(f".{target.name}.part")
-    try:
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
+    claim = LockFile()
+    try:  # a part that a killed backup has left is written anew
+        claim.open(part)
+        claim.take()
+        os.truncate(part, 0)
+    except BlockingIOError:
+        claim.close()
+        raise StoreError(f"{part} is being written by another backup; wait for its end") from None
     except OSError as error:
+        claim.close()
         raise StoreError(f"{part} must be a file that can be made: {_reason(error)}") from error
     try:
         _copy(source, part)
@@ -468,6 +475,7 @@ def back_up(source: str | Path, target: str | Path) -> int:
     finally:
         for each in (part, *(part.with_name(part.name + end) for end in ("-wal", "-shm"))):
             each.unlink(missing_ok=True)
+        claim.close()
 
 
 def _copy(source: Path, part: Path) -> None:
@@ -498,6 +506,8 @@ def _check_is_ours(path: Path) -> None:
     """
     if _OPEN.get(_identity(path)):
         return
+    if not path.is_file():
+        raise _not_whole(path, "it is no regular file")
     with path.open("rb") as file:
         start = file.read(len(_HEADER))
     if start and start != _HEADER:

@@ -42,8 +42,6 @@ _Result = TypeVar("_Result")
 class SimpyClock:
     """SimPy's time as the engine's clock."""
 
-    lead_ns = 0
-
     def __init__(self, env: simpy.Environment, start_time_ns: int) -> None:
         self._env = env
         self._start_time_ns = start_time_ns
@@ -57,6 +55,11 @@ class SimpyClock:
     def wall_ns(self) -> int:
         """Nanoseconds since the Unix epoch."""
         return self._start_time_ns + self.now_ns
+
+    @property
+    def steady_ns(self) -> int:
+        """The same: nobody sets this clock back."""
+        return self.wall_ns
 
 
 @dataclass(slots=True)

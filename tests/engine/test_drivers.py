@@ -138,8 +138,6 @@ def under_asyncio(names: Sequence[str]) -> list[Any]:
 class SimpyClock:
     """A clock that is SimPy's."""
 
-    lead_ns = 0
-
     def __init__(self, environment: simpy.Environment) -> None:
         self._environment = environment
 
@@ -150,6 +148,10 @@ class SimpyClock:
     @property
     def wall_ns(self) -> int:
         return EPOCH_2026_NS + self.now_ns
+
+    @property
+    def steady_ns(self) -> int:
+        return self.wall_ns
 
 
 def under_simpy(names: Sequence[str]) -> list[Any]:

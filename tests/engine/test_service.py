@@ -269,7 +269,7 @@ def test_a_request_that_waits_needs_a_clock_that_can_be_moved(acme: Deployment) 
     class Fixed:
         now_ns = 0
         wall_ns = 0
-        lead_ns = 0
+        steady_ns = 0
 
     engine = Engine(clock=Fixed(), profile=Profile().replace(limits={"throttle": "delay"}))
     app = engine.create_application(

@@ -82,7 +82,11 @@ def _mask() -> Schema:
 def _problem() -> Schema:
     return object_schema(
         {
-            "type": {"const": "about:blank"},
+            "type": {
+                "type": "string",
+                "format": "uri-reference",
+                "description": "The clause that is broken, on a page of the service.",
+            },
             "title": {"type": "string"},
             "status": {"type": "integer", "minimum": 400, "maximum": 599},
             "detail": {"type": "string"},

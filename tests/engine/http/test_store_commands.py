@@ -174,3 +174,35 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(
         assert sorted(each.name for each in tmp_path.iterdir()) == before
     assert (tmp_path / "there").read_bytes() == b"mine"
     check(path, OLD, known)
+
+
+def test_a_killed_backup_does_not_block_the_next_one(
+    made: tuple[Path, list[tuple[str, str]]], tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.db"
+    (tmp_path / ".copy.db.part").write_bytes(b"half of a copy")
+    assert command("backup", str(copy), "--store", str(made[0]))[0] == 0
+    assert not list(tmp_path.glob(".copy*"))
+    with opened(copy, OLD) as engine:
+        assert len(engine.tenants()) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+def test_a_store_that_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    """It hung: a FIFO is opened only when somebody writes to it."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    arguments = ("-m", "engine", "serve", "--port", "0", "--demo", "--store", str(path))
+    environment = {**os.environ, **KEYS}
+    ran = subprocess.run(
+        [sys.executable, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+    )
+    path.unlink()
+    assert ran.returncode == 2
+    assert "regular file" in ran.stderr
+    assert ran.stderr.count("\n") == 1

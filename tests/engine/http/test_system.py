@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from engine import Engine, Request
 from engine.errors import DestinationTimeout
 from engine.http.system import SystemClock, SystemWorld
 from engine.world import Bell
+from tests.engine.deployment import CARD
 
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3_600 * SECOND_NS
@@ -174,8 +177,55 @@ def test_the_steady_time_starts_at_the_wall_clock_or_at_the_last_instant_kept() 
     clock = SystemClock()
     assert 0 <= clock.now_ns < HOUR_NS // 60
     assert abs(clock.wall_ns - time.time_ns()) < HOUR_NS // 60
-    assert abs(clock.lead_ns) < HOUR_NS // 60
+    assert abs(clock.steady_ns - clock.wall_ns) < HOUR_NS // 60
     clock.not_before(clock.wall_ns - 100 * HOUR_NS)
-    assert abs(clock.lead_ns) < HOUR_NS // 60
+    assert abs(clock.steady_ns - clock.wall_ns) < HOUR_NS // 60
     clock.not_before(clock.wall_ns + 100 * HOUR_NS)
-    assert abs(clock.lead_ns - 100 * HOUR_NS) < HOUR_NS // 60
+    assert abs(clock.steady_ns - clock.wall_ns - 100 * HOUR_NS) < HOUR_NS // 60
+
+
+def test_code_that_hangs_delays_neither_other_code_nor_the_end() -> None:
+    """RCT-TIMEOUT: each owner has a bounded part of threads that end with the process."""
+    release = threading.Event()
+
+    def runtime(code: str, args: Any, configuration: Any) -> Any:
+        if code == "hang":
+            release.wait(60)
+        if code == "exit":
+            raise SystemExit(3)
+        return args
+
+    async def use(world: SystemWorld) -> Any:
+        hanging = [
+            asyncio.create_task(world.run_code("hang", 1, {}, HOUR_NS, "one")) for _ in range(100)
+        ]
+        await asyncio.sleep(0.05)
+        names = [thread.name for thread in threading.enumerate()]
+        assert 0 < names.count("tollgate-code") < 20
+        assert all(t.daemon for t in threading.enumerate() if t.name == "tollgate-code")
+        assert await world.run_code("quick", 7, {}, HOUR_NS, "another") == 7
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            await world.run_code("exit", 7, {}, HOUR_NS, "another")
+        release.set()
+        return await asyncio.gather(*hanging)
+
+    assert _in_world(use, runtime=runtime) == [1] * 100
+
+
+def test_d_cvc_a_wall_clock_that_is_set_meanwhile_moves_no_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D-CVC, D-CLOCK: a step inside of a request kept a cvc for two hours, or for none."""
+    real, steps = time.time_ns, itertools.cycle((0, HOUR_NS, -HOUR_NS))
+    with Engine(world=SystemWorld()) as engine:
+        key = engine.key_for(engine.create_tenant("Acme"), "token:create")
+        monkeypatch.setattr(time, "time_ns", lambda: real() + next(steps))
+        request = Request("POST", "/tokens", ip="192.0.2.1", key=key, body=CARD)
+        for _ in range(3):
+            made = asyncio.run(engine.submit(request)).body
+            with engine.services.store.transaction(write=False):
+                token = engine.services.store.token(made["tenant_id"], made["id"])
+            assert token is not None
+            assert token.cvc_until_ns is not None
+            left_ns = token.cvc_until_ns - engine.clock.steady_ns
+            assert HOUR_NS * 0.9 < left_ns <= HOUR_NS

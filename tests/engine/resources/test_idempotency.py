@@ -135,7 +135,9 @@ def test_a_wall_clock_that_was_set_keeps_no_answer_longer_or_shorter(
 ) -> None:
     """D-CLOCK: deadlines follow the steady time; this answer's is that of the cvc in it."""
     open_reads = deploy(tokens={"plaintext_reads": True})
-    monkeypatch.setattr(ManualClock, "lead_ns", -ahead_ns)
+    wall_ns = ManualClock.steady_ns
+    ahead = property(lambda clock: wall_ns.__get__(clock) + ahead_ns)
+    monkeypatch.setattr(ManualClock, "wall_ns", ahead)
     store = open_reads.engine.services.store
     _once(open_reads, "/tokens", CARD, "k-1")
     open_reads.clock.advance_ns("59m")

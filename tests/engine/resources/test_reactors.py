@@ -311,3 +311,15 @@ def test_d_order_what_may_not_be_asked_is_told_before_what_is_wrong_with_it(
     assert [outside.ask("POST", path, body).status for body in bodies] == [413, 400, 400]
     assert outside.ask("POST", "/reactors/none/react", wrong).status == 400
     assert outside.ask("POST", "/reactors/none/react", {}).status == 404
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), ValueError("x"), RecursionError()])
+def test_code_that_raises_anything_is_a_problem(outside: Outside, error: BaseException) -> None:
+    """D-STATUSES: SystemExit too, which ended the connection without an answer."""
+
+    def failing(_code: str, _args: Any) -> Any:
+        raise error
+
+    outside.runtime = failing
+    answer = _react(outside, 1)
+    assert (answer.status, answer.body["detail"]) == (502, "The code failed.")

@@ -71,5 +71,5 @@ def test_d_problem_the_type_of_a_problem_leads_to_its_clause() -> None:
 
     problem, page = asyncio.run(asked())
     assert problem["type"] == f"/docs/clauses#{problem['clause']}"
-    for item in (*CLAUSES, *DECISIONS):
-        assert f'id="{item.id}"' in page
+    for name in [clause.id for clause in CLAUSES] + [decision.id for decision in DECISIONS]:
+        assert f'id="{name}"' in page

@@ -243,9 +243,9 @@ class _Way:
     ("body", "is_kept", "files", "changes"),
     [
         ({"name": "Ada"}, False, 26, 60),
-        ({"name": "Ada"}, True, 26, 60),
-        (FIVE_TOKENS, False, 26, 72),
-        (FIVE_TOKENS, True, 28, 85),
+        ({"name": "Ada"}, True, 26, 61),
+        (FIVE_TOKENS, False, 26, 74),
+        (FIVE_TOKENS, True, 28, 87),
     ],
     ids=["one", "one kept", "five", "five kept"],
 )

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from engine import Decision, InputError, LimitTable, Profile
-from engine.limits import Limiter, Subject
+from engine.limits import KeyIdentity, Limiter, Subject, TenantIdentity
 from engine.model import ApplicationKind, TenantKind
 from simulator.arguments import (
     FLAG,
@@ -92,14 +92,13 @@ def caller(  # noqa: PLR0913 # reason: what a rule can look at
     kind: of the key's application. key, proxy_key, host: any names; the same name is the same
     counter.
     """
-    return Subject(
+    identity = None if key is None else KeyIdentity(key, legacy, f"application of {key}", kind)
+    return Subject.of(
         method,
         path,
         ip,
-        key_id=key,
-        tenant_kind=tenant,
-        application_kind=kind,
-        legacy=legacy,
+        key=identity,
+        tenant=TenantIdentity("tenant", tenant, "Default"),
         proxy_key_id=proxy_key,
         host_id=host,
     )

@@ -15,7 +15,7 @@ from simulator.rows.counters import LimitsView
 from simulator.rows.record import Subject as RowSubject
 from simulator.rows.record import SubjectTable
 from simulator.scenario.clients import Ask
-from simulator.scenario.model import Proxy, Scenario
+from simulator.scenario.model import Scenario
 from simulator.traffic.draws import categorical, cumulative_weights
 from simulator.traffic.population import Client, KeyHolder
 
@@ -80,7 +80,7 @@ class Numbering:
         ask = client.group.mix[entry]
         holder = client.keys[key] if client.keys else None
         ip = client.addresses[address]
-        found = self._numbered(client, asked_by(ask, holder, ip, self._scenario.proxy_of(ask)))
+        found = self._numbered(client, asked_by(self._scenario, ask, holder, ip))
         if ask.is_job:
             found.follow = self._numbered(client, Asked(upload_subject(ip), ask=ask))
         return found
@@ -109,15 +109,20 @@ def upload_subject(ip: str) -> Subject:
     )
 
 
-def asked_by(ask: Ask, key: KeyHolder | None, ip: str, proxy: Proxy | None) -> Asked:
-    """Return what an entry of a mix asks, with this key, from this address, through this proxy."""
+def asked_by(scenario: Scenario, ask: Ask, key: KeyHolder | None, ip: str) -> Asked:
+    """Return what an entry of a mix asks, with this key, from this address."""
     method, _, path = ask.request.partition(" ")
+    proxy = scenario.proxy_of(ask)
     by_key = proxy is not None and ask.via == "key" and not proxy.require_auth
     by_host = proxy is not None and ask.via == "host"
     identity = tenant = None
     if key is not None:
         identity = KeyIdentity(key.label, key.legacy, key.application, key.application_kind)
         tenant = TenantIdentity(key.tenant, key.tenant_kind, key.table)
+    elif proxy is not None:
+        owner = next(each for each in scenario.tenants if each.name == proxy.tenant)
+        table = owner.quotas.rate_limit or "Default"
+        tenant = TenantIdentity(owner.name, owner.kind, table)
     subject = Subject.of(
         method,
         path,

@@ -152,12 +152,11 @@ class Plan:
         row[at.G_ENTRIES] = len(self._entries)
         self._purposes.append(self._mix(group.mix))
         for ask in group.mix:
-            proxy = self._scenario.proxy_of(ask)
             known: dict[KeyHolder | None, list[int]] = {}
             for holder in member.keys or (None,):
                 found = known.get(holder)
                 if found is None:
-                    subject = asked_by(ask, holder, "0", proxy).subject
+                    subject = asked_by(self._scenario, ask, holder, "0").subject
                     others = [self._other_part(part, subject) for part in OTHER_FIELDS]
                     found = known[holder] = [self._limiter.kind(subject), *others]
                 self._kinds += found

@@ -67,7 +67,7 @@ setup-run: $(if $(wildcard $(VENV)/.stamp-dev),$(VENV)/.stamp-dev,$(VENV)/.stamp
 # --- use -------------------------------------------------------------------------------------
 
 run: setup-run ## run the built-in scenario `everyday`; ends with the path of its report
-	@$(PY) -m simulator run everyday --force
+	@$(PY) -m simulator run everyday --force --out runs/make-run
 
 # Jupyter refuses root unless told, and in a container one is often nobody else.
 lab: setup ## open JupyterLab on notebooks/

@@ -127,13 +127,13 @@ Index: TypeAlias = Mapping[str, Mapping[str, list[str]]]
 """Clause id → kind of place → places, as `path::name`, or `path:line` for `obeyed`."""
 
 KINDS: Final[Mapping[str, str]] = {
+    "check": "conformance",
+    "notebook": "notebooks",
     "obeyed": "engine",
     "code": "engine",
     "tests": "tests",
-    "check": "conformance",
-    "notebook": "notebooks",
 }
-"""Kind of place → the folder that is scanned for it."""
+"""Kind of place → the folder that is scanned for it, in the order of `engine clauses`."""
 
 INDEX_FILE: Final = "clause_index.json"
 _NOT_CODE: Final = frozenset({"clauses.py"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Sequence
+from typing import Final
 
 from engine.command_line import Parser, add_version, complete, run_command
 from engine.http._cli_serve import (
@@ -17,6 +18,8 @@ from engine.http._cli_serve import (
     add_rotate_key_arguments,
     add_serve_arguments,
 )
+
+_LABELS: Final = {"check": "checks", "notebook": "chapters"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,34 +36,39 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     clauses = commands.add_parser(
         "clauses",
-        help="print clauses, and where each one lives",
-        description="Print clauses: what each asks, and where code, tests and checks name it.",
+        help="print clauses, and where each is implemented and checked",
+        description="Print what a clause requires and where it is implemented, tested and checked.",
     )
-    asked = "an id, a prefix such as TOK-, or a decision such as D-ORDER"
-    clauses.add_argument("ids", nargs="*", metavar="ID", help=asked)
+    ids = "an id, a prefix such as TOK-, or a decision such as D-ORDER (default: all clauses)"
+    clauses.add_argument("ids", nargs="*", metavar="ID", help=ids)
+    clauses.add_argument("--tests", action="store_true", help="print the tests of each clause too")
     clauses.set_defaults(run=_clauses)
     limits = commands.add_parser(
         "limits",
         help="print a limit table",
         description="Print a limit table: what each rule matches, counts and does.",
     )
-    limits.add_argument("file", nargs="?", help="a limits.toml; the default table without one")
-    limits.add_argument("--toml", action="store_true", help="as a file to change and hand back")
+    limits.add_argument(
+        "file", nargs="?", help="a limits.toml (default: the specification's table)"
+    )
+    limits.add_argument(
+        "--toml", action="store_true", help="print as TOML that you can edit and pass to --limits"
+    )
     limits.set_defaults(run=_limits)
     profile = commands.add_parser(
         "profile",
-        help="print every open choice, as a file to change",
-        description="Print every choice that the specification leaves open, as a file to change.",
+        help="print every open choice, as TOML to edit",
+        description="Print every choice that the specification leaves open, as TOML to edit.",
     )
-    profile.add_argument("file", nargs="?", help="a profile.toml; the defaults without one")
+    profile.add_argument("file", nargs="?", help="a profile.toml (default: the defaults)")
     profile.set_defaults(run=_profile)
-    add_serve_arguments(commands.add_parser("serve", help="answer HTTP"))
+    add_serve_arguments(commands.add_parser("serve", help="serve the engine over HTTP"))
     add_openapi_arguments(commands.add_parser("openapi", help="write an OpenAPI document"))
     add_backup_arguments(
-        commands.add_parser("backup", help="copy a store, even while it is being served")
+        commands.add_parser("backup", help="copy a store, also while it is being served")
     )
     add_rotate_key_arguments(
-        commands.add_parser("rotate-key", help="put a store under a new master key")
+        commands.add_parser("rotate-key", help="encrypt a store's keys with a new master key")
     )
     return parser
 
@@ -76,11 +84,11 @@ def _clauses(args: argparse.Namespace) -> int:
     for name in decisions:
         _print_decision(name)
     if len(decisions) < len(args.ids):
-        _print_clauses([name for name in args.ids if name not in decisions])
+        _print_clauses([name for name in args.ids if name not in decisions], tests=args.tests)
     return 0
 
 
-def _print_clauses(names: list[str]) -> None:
+def _print_clauses(names: list[str], *, tests: bool) -> None:
     from engine.clauses import load_index, select
 
     index = load_index()
@@ -93,7 +101,10 @@ def _print_clauses(names: list[str]) -> None:
         if clause.masked:
             print(f"  partly masked: {clause.masked}")
         for kind, places in index[clause.id].items():
-            print(f"  {kind}:" + ("  none yet" if not places else ""))
+            if kind == "tests" and not tests:
+                print(f"  tests: {len(places)}; --tests prints them")
+                continue
+            print(f"  {_LABELS.get(kind, kind)}:" + ("  none yet" if not places else ""))
             for place in places:
                 print(f"    {place}")
         print()

@@ -17,6 +17,9 @@ from typing import Any, Final
 
 from engine.errors import InputError, TollgateError, did_you_mean
 
+RESULTS_PAGE: Final = "docs/results.md"
+"""Explains every option, metric, column and setting."""
+
 _COMPLETING: Final = "_ARGCOMPLETE" in os.environ
 
 
@@ -87,7 +90,8 @@ def run_command(program: str, command: Callable[[], int]) -> int:
         said, code = _words(error), TollgateError.exit_code
     else:
         return code
-    sys.stderr.write(f"{program}: {said}\n")
+    hint = f" ({RESULTS_PAGE} explains them)" if "; known: " in said else ""
+    sys.stderr.write(f"{program}: {said}{hint}\n")
     return code
 
 

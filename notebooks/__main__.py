@@ -18,6 +18,7 @@ from notebooks.course import FOLDER, sources
 from notebooks.front_picture import PICTURE, draw
 from notebooks.law_pages import law_pages
 from notebooks.rendering import render
+from notebooks.results_page import results_page
 from notebooks.site import write_site
 
 
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _put(PICTURE, draw(), stale, check=args.check)
         for name, text in law_pages().items():
             _put(FOLDER.parent / "docs" / name, text, stale, check=args.check)
+        _put(FOLDER.parent / "docs" / "results.md", results_page(), stale, check=args.check)
     if args.check:
         for name in stale:
             print(f"{name} is not what its source shows; run `make notebooks`", file=sys.stderr)

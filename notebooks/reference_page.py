@@ -1,4 +1,4 @@
-"""The reference: one call whole, and every limit, status, header, quota and body with curl.
+"""The reference: a complete request and response; limits, statuses, headers, quotas and bodies.
 
 The tables come from the engine's own (limits, quotas, operations, the OpenAPI document), the
 answers from an engine that runs here. A test runs each curl line against a real server.
@@ -34,9 +34,9 @@ BODIES: Final[tuple[tuple[str, Any, int], ...]] = (
      {"type": "card", "data": CARD_EXAMPLE}, 200),
     ("An array keeps length and order (TOK-ARRAY).", ["Ada", {"type": "token", "data": "Grace"}],
      200),
-    ("Nested as the caller likes (TOK-COMPOSITE).",
+    ("Any nesting of these (TOK-COMPOSITE).",
      {"buyer": {"names": ["Ada", "Grace"]}, "note": "call first"}, 200),
-    ("A number is no shape of the list (D-LEAF): 400 with the place of the fault (D-PROBLEM).",
+    ("Numbers are not an accepted body shape (D-LEAF): 400 names the place (D-PROBLEM).",
      {"age": 36}, 400),
     ("Six tokens exceed the Tokenize Limit of five: none is created (TOK-LIMIT, TOK-ATOMIC).",
      ["1", "2", "3", "4", "5", "6"], 400),
@@ -50,22 +50,25 @@ _STATUSES: Final = {
     400: ("The body, the query or an expression has a fault.", "our choice, D-STATUSES"),
     401: ("No key, or an unknown one.", "our choice, D-STATUSES"),
     403: ("The key lacks a permission in the container.", "the right: AUTH-CREATE; 403: ours"),
-    404: ("No such path, or no such thing in this tenant.", "our choice, D-STATUSES"),
+    404: ("Unknown path, or no such resource in this tenant.", "our choice, D-STATUSES"),
     405: ("The path has other methods; `Allow` lists them.", "our choice, D-STATUSES"),
     408: ("A proxy's destination took more than 25 s.", "specified, ERR-408"),
     409: ("The record is in another state, or the name is taken.", "our choice, D-STATUSES"),
     413: ("The body is too large.", "bounds: RCT-PAYLOAD, ACC-FILE; others: D-SIZE"),
     414: ("The target is too long.", "our choice, D-SIZE"),
-    415: ("The media type or coding of the body is another.", "TOK-JSON; 415: our choice"),
-    422: ("The `Idempotency-Key` came with another body before.", "our choice, D-IDEMPOTENCY"),
-    429: ("A rate limit refuses; `Retry-After` says when to ask again.", "specified, ERR-429"),
-    431: ("The head holds too much.", "our choice, D-SIZE"),
+    415: ("Unsupported media type or content coding.", "TOK-JSON; 415: our choice"),
+    422: (
+        "This `Idempotency-Key` was already used with a different body.",
+        "our choice, D-IDEMPOTENCY",
+    ),
+    429: ("A rate limit refuses; `Retry-After` says when to retry.", "specified, ERR-429"),
+    431: ("The header section is too large.", "our choice, D-SIZE"),
     500: ("The server failed.", "our choice, D-STATUSES"),
     502: ("A destination could not be reached.", "our choice, D-STATUSES"),
     503: ("No room: connections, bodies in memory, counters.", "our choice, D-COUNTERS-BOUND"),
     504: ("A reactor ran for more than 30 s.", "30 s: RCT-TIMEOUT; 504: D-REACTOR-TIMEOUT"),
 }
-"""Status → when it comes, and whose word it is."""
+"""Status → when it comes, and who defined it."""
 
 _QUOTA_CLAUSES: Final = {
     "Rate Limit": "QUO-RATE",
@@ -122,13 +125,13 @@ def _whole(client: _Client) -> str:
     fields = [("date", "Thu, 01 Jan 2026 00:00:00 GMT"), *answer.headers.items()]
     head = "\n".join(f"{name}: {value}" for name, value in fields)
     return f"""\
-## One call, whole
+## A complete request and response
 
 ```sh
 {_curl("/tokenize", body, " -i -H 'X-Request-Id: one-call'")}
 ```
 
-What goes out:
+The request:
 
 ```http
 POST /tokenize HTTP/1.1
@@ -210,7 +213,7 @@ The first check that fails answers alone, in this order (our choice, D-ORDER): k
 authentication, size and form, permission, the body's faults, quota. Every error has a body of the
 form `application/problem+json` (D-PROBLEM).
 
-| status | when | whose word |
+| status | when | defined by |
 |---|---|---|
 {rows}
 
@@ -273,7 +276,7 @@ def _edges() -> str:
         ("a JSON body", f"{http.body_limit_bytes:,} bytes", "D-SIZE"),
     )
     lines = "\n".join(f"| {what} | {bound} | {clause} |" for what, bound, clause in rows)
-    return f"## Sizes and times\n\n| of | at most | whose word |\n|---|---|---|\n{lines}\n"
+    return f"## Sizes and times\n\n| of | at most | defined by |\n|---|---|---|\n{lines}\n"
 
 
 def _operations() -> str:

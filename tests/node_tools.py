@@ -23,6 +23,7 @@ _VERSIONS: Final = (
     "@stoplight/prism-cli@5.14.2",
     "@stoplight/spectral-cli@6.16.3",
     "@taplo/cli@0.7.0",
+    "dockerfilelint@1.8.0",
     "dredd@14.1.0",
     "typescript@5.9.3",
 )

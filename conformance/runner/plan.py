@@ -471,8 +471,8 @@ def outlook(plan: Plan, target: Target, limits: LimitTable) -> Iterator[str]:
     yield f"a run sends about {plan.requests} requests, {plan.requests_most} at most"
     if plan.floor_ns:
         floor = format_duration(plan.floor_ns)
-        yield f"  and takes {floor} or a little longer: windows, blocks and retentions cannot be"
-        yield "  made shorter"
+        yield f"  and takes {floor} or a little longer; more keys of a role and more `sources` can"
+        yield "  shorten it: checks then need not wait until a key or an address has cooled down"
     if plan.short_says is not None:
         yield f"warning: {plan.short_says}"
     for line in blocked_addresses(plan, target, limits):

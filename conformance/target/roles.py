@@ -50,32 +50,37 @@ _ALL: Final = (
     Role(
         "private_test",
         "as private_prod, on a test tenant",
-        "LIM-TEST-TENANT and LIM-LOWEST, and whether two addresses are counted separately",
+        "LIM-TEST-TENANT, LIM-LOWEST, LIM-THROTTLE, ERR-429, REC-TENANT, REC-CREATED; whether two "
+        "addresses are counted separately",
         many=True,
     ),
     Role(
         "public",
         "public application of a production tenant: token:create",
-        "LIM-PUBLIC and its block, AUTH-KINDS",
+        "LIM-PUBLIC and its block (LIM-BLOCK, ERR-429), AUTH-KINDS, AUTH-LEGACY, LIM-LEGACY, "
+        "LIM-MANAGEMENT",
         many=True,
     ),
     Role(
         "management",
         "management application: permissions for applications and keys, tenant:read; no token "
         "permission unless `grants` states it",
-        "LIM-MANAGEMENT and its block; applications created to test permissions",
+        "LIM-MANAGEMENT and its block, ACC-*, RCT-*, QUO-TENANT, AUTH-* (applications created to "
+        "test permissions), LIM-PUBLIC, LIM-LEGACY",
         many=True,
     ),
     Role(
         "legacy",
         "a key that contains neither _prod_ nor _test_, with the permissions of private_prod",
-        "LIM-LEGACY, AUTH-LEGACY",
+        "LIM-LEGACY, AUTH-LEGACY, AUTH-KINDS, LIM-ACCOUNT-UPDATER, LIM-LOWEST, LIM-PUBLIC, "
+        "LIM-MANAGEMENT",
         many=True,
     ),
     Role(
         "private_reader",
         "as private_prod, and token:read on every container",
-        "containers, records as they are stored, detokenize",
+        "containers (TOK-CONTAINER), records as they are stored (REC-*, TOK-*), QUO-DETOKENIZE, "
+        "AUTH-HEADER",
     ),
     Role(
         "private_no_permission",
@@ -90,12 +95,12 @@ _ALL: Final = (
     Role(
         "dedup",
         "as private_prod, without token:read, on a tenant with deduplication switched on",
-        "TOK-DEDUP, REC-DEDUP-REDACT",
+        "TOK-DEDUP, REC-DEDUP-REDACT, AUTH-READ, TOK-LIMIT",
     ),
     Role(
         "dedup_reader",
         "as dedup, with token:read",
-        "AUTH-READ: data and metadata are shown to it",
+        "AUTH-READ: data and metadata are shown to it; REC-*, TOK-DEDUP",
     ),
     Role(
         "short",

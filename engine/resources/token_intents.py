@@ -53,7 +53,7 @@ _INTENTS: Final = Collection(
 
 
 OPERATIONS = (
-    _INTENTS.creation("Keep sensitive data for a tokenize to come.", _create),
+    _INTENTS.creation("Store sensitive data for a later tokenize call.", _create),
     _INTENTS.view("Show a token intent, without its data."),
     _INTENTS.deletion("Delete a token intent."),
 )

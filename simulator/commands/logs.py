@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from engine.command_line import RESULTS_PAGE
 from simulator.logs import log_name
 from simulator.options import (
     DEFAULT_KIND,
@@ -79,6 +80,7 @@ def run_replay(args: argparse.Namespace) -> int:
             broken = len(result.violations)
             found = f"{broken} broken" if broken else "all hold"
             screen.print(f"checks: {found} ({result.check_s:.2f} s)", markup=False)
+        print(f"columns: {RESULTS_PAGE} explains them")
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
     else:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from engine.command_line import RESULTS_PAGE
 from engine.files import format_duration
 from simulator.options import RunOptions, add_flags, given, read_options, repeated, resolve
 from simulator.rows import Result, check_out
@@ -90,6 +91,7 @@ def run_run(args: argparse.Namespace) -> int:
         _print_warm_up(result, screen)
         if several is not None:
             _print_replications(several)
+        print(f"columns: {RESULTS_PAGE} explains them")
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
     if several is not None:

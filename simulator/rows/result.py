@@ -226,7 +226,8 @@ class Result:
         """The table by limit clause."""
         import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
 
-        return pd.DataFrame(self.summary["clauses"]).set_index("clause")
+        frame = pd.DataFrame(self.summary["clauses"]).set_index("clause")
+        return frame.astype({"first_refusal_ns": "Int64"})
 
     @property
     def replications(self) -> pd.DataFrame:

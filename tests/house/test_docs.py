@@ -1,14 +1,23 @@
 """The guides: generated parts are fresh, links lead somewhere, and commands exist."""
 
 import re
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from conformance.target.roles import roles_table
+import simulator
+from conformance.runner.registry import all_checks
+from conformance.target.roles import ROLES, roles_table
 from engine.clauses import CLAUSES, DECISIONS
+from engine.http.configuration import ServeConfig
 from notebooks.law_pages import law_pages
+from notebooks.results_page import PACKAGES, options_of, parsers
+from simulator.logs._log_map import TARGETS
+from simulator.rows.metrics import NEEDS
+from simulator.rows.record import SCHEMA
+from simulator.scenario import METRICS
 from tests.house._files import files, text
 
 DOCS = Path("docs")
@@ -19,10 +28,41 @@ def test_the_roles_of_the_guide_are_those_of_the_code(repository: Path) -> None:
     assert roles_table() in guide, "replace the table of docs/conformance.md by roles_table()"
 
 
+def test_a_role_names_every_clause_that_needs_it() -> None:
+    """What `check` leaves out for want of a key, the table of roles says of that key."""
+    for check in all_checks().values():
+        for name in set(check.roles) - {"private_prod"}:  # of which it says "nearly every clause"
+            purpose = ROLES[name].purpose
+            missing = [
+                clause
+                for clause in check.clauses
+                if clause not in purpose and f"{clause.partition('-')[0]}-*" not in purpose
+            ]
+            assert missing == [], f"{check.id} needs {name}: {purpose}"
+
+
 def test_the_documents_of_the_specification_are_fresh(repository: Path) -> None:
     for name, made in law_pages().items():
         written = (repository / DOCS / name).read_text(encoding="utf-8")
         assert written == made, f"docs/{name} is not what its tables say; run `make notebooks`"
+
+
+def test_no_option_metric_column_or_public_name_is_undocumented(repository: Path) -> None:
+    """The page of results is made by `python -m notebooks.results_page > docs/results.md`."""
+    page = (repository / DOCS / "results.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^### (.+)$", page, re.MULTILINE))
+    named = set(re.findall(r"^\| `([^`]+)`", page.replace("\\|", "|"), re.MULTILINE))
+    commands = dict(parsers())
+    assert len(commands) > 20
+    options = {option for parser in commands.values() for option, _ in options_of(parser)}
+    columns = {*NEEDS, *simulator.run("everyday", fidelity="limits").clauses.columns}
+    names = {name for package in PACKAGES for name in import_module(package).__all__}
+    conditions = {name for name in METRICS if f"`{name}`" not in page}
+    undocumented = sorted((options | columns | names | set(SCHEMA.names)) - named)
+    assert (undocumented, conditions) == ([], set()), "make the page again"
+    assert commands.keys() <= headings
+    settings = {field.name for field in fields(ServeConfig)} | {*TARGETS}
+    assert settings <= named
 
 
 def test_every_decision_that_a_clause_names_is_listed() -> None:

@@ -31,7 +31,7 @@ def test_help_lists_every_target(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "command"),
     [
-        ("run", "-m simulator run everyday --force"),
+        ("run", "-m simulator run everyday --force --out runs/make-run"),
         ("test", '-m "not slow"'),
         ("check", "-m mypy"),
         ("bench", "-m tests.benchmarks"),

@@ -125,7 +125,7 @@ EXTRAS = "needs hypothesis, pytest, schemathesis; install tollgate[conformance]"
 BARE: list[tuple[str, int, str]] = [
     ("tollgate-engine limits", 0, "LIM-PRIVATE"),
     ("tollgate-engine clauses TOK-ATOMIC", 0, "obeyed:\n    engine/tokens/types.py:"),
-    ("tollgate-engine clauses TOK-ATOMIC", 0, "    tests/engine/"),
+    ("tollgate-engine clauses TOK-ATOMIC --tests", 0, "    tests/engine/"),
     ("tollgate-engine clauses TOK-ATOMIC", 0, "    notebooks/"),
     ("tollgate-engine profile", 0, "[tokens]"),
     ("tollgate-engine serve --demo", 2, "install tollgate[server]"),

@@ -549,8 +549,8 @@ _BEFORE_THE_ENGINE: Final = (431, 500, 503)
 _MEANINGS: Final = {
     408: "The destination took too long (PRX-TIMEOUT).",
     414: "The target is too long.",
-    422: "The Idempotency-Key came with another body before, or the quota is exceeded.",
-    431: "The head holds too much. Counts in no limit.",
+    422: "This Idempotency-Key was already used with a different body, or a quota is exceeded.",
+    431: "The header section is too large. Counts in no limit.",
     503: "Too many connections, or too many large bodies at once.",
 }
 _STATUSES: Final = (
@@ -562,13 +562,13 @@ def _headers(http: HttpProfile) -> dict[str, Any]:
     """Return the header fields; those of the limits where the profile has them (D-429-HEADERS)."""
     rule = '"[^"]+"'
     fields: dict[str, tuple[str, Schema]] = {
-        _ID: ("As it was sent, or made.", {"type": "string"}),
+        _ID: ("The request's id: as sent, or a new one.", {"type": "string"}),
         "Access-Control-Allow-Origin": (
             "Where a public key asks from a web page of its application (D-CORS).",
             {"type": "string"},
         ),
         "Access-Control-Expose-Headers": (
-            "Beside it: what a script may read of the answer.",
+            "Sent with it: the header fields that a script may read.",
             {"type": "string"},
         ),
         "RateLimit": (

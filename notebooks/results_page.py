@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import Field, fields
 from typing import Any, Final, get_args, get_type_hints
@@ -153,8 +154,8 @@ def _results() -> Iterator[str]:
         "`[[thresholds]]` of a scenario and in `--keep`, it has the name of the third column, and\n"
         "may have labels: `refused_share{client='browsers'} <= 0.01`. There, a time has its unit:\n"
         "`latency_p99 <= 200ms`. `by` takes\n"
-        + ", ".join(f"`{name}`" for name in DIMENSIONS)
-        + ".\n"
+        + textwrap.fill(", ".join(f"`{name}`" for name in DIMENSIONS) + ".", 96)
+        + "\n"
     )
     yield _table(
         ("column", "unit", "in conditions", "meaning"),
@@ -192,7 +193,7 @@ def _settings() -> Iterator[str]:
     for name, parser in parsers():
         yield f"### {name}\n"
         lines = [(f"`{option}`", text) for option, text in options_of(parser)]
-        yield f"{parser.description or ''}\n"
+        yield textwrap.fill(parser.description or "", 96) + "\n"
         if lines:
             yield _table(("option", "meaning"), lines)
 

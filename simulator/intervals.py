@@ -1,26 +1,32 @@
-"""Confidence intervals of a metric's mean over replications, and what they say of a threshold.
+"""Confidence intervals of metrics over replications, and what they say about a threshold.
 
-A *share* has known bounds, so its interval is a confidence sequence by betting (Waudby-Smith and
-Ramdas, "Estimating means of bounded random variables by betting", JRSS B, 2024): for each possible
-mean m, a gambler stakes fractions of a capital on "the mean is above m" and on "it is below m". If
-m is the mean, neither capital is expected to grow, so by Ville's inequality it reaches 2 / α with a
-probability of at most α / 2, ever. The interval is every m that no capital refutes. It needs no
-shape of the distribution, and holds for any number of runs, however often one looks in between. The
-stakes are a fixed mixture, which is a valid bet as well: half of the capital stakes all it may (the
-best against values that do not vary), the rest less and less (the best against values that do).
+A *share* is a ratio of two totals: attempts refused over attempts offered, in all runs together.
+A mean of the runs' shares would give a quiet run the weight of a busy one. What varies
+independently is a run and not an attempt, so a run is a *cluster*: the variance of the share is
+that of its residuals, refused − share · offered, over clusters. It says to how many independent
+attempts the runs amount (the *effective number*: offered / design effect), and the interval is that
+of Clopper and Pearson for so many, widened since the variance itself is an estimate (Korn and
+Graubard, "Confidence intervals for proportions with small expected number of positive counts
+estimated from survey data", Survey Methodology 24, 1998). Rules, in order:
 
-The difference of a share between paired runs lies in [-1, 1] and gets the same.
+- *exact*: the scenario draws nothing at random, so one run tells all.
+- *rule of three*: nothing was refused (or everything), so no variance is seen. An episode of
+  refusals is assumed to cost `episode` attempts, and offered / `episode` is the effective number.
+- *batch means*: fewer than 10 runs, and refusals in each of them. Each run is cut into as many
+  equal batches of time as make 10 clusters, if successive batches are uncorrelated and runs vary as
+  batches say they should; else into half as many, and so on. A single run needs 10 batches.
+- *bootstrap-t*: at least 10 runs saw an event, so that they show how skewed they are.
+- *cluster*: all else.
 
-Other metrics have no upper bound, and no interval without assumptions exists for them. Attempts
-offered add up many independent parts and get Student's t, and so do other differences of paired
-runs; metrics that may be skewed, what a limit caps among them, get a bootstrap-t interval (Hall,
-"Theoretical comparison of bootstrap confidence intervals", 1988), never narrower than Student's and
-at a raised level for few runs. Both need a fixed number of runs: whoever looks repeatedly must
-spend the error over the looks (`spent`).
+Other metrics get a *bootstrap-t* interval of their mean (Hall, "Theoretical comparison of bootstrap
+confidence intervals", 1988), since sums as well are skewed where clients retry; fewer than 10 runs,
+which do not show it, get Student's *t* at half the error. Differences of paired runs are nearly symmetric
+and get Student's *t*; those of a share by its linearised residuals. *Range*: no two values differ,
+or there is one, so that only the metric's range is known.
 
-No interval leaves the metric's range. None has zero width, except that of a scenario which draws
-nothing at random (*exact*). Where no two values differ, or there is one value, only the range is
-known of a metric without an upper bound.
+Precision may be judged after every run once 20 runs saw an event; before, and wherever an interval
+is compared with a bound repeatedly, the looks share the error (`spent`). No interval leaves its
+metric's range.
 """
 
 from __future__ import annotations
@@ -38,29 +44,38 @@ from simulator.scenario.conditions import METRICS, Condition, Metric
 
 CONFIDENCE: Final = 0.95
 
-Method: TypeAlias = Literal["exact", "betting", "t", "bootstrap-t", "range"]
-"""How an interval is made; `range` when only the metric's range is known, as values are equal."""
+Method: TypeAlias = Literal[
+    "exact", "rule of three", "batch means", "cluster", "bootstrap-t", "t", "range"
+]
+"""How an interval is made; see the file's head."""
 Verdict: TypeAlias = Literal["kept", "broken", "not decided"]
 
 Values: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
-_STAKES: Final = np.array([1.0, *(2.0**-k for k in range(1, 12))])
-_PARTS: Final = np.array([0.5, *[0.5 / 11] * 11])
-"""Fractions of the largest stake, and how the capital is divided among them at first."""
-_STEPS: Final = 44
-"""Bisection steps on [0, 1]; the ends are exact to 1e-13."""
+WINDOWS: Final = 20
+"""Equal parts of a run's time in which a share's attempts are counted."""
+_MIN_CLUSTERS: Final = 10
+"""With fewer runs, each is cut into batches; a single one needs so many."""
+_RUNS_WITH_EVENTS: Final = 20
+"""From so many runs that saw an event on, an interval's width may be looked at after every run."""
+_DOUBT: Final = 0.8
+"""Batches are too short if successive ones correlate, or if runs vary more, at this level."""
+_REGULATED: Final = 0.02
+"""Runs that vary so much less than their batches have a total that a limit or clients hold."""
+_MAX_SHARED: Final = 0.9
+"""Correlation of successive batches beyond which a single run tells nothing more."""
 _RESAMPLES: Final = 1_999
-_FEW: Final = 15
-"""At this many runs the error that a bootstrap interval may make is halved; see `_bootstrap`."""
-_MOST_RUNS: Final = 10_000_000
+_MIN_SHARE: Final = 1e-9
+"""A smaller share, as a plain number, is not taken for an attempt."""
+_MAX_RUNS: Final = 10_000_000
 """Larger numbers of runs are not reported."""
 
 
 class Interval(NamedTuple):
-    """A mean over runs, and the interval that holds the true mean with `confidence`.
+    """An estimate over runs, and the interval that holds the true value with `confidence`.
 
-    runs: how many values it is made of, one a run; without any, mean and ends are NaN. An end is
-    infinite where nothing is known.
+    mean: refused / offered in all of a share, otherwise the runs' mean. runs: how many values it is
+    made of; without any, mean and ends are NaN. An end is infinite where nothing is known.
     """
 
     mean: float
@@ -69,11 +84,42 @@ class Interval(NamedTuple):
     runs: int
     method: Method = "range"
     confidence: float = CONFIDENCE
+    episode: float | None = None
 
     @property
     def half_width(self) -> float:
         """Half of the distance of the ends."""
         return (self.high - self.low) / 2
+
+
+class Share(float):
+    """A run's refused share, with the attempts that it is made of.
+
+    refused, offered: their numbers in equal parts of the run's time (in `WINDOWS`, or in all).
+    episode: attempts that an episode of refusals would cost, where none is seen.
+
+    >>> Share([0, 3], [4, 8])
+    0.25
+    """
+
+    refused: Values
+    offered: Values
+    episode: float
+
+    def __new__(  # noqa: PYI034 # reason: no subclasses
+        cls, refused: Sequence[float], offered: Sequence[float], episode: float = 1.0
+    ) -> Share:
+        """Return the share with its counts; NaN where nothing was offered."""
+        total = math.fsum(offered)
+        share = super().__new__(cls, math.fsum(refused) / total if total else math.nan)
+        share.refused = np.asarray(refused, dtype=np.float64)
+        share.offered = np.asarray(offered, dtype=np.float64)
+        share.episode = episode
+        return share
+
+    def __reduce__(self) -> tuple[type[Share], tuple[list[float], list[float], float]]:
+        """Return what makes it again, in another process."""
+        return Share, (self.refused.tolist(), self.offered.tolist(), self.episode)
 
 
 @takes(
@@ -93,40 +139,148 @@ def interval_of(
     difference: bool = False,
     error: float = 1 - CONFIDENCE,
 ) -> Interval:
-    """Return the interval of the mean of one value a run; NaN values are left out.
+    """Return the interval of a metric from one value a run; NaN values are left out.
 
-    metric: its name, with or without labels; it says the range and the method. exact: the scenario
-    draws nothing at random, so all runs are the same. difference: the values are differences of the
-    metric between two runs. error: how often the interval may miss.
+    values: shares that know their counts (`Share`, as `Result.share` gives them) are pooled; shares
+    as plain numbers get the same weight, run by run. metric: its name, with or without labels; it
+    says the range and the method. exact: the scenario draws nothing at random, so all runs are the
+    same. difference: the values are differences of the metric between two runs. error: how often
+    the interval may miss.
 
     >>> interval_of([0.0] * 5, "refused_share").method
-    'betting'
+    'rule of three'
     >>> interval_of([3.0, 4.0, 5.0], "offered").method
     't'
     """
-    known = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
+    known = [value for value in values if not math.isnan(value)]
     confidence = 1 - error
     least, most = _range_of(metric, difference=difference)
-    if not len(known):
+    if not known:
         nan = float("nan")
         return Interval(nan, nan, nan, 0, "range", confidence)
-    mean = math.fsum(known) / len(known)
+    mean = pooled(known)
     if exact:
         return Interval(mean, mean, mean, len(known), "exact", 1.0)
-    if math.isfinite(least) and math.isfinite(most):
-        return _of_bounded(known, least, most, error, len(known))
-    if len(known) == 1 or known.min() == known.max():
+    if min(known) < least or max(known) > most:
+        raise InputError(f"values must lie from {least:g} to {most:g}, the range of the metric")
+    if not difference and is_share(metric):
+        return _Ratio.of(known).interval(error)
+    numbers: Values = np.array(known, dtype=np.float64)
+    if difference and is_share(metric):
+        differing = int(np.count_nonzero(numbers))
+        return _of_difference(mean, numbers - mean, differing, len(numbers), error)
+    if len(known) == 1 or min(known) == max(known):
         return Interval(mean, least, most, len(known), "range", confidence)
-    normal = difference or not metric or _metric_of(metric).is_normal
-    low, high = _student(known, error) if normal else _bootstrap(known, error)
-    method: Method = "t" if normal else "bootstrap-t"
+    low, high, method = _of_mean(numbers, error, symmetric=difference)
     return Interval(mean, max(least, low), min(most, high), len(known), method, confidence)
 
 
+def difference_of(
+    before: Sequence[float],
+    after: Sequence[float],
+    metric: str = "",
+    *,
+    exact: bool = False,
+    error: float = 1 - CONFIDENCE,
+) -> Interval:
+    """Return the interval of after − before, paired run by run; a pair with a NaN is left out.
+
+    exact, error: as for `interval_of`.
+    """
+    pairs = [
+        (a, b) for a, b in zip(before, after, strict=True) if not (math.isnan(a) or math.isnan(b))
+    ]
+    if exact or not pairs or not _are_counted([value for pair in pairs for value in pair]):
+        steps = [b - a for a, b in pairs]
+        return interval_of(steps, metric, exact=exact, difference=True, error=error)
+    ratios = [_Ratio.of(values) for values in zip(*pairs, strict=True)]
+    residuals = ratios[1].relative_residuals() - ratios[0].relative_residuals()
+    attempts = min(ratio.offered for ratio in ratios) / ratios[0].episode
+    differing = sum(a != b for a, b in pairs)
+    return _of_difference(ratios[1].share - ratios[0].share, residuals, differing, attempts, error)
+
+
+def independent_difference(
+    before: Sequence[float],
+    after: Sequence[float],
+    metric: str = "",
+    *,
+    error: float = 1 - CONFIDENCE,
+) -> Interval:
+    """Return Welch's t interval of after − before, from runs that have no seed in common."""
+    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    least, most = _range_of(metric, difference=True)
+    sides = [[value for value in side if not math.isnan(value)] for side in (before, after)]
+    counts = [len(side) for side in sides]
+    mean = pooled(sides[1]) - pooled(sides[0])
+    runs = min(counts)
+    variances = [0.0, 0.0]
+    if runs > 1:
+        for place, side in enumerate(sides):
+            variances[place] = _standard_error(_residuals(side, metric)) ** 2
+    if not sum(variances):
+        return Interval(mean, least, most, runs, "range", 1 - error)
+    shares = [variance**2 / (n - 1) for variance, n in zip(variances, counts, strict=True)]
+    freedom = sum(variances) ** 2 / sum(shares)
+    half = float(special.stdtrit(freedom, 1 - error / 2)) * math.sqrt(sum(variances))
+    return Interval(mean, max(least, mean - half), min(most, mean + half), runs, "t", 1 - error)
+
+
+def crossing_of(
+    at_low: Sequence[float],
+    at_high: Sequence[float],
+    bound: float,
+    metric: str = "",
+    *,
+    error: float = 1 - CONFIDENCE,
+) -> Interval:
+    """Return where a metric crosses a bound between two settings: 0 is at the low one, 1 at high.
+
+    Runs are paired by seed, and the metric is taken for a straight line from one to the other, so
+    that the crossing varies as the metric there does, over the slope. Nothing is known (method
+    `range`) where the metric does not rise or fall.
+    """
+    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    pairs = [
+        (a, b) for a, b in zip(at_low, at_high, strict=True) if not (math.isnan(a) or math.isnan(b))
+    ]
+    low, high = ([pair[end] for pair in pairs] for end in (0, 1))
+    rise = pooled(high) - pooled(low) if len(pairs) > 1 else 0.0
+    if not rise:
+        return Interval(math.nan, -math.inf, math.inf, len(pairs), "range", 1 - error)
+    place = (bound - pooled(low)) / rise
+    spread = ((1 - place) * _residuals(low, metric) + place * _residuals(high, metric)) / rise
+    quantile = float(special.stdtrit(len(pairs) - 1, 1 - error / 2))
+    half = quantile * _standard_error(spread)
+    return Interval(place, place - half, place + half, len(pairs), "t", 1 - error)
+
+
+def _residuals(values: Sequence[float], metric: str) -> Values:
+    """Return what each run adds to a metric's deviation from its value over all runs."""
+    if is_share(metric) and _are_counted(values):
+        return _Ratio.of(values).relative_residuals()
+    numbers: Values = np.array(values, dtype=np.float64)
+    return np.asarray(numbers - numbers.mean(), dtype=np.float64)
+
+
+def pooled(values: Sequence[float]) -> float:
+    """Return refused / offered in all for shares with counts, otherwise the mean; NaN is left out.
+
+    >>> pooled([Share([1], [1]), Share([0], [3])]), pooled([1.0, 0.0])
+    (0.25, 0.5)
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return math.nan
+    return _Ratio.of(known).share if _are_counted(known) else math.fsum(known) / len(known)
+
+
 def is_share(metric: str) -> bool:
-    """Return whether a metric has known bounds, so that its interval assumes nothing."""
-    found = _metric_of(metric)
-    return math.isfinite(found.least) and math.isfinite(found.most)
+    """Return whether a metric has known bounds."""
+    known = _metric_of(metric)
+    return math.isfinite(known.least) and math.isfinite(known.most)
 
 
 def spent(look: int, error: float = 1 - CONFIDENCE) -> float:
@@ -138,6 +292,19 @@ def spent(look: int, error: float = 1 - CONFIDENCE) -> float:
     (0.025, 0.01)
     """
     return error / (look * (look + 1))
+
+
+def sequential_error(events: int, runs: int, error: float = 1 - CONFIDENCE) -> float:
+    """Return the error of an interval of shares that is looked at again and again, for its width.
+
+    All of it once 20 runs saw an event; until then the looks, at 10, 20, 40 … runs, share it.
+
+    >>> sequential_error(20, 20), sequential_error(1, 10)
+    (0.05, 0.025)
+    """
+    if events >= _RUNS_WITH_EVENTS:
+        return error
+    return spent(max(1, math.floor(math.log2(runs / _MIN_CLUSTERS)) + 1), error)
 
 
 def judged(condition: Condition, interval: Interval) -> Verdict:
@@ -158,17 +325,21 @@ def judged(condition: Condition, interval: Interval) -> Verdict:
     return "kept" if all(held) else "not decided" if any(held) else "broken"
 
 
-def runs_for_precision(
-    values: Sequence[float],
-    metric: str,
-    half_width: float,
-    *,
-    difference: bool = False,
-) -> int | None:
+def runs_for_precision(values: Sequence[float], metric: str, half_width: float) -> int | None:
     """Return about how many runs like these make an interval this narrow; None if too many."""
     return _runs_for(
-        values, metric, lambda found: found.half_width <= half_width, difference=difference
+        lambda runs: _foreseen(values, metric, runs),
+        lambda interval: interval.half_width <= half_width,
+        len(values),
     )
+
+
+def runs_for_narrower(interval: Interval, half_width: float) -> int | None:
+    """Return about how many runs make an interval this narrow, whose width falls as 1 / √runs."""
+    if interval.method == "range" or not interval.runs:
+        return None
+    needed = math.ceil(interval.runs * (interval.half_width / half_width) ** 2)
+    return needed if needed <= _MAX_RUNS else None
 
 
 def runs_for_verdict(
@@ -179,42 +350,40 @@ def runs_for_verdict(
 ) -> int | None:
     """Return about how many runs like these decide a condition; None if too many or never."""
     return _runs_for(
-        values, condition.metric, lambda f: judged(condition, f) != "not decided", error=error
+        lambda runs: _foreseen(values, condition.metric, runs, error=error),
+        lambda interval: judged(condition, interval) != "not decided",
+        len(values),
     )
 
 
 def _runs_for(
-    values: Sequence[float],
-    metric: str,
-    enough: Callable[[Interval], bool],
-    *,
-    difference: bool = False,
-    error: float = 1 - CONFIDENCE,
+    foreseen: Callable[[int], Interval], enough: Callable[[Interval], bool], known: int
 ) -> int | None:
-    known = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
-    if not len(known):
+    low, high = 1, max(2, known)
+    if not foreseen(high).runs:
         return None
-
-    def holds(runs: int) -> bool:
-        return enough(_foreseen(known, metric, runs, difference=difference, error=error))
-
-    low, high = 1, max(2, len(known))
-    while not holds(high):
+    while not enough(foreseen(high)):
         low, high = high, 2 * high
-        if high > _MOST_RUNS:
+        if high > _MAX_RUNS:
             return None
     while high - low > max(1, low // 64):
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        low, high = (low, middle) if enough(foreseen(middle)) else (middle, high)
     return high
 
 
-def _foreseen(known: Values, metric: str, runs: int, *, difference: bool, error: float) -> Interval:
+def _foreseen(
+    values: Sequence[float],
+    metric: str,
+    runs: int,
+    *,
+    error: float = 1 - CONFIDENCE,
+) -> Interval:
     """Return an estimate of the interval after `runs` runs similar to the known ones."""
-    least, most = _range_of(metric, difference=difference)
-    if math.isfinite(least) and math.isfinite(most):
-        return _of_bounded(known, least, most, error, runs)
-    now = interval_of(known.tolist(), metric, difference=difference, error=error)
+    known = [value for value in values if not math.isnan(value)]
+    if known and is_share(metric) and not (ratio := _Ratio.of(known)).is_common:
+        return ratio.interval(error, runs=runs)
+    now = interval_of(known, metric, error=error)
     if now.method == "range":
         return now
     scale = math.sqrt(len(known) / runs)
@@ -233,60 +402,238 @@ _KNOWN: Final = METRICS | dict.fromkeys(  # what nodes decide otherwise is in a 
 
 
 def _range_of(name: str, *, difference: bool) -> tuple[float, float]:
-    found = _metric_of(name)
+    metric = _metric_of(name)
     if difference:
-        return found.least - found.most, found.most - found.least
-    return found.least, found.most
+        return metric.least - metric.most, metric.most - metric.least
+    return metric.least, metric.most
 
 
-# --- betting -------------------------------------------------------------------------------------
+# --- shares --------------------------------------------------------------------------------------
 
 
-def _of_bounded(known: Values, least: float, most: float, error: float, runs: int) -> Interval:
-    """Return the interval after `runs` runs like the known ones, of a metric with bounds."""
-    if known.min() < least or known.max() > most:
-        raise InputError(f"values must lie from {least:g} to {most:g}, the range of the metric")
-    width = most - least
-    low, high = _betting((known - least) / width, error, weight=runs / len(known))
-    mean = math.fsum(known) / len(known)
-    return Interval(mean, least + low * width, least + high * width, runs, "betting", 1 - error)
+class _Ratio(NamedTuple):
+    """A share over runs, and how surely it is known.
 
-
-def _betting(shares: Values, error: float, weight: float) -> tuple[float, float]:
-    """Return the ends of the interval of the mean of values in [0, 1].
-
-    weight: every value stands for so many.
+    offered: attempts in all. variance: of the total of residuals; freedom: its degrees of freedom.
+    least: the variance that is assumed at least. batches: of each run; 1 where a run is a cluster.
     """
-    distinct, numbers = np.unique(shares, return_counts=True)
-    counts: Values = (numbers * weight).astype(np.float64)
-    needed = math.log(2 / error)
-    high = _last_unrefuted(distinct, counts, needed)
-    low = 1 - _last_unrefuted(1 - distinct[::-1], counts[::-1], needed)
-    return max(0.0, low), min(1.0, high)
+
+    share: float
+    offered: float
+    variance: float
+    freedom: float
+    least: float
+    batches: int
+    runs: int
+    seen: int
+    episode: float
+    residuals: Values
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> _Ratio:
+        """Return the share of some runs, without NaN."""
+        refused, offered = _counts_of(values)
+        runs, total = len(refused), float(offered.sum())
+        share = min(1.0, float(refused.sum()) / total)
+        residuals = refused - share * offered
+        whole_refused, whole_offered = refused.sum(axis=1), offered.sum(axis=1)
+        are_all_seen = bool((whole_refused > 0).all())
+        variance, freedom, batches = _variance(residuals, can_cut=are_all_seen)
+        seen = int(min((whole_refused > 0).sum(), (whole_offered > whole_refused).sum()))
+        if runs == 1:  # its clusters are its windows
+            seen = int(min((refused > 0).sum(), (offered > refused).sum()))
+        # The sizes of rare events are known from the clusters alone that saw one.
+        freedom = min(freedom, float(seen * batches + 1))
+        # At least Poisson's where a run saw nothing, or half an attempt a run.
+        least = total * share * (1 - share) if seen < runs else runs / 4
+        if not variance and not _are_counted(values):
+            least = total**2 * share * (1 - share) / runs  # as if each run were one attempt
+        whole_residuals = residuals.sum(axis=1)
+        episode = max(each.episode if isinstance(each, Share) else 1.0 for each in values)
+        return cls(
+            share, total, variance, freedom, least, batches, runs, seen, episode, whole_residuals
+        )
+
+    @property
+    def is_common(self) -> bool:
+        """Whether enough runs saw an event to show how skewed they are."""
+        return self.runs >= _MIN_CLUSTERS and self.seen >= _MIN_CLUSTERS and self.variance > 0
+
+    def relative_residuals(self) -> Values:
+        """Return, run by run, what moves the share: residuals over a run's mean offered."""
+        return self.residuals / (self.offered / self.runs)
+
+    def interval(self, error: float, *, runs: int | None = None) -> Interval:
+        """Return the interval; runs: as if so many had been played, similar to these."""
+        from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+        times = 1.0 if runs is None else runs / self.runs
+        if self.is_common and runs is None:
+            low, high, how = _of_mean(
+                self.share + self.relative_residuals(), error, symmetric=False
+            )
+            ends = max(0.0, low), min(1.0, high)
+            return Interval(self.share, *ends, self.runs, how, 1 - error)
+        offered, share = self.offered * times, self.share
+        binomial = offered * share * (1 - share)
+        confidence, count = 1 - error, self.runs if runs is None else runs
+        if not binomial:
+            method: Method = "rule of three"
+            effective = offered / self.episode
+        elif self.freedom < 1:  # one run without enough windows
+            return Interval(share, 0.0, 1.0, count, "range", confidence)
+        else:
+            method = "batch means" if self.batches > 1 else "cluster"
+            widened = float(
+                special.stdtrit(self.freedom * times, 1 - error / 2) / special.ndtri(1 - error / 2)
+            )
+            variance = max(self.variance * times * widened**2, self.least * times)
+            effective = offered * binomial / variance
+        events = share * effective
+        low = high = share
+        if events > 0:
+            low = float(special.betaincinv(events, effective - events + 1, error / 2))
+        if events < effective:
+            high = float(special.betaincinv(events + 1, effective - events, 1 - error / 2))
+        assumed = None if binomial else self.episode
+        ends = min(low, share), max(high, share)
+        return Interval(share, *ends, count, method, confidence, assumed)
 
 
-def _last_unrefuted(shares: Values, counts: Values, needed: float) -> float:
-    """Return the largest mean that a gambler on "it is below" does not refute."""
-    low, high = float(shares @ counts / counts.sum()), 1.0
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        refuted = _log_capital(shares, counts, middle) >= needed
-        low, high = (low, middle) if refuted else (middle, high)
-    return high
+def _are_counted(values: Sequence[float]) -> bool:
+    return all(isinstance(value, Share) for value in values)
 
 
-def _log_capital(shares: Values, counts: Values, mean: float) -> float:
-    """Return the logarithm of the capital that bets on a mean below `mean`, of 1 at first."""
-    if mean >= 1.0:
-        return math.inf if shares.min() < 1.0 else 0.0
-    gains = (mean - shares) / (1 - mean)  # at least −1: what is staked can be lost, and no more
-    with np.errstate(divide="ignore"):
-        logs = np.log1p(_STAKES[:, None] * gains) @ counts + np.log(_PARTS)
-    top = float(logs.max())
-    return top + math.log(float(np.exp(logs - top).sum()))
+def _counts_of(values: Sequence[float]) -> tuple[Values, Values]:
+    """Return attempts refused and offered, a row per run, a column per window of time.
+
+    Plain numbers get the same number offered in each run, so that the smallest event is an attempt.
+    """
+    shares = [value for value in values if isinstance(value, Share)]
+    if len(shares) == len(values):
+        windows = {len(share.offered) for share in shares}
+        if len(windows) == 1:
+            refused = np.array([share.refused for share in shares])
+            return refused, np.array([share.offered for share in shares])
+        refused = np.array([[share.refused.sum()] for share in shares])
+        return refused, np.array([[share.offered.sum()] for share in shares])
+    numbers: Values = np.array(values, dtype=np.float64)[:, None]
+    parts = np.concatenate([numbers, 1 - numbers])
+    unit = float(parts[(parts > _MIN_SHARE) & (parts < 1)].min(initial=1.0))
+    return numbers / unit, np.full_like(numbers, 1 / unit)
 
 
-# --- without bounds ------------------------------------------------------------------------------
+def _variance(residuals: Values, *, can_cut: bool) -> tuple[float, float, int]:
+    """Return the variance of the total of residuals, its degrees of freedom, batches of each run.
+
+    can_cut: whether the runs may be cut into batches. Degrees of freedom are 0 where nothing is
+    known.
+    """
+    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    runs, windows = residuals.shape
+    if runs == 1:
+        return _variance_of_one(residuals[0])
+    whole = float(_between(residuals, 1)[0].sum())
+    batches = min(windows, -(-_MIN_CLUSTERS // runs)) if can_cut and runs < _MIN_CLUSTERS else 1
+    while batches > 1:
+        by_place, deviations = _between(residuals, batches)
+        within = float(by_place.sum())
+        if not within:
+            break
+        ratio = whole / within
+        freedoms = runs - 1, (runs - 1) * batches
+        low, high = (float(special.fdtri(*freedoms, level)) for level in (_REGULATED, _DOUBT))
+        if not _are_correlated(deviations) and low <= ratio <= high:
+            # Satterthwaite: the places may have different variances.
+            freedom = within**2 / float((by_place**2).sum() / (runs - 1))
+            return within, freedom, batches
+        batches //= 2
+    return whole, runs - 1.0, 1
+
+
+def _variance_of_one(residuals: Values) -> tuple[float, float, int]:
+    """Return the same of a single run: batches that correlate after all count as fewer."""
+    batches = len(residuals)
+    if batches < _MIN_CLUSTERS:
+        return 0.0, 0.0, 1
+    while True:
+        sums = _batch_sums(residuals[None, :], batches)[0]
+        deviations = sums - sums.mean()
+        squares = float((deviations**2).sum())
+        variance = batches / (batches - 1) * squares
+        if not _are_correlated(deviations[None, :]):
+            return variance, batches - 1.0, batches
+        if batches // 2 < _MIN_CLUSTERS:
+            shared = min(float((deviations[1:] * deviations[:-1]).sum()) / squares, _MAX_SHARED)
+            inflation = (1 + shared) / (1 - shared)
+            return variance * inflation, max(1.0, (batches - 1) / inflation), batches
+        batches //= 2
+
+
+def _between(residuals: Values, batches: int) -> tuple[Values, Values]:
+    """Return the variance of each batch's total over runs, and the batches' deviations.
+
+    Batches at the same place of each run are compared, so that a ramp adds no variance.
+    """
+    runs = len(residuals)
+    sums = _batch_sums(residuals, batches)
+    deviations = sums - sums.mean(axis=0)
+    return runs / (runs - 1) * (deviations**2).sum(axis=0), deviations
+
+
+def _batch_sums(residuals: Values, batches: int) -> Values:
+    starts = np.arange(batches) * residuals.shape[1] // batches
+    return np.asarray(np.add.reduceat(residuals, starts, axis=1), dtype=np.float64)
+
+
+def _are_correlated(deviations: Values) -> bool:
+    """Return whether successive batches correlate, at the level of doubt."""
+    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    squares = float((deviations**2).sum())
+    if not squares:
+        return False
+    products = float((deviations[:, 1:] * deviations[:, :-1]).sum())
+    pairs = deviations[:, 1:].size if len(deviations) > 1 else deviations.size
+    return products / squares * math.sqrt(pairs) >= float(special.ndtri(_DOUBT))
+
+
+def _of_difference(
+    mean: float, residuals: Values, differing: int, attempts: float, error: float
+) -> Interval:
+    """Return Student's t interval of a difference of shares.
+
+    residuals: what each pair adds to it. differing: pairs that differ; where none does, `attempts`
+    independent ones bound it.
+    """
+    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+    method: Method = "t"
+    runs = len(residuals)
+    if differing and runs > 1:
+        freedom = min(runs - 1, differing + 1)
+        half = float(special.stdtrit(freedom, 1 - error / 2)) * _standard_error(residuals)
+    elif differing:
+        method, half = "range", 2.0
+    else:
+        method, half = "rule of three", 1 - (error / 2) ** (1 / max(attempts, 1e-9))
+    low, high = max(-1.0, mean - half), min(1.0, mean + half)
+    return Interval(mean, low, high, runs, method, 1 - error)
+
+
+# --- means ---------------------------------------------------------------------------------------
+
+
+def _of_mean(values: Values, error: float, *, symmetric: bool) -> tuple[float, float, Method]:
+    """Return the ends of the interval of a mean, and the method.
+
+    symmetric: Student's t suits any number of runs. Otherwise, too few runs to show how skewed
+    they are get Student's t at half the error.
+    """
+    if symmetric or len(values) < _MIN_CLUSTERS:
+        return *_student(values, error if symmetric else error / 2), "t"
+    return *_bootstrap(values, error), "bootstrap-t"
 
 
 def _student(values: Values, error: float) -> tuple[float, float]:
@@ -299,25 +646,25 @@ def _student(values: Values, error: float) -> tuple[float, float]:
 
 
 def _bootstrap(values: Values, error: float) -> tuple[float, float]:
-    """Return the bootstrap-t interval, widened to Student's where that reaches further.
+    """Return the bootstrap-t interval; no end is further away than 1.8 times Student's.
 
-    With few runs of a skewed metric both miss too often; the error that they may make is lowered
-    to error · n / (n + 15), which the tests have shown to cover log-normal values of σ = 1 from ten
-    runs on.
+    Resamples that hold few distinct values have tiny deviations, and huge pivots.
     """
+    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
     count = len(values)
-    error *= count / (count + _FEW)
     mean, deviation = float(values.mean()), _standard_error(values)
-    drawn = values[_resamples(count)]
-    means = drawn.mean(axis=1)
-    deviations = drawn.std(axis=1, ddof=1) / math.sqrt(count)
+    resampled = values[_resamples(count)]
+    means = resampled.mean(axis=1)
+    deviations = resampled.std(axis=1, ddof=1) / math.sqrt(count)
     with np.errstate(divide="ignore", invalid="ignore"):
         pivots = np.where(means == mean, 0.0, (means - mean) / deviations)
     pivots.sort()
     place = max(0, math.floor(error / 2 * (_RESAMPLES + 1)) - 1)
-    low, high = _student(values, error)
-    low = min(low, mean - float(pivots[_RESAMPLES - 1 - place]) * deviation)
-    return low, max(high, mean - float(pivots[place]) * deviation)
+    most = 1.8 * float(special.stdtrit(count - 1, 1 - error / 2))
+    above = min(most, float(pivots[_RESAMPLES - 1 - place]))
+    below = max(-most, float(pivots[place]))
+    return mean - above * deviation, mean - below * deviation
 
 
 @functools.lru_cache(maxsize=4)

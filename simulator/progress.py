@@ -53,12 +53,11 @@ class _StoppedError(BaseException):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a study. found: what is known so far. looks: at a precision until then."""
+    """Ctrl-C during a study. found: what is known so far."""
 
-    def __init__(self, found: Any, looks: int = 0) -> None:  # noqa: ANN401 # reason: what the study finds
+    def __init__(self, found: Any) -> None:  # noqa: ANN401 # reason: what the study finds
         super().__init__("interrupted")
         self.found = found
-        self.looks = looks
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from simulator.rows import Result, check_out
 from simulator.views.text import (
     binding_text,
     console,
+    episode_text,
     interval_text,
     metric_text,
     needed_text,
@@ -25,6 +26,7 @@ from simulator.views.text import (
     pace_text,
     plain_table,
     precision_text,
+    share_line,
     value_text,
 )
 
@@ -136,7 +138,6 @@ def _print_replications(found: Mapping[str, Any]) -> None:
 @contextmanager
 def _told_what_is_known(scenario: Scenario, *, quiet: bool) -> Iterator[None]:
     """Print the intervals of the runs that are done where Ctrl-C stops replications."""
-    from simulator.intervals import CONFIDENCE, spent
     from simulator.progress import Interrupted
     from simulator.scenario.model import draws_at_random
     from simulator.study.runs import intervals
@@ -146,8 +147,7 @@ def _told_what_is_known(scenario: Scenario, *, quiet: bool) -> Iterator[None]:
     except Interrupted as stop:
         runs = stop.found
         if len(runs) > 1 and not quiet:
-            error = spent(stop.looks) if stop.looks else 1 - CONFIDENCE
-            found = intervals(runs, exact=not draws_at_random(scenario), error=error)
+            found = intervals(runs, exact=not draws_at_random(scenario))
             _print_intervals({name: each._asdict() for name, each in found.items()}, len(runs))
         seeds = f" (seeds {runs[0].seed} to {runs[-1].seed})" if runs else ""
         print(
@@ -194,6 +194,8 @@ def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> Non
             ends = (metric_text(name, each[end]) for end in ("mean", "low", "high"))
             table.add_row(name, *ends, each["method"])
     console().print(table, markup=False)
+    if (note := episode_text(spread.values())) is not None:
+        print(note)
 
 
 def _print_head(asked: RunOptions, seed: int) -> None:
@@ -285,6 +287,7 @@ def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
         f"{totals['requests_pending']:,} pending",
         markup=False,
     )
+    screen.print(share_line(result.summary), markup=False)
     if checked:
         faults = result.summary["checks"]["faults"]
         found = f"{faults} faults" if faults else "all hold"

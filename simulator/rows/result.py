@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from engine.errors import InputError, did_you_mean
 from engine.files import format_duration
 from simulator.arguments import DURATION, FLAG, FOLDER, Rule, is_number, one_of, optional, takes
+from simulator.intervals import Interval, Share
 from simulator.rows.invariants import Violation
 from simulator.rows.metrics import (
     BY,
@@ -124,7 +125,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 SUMMARY_FILE: Final = "summary.json"
 RESOLVED_FILE: Final = "scenario.resolved.toml"
-_INTERVAL_COLUMNS: Final = ["mean", "low", "high", "runs", "method", "confidence"]
+_INTERVAL_COLUMNS: Final = list(Interval._fields)
 _BATCH_ROWS: Final = 1 << 17
 _MOST_BINS: Final = 1_000_000
 _SERIES: Final = one_of([name for name in METRICS if name != "first_refusal"])
@@ -476,27 +477,40 @@ _TOTALS: Final = frozenset({"offered", "delayed", "refused", "blocked", "refused
 """Metrics that the totals of a summary hold, equal to those computed from the rows."""
 
 
-def measure(result: Result, condition: Condition) -> float:
-    """Return the value of what a condition is about.
+def measure(result: Result, condition: Condition, *, attempts: int = 1) -> float:
+    """Return the value of what a condition is about; a share with its counts (`Share`).
 
-    It is in nanoseconds where it is a duration, and NaN where there is none. Raises `InputError`
-    for an unknown client group.
+    It is in nanoseconds where it is a duration, and NaN where there is none. attempts: the most
+    that a client makes of a request. Raises `InputError` for an unknown client group.
     """
     metric, labels = condition.metric, dict(condition.labels)
+    if not labels and metric == "refused_share":
+        return share_of(result.summary, attempts=attempts)
     if not labels and metric in _TOTALS:
-        totals = result.summary["totals"]
-        return float(totals[metric]) if totals["offered"] or metric in SUMS else _NAN
+        return float(result.summary["totals"][metric])
     by_rule = {name: labels.pop(name) for name in _BY_RULE if name in labels}
     where = _where(result, labels)
     narrowed: dict[str, str | int] = {**where, **by_rule}
+    if metric == "refused_share":
+        if not by_rule and where.keys() == {"group"} and "client" in result.columns:
+            return share_of(result.summary, str(where["group"]), attempts=attempts)
+        offered = value_in(result.line(where), "offered")
+        refused = value_in(result.line(narrowed), "refused")
+        episode = result.summary["windows"]["episode"] * attempts
+        return Share([refused], [offered], episode)
     if by_rule and metric in _REPORTED:
         return value_in(result.line(narrowed), metric)
-    whole = result.line(where)
-    if by_rule and metric == "refused_share":
-        offered = value_in(whole, "offered")
-        refused = value_in(result.line(narrowed), "refused")
-        return refused / offered if offered else _NAN
-    return value_in(whole, metric)
+    return value_in(result.line(where), metric)
+
+
+def share_of(summary: Mapping[str, Any], group: str | None = None, *, attempts: int = 1) -> Share:
+    """Return the refused share of a run, or of a client group in it, with its counts.
+
+    attempts: the most that a client makes of a request.
+    """
+    windows = summary["windows"]
+    counts = windows if group is None else windows["groups"][group]
+    return Share(counts["refused"], counts["offered"], windows["episode"] * attempts)
 
 
 def is_of_totals(condition: Condition) -> bool:

@@ -203,6 +203,7 @@ class RunBook:
             "decisions_sha256": self._sink.hexdigest(without="status"),
             **({} if self._columns is None else {"columns": self._columns}),
             "totals": self.tally.totals(),
+            "windows": self.tally.windows(),
             "clauses": self.tally.clauses(),
             "counters": {
                 leg.name: list(columns_by(COUNTER_KEYS[leg.key_place]))

@@ -41,6 +41,7 @@ clients make of the nodes' answers, and it charges what it lets in itself.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ from fastdigest import TDigest
 from engine.limits.rules import CounterFamily
 from engine.messages import Decision, Outcome
 from engine.profile import NodesProfile
+from simulator.intervals import WINDOWS
 from simulator.rows.metrics import QUANTILES
 from simulator.rows.record import (
     NO_STATUS,
@@ -98,6 +100,10 @@ class Tally:
         self._blocks = defaultdict[int, Waits](lambda: Waits(warm_up_ns, end_ns))
         self._touched = {clause: (_Seen(), _Seen()) for clause in clauses}
         self._digest = TDigest()
+        # offered and refused, by group and window; groups are counted where subjects are
+        self._windows = np.zeros(
+            (2, max(1, len(self._groups) if by_subject else 0), WINDOWS), dtype=np.int64
+        )
         self._requests = 0
         self._ended = [0, 0]  # not well, and well
         self.first_attempts = 0  # of requests: those that wait for a turn have made none
@@ -117,6 +123,7 @@ class Tally:
             kind, kinds = chunk.subjects.kinds()
             lines, count = kind.take(lines), len(kinds)
         self._cells.add(lines, chunk.verdict[chosen], (count, len(chunk.verdicts)))
+        self._count_windows(chunk, chosen)
         late = chunk.outcome_is("delayed") & (chunk.t_ns + chunk.wait_ns >= self._end_ns) & chosen
         self._pending += int(np.count_nonzero(late))
         known = chunk.status[chosen & (chunk.status != NO_STATUS)]
@@ -174,6 +181,72 @@ class Tally:
             "statuses": {str(status): count for status, count in sorted(self._statuses.items())},
             "latency_ns": self._latency_quantiles_ns(),
         }
+
+    def windows(self) -> dict[str, Any]:
+        """Return the attempts offered and refused in equal parts of the time behind the warm-up.
+
+        Intervals of shares are made of them. groups: the same of each client group. episode: how
+        many attempts a counter would refuse where it refuses.
+        """
+        offered, refused = self._windows.sum(axis=1).tolist()
+        names = self._groups if self._by_subject else ()
+        groups = {
+            name: {"offered": counts[0].tolist(), "refused": counts[1].tolist()}
+            for name, counts in zip(names, self._windows.swapaxes(0, 1), strict=False)
+        }
+        return {
+            "offered": offered,
+            "refused": refused,
+            "episode": self._episode(),
+            "groups": groups,
+        }
+
+    def _count_windows(self, chunk: Chunk, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+        width_ns = max(1, -(-(self._end_ns - self._warm_up_ns) // WINDOWS))
+        place = np.minimum((chunk.t_ns[chosen] - self._warm_up_ns) // width_ns, WINDOWS - 1)
+        if self._by_subject and self._groups:
+            starts = [numbers.start for numbers in self._groups.values()]
+            clients = chunk.subjects.clients()[chunk.subject[chosen]]
+            group = np.searchsorted(starts, clients, side="right") - 1
+            place = place + WINDOWS * np.maximum(group, 0)
+        shape = self._windows.shape[1:]
+        size = self._windows[0].size
+        self._windows[0] += np.bincount(place, minlength=size).reshape(shape)
+        refused = ~chunk.passed()[chosen]
+        self._windows[1] += np.bincount(place[refused], minlength=size).reshape(shape)
+
+    def _episode(self) -> float:
+        """Return how many attempts a counter would refuse where it refuses: 1 at least.
+
+        Those of a block at the pace of the busiest counter, and no more than the limit lets pass;
+        or the noise of a full window. Where subjects are not counted, the busiest counter is taken
+        to get all attempts.
+        """
+        span_ns = max(1, self._end_ns - self._warm_up_ns)
+        most = 1.0
+        offered_of = self._cells.counts.sum(axis=1) if self._by_subject else None
+        for place, counted in self._offered_of_legs().items():
+            rule = self._legs[place].rule
+            if rule.shadow or not counted:
+                continue
+            busiest = counted
+            if offered_of is not None:
+                counter = self._subjects.counters(place, np.arange(len(offered_of)))
+                is_met = counter >= 0
+                busiest = int(np.bincount(counter[is_met], offered_of[is_met]).max(initial=0))
+            in_block = busiest * (rule.block_ns or 0) / span_ns
+            at_limit = rule.limit_requests * (rule.block_ns or 0) / rule.window_ns
+            noise = min(math.sqrt(rule.limit_requests), busiest)
+            most = max(most, noise, min(in_block, at_limit, busiest))
+        return most
+
+    def _offered_of_legs(self) -> Counter[int]:
+        """Return how many attempts met each leg."""
+        offered: Counter[int] = Counter()
+        for counters, counts in zip(self._subjects.kinds()[1], self._of_kinds(), strict=False):
+            for place, _ in counters:
+                offered[place] += sum(counts)
+        return offered
 
     def _latency_quantiles_ns(self) -> dict[str, int] | None:
         """Return the latency quantiles of what was let in (t-digest), None where nothing was."""

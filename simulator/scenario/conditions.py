@@ -22,19 +22,17 @@ from engine.files.units import duration_or_rule
 class Metric(NamedTuple):
     """A metric of a run: its column in `simulator.rows.metrics`, where its meaning is said.
 
-    least, most: its range. is_normal: whether it is a sum of so many independent parts that
-    Student's t gives its interval; the others may be skewed.
+    least, most: its range.
     """
 
     column: str
     is_duration: bool = False
     least: float = 0.0
     most: float = math.inf
-    is_normal: bool = False
 
 
 METRICS: Final[dict[str, Metric]] = {
-    "offered": Metric("offered", is_normal=True),
+    "offered": Metric("offered"),
     "admitted": Metric("admitted"),
     "delayed": Metric("delayed"),
     "refused": Metric("refused"),

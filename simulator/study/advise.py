@@ -27,7 +27,7 @@ from engine.limits.counters import ALGORITHMS
 from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
 from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional
-from simulator.intervals import Interval, Verdict, interval_of, judged
+from simulator.intervals import Interval, Verdict, interval_of, judged, pooled
 from simulator.options import (
     Budget,
     ScenarioOptions,
@@ -44,8 +44,16 @@ from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of,
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
 from simulator.scenario.draws import Draw, durations_ns
 from simulator.scenario.model import changed, draws_at_random, hosts_of, needs_bodies
-from simulator.study.capacity import Capacity, Scale, Search, Trial, Values, scenario_player
-from simulator.study.observations import Difference, Observed, mean_of, observe, paired
+from simulator.study.capacity import (
+    Capacity,
+    Scale,
+    Search,
+    Trial,
+    Values,
+    rounded_to_whole,
+    scenario_player,
+)
+from simulator.study.observations import Difference, Observed, observe, paired
 from simulator.study.run_size import shorter
 from simulator.study.runs import Replicator, replicator
 from simulator.views import charts, svg
@@ -349,7 +357,7 @@ class _Work:
         return [run.get(metric, 0.0) for run in self._observed(edits)]
 
     def _mean(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> float:
-        return mean_of(self._values(metric, edits))
+        return pooled(self._values(metric, edits))
 
     def _interval(self, metric: str) -> Interval:
         return interval_of(self._values(metric), metric, exact=self._is_exact)
@@ -393,7 +401,7 @@ class _Work:
             name for run in self._observed(edits) for name in run if name.startswith(start)
         )
         shares = {name: self._mean(name, edits) for name in names}
-        ordered = sorted(names, key=lambda name: -shares[name])
+        ordered = sorted((name for name in names if shares[name]), key=lambda name: -shares[name])
         return [name.removeprefix(start).removesuffix(end) for name in ordered]
 
     def _without(self, clauses: Sequence[str]) -> tuple[tuple[str, Any], ...]:
@@ -734,6 +742,10 @@ class _Lowered:
         middle = round(math.sqrt(limits[0] * limits[1]))
         middle = min(max(middle, limits[1] + 1), limits[0] - 1)
         return Fraction(self._highest - middle)
+
+    def rounded(self, number: float, *, up: bool) -> Fraction:
+        """Return the nearest value below a number, or above it; the scale's end where none is."""
+        return min(max(rounded_to_whole(number, up=up), self.low), self.high)
 
 
 def _stated_pace(group: ClientGroup) -> Fraction | None:

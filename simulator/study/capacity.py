@@ -1,13 +1,15 @@
 """Capacity: the largest value of one parameter at which a condition is kept, and how surely.
 
 The search has two steps. *Pilots*, a few runs of a value, look for the border by bisection; their
-means decide nothing. *Trials* then decide, each with fresh runs of its own: the largest value that
-the pilots say can be decided within the budget is played until the whole interval keeps the
-condition, and on the other side of the border the smallest, until none of it does. Where a trial
-fails, a value further from the border follows, at a smaller part of the error.
+means decide nothing. Then two values on both sides of it are played under fresh seeds, the same
+ones at both, until the place where a straight line between their metrics crosses the bound is known
+to the tolerance, or the budget is spent: the ends of its 95 % interval are the answer. If it lies
+outside of the two values, they move. A condition that all values keep, or none, is judged at the
+last value, with the error shared among the looks.
 
-So `keeps` is wrong, or `breaks` is, in at most 5 % of searches: each side may err in 2.5 %, shared
-out over its trials. It assumes that more of the parameter does not help the condition.
+So `keeps` is wrong, or `breaks` is, in at most 5 % of searches. It assumes that more of the
+parameter does not help the condition, and that a metric is nearly straight within a few tolerances
+of its border. Where nothing is drawn at random, a run tells all, and bisection finds the border.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from typing import Final, Literal, Protocol, TypeAlias
 from engine.errors import InputError
 from simulator.arguments import FUNCTION, TEXT, Rule, instance, is_number, optional
 from simulator.intervals import (
-    CONFIDENCE,
     Interval,
     Verdict,
+    crossing_of,
     interval_of,
-    is_share,
     judged,
     runs_for_verdict,
+    sequential_error,
     spent,
 )
 from simulator.options import (
@@ -49,18 +51,17 @@ from simulator.play.simulation import Fidelity, seed_in_force
 from simulator.progress import keeps_what_is_known
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
-from simulator.study.runs import Replicator, next_count, replicator
+from simulator.study.runs import FIRST, Replicator, next_count, replicator
 
 Side: TypeAlias = Literal["keeps", "breaks"]
 
 _NUMBER: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)", re.DOTALL)
-_PARTS: Final = (0.8, 0.15, 0.05)
-"""Parts of a side's error that its first, second and third trial may spend."""
-_ROOMS: Final = (0.55, 0.5, 0.47)
-"""Parts of a value's budget within which its pilot must foresee a decision, trial by trial.
-
-A pilot is a few runs and may be wrong; later trials have less of the error, and need more runs.
-"""
+_SPAN_TOLERANCES: Final = 3
+"""How far the two values are from the border at first, in tolerances."""
+_NEAR: Final = 2
+"""A crossing further away, or known so badly, asks for values further apart."""
+_MAX_MOVES: Final = 6
+"""How often the two values may move, each time further apart."""
 _DIGITS: Final = 6
 _SEED: Final = "seed"
 _BETWEEN: Final = Rule(
@@ -96,10 +97,11 @@ class Capacity:
     """What was found; between `keeps` and `breaks` nothing is decided.
 
     keeps: the largest value that is shown to keep the condition, None where none is. breaks: the
-    smallest that is shown to break it, None where none is. estimate: about where the border is, as
-    the pilots' means have it; None where it lies outside. trials: what was played, in order. runs:
-    how many in all. unfinished: why the search ended early; empty where it did not. undecided: the
-    sides where the pilots saw a border, and the budget decided no value.
+    smallest that is shown to break it, None where none is. estimate: about where the border is;
+    None where it lies outside. border: its interval; None where a run tells all, or outside.
+    trials: what was played, in order. runs: how many in all. unfinished: why the search ended
+    early; empty where it did not. undecided: the sides where the pilots saw a border, and the
+    budget decided no value.
     """
 
     path: str
@@ -107,6 +109,7 @@ class Capacity:
     keeps: str | None = None
     breaks: str | None = None
     estimate: str | None = None
+    border: Interval | None = None
     trials: list[Trial] = field(default_factory=list)
     runs: int = 0
     unfinished: str = ""
@@ -225,6 +228,10 @@ class Scale(Protocol):
         """Return a value strictly between two, or None where they are near enough."""
         ...
 
+    def rounded(self, number: float, *, up: bool) -> Fraction:
+        """Return the nearest value below a number, or above it; the scale's end where none is."""
+        ...
+
 
 class Values:
     """The values between two texts that differ in their first number only.
@@ -268,6 +275,20 @@ class Values:
                 return middle
         middle = Fraction(f"{float((low + high) / 2):.{_DIGITS}g}")
         return None if middle in {low, high} else middle
+
+    def rounded(self, number: float, *, up: bool) -> Fraction:
+        """Return the nearest value below a number, or above it; the scale's end where none is."""
+        if self.is_whole:
+            value = rounded_to_whole(number, up=up)
+        else:
+            step = Fraction(10) ** (math.floor(math.log10(max(abs(number), 1e-9))) - 3)
+            value = (math.floor(Fraction(number) / step) + (1 if up else 0)) * step
+        return min(max(value, self.low), self.high)
+
+
+def rounded_to_whole(number: float, *, up: bool) -> Fraction:
+    """Return the largest whole number up to a number, or the smallest above it."""
+    return Fraction(math.floor(number) + (1 if up else 0))
 
 
 def _takes(scenario: Scenario, path: str, text: str) -> bool:
@@ -342,26 +363,21 @@ class Search:
 
     def _find(self) -> None:
         """Look for the border, then decide on both sides of it."""
-        scale, found = self.scale, self.found
-        at_low = self._pilot(scale.low).holds
-        at_high = self._pilot(scale.high).holds
-        border: tuple[Fraction | None, Fraction | None]
-        if at_high:
-            border = scale.high, None
-        elif not at_low:
-            border = None, scale.low
+        scale = self.scale
+        at_low, at_high = self._pilot(scale.low), self._pilot(scale.high)
+        if at_high.holds:
+            self._decide_end("keeps", scale.high)
+        elif not at_low.holds:
+            self._decide_end("breaks", scale.low)
         else:
             low, high = scale.low, scale.high
             while (middle := scale.middle(low, high, self.tolerance)) is not None:
                 low, high = (middle, high) if self._pilot(middle).holds else (low, middle)
-            border = low, high
-            found.estimate = scale.text(low)
-        if border[1] is not None:  # it is decided in fewer runs
-            found.breaks = self._decide("breaks", border[1], scale.high)
-            found.undecided += () if found.breaks else ("breaks",)
-        if border[0] is not None:
-            found.keeps = self._decide("keeps", border[0], scale.low)
-            found.undecided += () if found.keeps else ("keeps",)
+            self.found.estimate = scale.text(low)
+            if not self._pilot(low).trial.is_pilot and not self._pilot(high).trial.is_pilot:
+                self.found.keeps, self.found.breaks = scale.text(low), scale.text(high)
+            else:
+                self._find_crossing((low + high) / 2)
 
     # --- pilots ----------------------------------------------------------------------------------
 
@@ -377,8 +393,7 @@ class Search:
             verdict = self._verdict(interval, asked=asked)
             needed = None
             if verdict == "not decided":
-                error = _error(0)
-                needed = runs_for_verdict(values, self.condition, error=error)
+                needed = runs_for_verdict(values, self.condition)
             trial = Trial(text, interval, verdict, is_pilot=not exact, needed=needed)
             holds = self.condition.holds(interval.mean) if interval.runs else not asked
             known = self._pilots[number] = _Pilot(trial, holds, asked)
@@ -403,115 +418,116 @@ class Search:
             return "not decided"
         return judged(self.condition, interval)
 
-    # --- trials ----------------------------------------------------------------------------------
+    # --- the border ------------------------------------------------------------------------------
 
-    def _decide(self, side: Side, near: Fraction, far: Fraction) -> str | None:
-        """Return the value nearest to the border that is shown to lie on a side of it."""
-        most = self.budget.most_replications
-        start = near
-        for place, room in enumerate(_ROOMS):
-            chosen = self._nearest(side, near, far, room * most)
-            if chosen is None:
-                return None
-            trial = self._trial(chosen, place)
-            if trial.verdict == _WANTED[side]:
-                return trial.value
-            following = self._further(start, chosen, far)
-            if following is None:
-                return None
-            near = following
-        return None
-
-    def _further(self, start: Fraction, chosen: Fraction, far: Fraction) -> Fraction | None:
-        """Return a value about twice as far from the border, None where there is none."""
-        if chosen == far:
-            return None
-        least = Fraction(2 * self.tolerance) * chosen
-        step = max(abs(chosen - start), least, Fraction(1 if self.scale.is_whole else 0))
-        if step >= abs(far - chosen):
-            return far
-        sign = 1 if far > chosen else -1
-        ends = sorted((chosen + sign * step / 2, chosen + sign * 3 * step / 2))
-        return self.scale.middle(ends[0], ends[1], 0) or far
-
-    def _nearest(self, side: Side, near: Fraction, far: Fraction, most: float) -> Fraction | None:
-        """Return the value nearest to the border that the budget can decide, by its pilot."""
-        if self._can(side, near, most):
-            return near
-        if near == far or not self._can(side, far, most):
-            return None
-        outer, inner = far, near
-        between = [number for number in self._pilots if min(near, far) < number < max(near, far)]
-        for known in sorted(between, key=lambda number: abs(near - number)):
-            if self._can(side, known, most):
-                outer = known
+    def _find_crossing(self, near: Fraction) -> None:
+        """Find where the metric crosses the bound, by runs of two values around it."""
+        scale, found = self.scale, self.found
+        span = max(_SPAN_TOLERANCES * self.tolerance * float(near), 1.0 if scale.is_whole else 0.0)
+        for _ in range(_MAX_MOVES):
+            low = scale.rounded(float(near) - span, up=False)
+            high = scale.rounded(float(near) + span, up=True)
+            border = self._border(low, high)
+            if border.method != "range":
+                low_end, width = float(low), float(high - low)
+                mean, *ends = (low_end + width * each for each in border[:3])
+                found.border = border._replace(mean=mean, low=ends[0], high=ends[1])
+                near = min(max(Fraction(mean), scale.low), scale.high)
+            if _is_near(border):
                 break
-            inner = known
-        while (middle := self._between(side, inner, outer)) is not None:
-            if self._can(side, middle, most):
-                outer = middle
-            else:
-                inner = middle
-        return outer
+            span *= 2
+        if found.border is None:
+            found.undecided = ("breaks", "keeps")
+            return
+        border = found.border
+        found.estimate = scale.text(scale.rounded(border.mean, up=False))
+        keeps, breaks = scale.rounded(border.low, up=False), scale.rounded(border.high, up=True)
+        found.keeps = scale.text(keeps) if keeps <= border.low else None
+        found.breaks = scale.text(breaks) if breaks >= border.high else None
+        found.undecided += () if found.breaks else ("breaks",)
+        found.undecided += () if found.keeps else ("keeps",)
 
-    def _between(self, side: Side, inner: Fraction, outer: Fraction) -> Fraction | None:
-        ends = (outer, inner) if side == "keeps" else (inner, outer)
-        return self.scale.middle(*ends, self.tolerance)
+    def _border(self, low: Fraction, high: Fraction) -> Interval:
+        """Play two values until the crossing between them is known to the tolerance."""
+        most, metric = self.budget.most_replications, self.condition.metric
+        seed = self.seed + self.first + self._trials * most  # of runs that nothing was chosen by
+        self._trials += 1
+        at_low: list[float] = []
+        at_high: list[float] = []
+        count = min(most, max(self.first, FIRST))
+        while True:
+            for values, number in ((at_low, low), (at_high, high)):
+                more = range(seed + len(values), seed + count)
+                values.extend(self._play(self.scale.text(number), more.start, len(more))[0])
+            differing = sum(a != b for a, b in zip(at_low, at_high, strict=True))
+            error = sequential_error(differing, count)
+            border = crossing_of(at_low, at_high, self.condition.bound, metric, error=error)
+            needed = self._needed(low, high, border) if _is_near(border) else count
+            if needed <= count or count >= most:
+                break
+            count = next_count(count, needed, most)
+        for values, number in ((at_low, low), (at_high, high)):
+            interval = interval_of(values, metric)
+            verdict = judged(self.condition, interval)
+            self._report(Trial(self.scale.text(number), interval, verdict))
+        return border
 
-    def _can(self, side: Side, number: Fraction, most: float) -> bool:
-        pilot = self._pilot(number)
-        if pilot.holds != (side == "keeps") or not pilot.asked:
-            return False
-        if pilot.trial.verdict != "not decided":
-            return True
-        return pilot.trial.needed is not None and pilot.trial.needed <= most
+    def _needed(self, low: Fraction, high: Fraction, border: Interval) -> int:
+        """Return about how many runs of two values tell the border to the tolerance."""
+        width = float(high - low)
+        at, *ends = (float(low) + width * each for each in border[:3])
+        if self.scale.is_whole and math.floor(ends[0]) == math.floor(ends[1]):
+            return border.runs
+        aim = self.tolerance * abs(at) / 2
+        if self.scale.is_whole:  # to neighbours, unless the border is at one of them
+            aim = max(aim, min(at % 1, 1 - at % 1))
+        return math.ceil(border.runs * (border.half_width * width / aim) ** 2)
 
-    def _trial(self, number: Fraction, place: int) -> Trial:
-        """Play fresh runs of a value until it is decided, or the budget is spent."""
+    def _decide_end(self, side: Side, number: Fraction) -> None:
+        """Play the last value of the scale until it is decided, or the budget is spent."""
+        trial = self._trial(number)
+        if trial.verdict != _WANTED[side]:
+            self.found.undecided = (side,)
+        elif side == "keeps":
+            self.found.keeps = trial.value
+        else:
+            self.found.breaks = trial.value
+
+    def _trial(self, number: Fraction) -> Trial:
         pilot = self._pilot(number)
         if not pilot.trial.is_pilot:
             return pilot.trial  # nothing is drawn at random: one run tells all
         text, most = self.scale.text(number), self.budget.most_replications
-        seed = self.seed + self.first + self._trials * most  # of runs that nothing was chosen by
-        self._trials += 1
-        error = _error(place)
+        seed = self.seed + self.first  # of runs that nothing was chosen by
         values: list[float] = []
         offered = 0.0
-        count = min(most, max(self.first, (pilot.trial.needed or 0) // 2))
+        count = min(most, max(self.first, FIRST))
         for look in itertools.count(1):
             more, asked = self._play(text, seed + len(values), count - len(values))
             values += more
             offered += sum(asked)
-            part = error if is_share(self.condition.metric) else spent(look, error)
-            interval = interval_of(values, self.condition.metric, error=part)
+            error = spent(look)
+            interval = interval_of(values, self.condition.metric, error=error)
             verdict = self._verdict(interval, asked=offered > 0)
             needed = None
             if verdict == "not decided":
-                needed = runs_for_verdict(values, self.condition, error=part)
+                needed = runs_for_verdict(values, self.condition, error=error)
             trial = Trial(text, interval, verdict, needed=needed)
-            if verdict != "not decided" or count >= most or not _is_within(needed, count, most):
+            if verdict != "not decided" or count >= most:
                 break
             if self.told is not None:
                 self.told(trial)
-            count = next_count(count, needed, most, part=16)
+            count = min(most, 2 * count)
         self._report(trial)
         return trial
 
 
+def _is_near(border: Interval) -> bool:
+    """Whether a crossing, in distances of two values from the low one, can be told by them."""
+    return -1 <= border.mean <= _NEAR and border.half_width <= _NEAR
+
+
 _WANTED: Final[dict[Side, Verdict]] = {"keeps": "kept", "breaks": "broken"}
-
-
-def _is_within(needed: int | None, count: int, most: int) -> bool:
-    """Whether the budget is likely to decide; estimates from few runs may be 3 times too high."""
-    return needed is not None and needed <= (most if count >= most // 10 else 3 * most)
-
-
-def _error(place: int) -> float:
-    """Return how often a trial's interval may miss, at both ends together.
-
-    One end matters. A side may err in 2.5 % of searches, in a trial in so much of it.
-    """
-    return (1 - CONFIDENCE) * _PARTS[place]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """Comparison of two runs of the same or of two scenarios: what differs, and how surely.
 
 Where both folders hold replications, the seeds that they have in common are paired: the draws are
-the same, so what differs is due to the scenario. Where they do not, the two runs are cut into the
-same slices of time and the slices are paired; such an interval is wider by as much as neighbouring
-slices correlate, and holds for these two runs' stretch of time alone. With a precision both
-scenarios are replicated under common seeds until the differences of shares are known so well.
+the same, so what differs is due to the scenario. Replications under other seeds are independent:
+their difference holds as well, with a wider interval. Single runs are cut into the same slices of
+time and the slices are paired; such an interval is wider by as much as neighbouring slices
+correlate, and holds for these two runs' stretch of time alone. With a precision both scenarios are
+replicated under common seeds until the differences of shares are known so well.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pandas as pd
 
 from engine.errors import InputError
 from simulator.arguments import FUNCTION, instance, optional
-from simulator.intervals import CONFIDENCE, Interval, interval_of, is_share, spent
+from simulator.intervals import (
+    CONFIDENCE,
+    Interval,
+    independent_difference,
+    interval_of,
+    is_share,
+    pooled,
+    sequential_error,
+)
 from simulator.options import Budget, PrecisionOptions, option, options, takes_options
 from simulator.rows import Result
 from simulator.rows.metrics import SUMS
@@ -33,6 +42,7 @@ from simulator.study.runs import (
     FIRST,
     NONE_IS_0,
     Precision,
+    Replication,
     line_of,
     replicator,
     until_precise,
@@ -47,7 +57,8 @@ _RUN: Final = instance("a Result, or the path of a run's folder", Result, str, P
 class Comparison:
     """What `compare` found. paired: `seeds`, `slices` of time, or None where nothing pairs.
 
-    precision: what became of the one that was asked for.
+    independent: runs of A and of B whose seeds differ; (0, 0) otherwise. precision: what became of
+    the one that was asked for.
     """
 
     names: tuple[str, str]
@@ -56,6 +67,7 @@ class Comparison:
     pairs: int
     differences: tuple[Difference, ...]
     precision: Precision | None = None
+    independent: tuple[int, int] = (0, 0)
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -81,6 +93,12 @@ class Comparison:
             return f"paired by seed ({self.pairs} pairs)"
         if self.paired == "slices":
             return f"paired by time ({self.pairs} slices of one run each)"
+        if any(self.independent):
+            a, b = self.independent
+            return (
+                f"not paired: {a} and {b} independent runs with {self.pairs} seeds in common; the"
+                " differences hold, but runs under the same seeds would tell smaller ones"
+            )
         return "not paired: the runs differ in length or warm-up, so there are no intervals"
 
 
@@ -120,9 +138,13 @@ def compare(options: CompareOptions) -> Comparison:
     pairs = [(lines[0][seed], lines[1][seed]) for seed in seeds]
     if precision is not None:
         return _to_precision(precision, names, (one, other), pairs, seeds, budget, options.told)
-    if len(seeds) > 1:
+    counts = len(lines[0]), len(lines[1])
+    if len(seeds) > 1 and 2 * len(seeds) >= min(counts):
         exact = all(_is_exact(each) for each in results)
         return Comparison(names, same, "seeds", len(pairs), _differences(pairs, exact=exact))
+    if min(counts) > 1:
+        found = _independent(*(list(each.values()) for each in lines))
+        return Comparison(names, same, None, len(pairs), found, independent=counts)
     if same and one.summary["warm_up_ns"] == other.summary["warm_up_ns"]:
         one = other = max(results, key=lambda result: len(result.columns))
     for name, result in zip(names, (one, other), strict=True):
@@ -131,16 +153,16 @@ def compare(options: CompareOptions) -> Comparison:
     if _span_ns(one) != _span_ns(other):
         return Comparison(names, same, None, 1, whole)
     sliced = _slices(one), _slices(other)
-    found = []
+    sides = []
     for change in whole:
         if change.metric in METRICS and change.metric not in _OF_THE_WHOLE:
             column = METRICS[change.metric].column
             steps = (sliced[1][column] - sliced[0][column]).astype(float)
             scale = len(steps) if change.metric in SUMS else 1
-            found.append(_placed(change, _of_slices(steps.tolist()), scale))
+            sides.append(_placed(change, _of_slices(steps.tolist()), scale))
         else:
-            found.append(change)
-    return Comparison(names, same, "slices", _SLICES, tuple(found))
+            sides.append(change)
+    return Comparison(names, same, "slices", _SLICES, tuple(sides))
 
 
 def _scenario_of(result: Result) -> Scenario | None:
@@ -172,7 +194,7 @@ def _to_precision(  # reason: all that a comparison under way is made of
     begin = max(seeds, default=min(result.summary["seed"] for result in results) - 1) + 1
     known = len(pairs)
 
-    def steps(count: int, _: int) -> dict[str, list[float]]:
+    def widths(count: int) -> list[Interval]:
         more = range(begin + len(pairs) - known, begin + count - known)
         if more:
             lines = [
@@ -186,32 +208,26 @@ def _to_precision(  # reason: all that a comparison under way is made of
                 for scenario, result in zip(scenarios, results, strict=True)
             ]
             pairs.extend((one.line, other.line) for one, other in zip(*lines, strict=True))
-        return _steps(pairs)
+        return [
+            change.change
+            for change in _differences(pairs, exact=exact, sequential=True)
+            if change.metric.startswith("refused_share")
+        ]
 
     def tell(found: Precision) -> None:
         if told is not None:
             told(len(pairs), found)
 
     with replicator() as player:
-        reached = until_precise(
-            precision, max(known, FIRST), budget, steps, tell, exact=exact, difference=True
-        )
-    changes = _differences(pairs, exact=exact, error=spent(reached.looks))
+        reached = until_precise(precision, max(known, FIRST), budget, widths, tell)
+    changes = _differences(pairs, exact=exact, sequential=True)
     same = results[0].summary["sha256"] == results[1].summary["sha256"]
     return Comparison(names, same, "seeds", len(pairs), changes, reached)
 
 
-def _steps(
-    pairs: Sequence[tuple[Observed, Observed]],
-) -> dict[str, list[float]]:
-    """Return share → its difference, pair by pair."""
-    names = [name for name in pairs[0][0] if is_share(name) and name in pairs[0][1]]
-    return {name: [b.get(name, 0.0) - a.get(name, 0.0) for a, b in pairs] for name in names}
-
-
 def _of_slices(steps: list[float]) -> Interval:
     """Return the t interval over slices, wider by as much as neighbouring slices correlate."""
-    found = interval_of(steps)
+    found = interval_of(steps, difference=True)
     known = [step - found.mean for step in steps if not math.isnan(step)]
     squares = math.fsum(step * step for step in known)
     if found.method != "t" or not squares:
@@ -252,33 +268,45 @@ def _name(given: Result | str | Path, result: Result) -> str:
 
 
 def _replicated(result: Result) -> dict[int, Observed]:
-    found: dict[str, Any] = result.summary.get("replications", {})
-    nan = float("nan")
-    return {
-        run["seed"]: {name: nan if v is None else v for name, v in run["line"].items()}
-        for run in found.get("runs", ())
-    }
+    runs = result.summary.get("replications", {}).get("runs", ())
+    return {run["seed"]: Replication.line_from_json(run) for run in runs}
 
 
 def _differences(
-    pairs: list[tuple[Observed, Observed]],
-    *,
-    exact: bool = False,
-    error: float = 1 - CONFIDENCE,
+    pairs: list[tuple[Observed, Observed]], *, exact: bool = False, sequential: bool = False
 ) -> tuple[Difference, ...]:
-    lines = [line for pair in pairs for line in pair]
+    """Return the paired difference of every metric; sequential: shares' widths are looked at."""
     before, after = zip(*pairs, strict=True)
-    found = []
-    for name in dict.fromkeys(name for line in lines for name in line):
-        if not name.startswith(NONE_IS_0) and any(name not in line for line in lines):
-            continue  # what only one of the scenarios has
-        part = 1 - CONFIDENCE if is_share(name) else error
-        each = paired(name, before, after, exact=exact, error=part)
-        if not (math.isnan(each.a) and math.isnan(each.b)):
-            found.append(each)
-    if not found:
+    changes = []
+    for name in _common([line for pair in pairs for line in pair]):
+        error = 1 - CONFIDENCE
+        if sequential and is_share(name):
+            differing = sum(a.get(name, 0.0) != b.get(name, 0.0) for a, b in pairs)
+            error = sequential_error(differing, len(pairs))
+        changes.append(paired(name, before, after, exact=exact, error=error))
+    return _known(changes)
+
+
+def _independent(before: Sequence[Observed], after: Sequence[Observed]) -> tuple[Difference, ...]:
+    """Return the difference of every metric between runs that have no seeds in common."""
+    changes = []
+    for name in _common([*before, *after]):
+        a, b = ([line.get(name, 0.0) for line in side] for side in (before, after))
+        changes.append(Difference(name, pooled(a), pooled(b), independent_difference(a, b, name)))
+    return _known(changes)
+
+
+def _common(lines: Sequence[Observed]) -> list[str]:
+    """Return the metrics that all runs have, or that are 0 where a run lacks them."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    return [n for n in names if n.startswith(NONE_IS_0) or all(n in line for line in lines)]
+
+
+def _known(changes: Sequence[Difference]) -> tuple[Difference, ...]:
+    known = tuple(each for each in changes if not (math.isnan(each.a) and math.isnan(each.b)))
+    if not known:
         raise InputError("the two runs have no metric in common; compare runs with requests")
-    return tuple(found)
+    return known
 
 
 def _slices(result: Result) -> pd.DataFrame:

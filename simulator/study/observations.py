@@ -6,18 +6,18 @@ that their difference is due to the change.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import pandas as pd
 
-from simulator.intervals import CONFIDENCE, Interval, interval_of
+from simulator.intervals import CONFIDENCE, Interval, Share, difference_of, pooled
 from simulator.rows import Result
 from simulator.rows.record import PASSED
+from simulator.rows.result import share_of
 from simulator.scenario import Scenario
-from simulator.study.runs import replicator
+from simulator.study.runs import max_attempts, replicator
 from simulator.views.findings import gather
 
 _SECOND_NS: Final = 1_000_000_000
@@ -59,16 +59,9 @@ def paired(
     exact: the scenario draws nothing at random. error: how often the interval may miss.
     """
     a, b = ([run.get(metric, 0.0) for run in runs] for runs in (before, after))
-    steps = [after - before for before, after in zip(a, b, strict=True)]
     exact = exact or before is after
-    change = interval_of(steps, metric, exact=exact, difference=True, error=error)
-    return Difference(metric, mean_of(a), mean_of(b), change)
-
-
-def mean_of(values: Sequence[float]) -> float:
-    """Return the mean of the values that are known, NaN where none is."""
-    known = [value for value in values if not math.isnan(value)]
-    return math.fsum(known) / len(known) if known else math.nan
+    change = difference_of(a, b, metric, exact=exact, error=error)
+    return Difference(metric, pooled(a), pooled(b), change)
 
 
 def observe(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
@@ -88,16 +81,20 @@ def observe(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
 def _observe(result: Result, scenario: Scenario) -> dict[str, float]:
     """Return what a run shows of each group, and of each clause in it."""
     found: dict[str, float] = {}
+    attempts = max_attempts(scenario)
     whole = result.metrics("group")
     for group, line in whole.iterrows():
         label = f"{{client='{group}'}}"
         for metric in _OF_GROUP:
             found[metric + label] = float(line[metric])
-    if found and any(found[name] for name in found if name.startswith("refused{")):
-        refused = result.metrics(("group", "clause"))["refused"].reset_index()
-        for group, clause, count in refused.itertuples(index=False):
-            name = f"refused_share{{client='{group}',clause='{clause}'}}"
-            found[name] = count / found[f"offered{{client='{group}'}}"]
+        found[f"refused_share{label}"] = share_of(result.summary, str(group), attempts=attempts)
+    episode = result.summary["windows"]["episode"] * attempts
+    clauses = [row["clause"] for row in result.summary["clauses"] if row["offered"]]
+    for row in result.summary["groups"]:
+        for clause in clauses if row["offered"] else ():
+            name = f"refused_share{{client='{row['name']}',clause='{clause}'}}"
+            refused = row["clauses"].get(clause, 0)
+            found[name] = Share([refused], [row["offered"]], episode)
     t_ns, client, attempt = (
         result.table.column(name).to_numpy() for name in ("t_ns", "client", "attempt")
     )

@@ -18,6 +18,7 @@ import pandas as pd
 
 from engine.errors import InputError
 from simulator.arguments import FUNCTION, Rule, list_of, optional
+from simulator.intervals import pooled
 from simulator.options import (
     SCENARIO,
     ScenarioLike,
@@ -32,7 +33,7 @@ from simulator.play.simulation import SEED, seed_in_force
 from simulator.progress import keeps_what_is_known, tell_line
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random, needs_bodies
-from simulator.study.observations import Observed, mean_of, observe, paired
+from simulator.study.observations import Observed, observe, paired
 from simulator.views.report import study_page, table_html
 
 AS_IT_STANDS: Final = "as it stands"
@@ -83,7 +84,7 @@ class Policies:
         exact: bool,
     ) -> None:
         """Add what runs of a scenario show under a policy, and as it stands (`before`)."""
-        self._prices[scenario.name, policy] = mean_of([run[_PEAK] for run in after])
+        self._prices[scenario.name, policy] = pooled([run[_PEAK] for run in after])
         for group in scenario.clients:
             for metric in _BETTER:
                 name = f"{metric}{{client='{group.name}'}}"

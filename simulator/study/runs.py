@@ -35,20 +35,21 @@ from engine.errors import InputError
 from simulator.intervals import (
     CONFIDENCE,
     Interval,
+    Share,
     Verdict,
     interval_of,
     is_share,
     judged,
-    runs_for_precision,
+    runs_for_narrower,
     runs_for_verdict,
-    spent,
+    sequential_error,
 )
 from simulator.options import Budget, RunOptions, takes_options
 from simulator.play.simulation import Fidelity, seed_in_force, simulate, template_for
 from simulator.progress import Interrupted, Progress, Stop, in_notebook, progress_bar, tell_line
 from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
-from simulator.rows.result import columns_of, is_of_totals, measure, value_in
+from simulator.rows.result import columns_of, is_of_totals, measure, share_of, value_in
 from simulator.scenario import METRICS, Condition, Scenario, dump, loads
 from simulator.scenario.model import draws_at_random
 
@@ -201,7 +202,7 @@ NONE_IS_0: Final = (
 """Prefixes of metrics that a run keeps only when not 0: a missing one is 0."""
 _WORTH_S: Final = 6.0
 """Shorter work is done before other processes could start."""
-FIRST: Final = 5
+FIRST: Final = 10
 """Runs before the first look at a precision."""
 
 
@@ -213,6 +214,29 @@ class Replication:
     sha256: str
     faults: int
     line: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a summary holds of it: NaN is null; shares: refused and offered of each."""
+        shares = {name: value for name, value in self.line.items() if isinstance(value, Share)}
+        return {
+            "seed": self.seed,
+            "sha256": self.sha256,
+            "faults": self.faults,
+            "line": {name: _plain(value) for name, value in self.line.items()},
+            "shares": {
+                name: [int(share.refused.sum()), int(share.offered.sum()), share.episode]
+                for name, share in shares.items()
+            },
+        }
+
+    @staticmethod
+    def line_from_json(run: Mapping[str, Any]) -> dict[str, float]:
+        """Return the line of metrics of a run that a summary holds."""
+        nan = float("nan")
+        line = {name: nan if value is None else value for name, value in run["line"].items()}
+        for name, (refused, offered, episode) in run["shares"].items():
+            line[name] = Share([refused], [offered], episode)
+        return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +260,7 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
     blocked, what several nodes decided otherwise, and whatever the scenario's thresholds are about.
     """
     whole = result.line()
-    line = {name: value_in(whole, name) for name in METRICS}
-    for group in result.summary["groups"]:
-        known = group["offered"] and "client" in result.columns
-        share = group["refused"] / group["offered"] if known else float("nan")
-        line[f"refused_share{{client='{group['name']}'}}"] = share
+    line = {name: value_in(whole, name) for name in METRICS} | _shares_in(result, scenario)
     for clause in result.summary["clauses"]:
         if clause["offered"]:
             line[f"refused{{clause='{clause['clause']}'}}"] = float(clause["refused"])
@@ -250,8 +270,24 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
     for threshold in scenario.thresholds if scenario is not None else ():
         subject = threshold.that.subject
         if subject not in line:
-            line[subject] = measure(result, threshold.that)
+            attempts = 1 if scenario is None else max_attempts(scenario)
+            line[subject] = measure(result, threshold.that, attempts=attempts)
     return line
+
+
+def _shares_in(result: Result, scenario: Scenario | None) -> dict[str, Share]:
+    """Return the refused share of a run and of each client group, with their counts."""
+    attempts = 1 if scenario is None else max_attempts(scenario)
+    shares = {"refused_share": share_of(result.summary, attempts=attempts)}
+    for group in result.summary["windows"]["groups"]:
+        name = f"refused_share{{client='{group}'}}"
+        shares[name] = share_of(result.summary, group, attempts=attempts)
+    return shares
+
+
+def max_attempts(scenario: Scenario) -> int:
+    """Return the most attempts that a client makes of a request."""
+    return max((getattr(g.retry, "attempts", 1) for g in scenario.clients), default=1)
 
 
 def _of_nodes(nodes: Mapping[str, Any] | None) -> dict[str, float]:
@@ -266,29 +302,29 @@ def _of_nodes(nodes: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def intervals(
-    replications: Sequence[Replication], *, exact: bool = False, error: float = 1 - CONFIDENCE
+    replications: Sequence[Replication], *, exact: bool = False, sequential: bool = False
 ) -> dict[str, Interval]:
     """Return metric → interval over replications; one that a replication lacks counts as 0.
 
-    exact: the scenario draws nothing at random. error: how often an interval of a metric without
-    bounds may miss; those of shares may be looked at as often as one likes.
+    exact: the scenario draws nothing at random. sequential: the widths of shares were looked at
+    again and again.
     """
     names = dict.fromkeys(name for each in replications for name in each.line)
-    return {
-        name: interval_of(
-            [each.line.get(name, 0.0) for each in replications],
-            name,
-            exact=exact,
-            error=1 - CONFIDENCE if is_share(name) else error,
-        )
-        for name in names
-    }
+    found = {}
+    for name in names:
+        values = [each.line.get(name, 0.0) for each in replications]
+        looks = sequential and is_share(name)
+        events = sum(0 < value < 1 for value in values)
+        error = sequential_error(events, len(values)) if looks else 1 - CONFIDENCE
+        found[name] = interval_of(values, name, exact=exact, error=error)
+    return found
 
 
 def _line_of_conditions(
-    conditions: Sequence[Condition], result: Result, _scenario: Scenario
+    conditions: Sequence[Condition], result: Result, scenario: Scenario
 ) -> dict[str, float]:
-    return {each.subject: measure(result, each) for each in conditions}
+    attempts = max_attempts(scenario)
+    return {each.subject: measure(result, each, attempts=attempts) for each in conditions}
 
 
 def replication_of(result: Result, line: dict[str, float]) -> Replication:
@@ -437,61 +473,67 @@ def replicate_to(
     """
     runs: list[Replication] = []
 
-    def shares(count: int, looks: int) -> dict[str, list[float]]:
+    def widths(count: int) -> list[Interval]:
         try:
             runs.extend(play(range(seed + len(runs), seed + count)))
         except Interrupted as stop:
-            raise Interrupted([*runs, *stop.found], looks) from None
-        names = filter(is_share, runs[0].line)
-        return {name: [run.line.get(name, 0.0) for run in runs] for name in names}
+            raise Interrupted([*runs, *stop.found]) from None
+        return list(shares_of(intervals(runs, exact=exact, sequential=True)).values())
 
     def tell(found: Precision) -> None:
         if told is not None:
             told(runs, found)
 
-    return runs, until_precise(precision, first, budget, shares, tell, exact=exact)
+    return runs, until_precise(precision, 1 if exact else first, budget, widths, tell)
+
+
+def shares_of(known: Mapping[str, Interval]) -> dict[str, Interval]:
+    """Return the intervals of the refused shares."""
+    return {name: each for name, each in known.items() if name.startswith("refused_share")}
 
 
 def until_precise(
     precision: float,
     first: int,
     budget: Budget,
-    played: Callable[[int, int], Mapping[str, Sequence[float]]],
+    played: Callable[[int], Sequence[Interval]],
     told: Callable[[Precision], None],
-    *,
-    exact: bool,
-    difference: bool = False,
 ) -> Precision:
     """Play on until every share is known to a precision, or the budget is spent.
 
-    played: plays until there are so many runs, for a look of this number, and returns the values of
-    every share. told: hears what each look finds.
+    played: plays until there are so many runs, and returns the interval of every share. told: hears
+    what each look finds.
     """
     ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
     count = min(first, budget.most_replications)
     for look in itertools.count(1):
-        shares = played(count, look)
-        needed: list[int | None] = []  # of the shares that have values and are not known so well
-        for name, values in shares.items():
-            now = interval_of(values, name, exact=exact, difference=difference)
-            if now.runs and now.half_width > precision:
-                needed.append(runs_for_precision(values, name, precision, difference=difference))
+        needed = [
+            runs_for_narrower(interval, precision)
+            for interval in played(count)
+            if interval.runs and interval.half_width > precision
+        ]
         most = None if None in needed else max((n for n in needed if n is not None), default=None)
         found = Precision(precision, not needed, look, most)
         told(found)
         if found.reached or count >= budget.most_replications or time.monotonic() >= ends_s:
             break
-        count = next_count(count, found.needed, budget.most_replications, part=8)
+        count = next_count(count, found.needed, budget.most_replications)
     return found
 
 
-def next_count(count: int, needed: int | None, most: int, *, part: int) -> int:
-    """Return how many runs there are at the next look: those needed, at most twice as many.
+def next_count(count: int, needed: int | None, most: int) -> int:
+    """Return how many runs there are at the next look, at most twice as many.
 
-    part: of the runs so far that is played at least.
+    Before 20 runs, widths are looked at 10 and 20 alone. Then most of those that are needed are
+    played at once, since the number is an estimate, and the last ones a few at a time.
     """
-    aim = 2 * count if needed is None else min(2 * count, needed)
-    return min(most, max(aim, count + max(2, count // part)))
+    if count < FIRST:
+        aim = FIRST
+    elif count < 2 * FIRST:
+        aim = 2 * FIRST
+    else:
+        aim = 2 * count if needed is None else min(2 * count, count + (needed - count) * 4 // 5)
+    return min(most, max(aim, count + 1 + count // 20))
 
 
 # --- to a user's words ---------------------------------------------------------------------------
@@ -601,6 +643,10 @@ def run_replicated(
 
     def extra(result: Result) -> dict[str, Any]:
         added: dict[str, Any] = {} if command is None else {"command": list(command)}
+        added["intervals"] = {
+            name: _interval_plain(interval_of([share], name, exact=exact))
+            for name, share in _shares_in(result, scenario).items()
+        }
         if several:
             runs = [replication_of(result, line_of(result, scenario)), *others]
             added["replications"] = _replications(scenario, runs, reached, exact=exact)
@@ -609,22 +655,18 @@ def run_replicated(
     try:
         return _run_once(options, progress, extra)
     except KeyboardInterrupt:
-        raise Interrupted(others, 0 if reached is None else reached.looks) from None
+        raise Interrupted(others) from None
 
 
 def _replications(
     scenario: Scenario, runs: Sequence[Replication], reached: Precision | None, *, exact: bool
 ) -> dict[str, Any]:
     """Return what a summary says of replications: each run's line, intervals, thresholds."""
-    error = 1 - CONFIDENCE if reached is None else spent(reached.looks)
-    spread = intervals(runs, exact=exact, error=error)
+    spread = intervals(runs, exact=exact, sequential=reached is not None)
     return {
         "confidence": CONFIDENCE,
         "faults": sum(each.faults for each in runs),
-        "runs": [
-            asdict(each) | {"line": {name: _plain(value) for name, value in each.line.items()}}
-            for each in runs
-        ],
+        "runs": [each.to_json() for each in runs],
         "intervals": {name: _interval_plain(each) for name, each in spread.items()},
         "spread": {name: _spread(name, runs) for name in spread},
         "thresholds": _judged_by_intervals(scenario, runs, spread),

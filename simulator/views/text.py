@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -373,6 +373,35 @@ def interval_text(interval: Interval) -> str:
         return number_text(interval.mean, 6)
     mean, low, high = map(number_text, interval[:3])
     return f"{mean}, from {low} to {high}, {runs}"
+
+
+def share_line(summary: Mapping[str, Any]) -> str:
+    """Return the refused share of a single run with its interval, or why it has none."""
+    known = summary["intervals"]["refused_share"]
+    if known["mean"] is None:
+        return "refused share: nothing was offered"
+    if known["method"] == "exact":
+        return f"refused share: {_percent_text(known['mean'])}, exact: nothing is drawn at random"
+    if known["method"] == "range":
+        return (
+            f"refused share: {_percent_text(known['mean'])} in this run; one run is too short to"
+            " say how surely, so use --replications"
+        )
+    mean, low, high = (_percent_text(known[end]) for end in ("mean", "low", "high"))
+    line = f"refused share: {mean}, 95 % interval {low} to {high} ({known['method']} of this run)"
+    note = episode_text([known])
+    return line if note is None else f"{line}\n{note}"
+
+
+def episode_text(intervals: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return the assumption behind intervals of what was never refused; None without any."""
+    episodes = [known["episode"] for known in intervals if known["episode"] is not None]
+    if not episodes:
+        return None
+    return (
+        "rule of three: assumes that a refusal, if there were any, would come with"
+        f" {number_text(max(episodes), 3)} others (a block, or a full window, and its retries)"
+    )
 
 
 def precision_text(found: Mapping[str, Any], count: int) -> str:

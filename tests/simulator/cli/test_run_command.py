@@ -286,7 +286,8 @@ def test_interrupted_replications_print_what_is_known(
     assert "interrupted: 3 runs are done (seeds 21 to 23); no folder is written" in said.err
     assert not (here / "runs").exists()
     played.clear()
-    assert main(["run", "small.toml", "--precision", "1e-9", *flags]) == 130
+    (here / "random.toml").write_text(SMALL.replace("constant", "poisson"), "utf-8")
+    assert main(["run", "random.toml", "--precision", "1e-9", *flags]) == 130
     assert "3 replications, 95 % intervals of the mean" in capsys.readouterr().out
 
 

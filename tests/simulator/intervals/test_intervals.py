@@ -6,26 +6,31 @@ Whether they cover is `test_coverage.py`'s.
 from __future__ import annotations
 
 import math
+import pickle
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from scipy import optimize, stats
+from scipy import stats
 
 from engine.errors import InputError
 from simulator.intervals import (
     Interval,
+    Share,
+    difference_of,
+    independent_difference,
     interval_of,
     is_share,
     judged,
+    pooled,
     runs_for_precision,
     runs_for_verdict,
     spent,
 )
 from simulator.scenario import METRICS, parse_condition
 
-SHARES = st.lists(st.floats(0, 1, allow_subnormal=False), min_size=1, max_size=40)
+SHARES = st.lists(st.integers(0, 10_000).map(lambda n: n / 10_000), min_size=1, max_size=40)
 
 
 @given(SHARES)
@@ -34,9 +39,9 @@ def test_a_shares_interval_stays_in_its_range_and_has_a_width(values: list[float
     found = interval_of(values, "refused_share{client='c'}")
     assert 0 <= found.low <= found.mean <= found.high <= 1
     assert found.high > found.low
-    assert (found.method, found.runs) == ("betting", len(values))
+    assert found.runs == len(values)
     mirrored = interval_of([1 - value for value in values], "fairness")
-    assert mirrored.low == pytest.approx(1 - found.high, abs=1e-9)
+    assert mirrored.low == pytest.approx(1 - found.high, abs=1e-6)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.sampled_from(sorted(METRICS)))
@@ -58,44 +63,103 @@ def test_five_zeros_say_little_and_a_thousand_say_more() -> None:
     """Five runs without a refusal once were printed as "from 0 to 0", surely."""
     assert interval_of([0.0] * 5, "refused_share").high > 0.4
     assert interval_of([0.0] * 470, "refused_share").high < 0.01
-    assert judged(parse_condition("refused_share <= 0.01"), interval_of([0.0] * 5, "refused_share"))
 
 
-def test_the_ends_are_where_the_capital_reaches_its_bound() -> None:
-    """Root finding over the definition, written again, against the bisection."""
-    values = [0.1, 0.4, 0.0, 0.3, 0.1]
-
-    def excess(mean: float) -> float:
-        stakes = [1.0, *(2.0**-k for k in range(1, 12))]
-        parts = [0.5, *[0.5 / 11] * 11]
-        capital = sum(
-            part * math.prod(1 + stake * (mean - value) / (1 - mean) for value in values)
-            for stake, part in zip(stakes, parts, strict=True)
-        )
-        return capital - 2 / 0.05
-
-    expected = optimize.brentq(excess, 0.18, 0.999, xtol=1e-12)
-    assert interval_of(values, "refused_share").high == pytest.approx(expected, abs=1e-9)
+def test_a_share_is_refused_over_offered_in_all_runs() -> None:
+    """The mean of these runs' shares is 0.5: a run of one attempt would weigh as much as 99."""
+    shares = [Share([1], [1]), Share([0], [99])] * 10
+    assert interval_of(shares, "refused_share").mean == pytest.approx(0.01)
+    assert pooled(shares) == pytest.approx(0.01)
 
 
-def test_a_counts_interval_is_students() -> None:
+def test_independent_attempts_get_the_exact_binomial_interval() -> None:
+    """One attempt a run: the design effect is 1, so the ends are close to Clopper and Pearson's."""
+    shares = [Share([k < 4], [1]) for k in range(200)]
+    found = interval_of(shares, "refused_share")
+    oracle = stats.binomtest(4, 200).proportion_ci(method="exact")
+    assert found.method == "cluster"
+    assert found.low == pytest.approx(oracle.low, rel=0.6)
+    assert found.high == pytest.approx(oracle.high, rel=0.35)
+    assert found.high >= oracle.high
+
+
+def test_what_was_never_refused_rests_on_a_stated_assumption() -> None:
+    """More traffic says more, an episode that costs more attempts says less."""
+    shares = [Share([0], [10_000], 50.0)] * 10
+    found = interval_of(shares, "refused_share")
+    assert (found.low, found.method, found.episode) == (0.0, "rule of three", 50.0)
+    assert found.high == pytest.approx(1 - 0.025 ** (50 / 100_000))
+    longer = interval_of([Share([0], [600_000], 50.0)] * 10, "refused_share")
+    assert longer.high < found.high / 50
+
+
+def test_a_long_run_has_an_interval_of_its_own() -> None:
+    rng = np.random.default_rng(3)
+    offered = rng.poisson(500, 20)
+    found = interval_of(
+        [Share(rng.binomial(offered, 0.1).tolist(), offered.tolist())], "refused_share"
+    )
+    assert (found.method, found.runs) == ("batch means", 1)
+    assert 0.005 < found.half_width < 0.02
+    unknown = interval_of([Share([50], [500])], "refused_share")
+    assert (unknown.low, unknown.high, unknown.method) == (0.0, 1.0, "range")
+
+
+def test_batches_that_depend_on_each_other_are_merged_into_runs() -> None:
+    """Runs that differ by themselves are the clusters, however many windows they have."""
+    rng = np.random.default_rng(4)
+    rates = rng.uniform(0, 0.4, 5)
+    shares = [Share(rng.binomial(500, np.full(20, rate)).tolist(), [500] * 20) for rate in rates]
+    found = interval_of(shares, "refused_share")
+    assert found.method == "cluster"
+    assert found.half_width > 0.08
+
+
+def test_shares_travel_between_processes_with_their_counts() -> None:
+    share = pickle.loads(pickle.dumps(Share([1, 2], [3, 4], 5.0)))  # reason: our own
+    assert (share.refused.tolist(), share.offered.tolist(), share.episode) == ([1, 2], [3, 4], 5.0)
+
+
+def test_few_values_get_students_interval_at_half_the_error() -> None:
     values = [3.0, 4.5, 5.0, 8.0]
     found = interval_of(values, "offered")
-    oracle = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    oracle = stats.ttest_1samp(values, 0).confidence_interval(0.975)
     assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high))
     assert interval_of([math.nan, 3.0, 5.0], "offered").runs == 2
     assert interval_of([0.0, 0.0, 9.0], "offered").low == 0.0
+    difference = interval_of(values, "offered", difference=True)
+    oracle = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (difference.low, difference.high) == pytest.approx((oracle.low, oracle.high))
 
 
 def test_a_skewed_metrics_interval_reaches_further_up() -> None:
     values = np.random.default_rng(7).lognormal(0, 1, 12).tolist()
     found = interval_of(values, "latency_p99")
-    student = interval_of(values, "offered")
     assert found.method == "bootstrap-t"
     assert found.high - found.mean > found.mean - found.low
-    assert found.low <= student.low
-    assert found.high >= student.high
     assert interval_of(values, "latency_p99") == found  # the same resamples each time
+
+
+def test_a_difference_of_shares_is_that_of_their_totals() -> None:
+    """Runs of 10 and of 1,000 attempts: the small ones hardly count."""
+    sizes = [10, 1_000] * 10
+    before = [Share([size // 10], [size]) for size in sizes]
+    after = [Share([size // 5 if size == 10 else size // 10 + 1], [size]) for size in sizes]
+    found = difference_of(before, after, "refused_share")
+    assert found.method == "t"
+    assert found.mean == pytest.approx(pooled(after) - pooled(before))
+    assert 0 < found.low < found.high < 0.01
+    same = difference_of(before, before, "refused_share")
+    assert (same.mean, same.method) == (0.0, "rule of three")
+    assert same.low < 0 < same.high
+
+
+def test_independent_runs_get_welchs_interval() -> None:
+    rng = np.random.default_rng(5)
+    one, other = rng.normal(10, 1, 12), rng.normal(12, 3, 20)
+    found = independent_difference(one.tolist(), other.tolist(), "offered")
+    oracle = stats.ttest_ind(other, one, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high))
 
 
 @pytest.mark.parametrize("values", [[3.0], [2.0, 2.0, 2.0]])
@@ -138,23 +202,24 @@ def test_no_value_keeps_no_threshold() -> None:
     assert judged(parse_condition("latency_p99 <= 1s"), nothing) == "broken"
 
 
-@pytest.mark.parametrize("value", [0.0, 0.3])
-def test_the_runs_that_would_do_do(value: float) -> None:
-    needed = runs_for_precision([value] * 5, "refused_share", 0.02)
+@pytest.mark.parametrize("rate", [0.0, 0.02, 0.3])
+def test_the_runs_that_would_do_do(rate: float) -> None:
+    rng = np.random.default_rng(6)
+    shares = [Share([refused], [100]) for refused in rng.binomial(100, rate, 400)]
+    needed = runs_for_precision(shares[:40], "refused_share", 0.01)
     assert needed is not None
-    assert interval_of([value] * needed, "refused_share").half_width <= 0.02
-    fewer = interval_of([value] * (needed * 9 // 10), "refused_share")
-    assert fewer.half_width > 0.02
+    assert interval_of(shares[:needed], "refused_share").half_width <= 0.014
+    fewer = interval_of(shares[: needed // 2], "refused_share")
+    assert fewer.half_width > 0.01
 
 
 def test_the_runs_that_would_decide_decide() -> None:
     condition = parse_condition("refused_share <= 0.01")
-    for share, verdict in ((0.0, "kept"), (0.004, "kept"), (0.02, "broken")):
-        needed = runs_for_verdict([share] * 5, condition)
+    for refused, verdict in ((0, "kept"), (4, "kept"), (20, "broken")):
+        runs = [Share([refused + noise], [1_000]) for noise in (0, 1 if refused else 0)] * 100
+        needed = runs_for_verdict(runs[:4], condition)
         assert needed is not None
-        assert judged(condition, interval_of([share] * needed, "refused_share")) == verdict
-        fewer = interval_of([share] * (needed * 9 // 10 - 1), "refused_share")
-        assert judged(condition, fewer) == "not decided"
+        assert judged(condition, interval_of(runs[: max(4, needed)], "refused_share")) == verdict
     assert runs_for_verdict([0.01] * 5, condition) is None
     assert runs_for_verdict([math.nan], condition) is None
     scattered = [90.0, 100.0, 111.0]

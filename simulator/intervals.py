@@ -20,9 +20,9 @@ estimated from survey data", Survey Methodology 24, 1998). Rules, in order:
 
 Other metrics get a *bootstrap-t* interval of their mean (Hall, "Theoretical comparison of bootstrap
 confidence intervals", 1988), since sums as well are skewed where clients retry; fewer than 10 runs,
-which do not show it, get Student's *t* at half the error. Differences of paired runs are nearly symmetric
-and get Student's *t*; those of a share by its linearised residuals. *Range*: no two values differ,
-or there is one, so that only the metric's range is known.
+which do not show it, get Student's *t* at half the error. Differences of paired runs are nearly
+symmetric and get Student's *t*; those of a share by its linearised residuals. *Range*: no two
+values differ, or there is one, so that only the metric's range is known.
 
 Precision may be judged after every run once 20 runs saw an event; before, and wherever an interval
 is compared with a bound repeatedly, the looks share the error (`spent`). No interval leaves its
@@ -299,7 +299,7 @@ def sequential_error(events: int, runs: int, error: float = 1 - CONFIDENCE) -> f
 
     All of it once 20 runs saw an event; until then the looks, at 10, 20, 40 … runs, share it.
 
-    >>> sequential_error(20, 20), sequential_error(1, 10)
+    >>> round(sequential_error(20, 20), 9), round(sequential_error(1, 10), 9)
     (0.05, 0.025)
     """
     if events >= _RUNS_WITH_EVENTS:

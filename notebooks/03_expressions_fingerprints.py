@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Do two tokens hold the same value?
-# An expression chooses the part of a token that is fingerprinted or searched for, and equal
-# fingerprints mean equal values.
+# An expression selects the part of a token that is fingerprinted or searched for. Equal
+# fingerprints mean that the selected parts are equal, within one tenant and one type.
 #
 # Clauses: TOK-FPEXPR, TOK-INDEXES, REC-FINGERPRINT, REC-FPEXPR.
 
@@ -104,8 +104,9 @@ pd.Series(dict(zip(candidates, matches, strict=True))).to_frame("its fingerprint
 
 # %% [markdown]
 # ## A supplied expression wins
-# With `{{ data }}` the whole card counts, and the renewed card is a different one (D-CARD-FPEXPR).
-# An expression over the cvc is refused (D-CVC-DERIVE): the cvc must not outlive its retention in a
+# With `{{ data }}` number and expiry count, and the renewed card is a different one
+# (D-CARD-FPEXPR). The cvc never counts: the same card with and without it has one fingerprint. An
+# expression over the cvc is refused (D-CVC-DERIVE): the cvc must not outlive its retention in a
 # hash.
 
 # %%

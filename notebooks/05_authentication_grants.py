@@ -32,8 +32,9 @@ key = engine.key_for(acme, "token:create")
 
 # %% [markdown]
 # ## A known key
-# Every request names an API key, in a header. None, or an unknown one, is answered 401, and
-# the body is not looked at (AUTH-HEADER, D-ORDER).
+# Every request names an API key, in a header. A request without one, or with an unknown one, gets
+# 401 before its body is read (AUTH-HEADER). Only two checks come earlier: an unknown path gets 404,
+# a method that the path does not have gets 405 (D-ORDER).
 
 # %%
 callers = {"nobody": None, "a stranger": "key_prod_us_pvt_unknown", "Acme": key}
@@ -43,6 +44,8 @@ answers = {
 assert [answer.status for answer in answers.values()] == [401, 401, 200]
 assert "SVC-API-KEY" in answers["nobody"].headers["WWW-Authenticate"]
 assert engine.ask("POST", "/tokenize", "no JSON shape", key=None).status == 401
+assert engine.ask("POST", "/nowhere", {"a": "x"}, key=None).status == 404
+assert engine.ask("PUT", "/tokenize", {"a": "x"}, key=None).status == 405
 pd.Series({who: answer.status for who, answer in answers.items()}).to_frame("status")
 
 # %% [markdown]

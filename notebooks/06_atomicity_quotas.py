@@ -1,6 +1,6 @@
 # %% [markdown]
 # # What fails, how, and in what order?
-# All of a request is done or none of it, and the first check that fails answers alone.
+# A request succeeds as a whole or fails as a whole, and the first check that fails answers alone.
 #
 # Clauses: TOK-ATOMIC, TOK-LIMIT, QUO-TENANT, QUO-TOKENIZE, QUO-DETOKENIZE.
 
@@ -54,12 +54,14 @@ body = {"a": "x", "b": ["y", {"type": "visa"}], "c": CARD, "d": {"type": "token"
 refused = engine.ask("POST", "/tokenize", body, key=key)
 print(json.dumps(refused.body["errors"], indent=2))
 assert refused.status == 400
-assert list(refused.body["errors"]) == ["/1/1/type"], "one of the two faults is named"
+assert list(refused.body["errors"]) == ["/1/1/type"], "the other fault belongs to a later step"
 assert count() == 0
+three = engine.ask("POST", "/tokenize", [1, {"type": "visa"}, 2], key=key)
+assert list(three.body["errors"]) == ["/0", "/1/type", "/2"], "one step names all that it finds"
 
 # %% [markdown]
-# The engine checks in steps and answers with the first that fails: here the unknown type is found
-# before the missing `data`. Mend it, and the next fault is named.
+# The engine checks in steps. The first step that finds a fault answers, and names every fault that
+# it finds: here the unknown type, before the missing `data`. Fix it, and the next step answers.
 
 # %%
 refused = engine.ask("POST", "/tokenize", {**body, "b": ["y"]}, key=key)
@@ -68,9 +70,10 @@ assert list(refused.body["errors"]) == ["/3"]
 
 # %% [markdown]
 # ## In which order
-# A request that is wrong in every way is mended fault by fault. Each answer names the next one: the
-# path, the method, the key, the header, the JSON, the shape, the permission, the data, the quota
-# (our choice, D-ORDER). Rate limits come before all of these, and are left out here.
+# We start with a request that is wrong in every way and fix one fault at a time. Each answer names
+# the next fault: the path, the method, the key, the header, the JSON, the shape, the permission,
+# the data, the quota (our choice, D-ORDER). Rate limits come before most of these, and are left out
+# here.
 
 # %%
 pci = engine.key_for(acme, "token:create", container="/pci/")
@@ -90,7 +93,7 @@ steps: list[tuple[str, str, str, Any, dict[str, Any]]] = [
     ("the quota", "POST", "/tokenize", [right] * 5, {"key": pci}),
 ]
 answers = [
-    (mended, engine.ask(method, path, sent, **more)) for mended, method, path, sent, more in steps
+    (fixed, engine.ask(method, path, sent, **more)) for fixed, method, path, sent, more in steps
 ]
 order = [answer.status for _, answer in answers]
 assert order == [404, 405, 401, 415, 400, 400, 403, 400, 400, 200]
@@ -99,13 +102,13 @@ assert held == 5, "the last alone creates tokens"
 pd.DataFrame(
     [
         {
-            "mended last": mended,
+            "fixed last": fixed,
             "status": answer.status,
             "detail": answer.body["detail"] if answer.status >= 400 else "five records",
         }
-        for mended, answer in answers
+        for fixed, answer in answers
     ]
-).set_index("mended last")
+).set_index("fixed last")
 
 # %% [markdown]
 # ## The Tokenize Limit
@@ -184,4 +187,4 @@ before_it = count()
 faulty = engine.ask("POST", "/tokenize", ["1", "2", "3", "4", "5", "6", 7], key=key)
 print(faulty.status, list(faulty.body["errors"]))
 assert count() == before_it
-assert list(faulty.body["errors"]) == ["/6"], "the number: a fault is found before the quota"
+assert list(faulty.body["errors"]) == ["/6"], "the number: a fault comes before the quota"

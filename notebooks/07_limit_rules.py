@@ -163,7 +163,7 @@ strip(frame)
 
 # %% [markdown]
 # ### LIM-PUBLIC
-# A public application: 50 a minute, and whoever exceeds it is *blocked* for 10 s (LIM-BLOCK).
+# A public application: 50 a minute, and a caller that exceeds it is *blocked* for 10 s (LIM-BLOCK).
 
 # %%
 frame = overload("LIM-PUBLIC", caller(kind="public"))

@@ -49,8 +49,8 @@ strip(pd.concat([block.assign(who="10 s block"), throttle.assign(who="throttle")
 #
 # ## Keep or clear
 # 51 requests at once, then one a second. The block ends at 10. If the counter slides on, it is
-# still full and the next request begins another block, until the window lets go at 60. If it is
-# cleared, service resumes at 10 (D-BLOCK-RESET).
+# still full and the next request begins another block, until requests start leaving the window at
+# 60 s. If it is cleared, service resumes at 10 (D-BLOCK-RESET).
 
 # %%
 burst = [0] * 51 + list(range(1, 100))
@@ -146,8 +146,9 @@ assert decisions[50].wait_ns == 1
 assert decisions[51].outcome == "admitted"
 
 # %% [markdown]
-# The wait is no promise. It says when the counter has room if nobody else asks. Two callers who
-# share a counter are both told to wait; when both come back, there is room for one of them.
+# The wait is no promise. It says when the counter has room if nobody else sends a request. In this
+# example two callers share a counter, and both are told to wait 4 s. One request leaves the window
+# then, so there is room for one of them.
 
 # %%
 filling: list[Fraction | float] = [0, *[5] * 49]
@@ -160,8 +161,8 @@ assert [one.outcome for one in back] == ["admitted", "refused"]
 
 # %% [markdown]
 # ## What was learnt
-# A throttle refuses what is beyond the rate; a block refuses everything for a time. A block ends
-# when it ends, however often one asks; but the counter may still be full then.
+# A throttle refuses what is beyond the rate; a block refuses everything for a time. A block always
+# lasts its fixed time, however often you retry, but the counter may still be full when it ends.
 #
 # ## Exercise
 # A management key asks once a second for five minutes. Is it ever refused? And at four a second?

@@ -80,8 +80,8 @@ strip(slow.assign(who="two a second"))
 
 # %% [markdown]
 # ## What is refused costs nothing
-# A request that any rule refuses is counted by none (D-COUNT). So a client that exceeds LIM-CREATE
-# can still read as much as before.
+# A request that one rule refuses is charged to no rule (D-COUNT). So a client that exceeds
+# LIM-CREATE can still read as much as before.
 
 # %%
 limiter = Limiter({"Default": table}, Profile().limits)

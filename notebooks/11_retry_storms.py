@@ -1,11 +1,11 @@
 # %% [markdown]
 # # How should I retry?
-# A refused client sends its request again, and how long it waits before it does is its own choice.
+# A refused client sends its request again. It chooses how long to wait before doing so.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, ERR-429.
 #
-# One simulated run is one draw, so every figure here is a mean over runs with other seeds, with its
-# 95 % interval.
+# One simulated run is one sample, so every figure here is a mean over runs with other seeds, with
+# its 95 % interval.
 
 # %% [markdown]
 # **Predict before you read on.** Clients retry four times a second and ignore `Retry-After`, or
@@ -88,9 +88,9 @@ assert blocked["high"]["default"] < 120e9
 (blocked / 1e9).round().rename_axis("the key is blocked, seconds")
 
 # %% [markdown]
-# ## Ways to ask again
+# ## Retry strategies
 # Four ways to wait, each with the same number of attempts, without and with `Retry-After`, and
-# clients that never ask again. Before you run it: which of the four is refused least?
+# clients that never retry. Before you run it: which of the four is refused least?
 
 # %%
 waits: dict[str, dict[str, Any]] = {
@@ -125,8 +125,40 @@ assert len({tuple(values(results[name, "honoured"], "refused")) for name in wait
 frame.round(0).rename(columns={"mean": "refused attempts of a run, mean"})
 
 # %% [markdown]
-# What helps most is to honour `Retry-After`: with it the four ways are refused equally often, in
-# every single run. Without it every back-off is refused less than asking every 250 ms.
+# In this example it helps most to honour `Retry-After`. With it the four ways are refused equally
+# often, in every run: their own delays are shorter than the header's, so it decides alone. Without
+# it each of these back-offs is refused less than a retry every 250 ms.
+#
+# ## The delays matter
+# That depends on the delays. The same comparison with a back-off that is capped at 100 ms, and with
+# one whose first delay is already 30 s:
+
+# %%
+delays: dict[str, dict[str, Any]] = {
+    "10 ms, at most 100 ms": {"base": "10ms", "cap": "100ms"},
+    "30 s, at most 2 min": {"base": "30s", "cap": "2m"},
+}
+lines = []
+for name, delay in delays.items():
+    for header in ("ignored", "honoured"):
+        retry = {"kind": "decorrelated-jitter", **delay, "attempts": ATTEMPTS}
+        retry["honour_retry_after"] = header == "honoured"
+        changed = scenario
+        for group in ("impatient", "burst"):
+            changed = with_value(changed, f"clients.{group}.retry", retry)
+        lines.append(
+            {"delays": name, "Retry-After": header, **runs_of(changed).replications.loc["refused"]}
+        )
+by_delay = pd.DataFrame(lines).set_index(["delays", "Retry-After"])[["mean", "low", "high"]]
+short, long = (by_delay.loc[name] for name in delays)
+assert short["low"]["ignored"] > ignored["high"]["every 250 ms"], "a back-off that hardly backs off"
+assert long["high"]["honoured"] < honoured["low"].min(), "longer than the header, at random"
+by_delay.astype(float).round(0)
+
+# %% [markdown]
+# A back-off that never exceeds 100 ms is refused more than a retry every 250 ms. One that waits
+# longer than the header asks, at random, is refused least of all that retry: its clients do not
+# return together.
 
 # %%
 label = alt.Y("wait:N", sort=None, title="way to wait")
@@ -186,7 +218,8 @@ assert longer["clear"][1] < 0
 
 # %% [markdown]
 # ## What was learnt
-# A client that honours `Retry-After` is refused less often. How it backs off matters less.
+# A client that honours `Retry-After` is refused less often. How it backs off matters where its own
+# delays exceed the header's: a random wait of the order of the window spreads the return of all.
 #
 # ## Exercise
 # Let only the steady clients honour `Retry-After`, and leave the burst as it is. Are there fewer

@@ -148,7 +148,8 @@ alt.Chart(
 
 # %% [markdown]
 # The age of a log entry is compared with the quota of the moment: a changed log retention holds at
-# once, for entries that are there already. Another tenant's entries stay.
+# once, for entries that are there already. Another tenant's entries stay. When the retention is 24
+# h again, the entry can be read again: it was hidden, not deleted.
 
 # %%
 other = engine.create_tenant("Other")
@@ -169,13 +170,19 @@ clock.advance_ns("1m")
 before = entries_of_each()
 engine.set_quota(acme, "Log Retention", "10s")
 after = entries_of_each()
+engine.set_quota(acme, "Log Retention", "24h")
+again = entries_of_each()
 assert before == {"Acme": 1, "Other": 1}
 assert after == {"Acme": 0, "Other": 1}
+assert again == before, "hidden, not deleted"
 pd.DataFrame({"retention 24 h": before, "Acme's is 10 s now": after}).rename_axis("tenant")
 
 # %% [markdown]
 # ## What was learnt
-# Data with a retention can be read until the retention ends; at that instant it is gone.
+# Data with a retention can be read until the retention ends, and not from that instant on. The
+# deadline of a cvc or an intent is fixed when it is stored. A log entry has no deadline of its own:
+# its age is compared with the quota of the moment, so a longer retention makes entries readable
+# again that a shorter one hid, as long as they have not been deleted.
 #
 # ## Exercise
 # A token intent is made, and after 23 hours a token is created from it. Is the token gone at hour

@@ -148,7 +148,7 @@ base.mark_rect(aria=False).encode(
 )
 
 # %% [markdown]
-# ## Large crowds are steadier
+# ## The same share of the limit, in two sizes
 # 20 people under 25 a minute and 80 under 100 a minute ask for the same fraction of their limit.
 # Before you run it: which of the two is refused more? Twenty runs leave intervals that overlap, so
 # these two points are played more often.

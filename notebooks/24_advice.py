@@ -1,6 +1,6 @@
 # %% [markdown]
 # # What should my client do, or the limit be?
-# `advise` plays a scenario as it is and with one change at a time, and says which change helps
+# `advise` runs a scenario as it is and with one change at a time, and reports which change helps
 # whom, by how much, and what it costs.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, ERR-429.
@@ -15,6 +15,7 @@
 # %%
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -22,6 +23,7 @@ import pandas as pd
 import simulator
 from engine import LimitTable
 from simulator import load, with_value
+from simulator.scenario import dump
 
 _ = alt.renderers.enable("svg")
 pd.set_option("display.max_colwidth", 90)
@@ -67,7 +69,7 @@ shares[["says", "before", "after", "low", "high", "sure"]].round(3)
 #
 # ## What it costs the operator
 # The other side of the question: from which limit on would at most one attempt in a hundred of this
-# group be refused? The price of a limit is the most that one party can then send within a window.
+# group be refused? The price of a limit is the most that one caller can then send within a window.
 
 # %%
 limit = found.limit.iloc[0]
@@ -82,7 +84,7 @@ assert lowest["refused_share"] > 0.01 > highest["refused_share"]
 found.chart()
 
 # %% [markdown]
-# The limit needed is more than twice today's, and it applies to every party, not only to these
+# The limit needed is more than twice today's, and it applies to every caller, not only to these
 # clients.
 #
 # ## Apply it
@@ -102,9 +104,49 @@ assert share["high"] < kinder["before"]
 print(change.diff(storm))
 
 # %% [markdown]
+# ## Who pays for it
+# The advice is for the clients that retry. Here ten bystanders use the same key and never retry.
+# Before you run it: does it help them if the others honour `Retry-After`?
+
+# %%
+BYSTANDERS = """
+[[clients]]
+name = "bystander"
+count = 10
+application = "checkout"
+addresses = "campus"
+think = { kind = "exponential", mean = "30s" }
+"""
+crowd = with_value(load(dump(storm) + BYSTANDERS), "seed", SEED)
+waits: dict[str, dict[str, Any]] = {
+    "every 250 ms, header ignored": {"kind": "fixed", "delay": "250ms"},
+    "every 250 ms, header honoured": {"kind": "fixed", "delay": "250ms"},
+    "30 s to 2 min at random": {"kind": "decorrelated-jitter", "base": "30s", "cap": "2m"},
+}
+lines = []
+for name, wait in waits.items():
+    retry = {**wait, "attempts": 20, "honour_retry_after": "ignored" not in name}
+    changed = crowd
+    for group in ("impatient", "burst"):
+        changed = with_value(changed, f"clients.{group}.retry", retry)
+    played = simulator.run(changed, fidelity="compiled", replications=3 * RUNS, progress=False)
+    share = played.replications.loc["refused_share{client='bystander'}", ["mean", "low", "high"]]
+    lines.append({"the others retry": name, **share.astype(float)})
+bystanders = pd.DataFrame(lines).set_index("the others retry")
+ignored, honoured, patient = (bystanders.loc[name] for name in waits)
+assert honoured["low"] > ignored["high"], "the bystanders pay"
+assert patient["high"] < honoured["low"]
+assert patient["mean"] < ignored["mean"]
+bystanders.round(3)
+
+# %% [markdown]
+# No: the bystanders are refused more. `Retry-After` names one instant, everybody returns at it, and
+# the counter is full again. Who waits longer than the header says, at random, spreads the load, and
+# the bystanders are refused less than in the storm.
+#
 # ## Several tables at once
 # `policies` runs scenarios under several limit tables and shows what each does to each group. A `*`
-# marks tables that no other one beats in everything, including the highest load on the service.
+# marks Pareto-optimal tables, the highest load on the service included.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -122,8 +164,10 @@ impatient.loc[order].round(3)
 
 # %% [markdown]
 # ## What was learnt
-# Clients that honour `Retry-After` are refused less, at no cost to anyone. Without that, the limit
-# would have to be more than twice as high.
+# Clients that honour `Retry-After` are themselves refused less, and in this example clients that
+# share their counter are refused more, since all return at once. Honour the header, and add a
+# random wait of the order of the window. A limit high enough to make the storm harmless would be
+# more than twice today's.
 #
 # ## Exercise
 # What is the largest pace of the two scripts of `management-loop`, so that at most one request in a

@@ -124,9 +124,9 @@ alt.Chart(
 
 # %% [markdown]
 # ## What was learnt
-# A synchronisation every second costs nothing to clients that ask evenly, and gives those that ask
-# in bursts as much as each node has: the burst is over before anybody hears of it. A shorter
-# interval takes most of that back, a slow one approaches nodes that count alone.
+# In this example, clients that send evenly are hardly affected by a synchronisation every second.
+# Clients that send in bursts get as much as each node has: the burst is over before the other nodes
+# see it. A shorter interval takes most of that back; a slow one approaches nodes that count alone.
 #
 # ## Exercise
 # The balancer could send each key to one node. What do three nodes that count alone let in then

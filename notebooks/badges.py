@@ -70,12 +70,26 @@ def put_badges(cells: Sequence[Any]) -> None:
     """Write the badges of each section below its heading."""
     for place, heading, prose, code in list(sections(cells)):
         said = badges(prose, code)
+        folded = said and _folded(said)
         if said and not heading.startswith("# "):
             lines = str(cells[place].source).split("\n")
-            lines.insert(lines.index(heading) + 1, f"\n{said}\n")
+            lines.insert(lines.index(heading) + 1, f"\n{folded}\n")
             cells[place]["source"] = "\n".join(lines)
-        elif said:  # the list of the chapter's clauses says it at the end of the first cell
-            cells[place]["source"] = f"{cells[place].source}\n\n{said}"
+        elif said:  # the chapter's clauses stand at the end of the first cell
+            cells[place]["source"] = f"{cells[place].source}\n\n{folded}"
+
+
+def _folded(said: str) -> str:
+    """Return badges below one line that opens them.
+
+    >>> _folded("> **specified**: TOK-LEAF  ").splitlines()[0]
+    '<details><summary>Specified</summary>'
+    """
+    choices_made = said.count("**our choice** D-")
+    line = "Specified" if "**specified" in said else "Our choice"
+    if choices_made and line == "Specified":
+        line += f", with {choices_made} open choice{'s' if choices_made > 1 else ''}"
+    return f"<details><summary>{line}</summary>\n\n{said}\n\n</details>"
 
 
 def _clause(clause: Clause) -> str:

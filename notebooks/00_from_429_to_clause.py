@@ -1,5 +1,5 @@
 # %% [markdown]
-# # From 429 to clause: which limit refused me, and what do I do?
+# # From 429 to clause: which limit refused, and what to do
 # Every 429 names the counter that refused and the time until a request can succeed; this page shows
 # where, and what to change.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What may my body look like?
+# # The four shapes of a request body
 # `POST /tokenize` takes a body in the caller's own shape and gives the same shape back.
 #
 # Clauses: TOK-OBJECT, TOK-PLAIN, TOK-ARRAY, TOK-COMPOSITE, TOK-LEAF, TOK-TYPES, TOK-TOKEN-DATA,

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Which fields do I see, and which never?
+# # What a record shows, and what it never shows
 # A record shows whose token it is, what it is, who made it and when; no record shows the value.
 #
 # Clauses: REC-ID, REC-TENANT, REC-TYPE, REC-CARD-MASK, REC-TOKEN-DATA, REC-METADATA, REC-INDEXES,

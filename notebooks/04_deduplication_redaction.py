@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What if the value exists already?
+# # Deduplication: when the value exists already
 # With deduplication an equal value gives the token that is there, and hides part of its record.
 #
 # Clauses: TOK-DEDUP, REC-DEDUP-REDACT, AUTH-READ, REC-EXTRAS.

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What fails, how, and in what order?
+# # What fails, how, and in what order
 # A request succeeds as a whole or fails as a whole, and the first check that fails answers alone.
 #
 # Clauses: TOK-ATOMIC, TOK-LIMIT, QUO-TENANT, QUO-TOKENIZE, QUO-DETOKENIZE.

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What would a limit have done to my traffic?
+# # What a limit would have done to your traffic
 # A replay puts an access log through the limits before they are turned on, one decision a line.
 #
 # Clauses: LIM-PUBLIC, LIM-IP.

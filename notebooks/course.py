@@ -48,32 +48,29 @@ DOORS: Final = (
     Door(
         "I integrate",
         "Build a client that tokenizes, reads records, and copes with refusals.",
-        (0, 1, 2, 6, 11),
+        (0, 1, 2, 6, 12),
     ),
     Door(
         "I test",
         "Judge a deployment clause by clause, and distinguish bugs from permitted design choices.",
-        (0, 7, 8, 19, 20),
+        (0, 8, 10, 23, 24),
     ),
     Door(
         "I model",
         "Say what limits do to traffic before they are turned on.",
-        (0, 7, 16, 17, 24),
+        (0, 8, 16, 18, 20),
     ),
 )
 
 
 PARTS: Final[tuple[tuple[str, tuple[int, ...]], ...]] = (
     ("Start here", (0,)),
-    ("Sending data", (1, 2, 5, 4, 3, 6, 15)),
-    ("Limits", (7, 10, 8, 9, 11, 12, 13, 14)),
-    ("What would a change do?", (16, 25, 17, 23, 24, 26, 18)),
-    ("Checking a deployment", (19, 20, 21, 22)),
+    ("Sending data", (1, 2, 3, 4, 5, 6, 7)),
+    ("Limits", (8, 9, 10, 11, 12, 13, 14, 15)),
+    ("What would a change do?", (16, 17, 18, 19, 20, 21, 22)),
+    ("Checking a deployment", (23, 24, 25, 26)),
 )
-"""The parts of the course and the chapters of each, in the order of reading.
-
-A file keeps the number that it was given first: clauses, links and commits name it.
-"""
+"""The parts of the course and the chapters of each. File numbers are the order of reading."""
 
 
 def sources() -> list[Path]:

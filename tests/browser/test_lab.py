@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.lab import started
 from tests.chromium import chromium, needs_chromium
 
-EXPLORER = "23_limit_explorer.ipynb"
+EXPLORER = "19_limit_explorer.ipynb"
 RUN_TIMEOUT_MS = 240_000
 LIMIT = "LIM-PUBLIC / 1m"
 

@@ -118,7 +118,7 @@ def test_a_search_finds_a_clause_a_chapter_and_a_public_name(site: Path, browser
     page.goto((site / "index.html").as_uri())
     for asked, place in (
         ("TOK-ATOMIC", "specification.html#tok-atomic"),
-        ("office ip", "12_one_office_ip.html"),
+        ("office ip", "13_one_office_ip.html"),
         ("engine.engine", "api/engine.html#Engine"),
     ):
         page.locator("#search").fill(asked)

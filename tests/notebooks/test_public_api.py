@@ -62,7 +62,7 @@ def test_a_frame_is_a_table_and_not_printed(source: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stem", ["01_body_shapes", "15_retention"])
+@pytest.mark.parametrize("stem", ["01_body_shapes", "07_retention"])
 def test_a_chapter_runs_without_the_checkout(stem: str, tmp_path: Path) -> None:
     """In another folder, in a Python that has no package `notebooks`."""
     (source,) = (one for one in sources() if one.stem == stem)

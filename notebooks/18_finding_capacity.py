@@ -1,5 +1,5 @@
 # %% [markdown]
-# # How many people fit under a limit?
+# # How many people fit under a limit
 # The question is how many people can share one address and one public key while at most one attempt
 # in a hundred is refused.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Which choices are open in what is stored and shown?
+# # Open choices in what is stored and shown
 # Where the specification is silent the engine follows a *profile*, which has a field for each
 # choice. This chapter tries every value of the fields about tokens, records and answers on a small
 # case and shows the difference; the next does the same for limits and time. The last section lists

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What should my client do, or the limit be?
+# # What the client should do, or the limit should be
 # `advise` runs a scenario as it is and with one change at a time, and reports which change helps
 # whom, by how much, and what it costs.
 #
@@ -23,7 +23,6 @@ import pandas as pd
 import simulator
 from engine import LimitTable
 from simulator import load, with_value
-from simulator.scenario import dump
 
 _ = alt.renderers.enable("svg")
 pd.set_option("display.max_colwidth", 90)
@@ -109,7 +108,25 @@ print(change.diff(storm))
 # Before you run it: does it help them if the others honour `Retry-After`?
 
 # %%
-BYSTANDERS = """
+CROWD = """
+duration = "10m"
+tenants = [{ name = "shop" }]
+applications = [{ name = "checkout", tenant = "shop", kind = "public" }]
+addresses = [{ name = "campus", network = "203.0.113.0/28" }]
+[[clients]]
+name = "impatient"
+count = 40
+application = "checkout"
+addresses = "campus"
+think = { kind = "exponential", mean = "1m" }
+[[clients]]
+name = "burst"
+application = "checkout"
+addresses = "campus"
+loop = "open"
+arrivals = { kind = "constant", rate = "20/1s" }
+start = "2m"
+stop = "2m5s"
 [[clients]]
 name = "bystander"
 count = 10
@@ -117,7 +134,7 @@ application = "checkout"
 addresses = "campus"
 think = { kind = "exponential", mean = "30s" }
 """
-crowd = with_value(load(dump(storm) + BYSTANDERS), "seed", SEED)
+crowd = with_value(load(CROWD), "seed", SEED)
 waits: dict[str, dict[str, Any]] = {
     "every 250 ms, header ignored": {"kind": "fixed", "delay": "250ms"},
     "every 250 ms, header honoured": {"kind": "fixed", "delay": "250ms"},

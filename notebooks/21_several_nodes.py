@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What does a synchronisation every second cost us?
+# # What several nodes cost a limit
 # Three gateways count requests apart and tell each other once a second; this chapter measures what
 # they let in beyond the limits, and what they refuse below them.
 #

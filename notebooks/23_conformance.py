@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Does my deployment conform?
+# # Whether a deployment conforms
 # The suite sends a deployment requests, as a client can, and gives a verdict for each clause with
 # the requests that show it.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Which choices are open in what is counted, and how long it takes?
+# # Open choices in what is counted, and how long it takes
 # The other half of the profile: how limits count, what a block does, and what happens outside. The
 # same rule as before: each value on one small case, and the difference shown.
 #

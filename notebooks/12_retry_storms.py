@@ -1,5 +1,5 @@
 # %% [markdown]
-# # How should I retry?
+# # How to retry
 # A refused client sends its request again. It chooses how long to wait before doing so.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, ERR-429.

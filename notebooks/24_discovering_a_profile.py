@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Which choices has a deployment made?
+# # Which choices a deployment has made
 # Where the specification leaves a choice, two deployments may differ and both be right. The suite
 # does not fail a reading: it finds out which one it is, and the next run can check that the
 # deployment keeps to it.

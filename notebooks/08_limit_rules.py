@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Which limits bind me?
+# # The fourteen limit rules
 # Fourteen rules limit how many requests a caller may send. Here a client sends 1.5 times the limit
 # of each, with only that one rule in force.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # How do I play many values at once?
+# # How to run a parameter sweep
 # A sweep plays a scenario at every point of a space of values, and a Dask cluster spreads the
 # points over its workers.
 #

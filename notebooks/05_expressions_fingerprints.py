@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Do two tokens hold the same value?
+# # Fingerprints: whether two tokens hold the same value
 # An expression selects the part of a token that is fingerprinted or searched for. Equal
 # fingerprints mean that the selected parts are equal, within one tenant and one type.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # How long may a proxy or a reactor take, and how much may I send?
+# # Time and size limits of proxies and reactors
 # A destination and a reactor have a time limit each, and code and arguments a size.
 #
 # Clauses: PRX-TIMEOUT, ERR-408, RCT-HOT, RCT-TIMEOUT, LIM-PROXY-KEY.

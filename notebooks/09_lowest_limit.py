@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Which limit do I reach first?
+# # Which limit a client reaches first
 # Several rules count most requests, and the first that is full refuses; which one that is depends
 # on how fast, from where and with which key requests are sent.
 #

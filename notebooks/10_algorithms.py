@@ -1,5 +1,5 @@
 # %% [markdown]
-# # How do the five algorithms count, and what is the worst case?
+# # Five algorithms that count a rate, and their worst cases
 # "50 per minute" does not say how it is counted. Five common ways, on one trace, differ in when
 # they refuse and in how much they let through at worst.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What becomes of what I stored, until when?
+# # Retention: how long stored data can be read
 # Some data has a deadline: a cvc an hour, a token intent a day, a log entry a day. Until then it
 # can be read, and from then on it cannot.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Am I refused, blocked or delayed?
+# # Refused, blocked or delayed
 # A throttle refuses or delays what is beyond the rate; a block refuses everything for some seconds
 # once the rate is exceeded.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Who may create a token, and where?
+# # Who may create a token, and where
 # A key needs `token:create` on every container that a request creates tokens in.
 #
 # Clauses: AUTH-HEADER, AUTH-CREATE, AUTH-KINDS, AUTH-LEGACY, TOK-CONTAINER.

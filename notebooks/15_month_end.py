@@ -1,5 +1,5 @@
 # %% [markdown]
-# # How does polling starve uploads?
+# # How polling starves uploads
 # The account updater's limit is ten requests in ten seconds, shared by uploads and by polls for
 # results.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Whom does a busy script at my address harm?
+# # How a busy script shuts out the people at its address
 # Two hundred people and a script use one address, and share some of their keys.
 #
 # Clauses: LIM-PUBLIC, LIM-IP.

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What would one change do?
+# # The limit explorer: one change at a time
 # Sliders change the number of people, the rate of a script and the limits; each move plays the
 # whole scenario again and redraws its picture.
 #

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What is our traffic like?
+# # A scenario that looks like your traffic
 # `fit` reads an access log and writes a scenario that makes such traffic: which clients, how many,
 # how fast, and what they do after a refusal.
 #

@@ -18,9 +18,11 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
+from engine.limits.subject import RateLimitStatus
 from engine.profile import Algorithm
 
 FAR_NS: Final = 1 << 62
@@ -381,6 +383,37 @@ class Counter:
         self.ready_ns = other.ready_ns
         self.blocked_until_ns = other.blocked_until_ns
         self.reserved_ns = other.reserved_ns
+
+
+def charge_all(counters: Iterable[Counter], t_ns: int) -> None:
+    """Count one request in several counters, none of which is in a block."""
+    for counter in counters:
+        counter.ready_ns = counter.window.charge(t_ns)
+
+
+def status_of(counters: Iterable[Counter], now_ns: int) -> RateLimitStatus | None:
+    """Return what the one with the smallest remaining ÷ limit has left (D-429-HEADERS).
+
+    Of equal ones the one with the longest wait, then the first. The wait is the longest of all.
+    """
+    scarcest: Counter | None = None
+    remaining, limit, its_wait_ns, longest_wait_ns = 1, 0, 0, 0  # more than any counter has
+    for counter in counters:
+        left, wait_ns = 0, 0
+        if counter.blocked_until_ns <= now_ns:
+            left = counter.window.remaining(now_ns)
+        if counter.ready_ns > now_ns:
+            wait_ns = counter.refuses_for_ns(now_ns)
+            longest_wait_ns = max(longest_wait_ns, wait_ns)
+        own_limit = counter.settings.limit_requests
+        difference = left * limit - remaining * own_limit
+        if difference < 0 or (not difference and wait_ns > its_wait_ns):
+            scarcest, remaining, limit, its_wait_ns = counter, left, own_limit, wait_ns
+    if scarcest is None:
+        return None
+    name, window_ns = scarcest.settings.name, scarcest.settings.window_ns
+    idle_at_ns = max(scarcest.window.idle_ns(), scarcest.blocked_until_ns, now_ns)
+    return RateLimitStatus(name, limit, remaining, window_ns, idle_at_ns - now_ns, longest_wait_ns)
 
 
 class Charge:

@@ -24,7 +24,7 @@ from typing import Final
 
 from engine.errors import TollgateError, wrong_type
 from engine.files import as_ns
-from engine.limits.counters import FAR_NS, Charge, Counter
+from engine.limits.counters import FAR_NS, Charge, Counter, charge_all, status_of
 from engine.limits.rules import CounterFamily, RuleSet, present
 from engine.limits.subject import Block, RateLimitStatus, Subject
 from engine.limits.table import LimitTable
@@ -161,8 +161,7 @@ class Limiter:
                 return self._over_limit(now_ns, matched)
         if not matched.is_plain:
             return self._admit(now_ns, now_ns, matched)
-        for counter in matched.in_force:
-            counter.ready_ns = counter.window.charge(now_ns)
+        charge_all(matched.in_force, now_ns)
         admitted: Decision = matched.admitted
         return admitted
 
@@ -171,7 +170,8 @@ class Limiter:
     ) -> tuple[Decision, RateLimitStatus | None]:
         """Decide, and return beside it what the limits leave then (`status`)."""
         decision = self.decide(now_ns, subject)
-        return decision, self._status(self._now_ns, subject._counters)  # noqa: SLF001 # reason: just found
+        matched: MatchedCounters = subject._counters  # noqa: SLF001 # reason: just found
+        return decision, status_of(matched.in_force, self._now_ns)
 
     # --- beyond a rate -------------------------------------------------------------------------
 
@@ -258,29 +258,7 @@ class Limiter:
         applies. After a refusal its `wait_ns` is the latest over all refusing rules.
         """
         now_ns, subject = _checked(now_ns, subject)
-        return self._status(now_ns, self.match(subject))
-
-    def _status(self, now_ns: int, matched: MatchedCounters) -> RateLimitStatus | None:
-        scarcest: Counter | None = None
-        remaining, limit, its_wait_ns, wait_ns = 1, 0, 0, 0  # more than any counter has
-        for counter in matched.in_force:
-            own_wait_ns, left = 0, 0
-            if counter.blocked_until_ns <= now_ns:
-                left = counter.window.remaining(now_ns)
-            if counter.ready_ns > now_ns:
-                own_wait_ns = counter.refuses_for_ns(now_ns)
-                wait_ns = max(wait_ns, own_wait_ns)
-            own_limit = counter.settings.limit_requests
-            difference = left * limit - remaining * own_limit
-            if difference < 0 or (not difference and own_wait_ns > its_wait_ns):
-                scarcest, remaining, limit, its_wait_ns = counter, left, own_limit, own_wait_ns
-        if scarcest is None:
-            return None
-        settings = scarcest.settings
-        idle_at_ns = max(scarcest.window.idle_ns(), scarcest.blocked_until_ns, now_ns)
-        return RateLimitStatus(
-            settings.name, limit, remaining, settings.window_ns, idle_at_ns - now_ns, wait_ns
-        )
+        return status_of(self.match(subject).in_force, now_ns)
 
     def applicable(self, subject: Subject) -> tuple[str, ...]:
         """Return the names of all rules that count such a request, shadows too, in table order."""

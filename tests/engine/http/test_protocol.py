@@ -242,10 +242,10 @@ class _Way:
 @pytest.mark.parametrize(
     ("body", "is_kept", "files", "changes"),
     [
-        ({"name": "Ada"}, False, 26, 60),
-        ({"name": "Ada"}, True, 26, 61),
-        (FIVE_TOKENS, False, 26, 74),
-        (FIVE_TOKENS, True, 28, 87),
+        ({"name": "Ada"}, False, 23, 44),
+        ({"name": "Ada"}, True, 24, 54),
+        (FIVE_TOKENS, False, 25, 67),
+        (FIVE_TOKENS, True, 27, 80),
     ],
     ids=["one", "one kept", "five", "five kept"],
 )

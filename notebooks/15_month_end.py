@@ -69,8 +69,8 @@ lines = []
 for interval in ("1500ms", "2s", "3s", "6s"):
     for way, think in ways.items():
         changed = with_value(scenario, "clients.poll.think", think(interval))
-        shares = runs_of(changed).replications.loc["refused_share{client='upload'}"]
-        lines.append({"interval": way, "poll every": interval, **shares})
+        uploads = runs_of(changed).replications.loc["refused_share{client='upload'}"]
+        lines.append({"interval": way, "poll every": interval, **uploads})
 frame = pd.DataFrame(lines)[["interval", "poll every", "mean", "low", "high"]]
 by_way = frame.set_index(["interval", "poll every"]).astype(float)
 same, random = by_way.loc["always the same"], by_way.loc["random"]
@@ -128,16 +128,16 @@ def uploaded(size_bytes: int) -> int:
     return engine.ask("PUT", job["upload_url"], b"x" * size_bytes).status
 
 
-uploads = {f"{size:,} bytes": uploaded(size) for size in (30_000_000, 30_000_001)}
+answers = {f"{size:,} bytes": uploaded(size) for size in (30_000_000, 30_000_001)}
 rows = [f"8a0f3f5e-0d5c-4f0e-9d0c-{n:012},2030,1\n".encode() for n in range(100)]
 header = b"token,expiration_year,expiration_month\n"
 volume = header + b"".join(rows)
 files = list(split_batch(volume, limit_bytes=2000))
-assert list(uploads.values()) == [204, 413]
+assert list(answers.values()) == [204, 413]
 assert max(len(file) for file in files) <= 2000
 assert b"".join(file.removeprefix(header) for file in files) == b"".join(rows)
 print(f"{len(volume):,} bytes in {len(files)} files of at most 2,000")
-pd.Series(uploads).to_frame("status")
+pd.Series(answers).to_frame("status")
 
 # %% [markdown]
 # ## What was learnt

@@ -146,8 +146,8 @@ for name, wait in waits.items():
     changed = crowd
     for group in ("impatient", "burst"):
         changed = with_value(changed, f"clients.{group}.retry", retry)
-    played = simulator.run(changed, fidelity="compiled", replications=3 * RUNS, progress=False)
-    share = played.replications.loc["refused_share{client='bystander'}", ["mean", "low", "high"]]
+    crowded = simulator.run(changed, fidelity="compiled", replications=3 * RUNS, progress=False)
+    share = crowded.replications.loc["refused_share{client='bystander'}", ["mean", "low", "high"]]
     lines.append({"the others retry": name, **share.astype(float)})
 bystanders = pd.DataFrame(lines).set_index("the others retry")
 ignored, honoured, patient = (bystanders.loc[name] for name in waits)

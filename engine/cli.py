@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from engine.command_line import Parser, add_version, complete, run_command
+from engine.command_line import Parser, add_version, complete, run_command, schema_line
 from engine.http._cli_serve import (
     add_backup_arguments,
     add_openapi_arguments,
@@ -140,7 +140,10 @@ def _limits(args: argparse.Namespace) -> int:
     from engine.limits import LimitTable, render
 
     table = LimitTable.default() if args.file is None else LimitTable.from_toml(args.file)
-    print(table.to_toml().rstrip() if args.toml else render(table))
+    if args.toml:
+        print(schema_line("engine.limits", "limits.schema.json") + table.to_toml().rstrip())
+    else:
+        print(render(table))
     return 0
 
 
@@ -148,5 +151,7 @@ def _profile(args: argparse.Namespace) -> int:
     from engine.profile import Profile
 
     profile = Profile() if args.file is None else Profile.from_toml(args.file)
-    print(profile.to_toml(explained=True).rstrip())
+    head, _, text = profile.to_toml(explained=True).partition("\n")
+    assert head == "#:schema profile.schema.json", "a name that is right beside the file alone"
+    print(schema_line("engine", "profile.schema.json") + text.rstrip())
     return 0

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import InputError, TollgateError, did_you_mean
@@ -93,6 +94,17 @@ def run_command(program: str, command: Callable[[], int]) -> int:
     hint = f" ({RESULTS_PAGE} explains them)" if "; known: " in said else ""
     sys.stderr.write(f"{program}: {said}{hint}\n")
     return code
+
+
+def schema_line(package: str, name: str) -> str:
+    """Return the first line of a TOML file: where its JSON Schema is installed, for editors.
+
+    A package that is not installed gives an empty text.
+    """
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return ""
+    return f"#:schema {Path(spec.submodule_search_locations[0], name).resolve().as_uri()}\n"
 
 
 def require_extra(extra: str, *packages: str) -> None:

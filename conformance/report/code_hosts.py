@@ -18,6 +18,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,6 +101,8 @@ def sarif_json(report: Report) -> str:
         "tool": {
             "driver": {
                 "name": "tollgate-conformance",
+                "version": version("tollgate"),
+                "informationUri": _homepage(),
                 "rules": [_rule(one) for one in ordered],
             }
         },
@@ -115,6 +118,13 @@ def sarif_json(report: Report) -> str:
         "results": [_result(report, one) for one in (*failed, *open_)],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _homepage() -> str:
+    """Return the homepage of the distribution's metadata."""
+    listed = metadata("tollgate").get_all("Project-URL", [])
+    homepage: str = next(url for url in listed if url.startswith("Homepage"))
+    return homepage.partition(", ")[2]
 
 
 def _rule(result: ClauseResult) -> dict[str, Any]:

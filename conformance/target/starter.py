@@ -30,6 +30,7 @@ from conformance.wire.shapes import SHAPES, filled
 from conformance.wire.transport import Answer, Place
 from engine.errors import InputError, reason_of
 from engine.messages import Json
+from engine.profile import Profile
 
 SCHEMA_FILE: Final = "target.schema.json"
 PROFILE_FILE: Final = "profile.toml"
@@ -129,6 +130,8 @@ def write_starter(file: Path, made: Starter) -> None:
         (file.parent / SCHEMA_FILE).write_text(schema, "utf-8", newline="\n")
         if made.profile is not None:
             profile.write_text(made.profile, "utf-8", newline="\n")
+            schema = json.dumps(Profile.json_schema(), indent=2) + "\n"
+            profile.with_name("profile.schema.json").write_text(schema, "utf-8", newline="\n")
     except FileExistsError:
         raise InputError(f"{file} is there already; choose another name") from None
     except OSError as error:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from engine.command_line import schema_line
 from engine.errors import InputError, reason_of
 from engine.files import Document, to_plain, to_toml
 from engine.hosts import EXAMPLE_SUFFIXES
@@ -320,7 +321,7 @@ def write_target(
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             path.chmod(0o600)  # of a file that was there before
-            file.write(to_toml(target))
+            file.write(schema_line("conformance.target", "target.schema.json") + to_toml(target))
     except OSError as error:
         reason = reason_of(error)
         raise InputError(f"--write-target = {path} must be a file to write: {reason}") from None

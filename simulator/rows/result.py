@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine.command_line import schema_line
 from engine.errors import InputError, did_you_mean
 from engine.files import format_duration
 from simulator.arguments import DURATION, FLAG, FOLDER, Rule, is_number, one_of, optional, takes
@@ -390,7 +391,8 @@ class Result:
         text = json.dumps(summary, indent=2, ensure_ascii=False)
         (folder / SUMMARY_FILE).write_text(text + "\n", "utf-8")
         if self.scenario_text is not None:
-            (folder / RESOLVED_FILE).write_text(self.scenario_text, "utf-8")
+            head = schema_line("simulator.scenario", "scenario.schema.json")
+            (folder / RESOLVED_FILE).write_text(head + self.scenario_text, "utf-8")
         write_report(folder)
 
     @takes(folder=FOLDER, columns=COLUMNS, force=FLAG)

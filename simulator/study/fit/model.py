@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from engine.command_line import schema_line
 from engine.files import Include, Rate, format_duration, to_plain, to_toml
 from simulator.logs.parties import Owner
 from simulator.options import FitOptions
@@ -132,7 +133,8 @@ class Model:
             beside = path.with_name(f"{path.stem}{_SESSIONS}")
             write_sessions(self.sessions, beside)
             text = text.replace(f'"{self.scenario.name}{_SESSIONS}"', json.dumps(beside.name))
-        path.write_text(text, "utf-8")
+        head = schema_line("simulator.scenario", "scenario.schema.json")
+        path.write_text(head + text, "utf-8")
 
 
 def model_of(

@@ -16,6 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
+import conformance
 from conformance.report import Report
 from conformance.report.baseline import Baseline
 from conformance.report.code_hosts import annotation_files, commands_for, sarif_json
@@ -290,7 +291,10 @@ def test_sarif_tells_failures_from_faults_of_the_harness(tmp_path: Path) -> None
     assert invocation["exitCode"] == 4
     assert not invocation["executionSuccessful"]
     assert "KeyError" in invocation["toolExecutionNotifications"][0]["message"]["text"]
-    rules = [one["id"] for one in run["tool"]["driver"]["rules"]]
+    driver = run["tool"]["driver"]
+    assert driver["version"] == conformance.__version__
+    assert driver["informationUri"].startswith("https://")
+    rules = [one["id"] for one in driver["rules"]]
     assert set(results) <= set(rules)
 
 

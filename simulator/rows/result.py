@@ -391,8 +391,10 @@ class Result:
         text = json.dumps(summary, indent=2, ensure_ascii=False)
         (folder / SUMMARY_FILE).write_text(text + "\n", "utf-8")
         if self.scenario_text is not None:
-            head = schema_line("simulator.scenario", "scenario.schema.json")
-            (folder / RESOLVED_FILE).write_text(head + self.scenario_text, "utf-8")
+            text = self.scenario_text
+            if not text.startswith("#:schema "):  # as that of a loaded result does
+                text = schema_line("simulator.scenario", "scenario.schema.json") + text
+            (folder / RESOLVED_FILE).write_text(text, "utf-8")
         write_report(folder)
 
     @takes(folder=FOLDER, columns=COLUMNS, force=FLAG)

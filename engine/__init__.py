@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from engine.errors import InputError as InputError
     from engine.errors import TollgateError as TollgateError
     from engine.http.app import asgi_app as asgi_app
+    from engine.limits import KeyIdentity as KeyIdentity
     from engine.limits import Limiter as Limiter
     from engine.limits import LimitTable as LimitTable
     from engine.limits import NodesLimiter as NodesLimiter
+    from engine.limits import RateLimitStatus as RateLimitStatus
     from engine.limits import Rule as Rule
     from engine.limits import Subject as Subject
+    from engine.limits import TenantIdentity as TenantIdentity
     from engine.messages import Decision as Decision
     from engine.messages import Problem as Problem
     from engine.messages import Request as Request

@@ -135,9 +135,9 @@ class SlidingLog(Window):
 
     def copy(self) -> Self:
         """Return a log of its own that holds the same."""
-        found = copy.copy(self)
-        found.log = self.log.copy()
-        return found
+        copied = copy.copy(self)
+        copied.log = self.log.copy()
+        return copied
 
 
 class FixedWindow(Window):

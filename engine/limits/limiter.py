@@ -59,7 +59,7 @@ class RuleMatch:
     def __init__(self, families: tuple[CounterFamily, ...]) -> None:
         self.families = families
         settings = [family.settings for family in families]
-        self.is_plain = not any(each.in_shadow or each.takes_back for each in settings)
+        self.is_plain = not any(own.in_shadow or own.takes_back for own in settings)
         self.admitted = Decision("admitted", counted=tuple(family.name for family in families))
 
 
@@ -79,8 +79,8 @@ class MatchedCounters:
         self.is_plain = match.is_plain
         self.admitted = match.admitted
         if not match.is_plain:
-            self.in_force = [each for each in self.counters if not each.settings.in_shadow]
-            self.shadow = [each for each in self.counters if each.settings.in_shadow]
+            self.in_force = [counter for counter in self.counters if not counter.settings.in_shadow]
+            self.shadow = [counter for counter in self.counters if counter.settings.in_shadow]
 
 
 class Limiter:

@@ -186,11 +186,11 @@ def choose_node(balance: int, count: int, turn: int, u: float, in_flight: Sequen
         return (turn - 1) % count
     if balance == AT_RANDOM:
         return int(u * count)
-    found = 0
+    least_busy = 0
     for node in range(1, count):
-        if in_flight[node] < in_flight[found]:
-            found = node
-    return found
+        if in_flight[node] < in_flight[least_busy]:
+            least_busy = node
+    return least_busy
 
 
 class Balancer:
@@ -371,8 +371,8 @@ class NodesLimiter:
         histories = self._of_subject.get(subject)
         if histories is None:
             *nodes, common = (
-                limiter.match(each).counters
-                for limiter, each in zip(self._limiters, own, strict=True)
+                limiter.match(own_subject).counters
+                for limiter, own_subject in zip(self._limiters, own, strict=True)
             )
             histories = self._of_subject[subject] = [
                 self._history(counter, [counters[place] for counters in nodes])

@@ -66,14 +66,14 @@ def pattern_fault(pattern: str) -> str | None:
     >>> pattern_fault("HEAD /tokens")
     'must not name HEAD, which counts as GET; write "GET /tokens"'
     """
-    found = _PATTERN.fullmatch(pattern)
-    if found is None or not found["path"]:
+    parsed = _PATTERN.fullmatch(pattern)
+    if parsed is None or not parsed["path"]:
         return 'must be a method and a path such as "PATCH /tokens/{id}" or "ANY /reactors/*"'
-    if found["method"] == "HEAD":
-        return f'must not name HEAD, which counts as GET; write "GET {found["path"]}"'
-    if found["method"] == "OPTIONS":
-        return f'must not name OPTIONS, which counts under ANY; write "ANY {found["path"]}"'
-    if found["method"] not in METHODS:
+    if parsed["method"] == "HEAD":
+        return f'must not name HEAD, which counts as GET; write "GET {parsed["path"]}"'
+    if parsed["method"] == "OPTIONS":
+        return f'must not name OPTIONS, which counts under ANY; write "ANY {parsed["path"]}"'
+    if parsed["method"] not in METHODS:
         return "must begin with one of " + ", ".join(METHODS)
     return None
 
@@ -111,20 +111,20 @@ class Classifier:
 
     def group(self, method: str, path: str) -> int:
         """Return a small number, equal for requests that fall under the same patterns."""
-        found = self._seen.get((method, path))
-        if found is None:
+        number = self._seen.get((method, path))
+        if number is None:
             line = ("GET" if method == "HEAD" else method) + " " + path.partition("?")[0]
             places = enumerate(self._expressions)
-            matching = tuple(place for place, each in places if each.fullmatch(line))
+            matching = tuple(place for place, pattern in places if pattern.fullmatch(line))
             if matching not in self._groups:
                 self._groups.append(matching)
-            found = self._groups.index(matching)
+            number = self._groups.index(matching)
             if len(path) > _CACHED_CHARACTERS:
-                return found
+                return number
             if len(self._seen) >= _CACHE_ENTRIES:
                 self._seen.clear()
-            self._seen[method, path] = found
-        return found
+            self._seen[method, path] = number
+        return number
 
 
 DEFAULT_TABLE: Final = "Default"

@@ -44,7 +44,7 @@ from engine.resources.identification import (
 from engine.resources.operation import Operation, Router, parse_query
 from engine.resources.operator import Operator, check_tables
 from engine.resources.places import field_names, without_names
-from engine.resources.work import LARGE_BYTES, apart_if_large, when_free
+from engine.resources.work import LARGE_BYTES, apart_if_large
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
 from engine.vault import Vault
@@ -149,7 +149,6 @@ class Engine(Operator):
         if store.persistent:  # checked before a tenant can be made under a wrong key
             with store.transaction():
                 vault.verify()
-                store.guard(vault.record_mac)
                 check_tables(store.tenants(), self.table_names)
         rules = Rules(self.profile.tokens, self.profile.dedup)
         names = frozenset(map(host_name, own_names))
@@ -160,7 +159,6 @@ class Engine(Operator):
         self._without_cvc = partial(without_cvc, keys_of=vault.of, rules=rules)
         self._identifier = Identifier(self.services)
         self._settles = self.profile.limits.counted_statuses == "success"
-        self._waits = not world.is_real_time
         self._erases_apart = False
         # Reads go on when the store cannot be written; reads of plaintext cannot: they are logged.
         logged = self.profile.tokens.plaintext_reads
@@ -275,14 +273,10 @@ class Engine(Operator):
                 context.body = await apart_if_large(context, size_bytes, read)
                 response = await operation.run_async(context)
             elif type(sent) is bytes and len(sent) > LARGE_BYTES:  # others go on meanwhile
-                work = partial(self._answer, operation, context, sent, True)
+                work = partial(self._answer, operation, context, sent)
                 response = await self.services.world.apart(work, who.caller)
             else:
-                try:
-                    response = self._answer(operation, context, sent, self._waits)
-                except StoreBusy:
-                    answer = partial(self._answer, operation, context, sent, False)
-                    response = await when_free(self.services, answer)
+                response = self._answer(operation, context, sent)
         except _Options as options:
             response = Response(204, headers={"Allow": options.allowed})
         except Problem as problem:
@@ -340,17 +334,8 @@ class Engine(Operator):
             who.proxies,
         )
 
-    def _answer(
-        self,
-        operation: Operation,
-        context: Context,
-        sent: Json | bytes,
-        wait: bool,  # noqa: FBT001 # reason: the hot path calls by position
-    ) -> Response:
-        """Read the body, judge it, and run the operation in one transaction.
-
-        wait: for other programs that have the store locked; else `StoreBusy` is raised.
-        """
+    def _answer(self, operation: Operation, context: Context, sent: Json | bytes) -> Response:
+        """Read the body, judge it, and run the operation in one transaction."""
         run, name, store = operation.run, operation.name, self.services.store
         assert run is not None, "it awaits nothing"
         context.body = read_body(operation, context, sent)
@@ -365,7 +350,7 @@ class Engine(Operator):
         if operation.prepare is not None:
             context.prepared = operation.prepare(context)
         # By hand: a `with` block would cost every request four more calls.
-        store.begin(write=name not in self._reading, wait=wait)
+        store.begin(write=name not in self._reading)
         try:
             response = run(context)
         except BaseException:
@@ -417,7 +402,7 @@ class Engine(Operator):
         # A search could find an index over an expired cvc, where the profile allows one.
         self._erases_apart = self.profile.tokens.cvc_derive == "reject"
         self._expire()
-        return self.services.store.scrub()
+        return self.services.store.truncate_log()
 
     def _expire(self) -> None:
         store, steady_ns = self.services.store, self._clock.steady_ns
@@ -434,7 +419,6 @@ class Engine(Operator):
             self._next_log_sweep_ns = steady_ns + _LOG_SWEEP_NS
             self._identifier.forget_subjects()
             self._expire_logs()
-            self._recover()
 
     def _expire_logs(self) -> None:
         store = self.services.store
@@ -449,11 +433,7 @@ class Engine(Operator):
                     left -= store.expire_logs(tenant.id, before_ns, size=left)
 
     def _recover(self) -> None:
-        """Log the unfinished work of a dead process as failed, in its tenant's log.
-
-        Work of a live engine on the same store is left alone. Called at the start and every
-        minute, because the other engine may die and not be started again.
-        """
+        """Log the unfinished work of a dead process as failed, in its tenant's log."""
         services = self.services
         with services.store.transaction():
             for entry in services.store.abandoned_work():

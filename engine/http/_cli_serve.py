@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.command_line import number_of, require_extra
-from engine.errors import InputError, StoreError, TollgateError, VaultError, reason_of
+from engine.errors import InputError, VaultError, reason_of
 
 if TYPE_CHECKING:
     from engine.http.configuration import ServeConfig
@@ -319,49 +319,10 @@ def master_key_of(config: ServeConfig, path: str | None) -> bytes:
 
 
 def _open_store(path: str) -> SqliteStore:
-    """Open the store of this server, which must be the only server of the file.
-
-    The thread that answers requests never waits for the store's locks; a timer scrubs it.
-    """
+    """Open the store of this server, which owns the file; a timer empties its log."""
     from engine.store import SqliteStore
 
-    is_there = Path(path).is_file()
-    if is_there:  # claimed first: a store that another server serves is not opened
-        _claim(path)
-    store = SqliteStore(path, timeout_s=_LOCK_TIMEOUT_S, scrubs=False)
-    try:
-        if not is_there:
-            _claim(path)
-        elif Path(path).stat().st_size <= _CHECKED_BYTES and (damage := store.check()):
-            raise StoreError(f"store = {path} is damaged; restore a backup: {damage}")
-    except TollgateError:
-        store.refuse()
-        raise
-    return store
-
-
-def _claim(path: str) -> None:
-    """Lock a file, under any of its names, for this server until the process ends.
-
-    A second server would have its own counters and double every rate limit. The file itself is
-    locked, by the kind of lock that SQLite does not use, so that a symbolic or a hard link leads to
-    the same lock. It stays open: closing it would drop SQLite's own locks.
-    """
-    if sys.platform == "win32":
-        return
-    import fcntl
-
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise InputError(
-            f"store = {path} must have one server: the limits' counters live in the process, and "
-            f"two of them would admit twice each rate; stop the other one first"
-        ) from None
-    except OSError as error:
-        raise InputError(f"store = {path} must be a file to read: {reason_of(error)}") from None
+    return SqliteStore(path, truncates=False, checked_bytes=_CHECKED_BYTES)
 
 
 def _profile(args: argparse.Namespace) -> Profile:

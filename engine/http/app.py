@@ -116,7 +116,7 @@ class Cors:
         store = self._engine.services.store
         try:
             version = store.documents_version()
-            if version is None or version != self._own[0]:
+            if version != self._own[0]:
                 with store.transaction(write=False):
                     found = frozenset(
                         own

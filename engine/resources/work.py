@@ -8,17 +8,14 @@ intent, which the next start logs as failed.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from engine.errors import StoreBusy
 from engine.messages import Problem, Response
 from engine.model import LogEntry
-from engine.resources.context import Context, Services
+from engine.resources.context import Context
 
 _FAILED: Final = 500
 LARGE_BYTES: Final = 16_384
@@ -27,9 +24,6 @@ LARGE_BYTES: Final = 16_384
 _Plan = TypeVar("_Plan")
 _Result = TypeVar("_Result")
 
-_PAUSES_MS: Final = (5, 10, 20, 40, 80, 160, 320, 640, 725)
-"""The waits between tries at a store that another program has locked: 2 s together."""
-
 
 async def apart_if_large(context: Context, size_bytes: int, work: Callable[[], _Result]) -> _Result:
     """Run the work; for a large body in the worker thread, so that other requests go on."""
@@ -37,34 +31,6 @@ async def apart_if_large(context: Context, size_bytes: int, work: Callable[[], _
         return work()
     whose = context.known_caller or context.request.ip
     return await context.services.world.apart(work, whose)
-
-
-async def when_free(services: Services, attempt: Callable[[], _Result]) -> _Result:
-    """Run the attempt once the store is free; other requests go on meanwhile.
-
-    Raises `StoreBusy` when another program has it locked for longer than two seconds.
-    """
-    for pause_ms in _PAUSES_MS:
-        with contextlib.suppress(StoreBusy):
-            return attempt()
-        await services.world.sleep_ns(pause_ms * 1_000_000)
-    return attempt()
-
-
-@contextlib.asynccontextmanager
-async def _transaction(services: Services) -> AsyncIterator[None]:
-    """Open a transaction that writes; in real time await a foreign lock without blocking others."""
-    store = services.store
-    if services.world.is_real_time:
-        await when_free(services, partial(store.begin, wait=False))
-    else:
-        store.begin()
-    try:
-        yield
-    except BaseException:
-        store.rollback()
-        raise
-    store.commit()
 
 
 class Work:
@@ -101,16 +67,17 @@ class Work:
         wait: with no transaction open. An exception from wait or finish propagates after the intent
             is removed.
         """
-        async with _transaction(self._context.services):
+        store = self._context.services.store
+        with store.transaction():
             plan = begin()
             self._open()
         try:
             result = await wait(plan)
-            async with _transaction(self._context.services):
+            with store.transaction():
                 response = finish(result)
                 self._close(response.status)
         except BaseException as error:
-            with self._context.services.store.transaction():
+            with store.transaction():
                 self._close(error.status if isinstance(error, Problem) else _FAILED)
             raise
         return response

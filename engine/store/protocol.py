@@ -6,8 +6,8 @@ and no secret: it gets sealed bytes and keyed hashes.
 
 Every call stands inside one `transaction()`. A transaction is one request or one step of one, is
 never open across an await, and is atomic: when its block raises, nothing of it has happened.
-Transactions of one store, in all its threads and processes, come one after the other; they do not
-nest. After a `StoreError` inside one, the transaction is to be given up.
+Transactions of one store, in all its threads, come one after the other; they do not nest. After a
+`StoreError` inside one, the transaction is to be given up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeAlias, TypeVar
+from typing import Final, Protocol, Self, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -113,20 +113,28 @@ def cursor_place(after: Cursor) -> tuple[int | None, str]:
     return min(int(instant), _LAST_NS), record_id
 
 
-class RecordMac(Protocol):
-    """The keyed hash of a document's row, under a key of its tenant; the engine's to take."""
-
-    def __call__(self, tenant_id: str, message: bytes, *, make: bool) -> bytes | None:
-        """Return it; None where the tenant has no key, unless `make` says to make one."""
-
-
 WithoutCvc: TypeAlias = Callable[[Token], Token]
 """Makes a token without its cvc and without what was derived from the cvc."""
 
 
-def bare(token: Token) -> Token:
+def drop_cvc(token: Token) -> Token:
     """Remove the cvc of a token from whose cvc nothing was derived."""
     return replace(token, sealed_cvc=None, cvc_until_ns=None)
+
+
+def owner_of(record: Document) -> str:
+    """Return the tenant that a document is listed under; tenants stand under none."""
+    return "" if isinstance(record, Tenant) else record.tenant_id
+
+
+def unique_names(record: Document) -> list[bytes]:
+    """Return the names, besides its id, that no two documents may share."""
+    if isinstance(record, Key):
+        return [b"k" + record.text_hash]
+    if isinstance(record, Proxy):
+        host = [] if record.host is None else [b"h" + record.host.encode()]
+        return [b"p" + record.key_hash, *host]
+    return []
 
 
 class Store(Protocol):
@@ -142,11 +150,11 @@ class Store(Protocol):
         AssertionError.
         """
 
-    def begin(self, *, write: bool = True, wait: bool = True) -> None:
+    def begin(self, *, write: bool = True) -> None:
         """Open a transaction by hand, where a context manager costs too much.
 
-        wait: where another program has it locked; else `StoreBusy` is raised at once.
-        `commit` or `rollback` must follow from the same thread, whatever happens between.
+        `commit` or `rollback` must follow from the same thread, whatever happens between. Raises
+        `StoreBusy` where another program has the file locked.
         """
 
     def commit(self) -> None:
@@ -155,23 +163,19 @@ class Store(Protocol):
     def rollback(self) -> None:
         """Undo what the transaction did."""
 
-    def scrub(self) -> bool:
-        """Overwrite what is left of deleted data, in any thread, outside of a transaction.
+    def truncate_log(self) -> bool:
+        """Leave nothing of deleted data beside the records, outside of a transaction.
 
-        False when another program prevents it; call it again then.
+        Called from time to time, in any thread. False when another program prevents it.
         """
+        return True
 
     def probe(self) -> None:
         """Write and read back, in no transaction; raises `StoreError` where that cannot be done."""
+        return
 
     def close(self) -> None:
         """Give everything back; the store is not used afterwards."""
-
-    def guard(self, mac: RecordMac) -> None:
-        """Authenticate documents from now on: a row changed by another program is `StoreError`.
-
-        Called in a transaction. Does nothing where no other program reaches the records.
-        """
 
     # documents
     def put(self, record: Document) -> None:
@@ -185,7 +189,7 @@ class Store(Protocol):
         """Return the record of that class and id."""
 
     def delete(self, kind: type[D], record_id: str) -> bool:
-        """Remove it, overwriting what it held; False when there is none."""
+        """Remove it and the kept answers that show it; False when there is none."""
 
     def list(
         self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
@@ -197,15 +201,21 @@ class Store(Protocol):
 
     def key_by_hash(self, text_hash: bytes) -> Key | None:
         """Return the API key of that text hash."""
+        return cast("Key | None", self._named(b"k" + text_hash))
 
     def proxy_by_hash(self, key_hash: bytes) -> Proxy | None:
         """Return the proxy of that proxy-key hash."""
+        return cast("Proxy | None", self._named(b"p" + key_hash))
 
     def proxy_by_host(self, host: str) -> Proxy | None:
         """Return the proxy of that custom hostname (lower case, no port)."""
+        return cast("Proxy | None", self._named(b"h" + host.encode("utf-8", "replace")))
 
-    def documents_version(self) -> int | None:
-        """Return a number that changes with every change of a document; None when unknown.
+    def _named(self, name: bytes) -> Document | None:
+        """Return the document that has one of its `unique_names`."""
+
+    def documents_version(self) -> int:
+        """Return a number that changes with every change of a document.
 
         Equal numbers mean unchanged documents, except for kinds that are not cached (intents, jobs
         and their results, kept answers). May be called outside of a transaction too: every
@@ -234,7 +244,7 @@ class Store(Protocol):
         """
 
     def delete_token(self, tenant_id: str, token_id: str) -> bool:
-        """Remove a token, overwriting what it held; False when there is none."""
+        """Remove a token and the kept answers that show it; False when there is none."""
 
     def find_tokens(
         self, tenant_id: str, chosen: TokenFilter, *, after: Cursor | None = None, size: int
@@ -271,7 +281,7 @@ class Store(Protocol):
         """
 
     def expire(
-        self, now_ns: int, without_cvc: WithoutCvc = bare, *, size: int | None = None
+        self, now_ns: int, without_cvc: WithoutCvc = drop_cvc, *, size: int | None = None
     ) -> int:
         """Erase every cvc, intent and kept answer due by `now_ns`; returns how many.
 
@@ -288,9 +298,11 @@ class Store(Protocol):
 
     def latest_ns(self) -> int:
         """Return the latest instant that `put_latest_ns` was given; 0 before."""
+        return 0
 
     def put_latest_ns(self, steady_ns: int) -> None:
         """Remember an instant, for a later process whose clock was set back."""
+        del steady_ns  # memory has no later process
 
     # the vault's own: wrapped data keys and other small secrets, by name
     def secret(self, name: str) -> bytes | None:
@@ -319,14 +331,11 @@ class Store(Protocol):
         """Return what has begun and not finished, in order of (at_ns, id)."""
 
     def abandoned_work(self) -> Sequence[LogEntry]:
-        """Return those of `unfinished_work` whose store, in whichever process, is gone.
-
-        Nobody will ever finish them. Asked by every engine at its start, in a transaction that
-        writes.
-        """
+        """Return those of `unfinished_work` that a process before this one has begun."""
+        return []
 
 
-class Transactional(Store):
+class BaseStore(Store):
     """What every store does alike: it hands out blocks, and is closed at the end of its own."""
 
     def __init__(self) -> None:

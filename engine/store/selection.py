@@ -29,24 +29,16 @@ def _path(container: str) -> str:
     return container if container.endswith("/") else container + "/"
 
 
-def _ancestors(container: str) -> list[str]:
-    """Return the root, then each path below it down to the container, `_DEEPEST` at most."""
-    path = _path(container)
-    found: list[str] = []
-    end = path.find("/")
-    while end >= 0 and len(found) < _DEEPEST:
-        found.append(path[: end + 1])
-        end = path.find("/", end + 1)
-    return found
-
-
-def _container_term(ancestor: str, token_type: str) -> Term:
-    return b"c" + ancestor.encode() + b"\0" + token_type.encode()
-
-
 @lru_cache(maxsize=1024)
-def _container_terms(container: str, token_type: str) -> tuple[Term, ...]:
-    return tuple(_container_term(path, token_type) for path in _ancestors(container))
+def _ancestors(container: str) -> tuple[str, ...]:
+    """Return each path below the root down to the container, `_DEEPEST` at most."""
+    path = _path(container)
+    paths: list[str] = []
+    end = path.find("/", 1)
+    while end >= 0 and len(paths) < _DEEPEST:
+        paths.append(path[: end + 1])
+        end = path.find("/", end + 1)
+    return tuple(paths)
 
 
 def _metadata_term(name: str, value: str) -> Term:
@@ -55,18 +47,10 @@ def _metadata_term(name: str, value: str) -> Term:
     return b"m" + blake2b(text, digest_size=16).digest()
 
 
-TYPE_TERMS: Final = (b"c/\0", b"c/\1")
-"""The open range of the terms that every token of some type is filed under; see `type_of`."""
-
-
-def type_of(term: Term) -> str:
-    """Return the token type of a term in `TYPE_TERMS`."""
-    return term[len(TYPE_TERMS[0]) :].decode()
-
-
 def token_terms(token: Token) -> list[Term]:
     """Return every term that the token is filed under, each once."""
-    terms = [*_container_terms(token.container, token.type)]
+    terms = [b"c" + path.encode() for path in _ancestors(token.container)]
+    terms.append(b"t" + token.type.encode())
     if token.fingerprint is not None:
         terms.append(b"f" + token.fingerprint.encode())
     if token.index_hashes:
@@ -81,37 +65,23 @@ def terms_of(tokens: Iterable[Token]) -> list[tuple[Token, Term]]:
     return [(token, term) for token in tokens for term in token_terms(token)]
 
 
-def _outermost(containers: Iterable[str]) -> list[str]:
-    """Return the containers as filed, without those that lie below another one of them."""
-    kept: list[str] = []
-    for path in sorted({_ancestors(container)[-1] for container in containers}):
-        if not kept or not path.startswith(kept[-1]):
-            kept.append(path)
-    return kept
-
-
-def wants_types(chosen: TokenFilter) -> bool:
-    """Return whether `token_unions` has to be told the types that the tenant's tokens have."""
-    return chosen.type is None and bool(chosen.containers)
-
-
-def token_unions(chosen: TokenFilter, types: Iterable[str]) -> list[Union]:
-    """Return the unions of terms that cover the filter; none when every token has to be judged.
-
-    Args:
-        chosen: the filter.
-        types: the token types that occur, used where `wants_types` says so.
-    """
+def token_unions(chosen: TokenFilter) -> list[Union]:
+    """Return the unions of terms that cover the filter; none when every token has to be judged."""
     unions: list[Union] = []
     if chosen.index_hash is not None:
         unions.append((b"h" + chosen.index_hash,))
     if chosen.fingerprint is not None:
         unions.append((b"f" + chosen.fingerprint.encode(),))
     unions += [(_metadata_term(name, value),) for name, value in chosen.metadata]
-    paths = [_ROOT] if chosen.containers is None else _outermost(chosen.containers)
-    if paths != [_ROOT] or chosen.type is not None:
-        wanted = list(types) if chosen.type is None else [chosen.type]
-        unions.append([_container_term(path, each) for path in paths for each in wanted])
+    if chosen.type is not None:
+        unions.append((b"t" + chosen.type.encode(),))
+    if chosen.containers is not None and _ROOT not in chosen.containers:
+        paths = sorted({_ancestors(container)[-1] for container in chosen.containers})
+        outermost: list[str] = []  # a token below two of them would come twice
+        for path in paths:
+            if not outermost or not path.startswith(outermost[-1]):
+                outermost.append(path)
+        unions.append([b"c" + path.encode() for path in outermost])
     return unions
 
 

@@ -7,9 +7,6 @@ re-wraps the root keys; no ciphertext changes.
 A ciphertext is `version ‖ nonce ‖ AES-256-GCM(plaintext)` with tenant, container, record id and
 purpose as associated data, so that swapped rows, columns or tenants do not open.
 
-A tenant's root key also gives the key under which the store authenticates rows that are not
-ciphertexts (`record_mac`).
-
 It uses three methods of a store, inside the caller's transaction. No key can be lost: a root key
 made in a transaction that was rolled back is written again by the next use, until `confirm` says
 that it was committed.
@@ -173,7 +170,6 @@ class TenantKeys:
         self.fingerprint = hmac_sha256(derive_key(root, "fingerprint"))
         self.dedup = hmac_sha256(derive_key(root, "dedup"))
         self.index = hmac_sha256(derive_key(root, "index"))
-        self.record = hmac_sha256(derive_key(root, "record"))
 
     def __repr__(self) -> str:
         return f"<TenantKeys of {self._tenant_id}>"
@@ -232,16 +228,6 @@ class Vault:
         if keys is not None and not self._unconfirmed:
             return keys
         return self._load(tenant_id)
-
-    def record_mac(self, tenant_id: str, message: bytes, *, make: bool) -> bytes | None:
-        """Return the keyed hash of a tenant's row; None for a tenant without a key.
-
-        make: makes the tenant's keys where there are none, as `of` does.
-        """
-        is_known = make or tenant_id in self._known
-        if not is_known and self._store.secret(_NAME_START + tenant_id) is None:
-            return None
-        return self.of(tenant_id).record(message)
 
     def confirm(self) -> None:
         """Mark all keys that `of` has made as committed; later uses do not read the store."""

@@ -17,12 +17,13 @@ from statistics import median
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from engine.model import Key, Token
 from engine.store import MemoryStore, SqliteStore, Store, TokenFilter
-from engine.store.sqlite_schema import SCHEMA, TOKENS
+from engine.store.sqlite_file import SCHEMA
 from tests.benchmarks._measure import Contestant, interleave, show
 
 _TRANSACTIONS = 100
@@ -68,8 +69,7 @@ def _recorded(batches: Sequence[Sequence[Token]], folder: Path) -> Sequence[_Sta
     """Return the rows that the store writes for each batch, as statements and values."""
     written: list[list[tuple[str, Sequence[Any]]]] = []
     with closing(SqliteStore(folder / "recorded.db")) as store:
-        session = store._session
-        run, many = session.run, session.many
+        run, many = store._run, store._many
 
         def record(sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
             if sql.startswith("INSERT"):
@@ -80,8 +80,8 @@ def _recorded(batches: Sequence[Sequence[Token]], folder: Path) -> Sequence[_Sta
             written[-1].extend((sql, row) for row in rows)
             many(sql, rows)
 
-        session.run = record  # type: ignore[method-assign]  # reason: listens in
-        session.many = record_all  # type: ignore[method-assign]  # reason: listens in
+        store._run = record  # type: ignore[method-assign]  # reason: listens in
+        store._many = record_all  # type: ignore[method-assign]  # reason: listens in
         for batch in batches:
             written.append([])
             with store.transaction():
@@ -126,8 +126,9 @@ def _write_store(path: Path, batches: Sequence[Sequence[Token]]) -> Callable[[],
 
 def _against_bare(size: int, *, rounds: int) -> None:
     batches = _batches(size)
-    plain_tables = [f"CREATE TABLE tokens (id PRIMARY KEY, {', '.join(TOKENS.names[1:])})"]
-    plain = [[(TOKENS.insert, TOKENS.pack(token)) for token in batch] for batch in batches]
+    plain_tables = ["CREATE TABLE tokens (id PRIMARY KEY, record BLOB)"]
+    insert, pack = "INSERT INTO tokens VALUES (?, ?)", msgspec.msgpack.encode
+    plain = [[(insert, (token.id, pack(token))) for token in batch] for batch in batches]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         same = _recorded(batches, folder)

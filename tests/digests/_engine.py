@@ -30,7 +30,7 @@ from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import choices
 from engine.resources import OPERATIONS
 from engine.store import LogFilter, MemoryStore, SqliteStore, Store, TokenFilter
-from engine.store.sqlite_schema import DOCUMENTS
+from engine.store.protocol import Document
 from engine.vault import jwe
 from engine.world import Call, CallAnswer, ModelWorld, VirtualLoop
 from tests.drawn import Seeded
@@ -854,7 +854,7 @@ def _held(store: Store) -> Iterator[str]:
     with store.transaction(write=False):
         for tenant in store.tenants():
             yield repr(tenant)
-            kinds: list[Any] = list(DOCUMENTS)
+            kinds: list[Any] = list(Document.__args__)
             for kind in kinds:
                 for record in store.list(kind, tenant.id):
                     held = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}

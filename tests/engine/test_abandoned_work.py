@@ -99,13 +99,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tokens.sqlite"
 
 
-def test_a_start_beside_a_busy_engine_leaves_its_work_alone(path: Path) -> None:
-    with busy(path) as other:
-        assert _logged(path, other.key) == []
-        other.finish()
-        assert _logged(path, other.key) == [200]
-
-
 def test_the_work_of_a_killed_engine_is_failed_at_the_next_start(path: Path) -> None:
     with busy(path) as other:
         other.kill()
@@ -127,26 +120,3 @@ def test_what_was_abandoned_is_logged_as_it_would_have_been(path: Path) -> None:
     assert (made["operation"], failed["operation"]) == ("reactor:create", "reactor:invoke")
     assert (failed["entity_id"], failed["actor_id"]) == (made["entity_id"], made["actor_id"])
     assert failed["id"] != made["id"]
-
-
-def test_a_living_engine_fails_the_work_of_a_killed_one_within_a_minute(path: Path) -> None:
-    clock = ManualClock()
-    with busy(path) as other:
-        engine = Engine(world=ModelWorld(clock=clock), store=SqliteStore(path), master_key=MASTER)
-        other.kill()
-        logged = []
-        for _ in range(2):
-            clock.advance_ns(30 * SECOND_NS)
-            engine.expire()
-            logged.append(_statuses(engine, other.key))
-        assert logged == [[], [500]]
-        engine.close()
-
-
-def test_of_two_busy_engines_only_the_killed_ones_work_is_failed(path: Path) -> None:
-    with busy(path) as living, busy(path) as other:
-        other.kill()
-        assert _logged(path, other.key) == [500]
-        assert _logged(path, living.key) == []
-        living.finish()
-        assert _logged(path, living.key) == [200]

@@ -118,31 +118,6 @@ def _race(path: Path, key: str, values: list[str], seed: int) -> dict[str, str]:
     return found
 
 
-def test_tok_dedup_two_processes_on_one_file_find_each_others_tokens(tmp_path: Path) -> None:
-    """TOK-DEDUP: racing requests of two processes end with one token a value."""
-    path = tmp_path / "tokens.sqlite"
-    tenant_id, key = _found(path)
-    values = [f"value {number}" for number in range(40)]
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            theirs = _race(path, key, values, 1)
-            os.write(writing, "\n".join(theirs[value] for value in values).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    mine = _race(path, key, values, 2)
-    with os.fdopen(reading) as pipe:
-        found = pipe.read().split("\n")
-    os.waitpid(child, 0)
-    assert [mine[value] for value in values] == found
-    store = SqliteStore(path)
-    with store.transaction(write=False):
-        assert store.count_tokens(tenant_id) == len(values)
-    store.close()
-
-
 @pytest.mark.parametrize("kept", [False, True])
 def test_tok_dedup_many_threads_on_one_engine(tmp_path: Path, kept: bool) -> None:
     """TOK-DEDUP, TOK-ATOMIC: racing threads create one token a value."""

@@ -17,7 +17,6 @@ from engine.http.metrics import Metrics
 from engine.http.pages import _Health
 from engine.http.slow_destination import _echo
 from engine.messages import Decision
-from engine.resources.work import when_free
 
 MS = 1_000_000
 
@@ -98,29 +97,6 @@ def test_the_demos_destination_echoes_after_the_delay_that_is_asked(
     assert sent[0]["status"] == 200
     shown = {"method": "PUT", "path": target, "headers": {"host": "h", "x-a": "1"}, "body_bytes": 3}
     assert json.loads(sent[1]["body"]) == shown
-
-
-@pytest.mark.parametrize("free_after", [0, 1, 9, None])
-def test_a_locked_store_is_tried_again_for_two_seconds(free_after: int | None) -> None:
-    pauses: list[int] = []
-
-    async def sleep_ns(for_ns: int) -> None:
-        pauses.append(for_ns // MS)
-
-    def attempt() -> str:
-        if free_after is None or len(pauses) < free_after:
-            raise StoreBusy("locked")
-        return "done"
-
-    services: Any = SimpleNamespace(world=SimpleNamespace(sleep_ns=sleep_ns))
-    waits = [5, 10, 20, 40, 80, 160, 320, 640, 725]
-    assert sum(waits) == 2_000
-    if free_after is None:
-        with pytest.raises(StoreBusy):
-            asyncio.run(when_free(services, attempt))
-    else:
-        assert asyncio.run(when_free(services, attempt)) == "done"
-    assert pauses == waits[:free_after]
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,12 @@ def command(*arguments: str, keys: Mapping[str, str] = KEYS) -> tuple[int, str]:
 
 
 def opened(path: Path, master_key: bytes) -> Engine:
-    world = ModelWorld(clock=ManualClock())
-    return Engine(store=SqliteStore(path), master_key=master_key, world=world)
+    store = SqliteStore(path)
+    try:
+        return Engine(store=store, master_key=master_key, world=ModelWorld(clock=ManualClock()))
+    except VaultError:
+        store.close()
+        raise
 
 
 @pytest.fixture
@@ -115,7 +119,7 @@ def test_a_kill_in_the_middle_of_a_rotation_leaves_the_old_key_in_force(
 
 
 @pytest.mark.slow
-def test_both_go_beside_a_server_that_is_being_asked(tmp_path: Path) -> None:
+def test_a_backup_goes_beside_a_server_and_a_rotation_is_refused(tmp_path: Path) -> None:
     path, copy = tmp_path / "a.db", tmp_path / "copy.db"
     made: list[str] = []
     with served(tmp_path, "--store", str(path)) as live:
@@ -134,14 +138,16 @@ def test_both_go_beside_a_server_that_is_being_asked(tmp_path: Path) -> None:
         code, said = command("backup", str(copy), "--store", str(path))
         at_least = len(made)
         assert (code, said.endswith("a whole store\n")) == (0, True), said
-        assert command("rotate-key", "--store", str(path))[0] == 0
+        code, said = command("rotate-key", "--store", str(path))
+        assert (code, said.count("\n")) == (2, 1)
+        assert "must have one owner" in said
         stopping.set()
         asking.join()
         assert live.ask("POST", "/tokenize", json=["goes on"]).status_code == 200
         assert live.stop() == (0, "")
     assert copy.stat().st_mode & 0o777 == 0o600
     assert sorted(each.name for each in tmp_path.glob("*copy*")) == ["copy.db"]
-    with opened(path, NEW) as engine:
+    with opened(path, OLD) as engine:
         asked = [f"{{{{ {made[0]} }}}}", f"{{{{ {made[-1]} }}}}"]
         answer = engine.handle(Request("POST", "/detokenize", ip="192.0.2.1", key=KEY, body=asked))
         assert answer.body == ["value 0", f"value {len(made) - 1}"]

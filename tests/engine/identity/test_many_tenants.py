@@ -64,7 +64,7 @@ class Steps:
         self.store = MemoryStore() if path is None else SqliteStore(path)
         self._count = 0
         if isinstance(self.store, SqliteStore):
-            connection: Any = self.store._session._connection
+            connection: Any = self.store._connection
             connection.set_progress_handler(self._step, 1)
 
     def _step(self) -> int:

@@ -6,12 +6,14 @@ A row names an operation; an operation without its row fails `test_every_operati
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from engine import Engine, ManualClock, MemoryStore, ModelWorld, SqliteStore
 from engine.identity import PERMISSIONS
-from engine.model import Application, ApplicationKind
+from engine.model import Application, ApplicationKind, KeptAnswer
 from engine.resources import OPERATIONS
 from engine.resources.operation import Operation
 from tests.engine.deployment import Deployment
@@ -330,6 +332,32 @@ def test_d_idempotency_rights_come_before_a_kept_answer(
     acme.engine.change_application(manager, grants=[("/x/", {"key:create"})])
     assert _with_key(acme, "/tokenize", ["x"], key=key).status == 403
     assert _with_key(acme, path, {}, key=manager_key).status == 403
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_d_idempotency_a_deletion_deletes_kept_answers(kind: str, tmp_path: Path) -> None:
+    """D-RIGHTS: a deleted token was shown again, and a key after its application was gone."""
+    store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "a.db")
+    world = ModelWorld(clock=ManualClock())
+    with Engine(world=world, store=store, master_key=bytes(32)) as engine:
+        acme = Deployment(engine)
+        tokens = _with_key(acme, "/tokenize", ["x", "y"]).body
+        assert _with_key(acme, "/tokenize", ["x", "y"]).body == tokens
+        assert acme.ask("DELETE", f"/tokens/{tokens[1]}").status == 204
+        again = _with_key(acme, "/tokenize", ["x", "y"]).body
+        assert not set(again) & set(tokens)
+        manager = acme.principal({"key:create", "key:delete"}, "management")[1]
+        application, _ = acme.principal({"token:create"})
+        path = f"/applications/{application.id}/keys"
+        made = _with_key(acme, path, {}, key=manager).body
+        assert _with_key(acme, path, {}, key=manager).body == made
+        assert acme.ask("DELETE", f"{path}/{made['id']}", key=manager).status == 204
+        assert _with_key(acme, path, {}, key=manager).body["id"] != made["id"]
+        engine.delete_application(application)
+        with store.transaction(write=False):
+            kept = store.list(KeptAnswer, acme.tenant.id)
+        assert [answer.entity_ids for answer in kept] == [tuple(again)]
+        assert _with_key(acme, path, {}, key=manager).status == 404
 
 
 # --- errors --------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
-"""Processes that write to one store file, for the tests that race or kill them."""
+"""Processes that write to one store file, for the tests that kill them."""
 
 from __future__ import annotations
 
 from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from engine.store import SqliteStore
@@ -33,14 +32,3 @@ def write_until_killed(path: Path, answers: Connection) -> None:
                 assert store.delete_token(TENANT, uuid(each))
         answers.send_bytes(b".")
         number += 1
-
-
-def race(path: Path, first: int, hashes: int, together: Barrier) -> None:
-    """Make sure that there is a token of each hash, as deduplication does, with the others."""
-    store = SqliteStore(path)
-    for at in range(hashes):
-        together.wait(30)
-        with store.transaction():
-            if store.duplicate(TENANT, b"same %d" % at) is None:
-                store.add_tokens([token(first + at, dedup_hash=b"same %d" % at)])
-    store.close()

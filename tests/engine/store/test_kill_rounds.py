@@ -83,7 +83,8 @@ with opened() as engine:
     store = engine.services.store
     with store.transaction(write=False):
         count = store.count_tokens(tenant.id)
-    print(len(kept), lost, count, store.check())
+    print(len(kept), lost, count)
+SqliteStore(path, checked_bytes=10**9).close()
 """
 
 
@@ -93,7 +94,7 @@ def test_no_kill_loses_what_was_answered(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "a.db"), str(ROUNDS)]
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
     assert ran.returncode == 0, ran.stderr
-    kept, lost, _, damage = ran.stdout.split(maxsplit=3)
+    kept, lost, _ = ran.stdout.split()
     assert int(kept) > ROUNDS
-    assert (int(lost), damage.strip()) == (0, "None")
+    assert int(lost) == 0
     print(f"{ROUNDS} kills, {kept} tokens answered, {lost} lost")  # noqa: T201 # reason: for -s

@@ -29,7 +29,7 @@ from engine.store import SqliteStore
 from tests.engine.store._records import TENANT, card, token, uuid
 
 said = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT)
-store = SqliteStore(Path(sys.argv[1]), scrubs=False)
+store = SqliteStore(Path(sys.argv[1]), truncates=False)
 for step in range(12):
     with store.transaction():
         store.add_tokens([token(2 * step), card(2 * step + 1, 50)])
@@ -39,7 +39,7 @@ for step in range(12):
             for number in (2 * step - 2, 2 * step - 1):
                 store.delete_token(TENANT, uuid(number))
         os.write(said, b"-%d\\n" % (step - 1))
-        store.scrub()
+        store.truncate_log()
 """
 CALL = re.compile(rb"(\w+)\(\d+<([^>]*)>(?:, (.*))?\) += (\d+)")
 
@@ -105,17 +105,17 @@ def _check(folder: Path, image: dict[bytes, bytes], there: set[int], gone: set[i
     folder.mkdir()
     for path, content in image.items():
         (folder / Path(path.decode()).name).write_bytes(content)
-    with closing(SqliteStore(folder / "a.db")) as store:
-        assert store.check() is None
-        with store.transaction(write=False):
-            for step in range(12):
-                found = [
-                    store.token(TENANT, uuid(number)) is not None
-                    for number in (2 * step, 2 * step + 1)
-                ]
-                assert found[0] == found[1], "a commit is whole or not at all"
-                assert found[0] or step not in there - gone, "what was committed is there"
-                assert not (found[0] and step in gone), "what was deleted is gone"
+    with (
+        closing(SqliteStore(folder / "a.db", checked_bytes=10**9)) as store,
+        store.transaction(write=False),
+    ):
+        for step in range(12):
+            found = [
+                store.token(TENANT, uuid(number)) is not None for number in (2 * step, 2 * step + 1)
+            ]
+            assert found[0] == found[1], "a commit is whole or not at all"
+            assert found[0] or step not in there - gone, "what was committed is there"
+            assert not (found[0] and step in gone), "what was deleted is gone"
 
 
 @pytest.mark.slow

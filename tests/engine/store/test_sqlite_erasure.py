@@ -74,7 +74,7 @@ def test_a_replaced_secret_is_in_no_file_though_nothing_else_was_erased(path: Pa
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_copy_of_what_was_erased_survives_any_history(path: Path, seed: int) -> None:
-    """Trees that are balanced move rows; the cells of ciphertexts must not move with them."""
+    """SQLite's `secure_delete` overwrites what a deleted or changed row held."""
     chance = random.Random(seed)
     live: dict[int, Token] = {}
     erased: set[bytes] = set()
@@ -126,7 +126,7 @@ def test_a_kill_between_commit_and_erasure_is_made_good_at_the_next_start(path: 
         "from pathlib import Path\n"
         "from engine.store import SqliteStore\n"
         "store = SqliteStore(Path(sys.argv[1]))\n"
-        "store._session.scrub = lambda: os._exit(9)\n"
+        "store.truncate_log = lambda: os._exit(9)\n"
         "store.begin(); store.expire(50); store.commit()\n"
     )
     command = [sys.executable, "-c", script, str(path)]

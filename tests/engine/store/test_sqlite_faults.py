@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import sqlite3
 import stat
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from engine.errors import StoreBusy, StoreError
+from engine.errors import StoreError
 from engine.store import SqliteStore, TokenFilter, back_up
 from engine.store.sqlite_file import _damage
-from tests.engine.store._records import TENANT, tenant, token
+from tests.engine.store._records import TENANT, token
 
 
 def _held(path: Path) -> list[str]:
@@ -36,21 +36,6 @@ def test_what_can_be_no_file_name_is_said_in_ascii(tmp_path: Path, name: str) ->
     ) as said:
         SqliteStore(tmp_path / name)
     assert str(said.value).isascii()
-
-
-def test_a_store_that_is_refused_is_left_as_it_was(path: Path) -> None:
-    """Its mode too, which a store that is kept makes 0600."""
-    _made(path, 1)
-    path.with_name(f"{path.name}-lock").unlink()
-    path.chmod(0o644)
-    before = path.read_bytes(), sorted(each.name for each in path.parent.iterdir())
-    store = SqliteStore(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    store.refuse()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert (path.read_bytes(), sorted(each.name for each in path.parent.iterdir())) == before
-    _made(path, 2)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
@@ -74,30 +59,7 @@ def test_a_closed_store_says_so_in_its_own_words(path: Path) -> None:
     store = SqliteStore(path)
     store.close()
     with pytest.raises(StoreError, match="the store file failed: Cannot operate on a closed"):
-        store.documents_version()
-
-
-def test_another_programs_lock_is_waited_for_only_if_asked(path: Path) -> None:
-    with (
-        closing(SqliteStore(path, timeout_s=0.05)) as store,
-        path.with_name(f"{path.name}-lock").open("r+") as lock,
-    ):
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        start_s = time.monotonic()
-        with pytest.raises(StoreBusy):
-            store.begin(wait=False)
-        at_once_s = time.monotonic() - start_s
-        with pytest.raises(StoreBusy):
-            store.begin()
-        assert time.monotonic() - start_s - at_once_s >= 0.05
-        store.begin(write=False)
-        store.commit()
-        with pytest.raises(StoreBusy):
-            SqliteStore(path, timeout_s=0.02)
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        with store.transaction():
-            store.put(tenant(1))
-        SqliteStore(path, timeout_s=0.02).close()
+        store.begin()
 
 
 def test_a_backup_is_a_whole_store_of_its_own(path: Path) -> None:
@@ -121,11 +83,7 @@ def test_a_backup_replaces_nothing_and_leaves_nothing_behind(path: Path) -> None
     assert taken.read_text() == "mine"
     with pytest.raises(StoreError, match="part must be a file that can be made: no such file"):
         back_up(path, path.with_name("nowhere") / "copy")
-    assert {each.name for each in path.parent.iterdir()} == {
-        path.name,
-        f"{path.name}-lock",
-        "taken",
-    }
+    assert {each.name for each in path.parent.iterdir()} == {path.name, "taken"}
 
 
 _SHARED_LOCK = """
@@ -162,31 +120,50 @@ def test_a_damaged_store_is_not_copied(path: Path) -> None:
     assert not [each for each in path.parent.iterdir() if "copy" in each.name]
 
 
-def test_damage_names_the_table(path: Path) -> None:
+def test_damage_names_the_table() -> None:
     """SQLite names an index or the number of a root page."""
-    _made(path, 1)
-    with closing(sqlite3.connect(path)) as reader:
-        ((root,),) = reader.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'logs'")
-        for said, shown in (
-            (
-                "row 3 missing from index tokens_listed",
-                "table tokens: row 3 missing from index tokens_listed",
-            ),
-            (f"Tree {root} page {root}: btree", f"table logs: Tree {root} page {root}: btree"),
-            (
-                f"*** in database main ***\nTree {root} page 9: x\nmore",
-                f"table logs: Tree {root} page 9: x",
-            ),
-            ("Tree 99999 page 1: x", "Tree 99999 page 1: x"),
-            ("Freelist: size is 3 but should be 1", "Freelist: size is 3 but should be 1"),
-        ):
-            assert _damage(reader, said) == shown
+
+    class Reader:
+        """A database that reports one finding."""
+
+        def __init__(self, finding: str) -> None:
+            self.finding = finding
+
+        def execute(self, sql: str, names: tuple[str | None, ...] = ()) -> Any:
+            row = (self.finding,) if "integrity" in sql else None
+            if row is None and names[0] == "tokens_listed":
+                row = ("tokens",)
+            if row is None and names[1] == "7":
+                row = ("logs",)
+            return SimpleNamespace(fetchone=lambda: row)
+
+    for finding, expected in (
+        ("ok", None),
+        ("row 3 missing from index tokens_listed", "table tokens: {}"),
+        ("Tree 7 page 7: btree", "table logs: {}"),
+        ("Tree 99999 page 1: x", "{}"),
+        ("Freelist: size is 3 but should be 1", "{}"),
+    ):
+        reader: Any = Reader(finding)
+        assert _damage(reader) == (expected and expected.format(finding))
+    reader = Reader("*** in database main ***\nTree 7 page 9: x\nmore")
+    assert _damage(reader) == "table logs: Tree 7 page 9: x"
 
 
-def test_a_store_that_cannot_be_made_leaves_no_lock_file(tmp_path: Path) -> None:
-    folder = tmp_path / "store"
-    folder.mkdir()
-    with pytest.raises(StoreError, match="must be a file that can be made and written"):
-        SqliteStore(folder)
-    assert list(tmp_path.iterdir()) == [folder]
-    assert not list(folder.iterdir())
+def test_a_file_has_one_owner(path: Path) -> None:
+    """A second process, and a second store of this one, is refused in one line."""
+    rule = "must have one owner; stop the other one first"
+    script = "import sys; from engine.store import SqliteStore; SqliteStore(sys.argv[1])"
+    with closing(SqliteStore(path)) as store:
+        with pytest.raises(StoreError) as refused:
+            SqliteStore(path)
+        assert str(refused.value) == f"store = {path} {rule}"
+        link = path.with_name("link")
+        link.symlink_to(path)
+        command = [sys.executable, "-c", script, str(link)]
+        ran = subprocess.run(command, capture_output=True, check=False, text=True)
+        assert ran.stderr.splitlines()[-1].endswith(f"store = {link} {rule}")
+        with store.transaction():
+            store.add_tokens([token(1)])
+    assert subprocess.run(command, check=False).returncode == 0
+    assert len(_held(path)) == 1

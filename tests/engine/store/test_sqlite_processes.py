@@ -1,4 +1,4 @@
-"""Processes on one store file: killed at any instant, and racing for the same token."""
+"""Processes on one store file: killed at any instant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import sqlite3
-import threading
 import time
 from contextlib import closing
 from multiprocessing.connection import Connection
@@ -16,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.store import LogFilter, SqliteStore, TokenFilter, sqlite_file
+from engine.store import LogFilter, SqliteStore, TokenFilter
 from tests.engine.store._records import TENANT, uuid
-from tests.engine.store._writers import KEPT, batch, race, write_until_killed
+from tests.engine.store._writers import KEPT, batch, write_until_killed
 
 ROUNDS = 200
 
@@ -86,43 +85,3 @@ def test_a_kill_at_any_instant_leaves_whole_transactions(
     assert committed > ROUNDS
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-def test_two_processes_leave_one_token_of_equal_ones(
-    path: Path, processes: ForkServerContext
-) -> None:
-    """D-DEDUP-KEY: look-up and insert are one transaction, in whichever process."""
-    hashes = 40
-    SqliteStore(path).close()
-    together = processes.Barrier(2)
-    racers = [
-        processes.Process(target=race, args=(path, 1_000 * number, hashes, together))
-        for number in range(2)
-    ]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
-        assert racer.exitcode == 0
-    with closing(SqliteStore(path)) as store, store.transaction(write=False):
-        assert store.count_tokens(TENANT) == hashes
-        for at in range(hashes):
-            assert store.duplicate(TENANT, b"same %d" % at) is not None
-
-
-def test_opening_waits_for_a_process_that_is_closing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last connection that closes has the file for itself for a moment."""
-    SqliteStore(path).close()
-    check = sqlite_file._check_is_ours
-    closing_one = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-
-    def check_then_lock(file: Path) -> None:
-        check(file)
-        closing_one.execute("PRAGMA locking_mode = EXCLUSIVE")
-        closing_one.execute("BEGIN EXCLUSIVE")
-        threading.Timer(0.1, closing_one.close).start()
-
-    monkeypatch.setattr(sqlite_file, "_check_is_ours", check_then_lock)
-    SqliteStore(path).close()

@@ -114,19 +114,6 @@ def test_a_name_of_another_record_is_refused(store: Store, second: Any) -> None:
         assert store.get(type(second), second.id) is None
 
 
-def test_the_same_document_is_the_same_object_until_it_changes(store: Store) -> None:
-    """The service keeps what it derives from a tenant for as long as the object is the same."""
-    with store.transaction():
-        store.put(tenant(1))
-    with store.transaction(write=False):
-        first = store.get(Tenant, uuid(1))
-    with store.transaction():
-        store.add_tokens([token(1)])
-        assert store.get(Tenant, uuid(1)) is first
-        store.put(tenant(1, name="Changed"))
-        assert store.get(Tenant, uuid(1)) is not first
-
-
 def test_log_entries_stand_in_order_of_instant_and_arrival(store: Store) -> None:
     """D-LOGS, D-CLOCK: equal instants in order of arrival."""
     with store.transaction():

@@ -34,14 +34,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from statistics import NormalDist
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from engine.errors import InputError
 from simulator.arguments import FLAG, TEXT, Rule, is_number, list_of, takes
+from simulator.quantiles import beta_quantile, fisher_quantile, student_quantile
 from simulator.scenario.conditions import METRICS, Condition, Metric
 
+_NORMAL: Final = NormalDist()
 CONFIDENCE: Final = 0.95
 
 Method: TypeAlias = Literal[
@@ -208,8 +211,6 @@ def independent_difference(
     error: float = 1 - CONFIDENCE,
 ) -> Interval:
     """Return Welch's t interval of after − before, from runs that have no seed in common."""
-    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     least, most = _range_of(metric, difference=True)
     sides = [[value for value in side if not math.isnan(value)] for side in (before, after)]
     counts = [len(side) for side in sides]
@@ -223,7 +224,7 @@ def independent_difference(
         return Interval(mean, least, most, runs, "range", 1 - error)
     shares = [variance**2 / (n - 1) for variance, n in zip(variances, counts, strict=True)]
     freedom = sum(variances) ** 2 / sum(shares)
-    half = float(special.stdtrit(freedom, 1 - error / 2)) * math.sqrt(sum(variances))
+    half = student_quantile(freedom, 1 - error / 2) * math.sqrt(sum(variances))
     return Interval(mean, max(least, mean - half), min(most, mean + half), runs, "t", 1 - error)
 
 
@@ -241,8 +242,6 @@ def crossing_of(
     that the crossing varies as the metric there does, over the slope. Nothing is known (method
     `range`) where the metric does not rise or fall.
     """
-    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     pairs = [
         (a, b) for a, b in zip(at_low, at_high, strict=True) if not (math.isnan(a) or math.isnan(b))
     ]
@@ -252,7 +251,7 @@ def crossing_of(
         return Interval(math.nan, -math.inf, math.inf, len(pairs), "range", 1 - error)
     place = (bound - pooled(low)) / rise
     spread = ((1 - place) * _residuals(low, metric) + place * _residuals(high, metric)) / rise
-    quantile = float(special.stdtrit(len(pairs) - 1, 1 - error / 2))
+    quantile = student_quantile(len(pairs) - 1, 1 - error / 2)
     half = quantile * _standard_error(spread)
     return Interval(place, place - half, place + half, len(pairs), "t", 1 - error)
 
@@ -465,8 +464,6 @@ class _Ratio(NamedTuple):
 
     def interval(self, error: float, *, runs: int | None = None) -> Interval:
         """Return the interval; runs: as if so many had been played, similar to these."""
-        from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
         times = 1.0 if runs is None else runs / self.runs
         if self.is_common and runs is None:
             low, high, how = _of_mean(
@@ -485,16 +482,17 @@ class _Ratio(NamedTuple):
         else:
             method = "batch means" if self.batches > 1 else "cluster"
             widened = float(
-                special.stdtrit(self.freedom * times, 1 - error / 2) / special.ndtri(1 - error / 2)
+                student_quantile(self.freedom * times, 1 - error / 2)
+                / _NORMAL.inv_cdf(1 - error / 2)
             )
             variance = max(self.variance * times * widened**2, self.least * times)
             effective = offered * binomial / variance
         events = share * effective
         low = high = share
         if events > 0:
-            low = float(special.betaincinv(events, effective - events + 1, error / 2))
+            low = beta_quantile(events, effective - events + 1, error / 2)
         if events < effective:
-            high = float(special.betaincinv(events + 1, effective - events, 1 - error / 2))
+            high = beta_quantile(events + 1, effective - events, 1 - error / 2)
         assumed = None if binomial else self.episode
         ends = min(low, share), max(high, share)
         return Interval(share, *ends, count, method, confidence, assumed)
@@ -529,8 +527,6 @@ def _variance(residuals: Values, *, can_cut: bool) -> tuple[float, float, int]:
     can_cut: whether the runs may be cut into batches. Degrees of freedom are 0 where nothing is
     known.
     """
-    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     runs, windows = residuals.shape
     if runs == 1:
         return _variance_of_one(residuals[0])
@@ -543,7 +539,7 @@ def _variance(residuals: Values, *, can_cut: bool) -> tuple[float, float, int]:
             break
         ratio = whole / within
         freedoms = runs - 1, (runs - 1) * batches
-        low, high = (float(special.fdtri(*freedoms, level)) for level in (_REGULATED, _DOUBT))
+        low, high = (fisher_quantile(*freedoms, level) for level in (_REGULATED, _DOUBT))
         if not _are_correlated(deviations) and low <= ratio <= high:
             # Satterthwaite: the places may have different variances.
             freedom = within**2 / float((by_place**2).sum() / (runs - 1))
@@ -589,14 +585,12 @@ def _batch_sums(residuals: Values, batches: int) -> Values:
 
 def _are_correlated(deviations: Values) -> bool:
     """Return whether successive batches correlate, at the level of doubt."""
-    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     squares = float((deviations**2).sum())
     if not squares:
         return False
     products = float((deviations[:, 1:] * deviations[:, :-1]).sum())
     pairs = deviations[:, 1:].size if len(deviations) > 1 else deviations.size
-    return products / squares * math.sqrt(pairs) >= float(special.ndtri(_DOUBT))
+    return products / squares * math.sqrt(pairs) >= _NORMAL.inv_cdf(_DOUBT)
 
 
 def _of_difference(
@@ -607,13 +601,11 @@ def _of_difference(
     residuals: what each pair adds to it. differing: pairs that differ; where none does, `attempts`
     independent ones bound it.
     """
-    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     method: Method = "t"
     runs = len(residuals)
     if differing and runs > 1:
         freedom = min(runs - 1, differing + 1)
-        half = float(special.stdtrit(freedom, 1 - error / 2)) * _standard_error(residuals)
+        half = student_quantile(freedom, 1 - error / 2) * _standard_error(residuals)
     elif differing:
         method, half = "range", 2.0
     else:
@@ -638,10 +630,8 @@ def _of_mean(values: Values, error: float, *, symmetric: bool) -> tuple[float, f
 
 def _student(values: Values, error: float) -> tuple[float, float]:
     """Return Student's t interval."""
-    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     count = len(values)
-    half = float(special.stdtrit(count - 1, 1 - error / 2)) * _standard_error(values)
+    half = student_quantile(count - 1, 1 - error / 2) * _standard_error(values)
     return float(values.mean()) - half, float(values.mean()) + half
 
 
@@ -650,8 +640,6 @@ def _bootstrap(values: Values, error: float) -> tuple[float, float]:
 
     Resamples that hold few distinct values have tiny deviations, and huge pivots.
     """
-    from scipy import special  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     count = len(values)
     mean, deviation = float(values.mean()), _standard_error(values)
     resampled = values[_resamples(count)]
@@ -661,7 +649,7 @@ def _bootstrap(values: Values, error: float) -> tuple[float, float]:
         pivots = np.where(means == mean, 0.0, (means - mean) / deviations)
     pivots.sort()
     place = max(0, math.floor(error / 2 * (_RESAMPLES + 1)) - 1)
-    most = 1.8 * float(special.stdtrit(count - 1, 1 - error / 2))
+    most = 1.8 * student_quantile(count - 1, 1 - error / 2)
     above = min(most, float(pivots[_RESAMPLES - 1 - place]))
     below = max(-most, float(pivots[place]))
     return mean - above * deviation, mean - below * deviation

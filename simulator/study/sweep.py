@@ -5,7 +5,7 @@ dataset; `load_sweep` reads it back. A sweep that was stopped goes on where it w
 
 *Values*: `path=v1,v2` lists values; `path=A..B` is a range of whole or decimal numbers, durations
 or rates of one window. A sample of N draws N points of all ranges at once, so that each range is
-covered evenly however many there are (`scipy.stats.qmc.LatinHypercube`).
+covered evenly however many there are.
 
 *Folder*: a Parquet dataset partitioned by point, one file a run. A file is written beside its place
 and moved, so what is there is done; a sweep that goes on plays what is missing. `_sweep.json` says
@@ -54,6 +54,7 @@ from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, w
 from simulator.options import CompiledOptions, count_option, option, options, takes_options
 from simulator.play.simulation import Fidelity, seed_in_force, template_for
 from simulator.progress import Progress, tell_line
+from simulator.quantiles import latin_hypercube
 from simulator.scenario import Scenario, dump, loads, value_of, with_values
 from simulator.scenario.model import needs_bodies
 from simulator.study.runs import (
@@ -150,9 +151,7 @@ def points_of(
     grid = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
     if sample is None:
         return grid
-    from scipy.stats import qmc  # noqa: PLC0415 # reason: a second, where nothing is sampled
-
-    shares = qmc.LatinHypercube(len(spans), rng=seed).random(sample).tolist()
+    shares = latin_hypercube(sample, len(spans), seed)
     drawn = [
         {path: span.at(share) for (path, span), share in zip(spans.items(), row, strict=True)}
         for row in shares

@@ -9,11 +9,13 @@ separates the clients best. It draws nothing at random.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from simulator.quantiles import log_gamma
 from simulator.rows.record import Numbers
 from simulator.study.fit.observed import Observed
 from simulator.study.fit.series import Floats
@@ -83,13 +85,11 @@ class _Group:
 
     def log_likelihood(self, totals: Floats, mix: Floats) -> Floats:
         """Return each client's log-likelihood. mix: its requests by kind, weighted as evidence."""
-        from scipy import special  # noqa: PLC0415 # reason: it loads where a log is fitted
-
         shape, mean = self.shape, self.mean
         count = (
-            special.gammaln(totals + shape)
-            - special.gammaln(shape)
-            - special.gammaln(totals + 1)
+            log_gamma(totals + shape)
+            - math.lgamma(shape)
+            - log_gamma(totals + 1)
             + shape * np.log(shape / (shape + mean))
             + totals * np.log(mean / (shape + mean))
         )

@@ -28,6 +28,7 @@ from simulator.options import FitOptions
 from simulator.play.gates import Rows
 from simulator.play.replay import replay_arrivals
 from simulator.play.simulation import has_sessions, simulate
+from simulator.quantiles import student_quantile
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.counters import LimitsView
 from simulator.rows.record import Chunk, Numbers, SubjectTable
@@ -353,10 +354,8 @@ def _interval(values: Floats) -> tuple[float, float]:
     place = int((count + 1) * _ERROR / 2)
     if place >= 1:
         return float(ordered[place - 1]), float(ordered[-place])
-    from scipy import special  # noqa: PLC0415 # reason: it loads where a log is fitted
-
     mean, deviation = float(values.mean()), float(values.std(ddof=1))
-    half = float(special.stdtrit(count - 1, 1 - _ERROR / 2)) * deviation
+    half = student_quantile(count - 1, 1 - _ERROR / 2) * deviation
     half *= math.sqrt(1 + 1 / count)
     return mean - half, mean + half
 

@@ -15,7 +15,7 @@ import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
 from fractions import Fraction
@@ -31,7 +31,7 @@ from typing import (
     get_args,
 )
 
-from engine.errors import InputError
+from engine.errors import InputError, did_you_mean
 from engine.files import format_duration, parse_duration_ns
 from engine.limits import LimitTable
 from engine.model import TenantKind
@@ -52,7 +52,7 @@ from simulator.arguments import (
     reads,
     whole,
 )
-from simulator.logs import FORMATS, KINDS, Format, Kind, LogMap
+from simulator.logs import FORMATS, KINDS, Kind, LogMap
 from simulator.play.simulation import FIDELITIES, SEED, Fidelity
 from simulator.rows import out_folder
 from simulator.rows.parquet import COLUMNS, choose_columns
@@ -190,6 +190,8 @@ def repeated(args: argparse.Namespace, kind: Any, **changed: Any) -> list[str]: 
             continue
         if not each.kw_only:
             words.append(str(value))
+        elif isinstance(value, list):
+            words += [word for each in value for word in (_flag(name, told), str(each))]
         elif isinstance(value, bool):
             words.append(_flag(name, told) if value else _flag(f"no_{name}", told))
         else:
@@ -449,6 +451,11 @@ _LOG: Final = Rule(
     "a log's path, or a frame that Arrow can read",
     lambda log: not isinstance(log, str | Path) or may_be_a_path(log),
 )
+_FORMAT: Final = Rule(
+    "the name of a format; `replay --formats` lists them",
+    lambda name: isinstance(name, str) and name in FORMATS,
+    hint=lambda name: did_you_mean(str(name)[:40], tuple(FORMATS), otherwise=""),
+)
 _TOO_FAST: Final = 10**12
 _SPEED: Final = Rule(
     "a decimal number above 0 and below 10^12, such as 1000 or 0.5",
@@ -462,16 +469,16 @@ class LogOptions:
 
     source: Any = option(
         _LOG,
-        "the log; plain or gzip; - is standard input",
+        "the log; plain or packed; - is standard input",
         python="; or a frame or an Arrow table",
         metavar="LOG",
     )
     _: KW_ONLY
-    format: Format | None = option(
-        optional(one_of(FORMATS)),
-        "format of the log; by default it is detected",
+    format: str | None = option(
+        optional(_FORMAT),
+        "format of the log; by default it is detected; `replay --formats` lists all",
         default=None,
-        choices=FORMATS,
+        metavar="NAME",
     )
     as_kind: Kind | None = option(
         optional(one_of(KINDS)),
@@ -496,6 +503,26 @@ class LogOptions:
     )
     time_column: str | None = option(
         optional(TEXT), "the field that holds the time", default=None, metavar="NAME"
+    )
+    zone: str | None = option(
+        optional(TEXT),
+        "time zone of times that state none, such as Europe/Berlin or +02:00 (UTC)",
+        default=None,
+        metavar="Z",
+    )
+    client: str | None = option(
+        optional(TEXT),
+        "which of several forwarded addresses is the client's: first, last or trusted:N, the one"
+        " before N proxies (first)",
+        default=None,
+        metavar="RULE",
+    )
+    assume: Mapping[str, str] | Sequence[str] | None = option(
+        optional(instance("FIELD=VALUE, such as 'path=POST /tokenize'", Mapping, list, tuple)),
+        "a field that the log lacks: address, key, method or path, such as 'path=POST /tokenize'",
+        default=None,
+        action="append",
+        metavar="FIELD=VALUE",
     )
     limits: LimitTable | str | Path | None = option(
         optional(_TABLE), "limit table; default is the built-in one", default=None, metavar="FILE"
@@ -535,6 +562,30 @@ class LogOptions:
         """The kind of the tenant if the log does not state it."""
         return self.tenant or DEFAULT_TENANT
 
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What is stated about the log, as `stream_log` takes it."""
+        return {
+            "format": self.format,
+            "map": self.read_map(),
+            "time_column": self.time_column,
+            "zone": self.zone,
+            "client": self.client,
+            "assume": self.assumed,
+            "progress": self.stage("reading"),
+        }
+
+    @property
+    def assumed(self) -> Mapping[str, str]:
+        """What stands in for fields that the log lacks, by field."""
+        if self.assume is None or isinstance(self.assume, Mapping):
+            return self.assume or {}
+        pairs = [str(text).partition("=") for text in self.assume]
+        for name, sign, value in pairs:
+            if not name or not sign or not value:
+                raise InputError("--assume must be FIELD=VALUE, such as 'path=POST /tokenize'")
+        return {name: value for name, _, value in pairs}
+
     def read_map(self) -> LogMap | None:
         """Return the map; raises `InputError` where an option says what it says too."""
         found = self.map if isinstance(self.map, LogMap | None) else LogMap.read(self.map)
@@ -558,6 +609,22 @@ def table_of(limits: LimitTable | str | Path | None) -> LimitTable:
     return limits if isinstance(limits, LimitTable) else LimitTable.from_toml(limits)
 
 
+_SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)%")
+
+
+def _share_of(value: Any) -> float:  # noqa: ANN401 # reason: whatever a cell hands in
+    """Return a share such as 0.1% or 0.001; −1 where the value is none."""
+    if isinstance(value, str):
+        share = _SHARE.fullmatch(value.strip())
+        return float(share[1]) / 100 if share else -1.0
+    return float(value) if is_number(value) and 0 <= value <= 1 else -1.0
+
+
+ALLOWED_SHARE: Final = Rule(
+    "a share from 0% to 100%, such as 0.1%", lambda v: 0 <= _share_of(v) <= 1
+)
+
+
 @options
 class ReplayOptions(FolderOptions, LogOptions):
     """The options of a replay of a log."""
@@ -568,6 +635,25 @@ class ReplayOptions(FolderOptions, LogOptions):
     )
     speed: str | int | Fraction = option(
         _SPEED, "how many times faster than the log (1)", default=1, metavar="X"
+    )
+    allow_newly_refused: str | float | None = option(
+        optional(ALLOWED_SHARE),
+        "with --against: exit 1 where more of the requests are newly refused, such as 0.1%",
+        default=None,
+        metavar="SHARE",
+    )
+    allow_newly_refused_keys: int | None = option(
+        optional(whole(0)),
+        "with --against: exit 1 where more keys have requests newly refused",
+        default=None,
+        type=typed(whole(0), int),
+        metavar="N",
+    )
+    refused: str | Path | None = option(
+        optional(instance("a file's path", str, Path)),
+        "file for the refused requests, CSV or .parquet: line, time, key, address, clause, wait",
+        default=None,
+        metavar="FILE",
     )
     pseudonymise: bool = option(
         FLAG,
@@ -581,18 +667,13 @@ class ReplayOptions(FolderOptions, LogOptions):
         default="limits",
         choices=("limits", "compiled", "engine"),
     )
+
+    @property
+    def newly_refused_limit(self) -> float | None:
+        """The share of requests that a change may newly refuse."""
+        return None if self.allow_newly_refused is None else _share_of(self.allow_newly_refused)
+
     command: Sequence[str] = option(TEXTS, "what repeats the replay", default=(), flag=False)
-
-
-_SHARE: Final = re.compile(r"([0-9]{1,2}(?:\.[0-9]+)?)%")
-
-
-def _share_of(value: Any) -> float:  # noqa: ANN401 # reason: whatever a cell hands in
-    """Return the share that is held out; 0 where it is none."""
-    if isinstance(value, str):
-        found = _SHARE.fullmatch(value.strip())
-        return float(found[1]) / 100 if found else 0.0
-    return float(value) if is_number(value) and 0 < value < 1 else 0.0
 
 
 HOLDOUT: Final = optional(

@@ -73,17 +73,11 @@ def forwarded_client(peer: str, forwarded: str, trusted: Sequence[Network]) -> s
     for hop in reversed(forwarded.split(",")[-_HOPS_LIMIT:]):
         if not in_networks(nearest, trusted):
             break
-        address = read_address(_without_port(hop.strip()))
+        address = read_address(hop.strip())
         if address is None:
             break
         nearest = address
     return str(nearest)
-
-
-def _without_port(text: str) -> str:
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0] if text.count(":") == 1 else text
 
 
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]

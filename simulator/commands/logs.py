@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.command_line import RESULTS_PAGE
-from simulator.logs import log_name
+from simulator.logs import FORMATS, log_name
+from simulator.logs.formats import WRAPPERS
 from simulator.options import (
     DEFAULT_KIND,
     DEFAULT_TENANT,
@@ -41,6 +43,9 @@ from simulator.views.text import (
 )
 
 _SHOWN: Final = 10
+_REASONS: Final = 5
+_SEED: Final = 0
+"""A replay draws nothing."""
 
 _SCENARIO: Final = "scenario.toml"
 
@@ -50,7 +55,32 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     parser.description = "Put the requests of a real access log through the limits."
 
     add_flags(parser, ReplayOptions, out="folder of the results (runs/<log>-0)")
+    parser.add_argument("--formats", action=_ListFormats, help="list the formats and exit")
+    parser.add_argument(
+        "--report",
+        choices=("text", "json"),
+        default="text",
+        help="what is printed: text (default), or the summary as one JSON object",
+    )
     parser.add_argument("--quiet", action="store_true", help="print only the report's path")
+
+
+class _ListFormats(argparse.Action):
+    """Prints the formats of logs, and ends the command."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002 # reason: argparse's own word
+        super().__init__(option_strings, dest, nargs=0, help=help, default=argparse.SUPPRESS)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        table = plain_table(("format", "layout", "logs of"), ())
+        for form in FORMATS.values():
+            table.add_row(form.name, form.layout, form.title)
+        screen = console()
+        screen.print(table)
+        carriers = ", ".join(dict.fromkeys(wrapper.title for wrapper in WRAPPERS))
+        screen.print(Text(f"Taken off around lines: {carriers}."))
+        screen.print(Text("Unpacked: gzip, bzip2, xz, zstd, lz4."))
+        parser.exit()
 
 
 def run_replay(args: argparse.Namespace) -> int:
@@ -60,37 +90,29 @@ def run_replay(args: argparse.Namespace) -> int:
 
     out = Path(args.out) if args.out else Path("runs") / f"{run_name(log_name(args.source))}-{SEED}"
     check_out(out, force=args.force)
-    screen = console()
-    if not args.quiet:
-        tenant = args.tenant or DEFAULT_TENANT
-        kind = args.as_kind or DEFAULT_KIND
-        keys = f"keys by {args.map}" if args.map else f"every key {kind} of a {tenant} tenant"
-        screen.print(
-            f"seed {SEED}, fidelity {args.fidelity}, {keys}, speed {args.speed},"
-            f" limits {args.limits or 'default'}",
-            markup=False,
-        )
     command = ["python", "-m", "simulator", "replay", *repeated(args, ReplayOptions, force=True)]
     asked = given(args, ReplayOptions) | {"out": out, "command": command}
-    with _progress(quiet=args.quiet) as progress:
+    is_text = args.report == "text" and not args.quiet
+    with _progress(quiet=not is_text) as progress:
         result = replay(**asked, progress=progress)
-    if not args.quiet:
-        _print_answer(result, screen)
-        if args.check:
-            broken = len(result.violations)
-            found = f"{broken} broken" if broken else "all hold"
-            screen.print(f"checks: {found} ({result.check_s:.2f} s)", markup=False)
+    if is_text:
+        _print_answer(result, args, console())
         print(f"columns: {RESULTS_PAGE} explains them")
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
-    else:
+    elif args.quiet:
         print(out / REPORT_FILE)
+    else:
+        print(json.dumps(result.summary, ensure_ascii=False, indent=2))
     for violation in result.violations[:5]:
         print(f"broken invariant: {violation}", file=sys.stderr)
-    return 1 if result.violations else 0
+    broken = result.summary.get("against", {}).get("gate", {}).get("broken", [])
+    for finding in broken:
+        print(f"gate: {finding}", file=sys.stderr)
+    return 1 if result.violations or broken else 0
 
 
-def _print_answer(result: Result, console: Console) -> None:
+def _print_answer(result: Result, args: argparse.Namespace, console: Console) -> None:
     """Print who would have been refused, when, by which clause, and for how long.
 
     Text from the log is shown without control characters and never as markup.
@@ -99,6 +121,7 @@ def _print_answer(result: Result, console: Console) -> None:
     findings = gather(result.batches(), summary, bins=1)
     replayed = summary["replay"]
     axis = Axis.of(summary)
+    _print_reading(replayed, args, console)
     _print_headline(summary, console)
     if summary["totals"]["refused"]:
         console.print(_by_clause(summary, findings, axis))
@@ -107,7 +130,46 @@ def _print_answer(result: Result, console: Console) -> None:
     if "against" in summary:
         _print_against(summary, console)
     _print_shadow(summary, console)
-    _print_unparsed(replayed, console)
+    if args.check:
+        broken = len(result.violations)
+        checks = f"{broken} broken" if broken else "passed"
+        console.print(f"self-checks: {checks} ({result.check_s:.2f} s)", markup=False)
+
+
+def _print_reading(replayed: dict[str, Any], args: argparse.Namespace, console: Console) -> None:
+    """Print how the log was read: all that the numbers below rest on."""
+    reading = replayed["reading"]
+    console.print(Text(f"read {replayed['log']} as {reading['format']}:"))
+    fields = dict(reading["fields"])
+    tenant, kind = args.tenant or DEFAULT_TENANT, args.as_kind or DEFAULT_KIND
+    if args.map and replayed["as"] is None:
+        owner = f"by {args.map}"
+    else:
+        owner = f"{kind} keys of a {tenant} tenant (--as, --tenant)"
+    fields["key"] = (
+        f"{fields['key']}; {owner}" if "key" in fields else f"none in the log; all {owner}"
+    )
+    fields.setdefault("status", "none (no limit reads it)")
+    for name in ("address", "key", "request", "method", "path", "status", "time"):
+        if name in fields:
+            console.print(Text(f"  {name + ':':<9}{plain_text(fields[name])}"))
+    console.print(
+        Text(
+            f"  lines:   {count_text(reading['lines_read'])} read,"
+            f" {count_text(reading['lines_skipped'])} skipped,"
+            f" from {replayed['log_start']} to {replayed['log_end']}"
+        )
+    )
+    for reason, count in list(reading["skipped_by_reason"].items())[:_REASONS]:
+        console.print(Text(f"  skipped: {count_text(count)}: {plain_text(reason)}"))
+    for line in replayed["unparsed_first"]:
+        console.print(Text(f"  skipped: {plain_text(line)}"))
+    console.print(
+        Text(
+            f"limits {args.limits or 'default'}, fidelity {args.fidelity}, speed {args.speed},"
+            f" seed {_SEED}"
+        )
+    )
 
 
 def _print_headline(summary: dict[str, Any], console: Console) -> None:
@@ -184,6 +246,7 @@ def _print_against(summary: dict[str, Any], console: Console) -> None:
             f" {counted_text(keys, 'key notices', 'keys notice')}."
         )
     )
+    _print_newly_refused(against, console)
     parts = (("clause", "clauses", "clause"), ("key", "keys", "name"), ("address", "ips", "name"))
     for word, part, name in parts:
         lines = against[part][:_SHOWN]
@@ -198,23 +261,33 @@ def _print_against(summary: dict[str, Any], console: Console) -> None:
         console.print(table)
 
 
+def _print_newly_refused(against: dict[str, Any], console: Console) -> None:
+    """Print the plan of a change: who is newly refused, from when, and for how long."""
+    lines = against["newly_refused"][:_SHOWN]
+    if not lines:
+        return
+    table = _table(
+        f"Newly refused, by harm ({counted_text(against['keys_newly_refused'], 'key')})",
+        ("clause", "key", "address"),
+        ("requests", "first", "locked out"),
+    )
+    for line in lines:
+        table.add_row(
+            line["clause"],
+            Text(plain_text(line["key"] or "no key")),
+            Text(plain_text(line["ip"])),
+            count_text(line["newly_refused"]),
+            line["first"],
+            span_text(line["locked_out_ns"]),
+        )
+    console.print(table)
+
+
 def _print_shadow(summary: dict[str, Any], console: Console) -> None:
     for line in summary["clauses"]:
         if line["shadow_refused"]:
             count = counted_text(line["shadow_refused"], "request")
             console.print(Text(f"{line['clause']} is in shadow and would refuse {count}."))
-
-
-def _print_unparsed(replayed: dict[str, Any], console: Console) -> None:
-    count = replayed["unparsed"]
-    if not count:
-        return
-    word = "line does" if count == 1 else "lines do"
-    console.print(Text(f"{count_text(count)} {word} not parse as {replayed['format']}:"))
-    for line in replayed["unparsed_first"]:
-        console.print(Text(f"  {plain_text(line)}"))
-    if count > len(replayed["unparsed_first"]):
-        console.print(Text(f"  … and {count_text(count - len(replayed['unparsed_first']))} more"))
 
 
 def _table(title: str, left: Sequence[str], numbers: Sequence[str]) -> Table:

@@ -19,7 +19,6 @@ line, and its named groups are the fields. Lookups and patterns are applied once
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import re
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingOf
@@ -29,10 +28,10 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
-from engine.hosts import unmapped
-
-Format: TypeAlias = Literal["combined", "common", "csv", "jsonl", "parquet"]
-FORMATS: Final = get_args(Format)
+from engine.hosts import read_address
+from engine.targets import is_method, path_and_query, split_request_line
+from simulator.logs._values import UNITS, Rejected
+from simulator.logs.formats import FORMATS, LogFormat, plain_name
 
 Kind: TypeAlias = Literal["legacy", "public", "management", "private"]
 """A class of keys (AUTH-KINDS); `legacy` is a legacy key of a private application."""
@@ -58,41 +57,29 @@ CHOICES: Final[MappingOf[str, tuple[str, ...]]] = {
 }
 _LONGEST_NAME: Final = 40
 _NAMES_SHOWN: Final = 30
-Notation: TypeAlias = Literal["clf", "iso", "s", "ms", "us", "ns"]
-"""How a column writes time: the common log format's stamp, ISO 8601, or an epoch number's unit."""
-UNITS: Final = ("auto", *get_args(Notation))
 
-_NAMES: Final[MappingOf[str, tuple[str, ...]]] = {
-    "time": (
-        *("tns", "time", "timestamp", "@timestamp", "datetime", "ts", "date", "eventtime", "at"),
-        *("timelocal", "timeiso8601", "starttime", "createdat", "arrival", "t"),
-    ),
-    "address": (
-        *("ip", "address", "clientip", "clientaddress", "remoteaddr", "remoteip", "sourceip"),
-        *("srcip", "cip", "remotehost", "client"),
-    ),
-    "key": ("key", "apikey", "svcapikey", "xapikey"),
-    "request": ("request", "requestline"),
-    "method": ("method", "httpmethod", "requestmethod", "verb", "csmethod"),
-    "path": ("path", "uri", "url", "requesturi", "requestpath", "uripath", "csuristem"),
-}
-"""What columns are commonly called, without case, `_`, `-` and `.`; the first that is there."""
-
-
-class Rejected(ValueError):
-    """A value does not map; the text says why and never repeats the value."""
+WRAPPER_TIME: Final = "wrapper_time"
+"""The field with the time that a log's carrier gives to a line."""
+EXTRAS: Final = tuple(f"extra{number}" for number in range(1, 10))
+"""The fields after those that a format of lines names."""
+DOCUMENTED: Final = "docs/simulator.md#map"
+"""Where the form of a map is described."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where one target comes from; exactly one of `field` and `value` is set.
 
-    where: `file:line:col: ` of the map for messages, or empty.
-    unit: the notation of times, `auto` to tell it by the first one.
+    where: `file:line:col: ` of the map for messages, or empty. second: the field with the time of a
+    day that stands in `field`. is_guess: whether only the names of the fields speak for it; then
+    `field` or `second` may hold the whole time. unit: the notation of times, `auto` to tell it by
+    the lines.
     """
 
     target: str
     field: str | None = None
+    second: str | None = None
+    is_guess: bool = False
     value: str | None = None
     pattern: re.Pattern[str] | None = None
     lookup: MappingOf[str, str] | None = None
@@ -142,12 +129,14 @@ class Source:
 class LogMap:
     """Where each target comes from, of one log.
 
-    name: the map's file for messages; empty when the log's own names serve.
+    columns: of a CSV file without a row of names. name: the map's file for messages; empty when the
+    log's own names serve.
     """
 
     sources: MappingOf[str, Source] = field(default_factory=dict)
-    format: Format | None = None
+    format: str | None = None
     line: re.Pattern[str] | None = None
+    columns: tuple[str, ...] | None = None
     name: str = ""
 
     @classmethod
@@ -158,7 +147,7 @@ class LogMap:
     @classmethod
     def from_document(cls, document: Document) -> LogMap:
         """Check a read map. Raises `InputError`."""
-        known = ("format", "line", *TARGETS)
+        known = ("format", "line", "columns", *TARGETS)
         sources: dict[str, Source] = {}
         for name in document.value:
             if name not in known:
@@ -169,39 +158,91 @@ class LogMap:
         if "format" in document.value and line is not None:
             document.spot("line").fail("must stand without format; leave one of them out")
         _check_whole(document, sources)
+        columns = "columns" in document.value
         return cls(
             sources,
-            _choice(document.spot("format"), FORMATS) if "format" in document.value else None,
+            _format(document.spot("format")) if "format" in document.value else None,
             None if line is None else _line(document.spot("line")),
+            _columns(document.spot("columns")) if columns else None,
             document.name,
         )
 
     @classmethod
-    def guess(cls, fields: Sequence[str], *, time_column: str | None = None) -> LogMap:
+    def guess(
+        cls, fields: Sequence[str], form: LogFormat = FORMATS["jsonl"], time_column: str = ""
+    ) -> LogMap:
         """Return the map that the names of a log's `fields` suggest.
 
-        Raises `InputError` when `time_column` is none of them, or no field looks like a time.
+        Raises `InputError` when `time_column` is none of them.
         """
-        found = _called(fields, _NAMES)
-        if time_column is not None:
+        called = fields_of(fields, form)
+        called.pop("status", None)
+        second = ""
+        if time_column:
             if time_column not in fields:
                 raise InputError(
                     f"--time-column = {time_column!r} must be a field of the log"
                     f"{did_you_mean(time_column, _shown(fields))}"
                 )
-            found["time"] = time_column
+            called["time"] = time_column
+        elif form.layout != "line":
+            day = {plain_name(name): name for name in reversed(fields)}
+            if "date" in day and "time" in day:
+                called["time"], second = day["date"], day["time"]
         sources = {
             target: Source(target, name, unit="ns" if name == "t_ns" else "auto")
-            for target, name in found.items()
+            for target, name in called.items()
         }
-        if "time" not in sources:
-            raise InputError(
-                "time must be a field of the log; name it with --time-column, the fields are: "
-                + (", ".join(_shown(fields)) or "none")
-            )
+        if second:
+            sources["time"] = dataclasses.replace(sources["time"], second=second, is_guess=True)
         if "method" in sources and "path" in sources:
             sources.pop("request", None)
+        elif "request" in sources:
+            sources = {k: v for k, v in sources.items() if k not in {"method", "path"}}
         return cls(sources)
+
+    def completed(self, other: LogMap, assumed: MappingOf[str, str]) -> LogMap:
+        """Return the map with the targets that only `other` has, and with what is assumed.
+
+        Raises `InputError` where something is assumed that the log has.
+        """
+        request = {"request", "method", "path"}
+        sources = dict(self.sources)
+        for target, source in other.sources.items():
+            taken = request & {*self.sources, *assumed}
+            if target in request and ("request" in taken or (target == "request" and taken)):
+                continue
+            if target != "key" or not self.sources:
+                sources.setdefault(target, source)
+        for target, value in assumed.items():
+            known = other.sources.get(target) or self.sources.get(target)
+            if known is not None:
+                raise InputError(
+                    f"--assume {target} must be left out; {known.field or 'the map'} has it"
+                )
+            sources[target] = Source(target, value=value)
+        return dataclasses.replace(self, sources=sources)
+
+    def check_whole(self, fields: Sequence[str], log: str) -> None:
+        """Check that nothing would have to be invented. Raises `InputError`."""
+        given = set(self.sources)
+        if "request" in given:
+            given |= {"method", "path"}
+        absent = [name for name in ("time", "address", "method", "path") if name not in given]
+        if not absent:
+            return
+        named = [name for name in fields if name not in {"key", *EXTRAS}]
+        known = ", ".join(_shown(named)) or "none"
+        assumable = {"address": "address=192.0.2.1", "path": "path=POST /tokenize"}
+        if set(absent) & {"method", "path"} == {"method"}:
+            assumable["method"] = "method=POST"
+        ways = "".join(f", --assume '{assumable[name]}'" for name in absent if name in assumable)
+        entries = "; ".join(f'{name} = "…"' for name in absent)
+        raise InputError(
+            f"{log}: {', '.join(absent)} must be a field of the log; the fields are: {known};"
+            f" name it in a map (--map FILE with: {entries}; see {DOCUMENTED}){ways}"
+            + (", or name the time with --time-column" if "time" in absent else "")
+        )
 
     def with_extra(self, fields: Sequence[str], extra: MappingOf[str, Sequence[str]]) -> LogMap:
         """Return the map with further targets, of those whose field is there; "" = none in a line.
@@ -217,10 +258,13 @@ class LogMap:
 
     def check_fields(self, fields: Sequence[str], log: str, *, open_ended: bool) -> None:
         """Check that the log has every field that is asked for. Raises `InputError`."""
-        for target, source in self.sources.items():
-            name = source.field
-            if name is None or open_ended:
-                continue
+        named = [
+            (target, source, name)
+            for target, source in self.sources.items()
+            for name in (source.field, source.second)
+            if name is not None and not open_ended
+        ]
+        for target, source, name in named:
             if name not in fields:
                 raise InputError(
                     f"{source.where}{target}.field = {name!r} must be a field of {log}"
@@ -233,14 +277,26 @@ class LogMap:
                 )
 
 
-def _called(fields: Sequence[str], names: MappingOf[str, Sequence[str]]) -> dict[str, str]:
-    """Return target → its field, the first that has one of its names.
+def fields_of(fields: Sequence[str], form: LogFormat) -> dict[str, str]:
+    """Return target → the field of a log that a format reads it from."""
+    if form.layout == "line":
+        called = {name: name for name in fields if name in TARGETS or name == "status"}
+        return {"time": WRAPPER_TIME, **called} if WRAPPER_TIME in fields else called
+    if form.is_loose:
+        return _called(fields, form.fields)
+    present = set(fields)
+    called = {
+        target: next((name for name in names if name in present), "")
+        for target, names in form.fields.items()
+    }
+    return {target: name for target, name in called.items() if name}
 
-    names: without case, `_`, `-` and `.`.
-    """
-    plain = {re.sub(r"[_.\- ]", "", field).lower(): field for field in reversed(fields)}
+
+def _called(fields: Sequence[str], names: MappingOf[str, Sequence[str]]) -> dict[str, str]:
+    """Return target → its field, the first that has one of its names, as `plain_name` has them."""
+    plain = {plain_name(field): field for field in reversed(fields)}
     known = {target: [name for name in some if name in plain] for target, some in names.items()}
-    return {target: plain[found[0]] for target, found in known.items() if found}
+    return {target: plain[called[0]] for target, called in known.items() if called}
 
 
 def _shown(fields: Sequence[str]) -> list[str]:
@@ -251,12 +307,9 @@ def _shown(fields: Sequence[str]) -> list[str]:
 
 
 def _check_whole(document: Document, sources: MappingOf[str, Source]) -> None:
-    where = document.where(())
-    if "time" not in sources:
-        raise InputError(f'{where}time must be mapped; say time = {{ field = "…" }}')
     if "request" in sources and ("method" in sources or "path" in sources):
         document.spot("request").fail_key("must stand alone; it gives method and path already")
-    if sources["time"].value is not None:
+    if "time" in sources and sources["time"].value is not None:
         document.spot("time").fail("must come from a field; a log has no constant time")
 
 
@@ -272,11 +325,31 @@ def _source(spot: Spot, target: str) -> Source:
     for key in spot.value:
         if "value" in spot.value and key != "value":
             spot.child(key).fail_key("needs a field; a constant value stands alone")
-    said = {key: _READERS[key](spot.child(key), target) for key in spot.value}
+    said = {key: _READERS[key](spot.child(key), target) for key in spot.value if key != "field"}
+    if "field" in spot.value:
+        said |= _fields(spot.child("field"), target)
     return Source(target, where=where, **said)
 
 
-def _field(spot: Spot, _target: str = "") -> str:
+def _fields(spot: Spot, target: str) -> dict[str, str]:
+    """Return the field of a target, or of time the two that hold day and time of day."""
+    if target == "time" and isinstance(spot.value, list):
+        if len(spot.value) != 2:
+            spot.fail("must be a field, or two: that of the day and that of the time of day")
+        return {"field": _text(spot.child(0)), "second": _text(spot.child(1))}
+    return {"field": _text(spot)}
+
+
+def _columns(spot: Spot) -> tuple[str, ...]:
+    if not isinstance(spot.value, list) or not spot.value:
+        spot.fail('must be a list of names, such as ["time", "client_ip"]')
+    names = tuple(_text(spot.child(place)) for place in range(len(spot.value)))
+    if len(set(names)) < len(names):
+        spot.fail("must name each column once")
+    return names
+
+
+def _text(spot: Spot) -> str:
     if not isinstance(spot.value, str) or not spot.value:
         spot.fail("must be a text that is not empty")
     return spot.value
@@ -310,6 +383,14 @@ def _choice(spot: Spot, known: Sequence[str]) -> Any:  # noqa: ANN401 # reason: 
     return spot.value
 
 
+def _format(spot: Spot) -> str:
+    name = spot.value
+    if not isinstance(name, str) or name not in FORMATS:
+        near = did_you_mean(str(name), [*FORMATS], otherwise="")
+        spot.fail(f"must be the name of a format; `replay --formats` lists them{near}")
+    return name
+
+
 def _lookup(spot: Spot, target: str) -> dict[str, str]:
     if not isinstance(spot.value, dict) or not spot.value:
         spot.fail('must be a table of values, like { "live" = "production" }')
@@ -336,7 +417,7 @@ def _target_pattern(spot: Spot, target: str) -> re.Pattern[str]:
 
 
 def _pattern(spot: Spot) -> re.Pattern[str]:
-    text = _field(spot)
+    text = _text(spot)
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
@@ -344,7 +425,7 @@ def _pattern(spot: Spot) -> re.Pattern[str]:
 
 
 _READERS: Final[MappingOf[str, Callable[[Spot, str], Any]]] = {
-    "field": _field,
+    "field": _fields,
     "value": _constant,
     "pattern": _target_pattern,
     "lookup": _lookup,
@@ -356,11 +437,35 @@ _READERS: Final[MappingOf[str, Callable[[Spot, str], Any]]] = {
 
 # --- what a value comes to -----------------------------------------------------------------------
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_VERSION: Final = re.compile(r" +HTTP/[0-9.]+$")
+_NAME: Final = re.compile(r"(?=[^\s,]*[A-Za-z0-9])[^\s,\x00-\x1f\x7f]{1,255}")
+_CLIENT: Final = re.compile(r"first|last|trusted:([1-9][0-9]?)", re.ASCII)
+BAD_ADDRESS: Final = "address must be an IP address, a host name or a pseudonym"
 
 
-def parts_of(target: str) -> dict[str, Callable[[str], str]]:
+def read_client(rule: str) -> Callable[[Sequence[str]], str]:
+    """Return what picks the client of a list of forwarded addresses. Raises `InputError`.
+
+    first: the first one, which is what the client says. last: the last, which the nearest proxy
+    has added. trusted:N: the one before the last N, which are those of trusted proxies.
+    """
+    match = _CLIENT.fullmatch(rule)
+    if match is None:
+        raise InputError(
+            f"client = {rule!r} must be first, last or trusted:N, such as trusted:1 for one proxy"
+        )
+    if match[1] is None:
+        return lambda addresses: addresses[0 if rule == "first" else -1]
+    trusted = int(match[1])
+
+    def pick(addresses: Sequence[str]) -> str:
+        if len(addresses) <= trusted:
+            raise Rejected(f"address must be a list of more than {trusted} for --client {rule}")
+        return addresses[-1 - trusted]
+
+    return pick
+
+
+def parts_of(target: str, client: str = "first") -> dict[str, Callable[[str], str]]:
     """Return the fields that a target gives, and what reads each from its value.
 
     They raise `Rejected`. A request line gives two.
@@ -368,32 +473,34 @@ def parts_of(target: str) -> dict[str, Callable[[str], str]]:
     if target == "request":
         return {
             "method": lambda text: _request(text)[0],
-            "path": lambda text: _request(text)[1],
+            "path": lambda text: path_and_query(_request(text)[1]),
         }
-    return {target: {"address": _address, "method": _method}.get(target, str)}
+    if target == "address":
+        pick = read_client(client)
+        return {target: lambda text: _address(text, pick)}
+    return {target: {"method": _method, "path": path_and_query}.get(target, str)}
 
 
 def _request(text: str) -> tuple[str, str]:
-    """Split a request line into method and path as logged; the version may be missing."""
-    method, space, rest = text.partition(" ")
-    path = _VERSION.sub("", rest).strip(" ")
-    if not space or not path or _TOKEN.fullmatch(method) is None:
+    parts = split_request_line(text)
+    if parts is None:
         raise Rejected("request must be a method, a path and a version")
-    return method, path
+    return parts
 
 
 def _method(text: str) -> str:
-    if _TOKEN.fullmatch(text) is None:
-        raise Rejected("method must be one word")
+    if not is_method(text):
+        raise Rejected("method must be a word such as GET")
     return text
 
 
-def _address(text: str) -> str:
-    """Return an address in its one spelling; IPv4-mapped IPv6 is IPv4 (D-IP), a name stays."""
-    try:
-        found = ipaddress.ip_address(text.strip("[]"))
-    except ValueError:
-        if re.fullmatch(r"[^\s\x00-\x1f\x7f]{1,255}", text) is None:
-            raise Rejected("address must be an IP address or a host name") from None
-        return text
-    return str(unmapped(found))
+def _address(text: str, pick: Callable[[Sequence[str]], str]) -> str:
+    """Return an address in its canonical form (D-IP); a host name or a pseudonym stays."""
+    if "," in text:
+        text = pick([part.strip() for part in text.split(",")])
+    address = read_address(text)
+    if address is not None:
+        return str(address)
+    if _NAME.fullmatch(text) is None or text == "unknown":
+        raise Rejected(BAD_ADDRESS)
+    return text

@@ -1,9 +1,12 @@
-"""Opening a log: plain or gzip, told by its first bytes, as a stream of numbered lines.
+"""Opening a log: plain or packed, told by its first bytes, as a stream of numbered lines.
 
 Lines end at a line feed and nothing else (text of clients may hold other line separators); a
 carriage return before it and a byte-order mark at the start are taken off. No line longer than
 `LONGEST_LINE_BYTES` is ever held. Lines come in blocks of many, since work on a block costs a line
 little.
+
+*Wrappers*: a log's carrier may put a prefix before each line or the line into a JSON field
+(`simulator.logs.formats`); `text_blocks` takes it off, and joins what the carrier has split.
 
 *Pipes* (standard input, a named pipe, a process substitution) can be read once, and several readers
 look at a log's first lines before one reads all of it. So what is
@@ -12,24 +15,59 @@ read from a pipe at first is kept, and returned again when the whole log is read
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+
+import orjson
+import pyarrow as pa
 
 from engine.errors import InputError
+from simulator.logs.formats import Wrapper
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 LONGEST_LINE_BYTES: Final = 1 << 20
-_GZIP: Final = b"\x1f\x8b"
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
-_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+def _arrow(codec: str) -> Callable[[IO[bytes]], Any]:
+    def unpack(raw: IO[bytes]) -> Any:  # noqa: ANN401 # reason: a reader of Arrow's
+        return pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
+
+    return unpack
+
+
+_PACKED: Final[Mapping[bytes, tuple[str, Callable[[IO[bytes]], Any]]]] = {
+    b"\x1f\x8b": ("gzip", lambda raw: gzip.GzipFile(fileobj=raw)),
+    b"BZh": ("bzip2", bz2.BZ2File),
+    b"\xfd7zXZ\0": ("xz", lzma.LZMAFile),
+    b"(\xb5/\xfd": ("zstd", _arrow("zstd")),
+    b"\x04\x22M\x18": ("lz4", _arrow("lz4")),
+}
+"""The first bytes of a packed log, and what unpacks it."""
+_REFUSED: Final[Mapping[bytes, str]] = {
+    b"\xff\xfe": "must be UTF-8; it is UTF-16, convert it first",
+    b"\xfe\xff": "must be UTF-8; it is UTF-16, convert it first",
+    b"PK\x03\x04": "must be a log; it is a zip, unpack it first",
+    b"7z\xbc\xaf": "must be a log; it is a 7z archive, unpack it first",
+    b"Rar!": "must be a log; it is a rar archive, unpack it first",
+    b"SQLite format 3": "must be a log; it is an SQLite database, export a table as CSV first",
+    b"Obj\x01": "must be a log; it is Avro, convert it to Parquet or JSON lines first",
+    b"ORC": "must be a log; it is ORC, convert it to Parquet first",
+    b"%PDF": "must be a log; it is a PDF",
+}
+_TAR: Final = (257, b"ustar")
+_PEEKED: Final = 512
 
 
 @contextmanager
@@ -41,27 +79,60 @@ def unreadable(path: Place) -> Iterator[None]:
         raise InputError(f"log = '{path}' must exist; check the name") from error
     except IsADirectoryError as error:
         raise InputError(f"log = '{path}' must be a file; it is a folder") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"log = '{path}' must be whole gzip; it is cut or damaged") from error
     except OSError as error:
         why = (error.strerror or "it is cut or damaged").lower()  # Arrow's has no strerror
         raise InputError(f"log = '{path}' must be readable; {why}") from error
 
 
+class _Unpacked(io.RawIOBase):
+    """The bytes of a packed log; raises `InputError` where they are cut or damaged."""
+
+    def __init__(self, path: Place, packing: str, packed: Any) -> None:  # noqa: ANN401 # reason: readers of several libraries
+        self._path = path
+        self._packing = packing
+        self._packed = packed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        try:
+            part = self._packed.read(len(view))
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            raise InputError(
+                f"log = '{self._path}' must be whole {self._packing}; it is cut or damaged"
+            ) from error
+        view[: len(part)] = part
+        return len(part)
+
+
 @contextmanager
 def open_log(path: Place, *, look: bool = False) -> Iterator[io.BufferedIOBase]:
-    """Open a log, unpacked when it is gzip. look: to read it again later. Raises `InputError`."""
+    """Open a log, unpacked. look: to read it again later. Raises `InputError`."""
     with unreadable(path), _opened(path, look=look) as raw:
-        start = raw.peek(4)[:4]
-        if not start:
-            raise InputError(f"log = '{path}' must hold at least one line; it is empty")
-        if start.startswith(_UTF16_MARKS):
-            raise InputError(f"log = '{path}' must be UTF-8; it is UTF-16, convert it first")
-        if start.startswith(_GZIP):
-            with gzip.open(raw) as unpacked:
-                yield cast("io.BufferedIOBase", unpacked)
-        else:
-            yield raw
+        start = _start(path, raw)
+        for mark, (packing, unpack) in _PACKED.items():
+            if start.startswith(mark):
+                raw_log: io.RawIOBase = _Unpacked(path, packing, unpack(raw))
+                with io.BufferedReader(raw_log, 1 << 16) as unpacked:
+                    _start(path, unpacked)
+                    yield unpacked
+                return
+        yield raw
+
+
+def _start(path: Place, stream: io.BufferedReader[Any]) -> bytes:
+    """Return the first bytes. Raises `InputError` where no log begins with them."""
+    start = stream.peek(_PEEKED)[:_PEEKED]
+    if not start:
+        raise InputError(f"log = '{path}' must hold at least one line; it is empty")
+    for mark, why in _REFUSED.items():
+        if start.startswith(mark):
+            raise InputError(f"log = '{path}' {why}")
+    if start[_TAR[0] :].startswith(_TAR[1]):
+        raise InputError(f"log = '{path}' must be a log; it is a tar archive, unpack it first")
+    return start
 
 
 def _opened(path: Place, *, look: bool) -> io.BufferedReader:
@@ -118,21 +189,131 @@ def numbered_lines(stream: io.BufferedIOBase) -> Iterator[tuple[int, str | None]
 
 def head_lines(path: Place, count: int) -> list[str]:
     """Return the first `count` lines that are not blank, for telling formats apart."""
-    found: list[str] = []
+    lines: list[str] = []
     with open_log(path, look=True) as stream:
         for number, text in numbered_lines(stream):
             if text is not None and text.strip():
-                found.append(text)
-            if len(found) == count or number > 10 * count:
+                lines.append(text)
+            if len(lines) == count or number > 10 * count:
                 break
-    return found
+    return lines
+
+
+class Lines(NamedTuple):
+    """Some lines: the number of each, their text, each ended by a feed, and the wrapper's times."""
+
+    numbers: Sequence[int]
+    text: str
+    times: Sequence[str | None] | None = None
+
+
+_LINES_TOGETHER: Final = 1 << 13
+_LONGEST_JOINED: Final = 1 << 20
+
+
+def text_blocks(
+    path: Place, wrappers: Sequence[Wrapper], fault: Callable[[int, str], None]
+) -> Iterator[Lines]:
+    """Yield the lines of a log without what stands around them; `fault` gets the others."""
+    with open_log(path) as stream:
+        if wrappers:
+            unwrapped = _unwrapped(numbered_lines(stream), wrappers, fault)
+            while together := list(islice(unwrapped, _LINES_TOGETHER)):
+                numbers, texts, times = zip(*together, strict=True)
+                yield Lines(numbers, "\n".join(texts) + "\n", times)
+            return
+        for first, text in line_blocks(stream):
+            if text is None:
+                fault(first, "line is too long")
+            else:
+                yield Lines(range(first, first + text.count("\n")), text)
+
+
+def _unwrapped(
+    lines: Iterator[tuple[int, str | None]],
+    wrappers: Sequence[Wrapper],
+    fault: Callable[[int, str], None],
+) -> Iterator[tuple[int, str, str | None]]:
+    """Yield (number, line inside, the wrapper's time)."""
+    unwrap, number = Unwrapper(wrappers), 0
+    for number, text in lines:
+        if text is None:
+            fault(number, "line is too long")
+        elif text.strip():
+            line = unwrap(text)
+            if line is None:
+                fault(number, f"line must be {wrappers[0].title}")
+            elif line[0] is not None:
+                yield number, *line
+    for _ in range(unwrap.pending):
+        fault(number, f"line is cut; its end in {wrappers[0].title} is missing")
+
+
+class Unwrapper:
+    """Takes off what stands around lines; joins a line that its carrier has split."""
+
+    def __init__(self, wrappers: Sequence[Wrapper]) -> None:
+        self._wrappers = wrappers
+        self._parts: dict[tuple[int, str], str] = {}
+
+    @property
+    def pending(self) -> int:
+        """How many lines have begun and not ended."""
+        return len(self._parts)
+
+    def __call__(self, line: str) -> tuple[str | None, str | None] | None:
+        """Return the line inside and its time, (None, None) while it goes on, None if wrong."""
+        text, time = line, None
+        for place, wrapper in enumerate(self._wrappers):
+            parts = _json_parts(wrapper, text) if wrapper.text else _text_parts(wrapper, text)
+            if parts is None:
+                return None
+            text, stamp, stream, is_part = parts
+            time = stamp or time
+            before = self._parts.pop((place, stream), "")
+            text = before + text
+            if is_part and len(text) < _LONGEST_JOINED:
+                self._parts[place, stream] = text
+                return None, None
+        return text.rstrip("\r\n").replace("\n", "\\n"), time
+
+
+def _text_parts(wrapper: Wrapper, line: str) -> tuple[str, str | None, str, bool] | None:
+    """Return the line inside, its time, its stream and whether it goes on; None if wrong."""
+    assert wrapper.pattern is not None
+    match = wrapper.pattern.fullmatch(line)
+    if match is None:
+        return None
+    parts = match.groupdict("")
+    return (
+        parts["text"],
+        parts.get("time") or None,
+        parts.get("stream", ""),
+        parts.get("part") == "P",
+    )
+
+
+def _json_parts(wrapper: Wrapper, line: str) -> tuple[str, str | None, str, bool] | None:
+    """Return the same of a line in a field of an object."""
+    try:
+        record = orjson.loads(line)
+    except ValueError:
+        return None
+    text = record.get(wrapper.text) if isinstance(record, dict) else None
+    if not isinstance(text, str):
+        return None
+    stamps = (record.get(name) for name in wrapper.time)
+    time = next((stamp for stamp in stamps if isinstance(stamp, str)), None)
+    stream = record.get(wrapper.stream) if wrapper.stream else None
+    is_part = bool(stream) and not text.endswith(wrapper.whole)
+    return text, time, str(stream or ""), is_part
 
 
 STDIN: Final = "-"
 """What stands for standard input where a log is asked for."""
 
-_MARK_BYTES: Final = 4
-"""Bytes that identify a gzip log; a pipe may return fewer at once."""
+_MARK_BYTES: Final = 6
+"""Bytes that identify a packed log; a pipe may return fewer at once."""
 
 
 class Pipe:

@@ -12,12 +12,15 @@ memory: they grow with the number of addresses, keys and paths, and not with the
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from array import array
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,36 +28,48 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.errors import InputError
-from simulator.logs._log_map import LogMap, Notation, Rejected, Source, parts_of
-from simulator.logs._values import CLOCKS, arrow_instants, arrow_texts, guess_notation
+from engine.hosts import read_address
+from simulator.logs._log_map import DOCUMENTED, LogMap, Source, parts_of
+from simulator.logs._values import (
+    UNIT_DIGITS,
+    Rejected,
+    arrow_instants,
+    arrow_texts,
+    epoch_unit,
+    read_instant,
+)
 from simulator.rows.record import Numbered, words
 
 BATCH_LINES: Final = 1 << 15
 """Lines a batch: enough for column-wise work, little enough for memory to stay flat."""
 
-_NAMED: Final = 5
+_NAMED: Final = 3
+_ABSENT: Final = frozenset({"", "-"})
 
 Column: TypeAlias = "Sequence[str | None] | pa.Array"
 
 
 @dataclass(slots=True)
 class Faults:
-    """Lines that do not parse: how many, and the first few with the reason."""
+    """Lines that do not parse: how many, for which reason, and the first few."""
 
     count: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
     _first: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, line: int, why: str, lines: int = 1) -> None:
         """Count lines that were lost; `line` is the number of the first."""
         self.count += lines
+        self.reasons[why] += lines
         insort(self._first, (line, why))
         del self._first[_NAMED:]
 
     def add_many(self, lines: Sequence[int], why: str) -> None:
         """Count all of `lines` (ascending) for one reason."""
         for line in lines[:_NAMED]:
-            self.add(int(line), why)
-        self.count += max(0, len(lines) - _NAMED)
+            self.add(int(line), why, 0)
+        self.count += len(lines)
+        self.reasons[why] += len(lines)
 
     @property
     def first(self) -> tuple[tuple[int, str], ...]:
@@ -80,24 +95,16 @@ class Reader(ABC):
     fields: tuple[str, ...]
     open_ended = False
 
-    def clean(self, name: str, text: str | None) -> str | None:
-        """Return the value of a field `name` that stands in the log as `text`; None is absent."""
-        del name
-        return text
+    def clean(self, text: str | None) -> str | None:
+        """Return the value of a field that stands in the log as `text`; None is absent."""
+        text = (text or "").strip()
+        return None if text in _ABSENT else text
 
     @abstractmethod
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; unreadable lines go to `faults`."""
 
 
-ADDRESS: Final = "192.0.2.1"
-"""The address of requests in a log that has none (a documentation address, RFC 5737)."""
-
-_CONSTANTS: Final[Mapping[str, str]] = {
-    "address": ADDRESS,
-    "method": "POST",
-    "path": "/tokenize",
-}
 _REJECTED: Final = -2
 _NO_TIME: Final = -(1 << 63)
 """Below every instant that a time stamp can express."""
@@ -142,41 +149,48 @@ class LogBatch:
 class LogStream:
     """A log that is read once, from its first line to its last, by `batches`.
 
-    names: of each field, the distinct values so far; whole once `batches` has ended, as are
-    `unparsed` and `unparsed_first`. Key texts stand in `names["key"]` alone. says_keys: whether the
-    log has a place for keys, so that an empty one is a request without a key.
+    format: its name, and what stands around its lines. names: of each field, the distinct values so
+    far; whole once `batches` has ended, as are `unparsed`, `unparsed_first` and `reading`. Key
+    texts stand in `names["key"]` alone. has_key_field: whether the log has a place for keys, so
+    that an empty one is a request without a key.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # reason: what `stream_log` found out
         self,
         name: str,
-        kind: str,
+        format: str,  # noqa: A002 # reason: the command's own word for it
         log_map: LogMap,
         reader: Reader,
+        *,
         progress: Callable[[int], None] | None,
         changes: Mapping[str, Callable[[str], str]],
-        *,
-        says_keys: bool,
+        has_key_field: bool,
+        zone: dt.tzinfo | None,
+        client: str | None,
+        status: str | None,
+        is_detected: bool,
     ) -> None:
         self.name = name
-        self.format = kind
-        self.says_keys = says_keys
+        self.format = format
+        self.has_key_field = has_key_field
+        self._map = log_map
         self._reader = reader
         self._progress = progress
         self._faults = Faults()
+        self._good = 0
+        self._client = client
+        self._lists = 0
+        self._status = status
+        self._is_detected = is_detected
         source = log_map.sources["time"]
-        self._time_field = cast("str", source.field)
-        self._stamps = _Stamps(source, reader)
+        self._stamps = _Stamps(source, reader, zone, name)
         others = [each for target, each in log_map.sources.items() if target != "time"]
         self._raw = {each.field: _Texts() for each in others if each.field is not None}
         self._targets = {
             target: _Target(each, part, reader, changes.get(target, str))
             for each in others
-            for target, part in parts_of(each.target).items()
+            for target, part in parts_of(each.target, client or "first").items()
         }
-        for target, constant in _CONSTANTS.items():
-            source = Source(target, value=constant)
-            self._targets.setdefault(target, _Target(source, str, reader, str))
         self.names: dict[str, Sequence[str]] = {
             target: found.names for target, found in self._targets.items()
         }
@@ -192,28 +206,65 @@ class LogStream:
         return tuple(f"{self.name}:{number}: {why}" for number, why in self._faults.first)
 
     def batches(self) -> Iterator[LogBatch]:
-        """Yield the requests that parse. Raises `InputError`, at the end where there is none."""
-        wanted = list(dict.fromkeys([*self._raw, self._time_field]))
-        rows = good = 0
+        """Yield the requests that parse.
+
+        Raises `InputError`, at the end, where there is none, and where a format that was detected
+        describes fewer than half of the lines.
+        """
+        wanted = list(dict.fromkeys([*self._raw, *self._stamps.fields]))
+        rows = 0
         for batch in self._reader.batches(wanted, self._faults):
             rows += len(batch.lines)
             if self._progress is not None:
                 self._progress(rows)
-            found = self._read(dict(zip(wanted, batch.columns, strict=True)), batch)
-            if len(found):
-                good += len(found)
-                yield found
-        if not good:
-            first = self.unparsed_first
+            requests = self._read(dict(zip(wanted, batch.columns, strict=True)), batch)
+            if len(requests):
+                self._good += len(requests)
+                yield requests
+        first = self.unparsed_first
+        if not self._good:
             why = f"; {first[0]}" if first else "; it is blank"
             raise InputError(
                 f"log = '{self.name}' must hold a line that parses as {self.format}{why}"
             )
+        if self._is_detected and self.unparsed > self._good:
+            raise InputError(
+                f"log = '{self.name}' must be {self.format}, but {self.unparsed} of"
+                f" {self.unparsed + self._good} lines do not parse; {first[0]}; state --format to"
+                f" replay the others alone, or describe the lines in a map (see {DOCUMENTED})"
+            )
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the log was read, once it was: what `summary.json` has of it.
+
+        fields: of each target the field that it was read from, and what was assumed.
+        """
+        targets = ("address", "key", "request", "method", "path")
+        sources = self._map.sources
+        fields = {name: _described(sources[name]) for name in targets if name in sources}
+        names = self.names.get("address", ())
+        others = sum(read_address(text) is None for text in names)
+        if "address" in fields:
+            if self._lists or self._client:
+                fields["address"] += f", {self._client or 'first'} of forwarded addresses"
+            if others:
+                fields["address"] += f"; {others} of {len(names)} values are names or pseudonyms"
+        if self._status is not None:
+            fields["status"] = f"field {self._status} (no limit reads it)"
+        fields["time"] = self._stamps.described()
+        return {
+            "format": self.format,
+            "fields": fields,
+            "lines_read": self._good,
+            "lines_skipped": self.unparsed,
+            "skipped_by_reason": dict(self._faults.reasons.most_common()),
+        }
 
     def _read(self, columns: Mapping[str, Column], batch: Batch) -> LogBatch:
         line = np.asarray(batch.lines, dtype=np.int64)
         good = np.ones(len(line), dtype=bool)
-        t_ns, bad = self._stamps.read(columns[self._time_field])
+        t_ns, bad = self._stamps.read([columns[name] for name in self._stamps.fields])
         self._drop(bad, line, good)
         raw = {name: self._numbered(name, columns[name]) for name in self._raw}
         codes: dict[str, npt.NDArray[np.int32]] = {}
@@ -222,6 +273,8 @@ class LogStream:
             if name is None:
                 codes[target] = np.zeros(len(line), dtype=np.int32)
                 continue
+            if target == "address" and not self._lists:
+                self._lists = int(any("," in text for text in self._raw[name].known if text))
             found.learn(self._raw[name].known)
             codes[target], bad = found.map(raw[name])
             self._drop(bad, line, good)
@@ -290,10 +343,9 @@ class _Target:
     def learn(self, texts: Sequence[str | None]) -> None:
         """Map the texts of the field that were not there before."""
         source, codes = self.source, self._codes
-        name = cast("str", source.field)
         for text in texts[len(codes) :]:
             try:
-                value = source.map_value(self._reader.clean(name, text))
+                value = source.map_value(self._reader.clean(text))
                 found = None if value is None else self._change(self._part(value))
                 codes.append(self._words[found])
             except Rejected as error:
@@ -310,47 +362,149 @@ class _Target:
         return codes, bad
 
 
-class _Stamps(dict["str | None", int]):
-    """The instants of the stamps met last: a log of whole seconds repeats them."""
+def _described(source: Source) -> str:
+    if source.field is None:
+        return f"assumed: {'…' if source.target == 'key' else source.value}"
+    return f"field {source.field}"
 
-    def __init__(self, source: Source, reader: Reader) -> None:
+
+_UNIT_SAMPLE: Final = 1 << 15
+_UNIT_NAMES: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "ns"}
+
+
+class _Stamps(dict["str | None", int]):
+    """The instants of the stamps met last: a log of whole seconds repeats them.
+
+    fields: those that hold the time. The first batch decides which of two guessed ones does, and
+    the unit of epoch numbers.
+    """
+
+    def __init__(self, source: Source, reader: Reader, zone: dt.tzinfo | None, log: str) -> None:
         super().__init__()
+        assert source.field is not None, "no log has a constant time"
+        self.fields = [name for name in (source.field, source.second) if name is not None]
         self._source = source
         self._reader = reader
-        self._notation = None if source.unit == "auto" else cast("Notation", source.unit)
+        self._zone = zone
+        self._log = log
+        self._unit = source.unit
+        self._is_decided = False
+        self._used: list[int] = list(range(len(self.fields)))
         self._why: dict[str | None, str] = {}
+        self._zones = [0, 0]  # stamps with a zone, and without
 
-    def read(self, column: Column) -> tuple[npt.NDArray[np.int64], dict[str, list[int]]]:
+    def described(self) -> str:
+        """Return where the time was read, its unit and its zone."""
+        text = "field " + " and ".join(self.fields[place] for place in self._used)
+        if self._unit in UNIT_DIGITS:
+            return f"{text}, {_UNIT_NAMES[self._unit]} since 1970 (UTC)"
+        zone = "UTC" if self._zone is None else str(self._zone)
+        if not self._zones[1]:
+            return f"{text}, with its zone"
+        assumed = "assumed; --zone states another" if self._zone is None else "--zone"
+        return f"{text}, zone {zone} ({assumed})" + (" where it has none" if self._zones[0] else "")
+
+    def read(self, columns: Sequence[Column]) -> tuple[npt.NDArray[np.int64], dict[str, list[int]]]:
         """Return each row's instant, and the rows without one by the reason."""
-        if isinstance(column, pa.Array):
-            exact = arrow_instants(column, self._notation if self._source.is_plain else None)
-            if exact is not None:
+        if not self._is_decided:
+            self._decide(columns)
+            self._is_decided = True
+        columns = [columns[place] for place in self._used]
+        if len(columns) == 1 and isinstance(column := columns[0], pa.Array):
+            exact = arrow_instants(column, self._unit if self._source.is_plain else None)
+            if exact is not None and self._is_of_unit(column, exact[0]):
+                self._zones[0] += 1
                 missing = exact[1].tolist()
                 return exact[0], {"time is missing": missing} if missing else {}
-            column = arrow_texts(column)
+        texts = self._texts(columns)
         if len(self) > _STAMPS_KEPT:
             self.clear()
             self._why.clear()
-        times = np.fromiter(map(self.__getitem__, column), np.int64, len(column))
+        times = np.fromiter(map(self.__getitem__, texts), np.int64, len(texts))
         bad: dict[str, list[int]] = {}
         if self._why:
             for row in np.flatnonzero(times == _NO_TIME).tolist():
-                bad.setdefault(self._why[column[row]], []).append(row)
+                bad.setdefault(self._why[texts[row]], []).append(row)
         return times, bad
+
+    def _texts(self, columns: Sequence[Column]) -> Sequence[str | None]:
+        """Return the texts of the time, those of day and time of day joined."""
+        parts = [arrow_texts(c) if isinstance(c, pa.Array) else c for c in columns]
+        if len(parts) == 1:
+            return parts[0]
+        return [
+            f"{day} {clock}" if day and clock else None for day, clock in zip(*parts, strict=True)
+        ]
+
+    def _decide(self, columns: Sequence[Column]) -> None:
+        """Decide by many lines which field holds the time, and in which unit numbers are."""
+        heads = [column[:_UNIT_SAMPLE] for column in columns]
+        if self._source.is_guess:
+            places = [(1,), (0,), (0, 1)]
+            counts = [self._readable([heads[place] for place in used]) for used in places]
+            self._used = list(places[counts.index(max(counts))])
+        if self._unit != "auto":
+            return
+        texts = self._texts([heads[place] for place in self._used])
+        units = Counter(unit for text in texts if text and (unit := epoch_unit(self._mapped(text))))
+        ranked = units.most_common(2)
+        if len(ranked) > 1 and ranked[0][1] == ranked[1][1]:
+            raise InputError(
+                f"{self._log}: time must be in one unit; as many lines look like"
+                f" {_UNIT_NAMES[ranked[0][0]]} as like {_UNIT_NAMES[ranked[1][0]]}, state it in a"
+                f' map: time = {{ field = "{self.fields[0]}", unit = "{ranked[0][0]}" }}'
+            )
+        if ranked and ranked[0][1] * 2 >= sum(text is not None for text in texts):
+            self._unit = ranked[0][0]
+            self._is_unit_decided = True
+
+    def _mapped(self, text: str) -> str:
+        try:
+            return self._source.map_value(self._reader.clean(text)) or ""
+        except Rejected:
+            return ""
+
+    def _readable(self, columns: Sequence[Column]) -> int:
+        count = 0
+        for text in self._texts(columns)[:_HEAD_STAMPS]:
+            with suppress(Rejected):
+                text = text and self._mapped(text)  # noqa: PLW2901 # reason: the map's word for it
+                count += bool(text and (epoch_unit(text) or read_instant(text)))
+        return count
+
+    _is_unit_decided = False
+
+    def _is_of_unit(self, column: pa.Array, t_ns: npt.NDArray[np.int64]) -> bool:
+        """Whether whole numbers are all of the size of the unit that was decided."""
+        if not self._is_unit_decided or pa.types.is_timestamp(column.type) or not len(t_ns):
+            return True
+        ends = pc.min_max(column).as_py().values()
+        return all(end is None or epoch_unit(str(end)) == self._unit for end in ends)
 
     def __missing__(self, stamp: str | None) -> int:
         try:
-            found = self._read_one(stamp)
+            instant = self._read_one(stamp)
         except Rejected as error:
             self._why[stamp] = str(error)
-            found = _NO_TIME
-        self[stamp] = found
-        return found
+            instant = _NO_TIME
+        self[stamp] = instant
+        return instant
 
     def _read_one(self, stamp: str | None) -> int:
-        source = self._source
-        text = source.map_value(self._reader.clean(cast("str", source.field), stamp))
+        text = self._source.map_value(self._reader.clean(stamp))
         if text is None:
             raise Rejected("time is missing")
-        self._notation = self._notation or guess_notation(text)
-        return CLOCKS[self._notation](text)
+        if self._is_unit_decided and epoch_unit(text) not in {None, self._unit}:
+            raise Rejected(
+                f"time must be in {_UNIT_NAMES[self._unit]} since 1970, as most lines have it; else"
+                " state its unit in a map"
+            )
+        unit = self._unit
+        if self._is_unit_decided and epoch_unit(text) is None:
+            unit = "auto"
+        instant, is_assumed = read_instant(text, unit, self._zone)
+        self._zones[is_assumed] += 1
+        return instant
+
+
+_HEAD_STAMPS: Final = 1000

@@ -1,9 +1,11 @@
-"""Single values of a log: instants and Arrow's scalars.
+"""Single values of a log: instants, addresses, paths, and Arrow's scalars.
 
-Instants become integer nanoseconds since the Unix epoch, never through a float. Three notations:
-the stamp of the common log format (`17/May/2015:10:05:03 +0000`), ISO 8601
-(`2023-11-16 18:15:46.6805900`, one to nine fraction digits, no zone means UTC), and epoch numbers
-(`1431857103.25`). A fraction is digits, not a number, so seven digits are exactly 100 ns.
+Instants become integer nanoseconds since the Unix epoch, never through a float. Four notations: the
+stamp of the common log format (`17/May/2015:10:05:03 +0000`), ISO 8601
+(`2023-11-16 18:15:46.6805900`, one to nine fraction digits), the date of HTTP
+(`Mon, 09 Jun 2025 12:10:00 GMT`), and epoch numbers (`1431857103.25`, `1.43e9`). A fraction is
+digits, not a number, so seven digits are exactly 100 ns. A stamp without a zone is in the zone that
+the caller states.
 
 Each function is applied once a distinct value. What cannot be used raises `Rejected`, whose text
 never repeats the value: a wrongly mapped column may hold a key.
@@ -13,9 +15,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import Any, Final
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias, get_args
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -23,129 +26,150 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.errors import InputError
-from simulator.logs._log_map import Notation, Rejected
+
+Notation: TypeAlias = Literal["clf", "iso", "http", "s", "ms", "us", "ns"]
+"""How a column writes time: a stamp, or the unit of an epoch number."""
+UNITS: Final = ("auto", *get_args(Notation))
+
+
+class Rejected(ValueError):
+    """A value cannot be used; the text says why and never repeats the value."""
+
 
 _SECOND_NS: Final = 1_000_000_000
-UNIT_DIGITS: Final[dict[Notation, int]] = {"s": 9, "ms": 6, "us": 3, "ns": 0}
+UNIT_DIGITS: Final[dict[str, int]] = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 """Digits of a nanosecond that each unit is long."""
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 LATEST_NS: Final = 2**63 - 1
 """The latest instant, and the earliest one's distance from the epoch."""
 _MONTHS: Final = {
-    name: number
+    name: f"{number:02d}"
     for number, name in enumerate(
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
     )
 }
-_CLF: Final = re.compile(
-    r"(\d{1,2})/([A-Za-z]{3})/(\d{4}):(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?: ([+-])(\d\d):?(\d\d))?",
-    re.ASCII,
-)
-_ISO: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[T t_](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?"
-    r" ?(?:[Zz]|UTC|([+-])(\d\d):?(\d\d)?)?",
-    re.ASCII,
-)
-_EPOCH: Final = re.compile(r"(-?)(\d{1,20})(?:\.(\d*))?", re.ASCII)
+_CLOCK: Final = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
+_ZONE: Final = r"(?: ?(?P<zone>[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
+_MONTH: Final = "(?P<month>[A-Za-z]{3})"
+_STAMPS: Final = {
+    notation: re.compile(pattern, re.ASCII)
+    for notation, pattern in {
+        "clf": rf"(?P<day>\d{{1,2}})/{_MONTH}/(?P<year>\d{{4}}):{_CLOCK}{_ZONE}",
+        "iso": rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T t_]{_CLOCK}{_ZONE}",
+        "http": rf"(?:[A-Za-z]{{3}}, )?(?P<day>\d\d?) {_MONTH} (?P<year>\d{{4}}) {_CLOCK}{_ZONE}",
+    }.items()
+}
+_EXAMPLES: Final = {
+    "iso": "2023-11-16T18:15:46.25Z",
+    "clf": "17/May/2015:10:05:03 +0000",
+    "http": "Mon, 09 Jun 2025 12:10:00 GMT",
+}
+_EPOCH: Final = re.compile(r"-?\d{1,20}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
+_TOO_FINE: Final = "time must not be finer than a nanosecond (nine fraction digits)"
+_NUMBER: Final = "time must be an epoch number, such as 1431857103.25 or 1.4e9"
 
 
-def guess_notation(text: str) -> Notation:
-    """Return the notation that `text` is written in; an epoch number's unit is told by its size.
+def epoch_unit(text: str) -> str | None:
+    """Return the unit that an epoch number's size suggests; None when the text is no number.
 
     A number below 10¹¹ is seconds (until the year 5138), below 10¹⁴ milliseconds, below 10¹⁷
-    microseconds, else nanoseconds. Raises `Rejected` when it is none of them.
+    microseconds, else nanoseconds.
+    """
+    if _EPOCH.fullmatch(text := text.strip()) is None:
+        return None
+    size = abs(float(text))
+    return next((unit for unit, digits in UNIT_DIGITS.items() if size < 10 ** (20 - digits)), "ns")
+
+
+def read_instant(text: str, unit: str = "auto", zone: dt.tzinfo | None = None) -> tuple[int, bool]:
+    """Return an instant in ns since the Unix epoch, and whether its zone was assumed.
+
+    unit: a notation, or `auto` for any but epoch numbers. zone: of stamps that have none (UTC).
+    Raises `Rejected`.
+
+    >>> read_instant("01/Jan/1970:02:00:00 +0200"), read_instant("1970-01-01 00:00:01.0000001")
+    ((0, False), (1000000100, True))
+    >>> read_instant("1500.5", "ms"), read_instant("Thu, 01 Jan 1970 00:00:01 GMT")
+    ((1500500000, False), (1000000000, False))
     """
     text = text.strip()
-    if _CLF.fullmatch(text):
-        return "clf"
-    if _ISO.fullmatch(text):
-        return "iso"
-    number = _EPOCH.fullmatch(text)
-    if number is None:
-        raise Rejected(
-            "time must be like 2023-11-16T18:15:46.25Z, 17/May/2015:10:05:03 +0000 or an epoch"
-            " number"
-        )
-    size = int(number[2])  # of at most 20 digits
-    return next(unit for unit, digits in UNIT_DIGITS.items() if size < 10 ** (20 - digits))
+    if unit in UNIT_DIGITS:
+        return _read_epoch(text, UNIT_DIGITS[unit]), False
+    for notation in (unit,) if unit != "auto" else _STAMPS:
+        match = _STAMPS[notation].fullmatch(text)
+        if match is not None:
+            return _read_stamp(match.groupdict(), zone)
+    forms = _EXAMPLES if unit == "auto" else {unit: _EXAMPLES[unit]}
+    number = " or an epoch number" if unit == "auto" else ""
+    raise Rejected(f"time must be like {', '.join(forms.values())}{number}")
 
 
-def _read_clf(text: str) -> int:
-    """Return an instant in ns.
-
-    >>> _read_clf("01/Jan/1970:02:00:00 +0200")
-    0
-    """
-    match = _CLF.fullmatch(text.strip())
-    if match is None:
-        raise Rejected("time must be like 17/May/2015:10:05:03 +0000")
-    day, month_name, year, *clock = match.groups()
-    month = _MONTHS.get(month_name.lower())
-    if month is None:
-        raise Rejected("time must name a month from Jan to Dec")
-    return _instant_ns(int(year), month, int(day), clock)
-
-
-def _read_iso(text: str) -> int:
-    """Return an instant in ns.
-
-    >>> _read_iso("1970-01-01 00:00:01.0000001")
-    1000000100
-    """
-    match = _ISO.fullmatch(text.strip())
-    if match is None:
-        raise Rejected("time must be like 2023-11-16T18:15:46.25Z")
-    year, month, day, *clock = match.groups()
-    return _instant_ns(int(year), int(month), int(day), clock)
-
-
-def _instant_ns(year: int, month: int, day: int, clock: Sequence[str]) -> int:
-    """Return an instant; clock: hour, minute, second, fraction, sign and hours and minutes away."""
-    hour, minute, second, fraction, *zone = clock
-    time_ns = _clock_ns(hour, minute, second or "0", fraction)
-    return _bounded(_day_ns(year, month, day) + time_ns - _zone_ns(*zone))
-
-
-def _read_epoch(text: str, digits: int) -> int:
-    """Return an instant in ns. digits: of a nanosecond that the unit is long.
-
-    >>> _read_epoch("1500.5", 6)
-    1500500000
-    """
-    match = _EPOCH.fullmatch(text.strip())
-    if match is None:
-        raise Rejected("time must be a plain decimal number, without an exponent")
-    sign, whole, fraction = match.groups()
-    size_ns = int(whole) * 10**digits + _fraction(fraction, digits)
-    return _bounded(-size_ns if sign else size_ns)
-
-
-def _fraction(text: str | None, digits: int) -> int:
-    """Return a fraction of at most `digits` digits in units of 10^-digits; zeros may follow."""
-    if not text:
-        return 0
-    if len(text) > digits:
-        if text[digits:].strip("0"):
-            raise Rejected("time must not be finer than a nanosecond (nine fraction digits)")
-        text = text[:digits]
-    return int(text.ljust(digits, "0") or "0")
-
-
-def _clock_ns(hour: str, minute: str, second: str, fraction: str | None) -> int:
-    hours, minutes, seconds = int(hour), int(minute), int(second)
+def _read_stamp(parts: dict[str, str | None], zone: dt.tzinfo | None) -> tuple[int, bool]:
+    year, month, day = str(parts["year"]), str(parts["month"]), str(parts["day"])
+    if not month.isdigit():
+        month = _MONTHS.get(month.lower(), "")
+        if not month:
+            raise Rejected("time must name a month from Jan to Dec")
+    hours, minutes = int(str(parts["hour"])), int(str(parts["minute"]))
+    seconds = int(parts["second"] or "0")
     # 60 is a leap second: it falls together with the first of the next minute, as in POSIX time.
     if hours > 23 or minutes > 59 or seconds > 60:
         raise Rejected("time must lie between 00:00:00 and 23:59:60")
-    return (hours * 3600 + minutes * 60 + seconds) * _SECOND_NS + _fraction(fraction, 9)
+    clock_ns = (hours * 3600 + minutes * 60 + seconds) * _SECOND_NS
+    at_ns = _day_ns(int(year), int(month), int(day)) + clock_ns + _fraction(parts["fraction"])
+    stated = parts["zone"]
+    if stated is not None:
+        return _bounded(at_ns - _offset_ns(stated)), False
+    if zone is not None and zone is not dt.UTC:
+        at_ns -= _local_offset_ns(at_ns // _SECOND_NS, zone)
+    return _bounded(at_ns), True
 
 
-def _zone_ns(sign: str | None, hours: str | None, minutes: str | None) -> int:
-    if sign is None or hours is None:
+def _read_epoch(text: str, digits: int) -> int:
+    if _EPOCH.fullmatch(text) is None:
+        raise Rejected(_NUMBER)
+    if "e" in text or "E" in text:
+        exact = Fraction(text) * 10**digits
+        if exact.denominator != 1:
+            raise Rejected(_TOO_FINE)
+        return _bounded(exact.numerator)
+    whole, _, fraction = text.removeprefix("-").partition(".")
+    size_ns = int(whole) * 10**digits + _fraction(fraction, digits)
+    return _bounded(-size_ns if text[0] == "-" else size_ns)
+
+
+def _fraction(text: str | None, digits: int = 9) -> int:
+    """Return a fraction of at most `digits` digits in units of 10^-digits; zeros may follow."""
+    if not text:
         return 0
-    away = int(hours) * 3600 + int(minutes or "0") * 60
+    if text[digits:].strip("0"):
+        raise Rejected(_TOO_FINE)
+    return int(text[:digits].ljust(digits, "0") or "0")
+
+
+@lru_cache(maxsize=1024)
+def _offset_ns(zone: str) -> int:
+    if zone[0] not in "+-":
+        return 0
+    hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or "0")
+    away = hours * 3600 + minutes * 60
     if away > 24 * 3600:
         raise Rejected("time must have a zone within 24 hours of UTC")
-    return (-away if sign == "-" else away) * _SECOND_NS
+    return (-away if zone[0] == "-" else away) * _SECOND_NS
+
+
+def _local_offset_ns(wall_s: int, zone: dt.tzinfo) -> int:
+    """Return the offset of a wall clock; it must show that time exactly once."""
+    try:
+        wall = dt.datetime(1970, 1, 1, tzinfo=zone) + dt.timedelta(seconds=wall_s)
+        offsets = {wall.replace(fold=fold).utcoffset() for fold in (0, 1)}
+    except OverflowError:
+        raise Rejected("time must lie between the years 1678 and 2262") from None
+    if len(offsets) > 1:
+        raise Rejected("time falls into a change of the zone's clocks; write it with its offset")
+    (offset,) = offsets
+    assert offset is not None, "a zone has an offset"
+    return round(offset.total_seconds()) * _SECOND_NS
 
 
 @lru_cache(maxsize=1024)
@@ -163,12 +187,25 @@ def _bounded(at_ns: int) -> int:
     return at_ns
 
 
-CLOCKS: Final[Mapping[Notation, Callable[[str], int]]] = {
-    "clf": _read_clf,
-    "iso": _read_iso,
-    **{unit: partial(_read_epoch, digits=digits) for unit, digits in UNIT_DIGITS.items()},
-}
-"""Notation → what reads a stamp of it to ns since the epoch (UTC), or raises `Rejected`."""
+def read_zone(text: str) -> dt.tzinfo:
+    """Return a time zone by its name, or an offset. Raises `InputError`.
+
+    >>> read_zone("+02:00").utcoffset(None), read_zone("Europe/Berlin").key
+    (datetime.timedelta(seconds=7200), 'Europe/Berlin')
+    """
+    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", text, re.ASCII)
+    if match is not None and int(match[2]) < 24 and int(match[3]) < 60:
+        away = dt.timedelta(hours=int(match[2]), minutes=int(match[3]))
+        return dt.timezone(-away if match[1] == "-" else away)
+    if text in {"UTC", "Z", "GMT"}:
+        return dt.UTC
+    try:
+        return ZoneInfo(text)
+    except (ValueError, OSError, ModuleNotFoundError, LookupError):
+        raise InputError(
+            f"zone = {text!r} must be a time zone such as Europe/Berlin, or an offset such as"
+            " +02:00"
+        ) from None
 
 
 def arrow_texts(column: pa.Array) -> list[str | None]:
@@ -190,7 +227,7 @@ def _arrow_text(value: Any) -> str | None:  # noqa: ANN401 # reason: whatever a 
 
 
 def arrow_instants(
-    column: pa.Array, notation: Notation | None
+    column: pa.Array, notation: str | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
     """Return exact ns and the rows without a time; None of a column that has to be read as texts.
 

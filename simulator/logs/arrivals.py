@@ -17,13 +17,13 @@ import copy
 import io
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import IO, Final, Self, TypeAlias
+from typing import IO, Any, Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,12 +40,11 @@ _FEWEST_ROWS: Final = 1 << 10
 """Rows read from one run at a time: smaller reads would cost more than they save."""
 
 Times: TypeAlias = npt.NDArray[np.int64]
-PartyNumbers: TypeAlias = npt.NDArray[np.int32]
-Piece: TypeAlias = tuple[Times, PartyNumbers]
-"""Some rows: instants, and numbers of who asked for what."""
+Piece: TypeAlias = tuple[npt.NDArray[Any], ...]
+"""Some rows: instants, numbers of who asked for what, and line numbers where these are kept."""
 
-_TIME_BYTES: Final = 8
-_PARTY_BYTES: Final = 4
+_DTYPES: Final = (np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.int64))
+_COLUMNS: Final = 2
 
 
 class Spill:
@@ -55,26 +54,29 @@ class Spill:
     memory. Raises `OSError`, with the folder's name, when the disk is full.
     """
 
-    def __init__(self, folder: Path | None, *, run_rows: int = RUN_ROWS) -> None:
+    def __init__(
+        self, folder: Path | None, *, run_rows: int = RUN_ROWS, columns: int = _COLUMNS
+    ) -> None:
         assert run_rows > 0, "a run holds rows"
         self._folder = folder
         self._run_rows = run_rows
+        self._columns = columns
         self._file: IO[bytes] | None = None
         self._runs: list[_Run] = []
-        self._held: Piece = _empty(run_rows)
+        self._held: Piece = _empty(run_rows, columns)
         self._count = 0
 
     def __len__(self) -> int:
         return sum(run.rows for run in self._runs) + self._count
 
-    def add(self, t_ns: Times, party: PartyNumbers) -> None:
-        """Take in the next rows."""
-        while len(t_ns):
-            room = min(self._run_rows - self._count, len(t_ns))
-            rows = slice(self._count, self._count + room)
-            self._held[0][rows], self._held[1][rows] = t_ns[:room], party[:room]
+    def add(self, *columns: npt.NDArray[Any]) -> None:
+        """Take in the next rows, as a piece's columns."""
+        while len(columns[0]):
+            room = min(self._run_rows - self._count, len(columns[0]))
+            for kept, column in zip(self._held, columns, strict=True):
+                kept[self._count : self._count + room] = column[:room]
             self._count += room
-            t_ns, party = t_ns[room:], party[room:]
+            columns = tuple(column[room:] for column in columns)
             if self._count == self._run_rows:
                 self._put_away()
 
@@ -83,7 +85,7 @@ class Spill:
         run = self._sorted()
         self._count = 0
         if self._folder is None:
-            self._held = _empty(self._run_rows)
+            self._held = _empty(self._run_rows, self._columns)
             self._runs.append(_Run(run[0], partial(_part, run)))
             return
         try:
@@ -92,21 +94,18 @@ class Spill:
             raise OSError(error.errno, error.strerror, str(self._folder)) from error
 
     def _sorted(self) -> Piece:
-        t_ns, party = self._held[0][: self._count], self._held[1][: self._count]
-        if (t_ns[1:] < t_ns[:-1]).any():
-            order = np.argsort(t_ns, kind="stable")
-            t_ns, party = t_ns[order], party[order]
-        return t_ns, party
+        return _in_order(tuple(column[: self._count] for column in self._held))
 
     def _written(self, run: Piece, folder: Path) -> _Run:
-        """Write all instants of a run, then all its numbers."""
+        """Write a run column by column."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 # reason: `close` closes it
-        start, rows = self._file.seek(0, io.SEEK_END), len(run[0])
+        starts = []
         for column in run:
+            starts.append(self._file.seek(0, io.SEEK_END))
             self._file.write(np.ascontiguousarray(column).data)
         self._file.flush()
-        return _Run(run[0], partial(_read, self._file, start, start + rows * _TIME_BYTES))
+        return _Run(run[0], partial(_read, self._file, starts))
 
     def in_order(self) -> Iterator[Piece]:
         """Yield every row in pieces, in order of (instant, place in the log); add none later."""
@@ -136,47 +135,50 @@ class _Run:
 
 
 def _part(run: Piece, first: int, rows: int) -> Piece:
-    return run[0][first : first + rows], run[1][first : first + rows]
+    return tuple(column[first : first + rows] for column in run)
 
 
-def _read(file: IO[bytes], instants: int, numbers: int, first: int, rows: int) -> Piece:
-    """Return some rows of a file, by the places of the run's instants and of its numbers."""
-    file.seek(instants + first * _TIME_BYTES)
-    t_ns = np.frombuffer(file.read(rows * _TIME_BYTES), dtype=np.int64)
-    file.seek(numbers + first * _PARTY_BYTES)
-    return t_ns, np.frombuffer(file.read(rows * _PARTY_BYTES), dtype=np.int32)
+def _read(file: IO[bytes], starts: Sequence[int], first: int, rows: int) -> Piece:
+    """Return some rows of a file. starts: where each column of their run begins."""
+    columns = []
+    for start, dtype in zip(starts, _DTYPES, strict=False):
+        file.seek(start + first * dtype.itemsize)
+        columns.append(np.frombuffer(file.read(rows * dtype.itemsize), dtype=dtype))
+    return tuple(columns)
 
 
 class _Cursor:
-    """How far a run is read; `t_ns` and `party` are the rows that are read and not given."""
+    """How far a run is read; `piece` has the rows that are read and not given."""
 
     def __init__(self, number: int, run: _Run) -> None:
         self.number = number
         self._run = run
         self._next = 0
-        self.t_ns, self.party = _empty(0)
+        self.piece = run.read(0, 0)
+
+    def __len__(self) -> int:
+        return len(self.piece[0])
 
     def has_unread(self) -> bool:
         return self._next < self._run.rows
 
     def refill(self, rows: int) -> None:
         """Read on where fewer than half of `rows` rows are left."""
-        have = len(self.t_ns)
+        have = len(self)
         count = min(rows - have, self._run.rows - self._next)
         if 2 * have < rows and count:
-            t_ns, party = self._run.read(self._next, count)
+            more = self._run.read(self._next, count)
             self._next += count
-            self.t_ns = np.concatenate([self.t_ns, t_ns]) if have else t_ns
-            self.party = np.concatenate([self.party, party]) if have else party
+            self.piece = _joined([self.piece, more]) if have else more
 
     def take(self, bound: tuple[int, int] | None) -> Piece:
         """Give the rows at or before `bound`, an instant and the number of a run; all if None."""
-        count = len(self.t_ns)
+        count = len(self)
         if bound is not None:
             side = "right" if self.number <= bound[1] else "left"
-            count = int(np.searchsorted(self.t_ns, bound[0], side=side))  # type: ignore[call-overload] # reason: both words are sides
-        piece = self.t_ns[:count], self.party[:count]
-        self.t_ns, self.party = self.t_ns[count:], self.party[count:]
+            count = int(np.searchsorted(self.piece[0], bound[0], side=side))  # type: ignore[call-overload] # reason: both words are sides
+        piece = tuple(column[:count] for column in self.piece)
+        self.piece = tuple(column[count:] for column in self.piece)
         return piece
 
 
@@ -193,14 +195,14 @@ def _merged(runs: list[_Run], room: int) -> Iterator[Piece]:
     while waiting or cursors:
         for cursor in cursors:
             cursor.refill(share)
-        bounds = [(int(c.t_ns[-1]), c.number) for c in cursors if c.has_unread()]
+        bounds = [(int(c.piece[0][-1]), c.number) for c in cursors if c.has_unread()]
         if waiting:
             bounds.append((runs[waiting[-1]].first_ns, waiting[-1]))
         bound = min(bounds, default=None)
         pieces = [piece for cursor in cursors if len((piece := cursor.take(bound))[0])]
-        cursors = [c for c in cursors if len(c.t_ns) or c.has_unread()]
+        cursors = [c for c in cursors if len(c) or c.has_unread()]
         if pieces:
-            yield _sorted_together(pieces)
+            yield _in_order(_joined(pieces)) if len(pieces) > 1 else pieces[0]
         elif waiting:
             number = waiting.pop()
             cursors.append(_Cursor(number, runs[number]))
@@ -215,28 +217,28 @@ def _most_together(runs: list[_Run]) -> int:
     return int((begun - np.searchsorted(ends, starts)).max(initial=1))
 
 
-def _sorted_together(pieces: list[Piece]) -> Piece:
-    """Return the pieces of several runs, in the runs' order, as one in order of time."""
-    if len(pieces) == 1:
-        return pieces[0]
-    t_ns, party = _joined(pieces)
+def _in_order(piece: Piece) -> Piece:
+    """Return rows in order of time; of one instant, in the order in which they stand."""
+    t_ns = piece[0]
+    if not (t_ns[1:] < t_ns[:-1]).any():
+        return piece
     order = np.argsort(t_ns, kind="stable")
-    return t_ns[order], party[order]
+    return tuple(column[order] for column in piece)
 
 
-def _empty(rows: int) -> Piece:
-    return np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int32)
+def _empty(rows: int, columns: int) -> Piece:
+    return tuple(np.empty(rows, dtype=dtype) for dtype in _DTYPES[:columns])
 
 
 def in_blocks(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
     """Yield the same rows in blocks of `rows`, the last one of what is left."""
     held: list[Piece] = []
     count = 0
-    for t_ns, party in pieces:
+    for piece in pieces:
         first = 0
-        while first < len(t_ns):
+        while first < len(piece[0]):
             part = slice(first, first + rows - count)
-            held.append((t_ns[part], party[part]))
+            held.append(tuple(column[part] for column in piece))
             count += len(held[-1][0])
             first = part.stop
             if count == rows:
@@ -249,8 +251,7 @@ def in_blocks(pieces: Iterable[Piece], rows: int) -> Iterator[Piece]:
 def _joined(pieces: list[Piece]) -> Piece:
     if len(pieces) == 1:
         return pieces[0]
-    times, parties = zip(*pieces, strict=True)
-    return np.concatenate(times), np.concatenate(parties)
+    return tuple(np.concatenate(columns) for columns in zip(*pieces, strict=True))
 
 
 BLOCK_ROWS: Final = 1 << 17
@@ -313,13 +314,18 @@ class Arrivals:
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Block]:
         """Yield all arrivals, `rows` at a time; of a part without requests, nothing."""
-        for t_ns, party in in_blocks(self._rows.in_order(), rows):
+        for t_ns, party, *_ in in_blocks(self._rows.in_order(), rows):
             low = int(np.searchsorted(t_ns, self.start_ns))
             high = int(np.searchsorted(t_ns, self.end_ns, side="right"))
             if high > low:
                 yield Block(self._scaled(t_ns[low:high]), self._place[party[low:high]])
             if high < len(t_ns):
                 return
+
+    def places(self, rows: int = BLOCK_ROWS) -> Iterator[tuple[Times, Times]]:
+        """Yield the instants, as logged, and the line numbers of all arrivals in decision order."""
+        for t_ns, _, line in in_blocks(self._rows.in_order(), rows):
+            yield t_ns, line
 
     def _scaled(self, t_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return floor((t − t0) / speed), exactly."""
@@ -369,6 +375,7 @@ def make_arrivals(
     prefix_bits: int = 128,
     folder: Path | None = None,
     run_rows: int = RUN_ROWS,
+    has_lines: bool = False,
 ) -> Arrivals:
     """Read a log to its end; order and scale its requests, and put labels in place of key texts.
 
@@ -376,15 +383,17 @@ def make_arrivals(
     pseudonym_key: with it, addresses and keys become keyed hashes (HMAC-SHA-256).
     prefix_bits: what tells IPv6 clients apart (D-IP).
     folder: where requests lie meanwhile, when there are more than `run_rows`; None keeps all in
-    memory.
+    memory. has_lines: whether `Arrivals.places` will be read.
 
     Raises `InputError` when the log gives one key two owners, or is too long at this speed, and as
     `LogStream.batches` does; `OSError` when the folder has no room.
     """
-    rows, table = Spill(folder, run_rows=run_rows), PartyTable(log.names)
+    rows = Spill(folder, run_rows=run_rows, columns=_COLUMNS + has_lines)
+    table = PartyTable(log.names)
     try:
         for batch in _gathered(log.batches()):
-            rows.add(batch.t_ns, table.number(batch))
+            lines = (batch.line,) if has_lines else ()
+            rows.add(batch.t_ns, table.number(batch), *lines)
         naming = Naming(*table.ordered(), log, kind, tenant_kind, pseudonym_key, prefix_bits)
         return Arrivals(rows, table, naming.named(), speed)
     except BaseException:

@@ -272,7 +272,7 @@ class Naming:
         codes = self.codes.get("key")
         if codes is not None:
             has_keys = bool((codes >= 0).any())
-            if has_keys or self.log.says_keys:
+            if has_keys or self.log.has_key_field:
                 return codes, has_keys
         return np.zeros(len(self.line), dtype=np.int32), False
 

@@ -16,7 +16,14 @@ import numpy.typing as npt
 import simpy
 
 from engine.hosts import read_address
-from engine.limits import KeyIdentity, Limiter, LimitTable, Subject, TenantIdentity
+from engine.limits import (
+    KeyIdentity,
+    Limiter,
+    LimitTable,
+    NodesLimiter,
+    Subject,
+    TenantIdentity,
+)
 from engine.limits.subject import OTHER_FIELDS
 from engine.messages import Json, Request, Response
 from engine.model import Application, ApplicationKind, Tenant
@@ -24,9 +31,11 @@ from engine.profile import Profile
 from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block
 from simulator.logs.parties import Parties, Party
 from simulator.play.events import FIRST_OF_CLIENT, At, spawn
-from simulator.play.gates import Answer, Asked, Gate, LimitsGate, Rows, VerdictNumbers
+from simulator.play.gates import Answer, Asked, Gate, LimitsGate, NodesGate, Rows, VerdictNumbers
 from simulator.progress import Progress, tell_line
 from simulator.rows.record import NO_STATUS, Numbers
+from simulator.rows.tally import NodesTally
+from simulator.traffic.draws import BALANCE_STREAM, Stream
 
 if TYPE_CHECKING:
     from engine.service import Engine
@@ -51,12 +60,14 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     *,
     fidelity: Fidelity = "limits",
     seed: int = 0,
+    nodes: NodesTally | None = None,
     progress: Progress | None = None,
     block_rows: int = BLOCK_ROWS,
 ) -> Iterator[Block]:
     """Put every arrival to the limits, in order, and write what is decided.
 
-    subjects: each party's number in the rows. progress: hears how many rows are decided.
+    subjects: each party's number in the rows. nodes: counts what several nodes decide otherwise,
+    where the profile has several. progress: hears how many rows are decided.
 
     It yields each block of arrivals that it has decided. The size of the blocks has no effect on
     the decisions, and memory grows with the requests in flight, not with the length of the log.
@@ -71,6 +82,10 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
 
             traffic = LogTraffic(arrivals)
             gate = EngineGate(env, arrivals.start_ns, profile, tables, seed, rows, traffic)
+        elif nodes is not None:
+            draw = Stream(seed, BALANCE_STREAM).uniform
+            shared = NodesLimiter(tables, profile.limits, profile.nodes, draw)
+            gate = NodesGate(env, arrivals.start_ns, profile, shared, rows, nodes)
         else:
             limits_alone = Limiter(tables, profile.limits, origin_ns=arrivals.start_ns)
             gate = LimitsGate(env, arrivals.start_ns, profile, limits_alone, rows)

@@ -1,7 +1,10 @@
-"""Two limit tables over the same arrivals: who gains and who loses by the new one.
+"""A log under limits, and the plan for a change of them: whom the new table refuses and admits.
 
-A request is gained when the old table refused it and the new one lets it in, lost the other way
-round. The comparison is request by request, so what cancels out in totals is still seen.
+A request is gained when the old table refused it and the new one admits it, lost the other way
+round. The comparison is request by request, so what cancels out in totals is still seen. The plan
+has a line per clause, key and address of those that the new table refuses: how many requests, the
+first one's instant, and how long they are locked out; sorted by harm. Two thresholds make it a gate
+(`ReplayOptions.allow_newly_refused`).
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import zip_longest
@@ -17,12 +20,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.messages import Outcome
 from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
+from simulator.logs.parties import RowNumbers
 from simulator.options import DEFAULT, ReplayOptions, table_of, takes_options
 from simulator.play.gates import Rows
 from simulator.play.replay import limit_subject, replay_arrivals
@@ -31,6 +38,7 @@ from simulator.rows.counters import LimitsView
 from simulator.rows.record import (
     NO_STATUS,
     Chunk,
+    Growing,
     Numbers,
     Recorder,
     SubjectTable,
@@ -39,7 +47,7 @@ from simulator.rows.record import (
     distinct,
     words,
 )
-from simulator.rows.reducer import Cells
+from simulator.rows.reducer import Cells, Waits
 from simulator.rows.run_writer import iso_text
 from simulator.rows.tally import Tally
 
@@ -48,7 +56,148 @@ SHOWN: Final = 50
 
 _COUNTS: Final = ("refused_old", "refused_new", "gained", "lost")
 _CHANGES: Final = 4
+_LOST: Final = 2
 """Neither table lets a request in, the newer one alone does, the older one alone, both do."""
+
+
+class NewlyRefused:
+    """What the newer table alone refuses, by the clause that refuses, key and address."""
+
+    def __init__(self, subjects: SubjectTable) -> None:
+        self._subjects = subjects
+        self._clauses = words()
+        self._numbers = RowNumbers(3)
+        self._waits = Waits(0, _OPEN_END_NS)
+        self._who: list[Numbers] = []
+        self._count, self._first_ns, self._shut_ns = Growing("i8"), Growing("i8"), Growing("i8")
+
+    def take(self, chunk: Chunk, lost: Numbers) -> None:
+        """Take the rows at the places `lost` of the newer table's next rows."""
+        if not len(lost):
+            return
+        clauses = np.array([self._clauses[clause_of(rule or "")] for _, rule in chunk.verdicts])
+        subject, t_ns = chunk.subject[lost], chunk.t_ns[lost]
+        who = [
+            clauses[chunk.verdict[lost]].astype(np.int32),
+            *(self._subjects.text(name).codes[subject].astype(np.int32) for name in ("key", "ip")),
+        ]
+        known = len(self._numbers)
+        number = self._numbers.number(who)
+        fresh = len(self._numbers) - known
+        if fresh:
+            first = np.unique(number, return_index=True)[1]
+            first = first[number[first] >= known]
+            self._who.append(np.array([column[first] for column in who], dtype=np.int64))
+            for column in (self._count, self._shut_ns):
+                column.extend(np.zeros(fresh, dtype=np.int64))
+            self._first_ns.extend(np.full(fresh, _OPEN_END_NS))
+        shut = self._waits.take(number, t_ns, chunk.wait_ns[lost])
+        np.add.at(self._count.read(), number, 1)
+        np.minimum.at(self._first_ns.read(), number, t_ns)
+        np.add.at(self._shut_ns.read(), number, shut.lasted_ns)
+
+    def keys(self) -> int:
+        """Return how many keys lose requests; an address without a key counts as one."""
+        if not self._who:
+            return 0
+        _, key, ip = np.concatenate(self._who, axis=1)
+        return len(np.unique(np.where(key >= 0, key, -1 - ip)))
+
+    def lines(self, start_ns: int, speed: Fraction) -> list[dict[str, Any]]:
+        """Return the `SHOWN` lines of most harm: refused requests, then the time locked out."""
+        if not self._who:
+            return []
+        columns = np.concatenate(self._who, axis=1)
+        count, shut_ns, first_ns = self._count.read(), self._shut_ns.read(), self._first_ns.read()
+        order = np.lexsort((first_ns, -shut_ns, -count))[:SHOWN]
+        key, ip = self._subjects.text("key"), self._subjects.text("ip")
+        return [
+            {
+                "clause": self._clauses.known[columns[0, place]],
+                "key": key.name(int(columns[1, place])),
+                "ip": ip.name(int(columns[2, place])),
+                "newly_refused": int(count[place]),
+                "first": iso_text(start_ns + int(first_ns[place] * speed)),
+                "locked_out_ns": int(shut_ns[place]),
+            }
+            for place in order.tolist()
+        ]
+
+
+class RefusedFile:
+    """Writes the refused requests: line, instant in the log, key, address, clause and wait.
+
+    A file called `.parquet` is Parquet, any other CSV. places: instants and lines of all arrivals.
+    """
+
+    def __init__(
+        self, file: Path, subjects: SubjectTable, places: Iterator[tuple[Numbers, Numbers]]
+    ) -> None:
+        self._subjects = subjects
+        self._places = places
+        self._held: tuple[Numbers, Numbers] = (np.empty(0, "i8"), np.empty(0, "i8"))
+        self._out: Any = None
+        self._file = file
+        try:
+            is_parquet = file.suffix == ".parquet"
+            writer = pq.ParquetWriter if is_parquet else pa_csv.CSVWriter
+            self._out = writer(file, _REFUSED_SCHEMA)
+        except OSError as error:
+            why = (error.strerror or "it cannot be opened").lower()
+            raise InputError(f"--refused = {file} must be a file to write; {why}") from error
+
+    def take(self, chunk: Chunk) -> None:
+        """Write the refused ones among the next rows."""
+        while len(self._held[0]) < len(chunk):
+            more = next(self._places)
+            self._held = (
+                np.concatenate([self._held[0], more[0]]),
+                np.concatenate([self._held[1], more[1]]),
+            )
+        count = len(chunk)
+        refused = np.flatnonzero(~chunk.passed())
+        if len(refused):
+            self._write(chunk, refused, self._held[0][refused], self._held[1][refused])
+        self._held = (self._held[0][count:], self._held[1][count:])
+
+    def _write(self, chunk: Chunk, rows: Numbers, t_ns: Numbers, line: Numbers) -> None:
+        subject = chunk.subject[rows]
+        texts = [
+            pa.DictionaryArray.from_arrays(
+                pa.array(column.codes[subject], mask=column.codes[subject] < 0),
+                pa.array(column.texts, pa.string()),
+            ).cast(pa.string())
+            for column in map(self._subjects.text, ("key", "ip", "method", "path"))
+        ]
+        clauses = pa.array(
+            [None if rule is None else clause_of(rule) for _, rule in chunk.verdicts]
+        )
+        columns = [
+            pa.array(line),
+            pa.array(t_ns).cast(pa.timestamp("ns", "UTC")),
+            *texts,
+            clauses.take(pa.array(chunk.verdict[rows])).cast(pa.string()),
+            pa.array(chunk.wait_ns[rows]),
+        ]
+        self._out.write_batch(pa.RecordBatch.from_arrays(columns, schema=_REFUSED_SCHEMA))
+
+    def close(self) -> None:
+        """End the file."""
+        self._out.close()
+
+
+_REFUSED_SCHEMA: Final = pa.schema(
+    [
+        ("line", pa.int64()),
+        ("time", pa.timestamp("ns", "UTC")),
+        ("key", pa.string()),
+        ("address", pa.string()),
+        ("method", pa.string()),
+        ("path", pa.string()),
+        ("clause", pa.string()),
+        ("wait_ns", pa.int64()),
+    ]
+)
 
 
 class Kept(deque[Chunk]):
@@ -70,6 +219,7 @@ class Comparison:
         self._of_verdicts = Cells(), Cells()
         self._verdicts: list[Sequence[tuple[Outcome, str | None]]] = [(), ()]
         self._olds = Kept()
+        self.newly_refused = NewlyRefused(subjects)
         recorder = Recorder([self._olds], subjects=subjects)
         self.old = Rows(recorder, Tally((), (), end_ns=0))
 
@@ -78,18 +228,20 @@ class Comparison:
         old = self._olds.popleft()
         assert len(old) == len(chunk), "both tables decide about the same rows"
         change = 2 * old.passed().astype(np.int64) + chunk.passed()
+        self.newly_refused.take(chunk, np.flatnonzero(change == _LOST))
         self._per_subject.add(chunk.subject, change, (len(self._subjects), _CHANGES))
         self._verdicts = [old.verdicts, chunk.verdicts]
         for cells, each in zip(self._of_verdicts, (old, chunk), strict=True):
             cells.add(each.verdict, change, (len(each.verdicts), _CHANGES))
 
-    def summary(self) -> dict[str, Any]:
-        """Return what `summary.json` says of a comparison.
+    def summary(self, start_ns: int, speed: Fraction) -> dict[str, Any]:
+        """Return what `summary.json` has of a comparison of a log that began at `start_ns`.
 
         `refused_old`, `refused_new`, `gained` and `lost` count requests, in total, by clause (by
         the clause that refused, the reported one where several did), by key and by address; of keys
         and addresses the `SHOWN` with the most changed requests are named, and `keys_changed` and
-        `ips_changed` say how many there are.
+        `ips_changed` say how many there are. `newly_refused` is the plan, and
+        `keys_newly_refused` how many keys it is about.
         """
         keys, keys_changed = self._by(self._subjects.text("key"))
         ips, ips_changed = self._by(self._subjects.text("ip"))
@@ -101,6 +253,8 @@ class Comparison:
             "keys": keys,
             "ips_changed": ips_changed,
             "ips": ips,
+            "keys_newly_refused": self.newly_refused.keys(),
+            "newly_refused": self.newly_refused.lines(start_ns, speed),
         }
 
     def _by_clause(self) -> list[dict[str, Any]]:
@@ -169,10 +323,7 @@ def replay(options: ReplayOptions) -> Result:
     _check(options)
     log = stream_log(
         options.source,
-        format=options.format,
-        map=log_map,
-        time_column=options.time_column,
-        progress=options.stage("reading"),
+        **options.reading,
     )
     extra: dict[str, Any] = {"command": list(options.command), "limits": _name(options.limits)}
     key = secrets.token_bytes(_PSEUDONYM_KEY_BYTES) if options.pseudonymise else None
@@ -185,12 +336,15 @@ def replay(options: ReplayOptions) -> Result:
             pseudonym_key=key,
             prefix_bits=profile.http.ipv6_prefix_bits,
             folder=folder,
+            has_lines=options.refused is not None,
         )
         with taken as arrivals:
             extra["replay"] = {**log_summary(log, arrivals), **_told(options, log_map, speed)}
             book, compared = _decided(options, limits, old, run_name(log.name), arrivals, folder)
             if compared is not None:
-                extra["against"] = {"limits": _name(options.against), **compared.summary()}
+                against = compared.summary(arrivals.start_ns, speed)
+                extra["against"] = {"limits": _name(options.against), **against}
+                extra["against"] |= _gate(options, extra["against"], len(arrivals))
             result = book.close()
             result.summary.update(extra)
             if folder is not None:
@@ -199,18 +353,38 @@ def replay(options: ReplayOptions) -> Result:
     return result
 
 
+def _gate(options: ReplayOptions, against: dict[str, Any], offered: int) -> dict[str, Any]:
+    """Return the thresholds of a change of limits, and whether it keeps them."""
+    share, keys = options.newly_refused_limit, options.allow_newly_refused_keys
+    if share is None and keys is None:
+        return {}
+    broken = []
+    if share is not None and against["lost"] > share * offered:
+        broken.append(f"{against['lost']} of {offered} requests are newly refused")
+    if keys is not None and against["keys_newly_refused"] > keys:
+        broken.append(f"{against['keys_newly_refused']} keys are newly refused, {keys} allowed")
+    allowed = {"allow_newly_refused": options.allow_newly_refused, "allow_newly_refused_keys": keys}
+    return {"gate": {**allowed, "broken": broken}}
+
+
 def _check(options: ReplayOptions) -> None:
     """Raise `InputError` where the options do not fit together."""
     profile = options.read_profile
+    thresholds = (options.allow_newly_refused, options.allow_newly_refused_keys)
+    if options.against is None and thresholds != (None, None):
+        raise InputError(
+            "--allow-newly-refused and --allow-newly-refused-keys must go with --against, the"
+            " limits of today"
+        )
     if options.fidelity != "engine" and profile.limits.counted_statuses == "success":
         raise InputError(
             'counted_statuses = "success" must go with fidelity engine; the limits alone know'
             " no status"
         )
-    if not profile.nodes.is_exact:
+    if not profile.nodes.is_exact and options.fidelity != "limits":
         raise InputError(
-            f"nodes.sharing = {profile.nodes.sharing!r} must be 'exact' in a replay; play "
-            'nodes in a scenario, whose arrivals may be those of a file (kind = "replay")'
+            f"fidelity = {options.fidelity!r} must be 'limits' for a replay with nodes.sharing ="
+            f" {profile.nodes.sharing!r}"
         )
 
 
@@ -239,6 +413,11 @@ def _decided(
     view, subjects = LimitsView(tables, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, arrivals, view)
     requests = _Requests()
+    refused = (
+        None
+        if options.refused is None
+        else RefusedFile(Path(options.refused), subjects, arrivals.places())
+    )
     compared = None if old is None else Comparison(subjects)
     book = RunBook(
         RunHeader(name, SEED, options.fidelity, arrivals.start_ns, _OPEN_END_NS),
@@ -249,8 +428,11 @@ def _decided(
         check=options.check,
         by_client=False,
         known=(view, subjects),
-        watchers=[requests] if compared is None else [requests, compared],
+        watchers=[w for w in (requests, compared, refused) if w is not None],
+        nodes=profile.nodes,
     )
+    if book.nodes is not None:
+        book.nodes = dataclasses.replace(book.nodes, groups={"all": range(_OPEN_END_NS)})
     decide = partial(
         replay_arrivals,
         arrivals,
@@ -260,15 +442,18 @@ def _decided(
         seed=SEED,
     )
     rows = Rows(book.recorder, book.tally)
-    passes = [decide(limits, rows=rows, progress=options.stage("deciding"))]
+    passes = [decide(limits, rows=rows, nodes=book.nodes, progress=options.stage("deciding"))]
     if compared is not None:
         assert old is not None
-        passes.insert(0, decide(old, rows=compared.old))
+        unread = None if book.nodes is None else dataclasses.replace(book.nodes)
+        passes.insert(0, decide(old, rows=compared.old, nodes=unread))
     for _ in zip_longest(*passes):
         pass  # side by side, so that neither table's rows wait long for the other's
     if compared is not None:
         compared.old.recorder.close()
     book.recorder.close()
+    if refused is not None:
+        refused.close()
     requests.tell(book)
     return book, compared
 
@@ -284,6 +469,7 @@ def log_summary(log: LogStream, arrivals: Arrivals) -> dict[str, Any]:
     parties = arrivals.parties
     return {
         "log": log.name,
+        "reading": log.reading,
         "format": log.format,
         "requests": len(arrivals),
         "unparsed": log.unparsed,

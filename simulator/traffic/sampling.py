@@ -52,14 +52,11 @@ def replayed_ns(replay: draws.ReplayArrivals) -> list[int]:
 
 
 def _read(replay: draws.ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
-    from simulator.logs._log_map import Rejected  # noqa: PLC0415 # reason: as below
-    from simulator.logs._values import CLOCKS  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
+    from simulator.logs._values import Rejected, epoch_unit, read_instant  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
 
-    seconds, iso = CLOCKS["s"], CLOCKS["iso"]
     for number, text in _texts(replay, lines):
-        read = seconds if text.lstrip("-").replace(".", "", 1).isdigit() else iso
         try:
-            yield read(text)
+            yield read_instant(text, "iso" if epoch_unit(text) is None else "s")[0]
         except Rejected as fault:
             raise InputError(f"{replay.file.file}:{number}:1: {fault}") from None
 

@@ -70,14 +70,16 @@ def _write_lines(file: Path, rows: int) -> None:
 def _write_rows(file: Path, rows: int) -> None:
     chance = np.random.Generator(np.random.Philox(1))
     names = np.array([f"192.0.{n // 256}.{n % 256}" for n in range(_ADDRESSES + 1)])
-    schema = pa.schema({"t_ns": pa.int64(), "ip": pa.string(), "path": pa.string()})
+    schema = pa.schema({"t_ns": pa.int64(), "ip": pa.string(), "request": pa.string()})
     gap_ns = 10**9 // _ROWS_A_SECOND
     with pq.ParquetWriter(file, schema) as writer:
         for first in range(0, rows, _PIECE):
             count = min(_PIECE, rows - first)
             t_ns = np.arange(first, first + count) * gap_ns - chance.integers(0, 5 * 10**9, count)
             address = names[np.minimum(chance.zipf(1.3, count), _ADDRESSES)]
-            path = np.array(_PATHS)[chance.integers(0, len(_PATHS), count)]
+            path = np.array([f"POST {path}" for path in _PATHS])[
+                chance.integers(0, len(_PATHS), count)
+            ]
             columns = [pa.array(column) for column in (t_ns, address, path)]
             writer.write_table(pa.table(columns, schema=schema))
 
@@ -87,9 +89,9 @@ def _write_diverse(file: Path, rows: int) -> None:
     names = [
         [f"key text {n:05d}" for n in range(5_000)],
         [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(200_000)],
-        [f"/tokens/{n:05d}" for n in range(1_000)],
+        [f"POST /tokens/{n:05d}" for n in range(1_000)],
     ]
-    schema = pa.schema({"t_ns": pa.int64(), "key": _NAME, "ip": _NAME, "path": _NAME})
+    schema = pa.schema({"t_ns": pa.int64(), "key": _NAME, "ip": _NAME, "request": _NAME})
     gap_ns = 10**9 // _ROWS_A_SECOND
     with pq.ParquetWriter(file, schema) as writer:
         for first in range(0, rows, _PIECE):

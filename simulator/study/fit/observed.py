@@ -121,10 +121,7 @@ def observe(options: FitOptions, folder: Path) -> Observed:
     """
     log = stream_log(
         options.source,
-        format=options.format,
-        map=options.read_map(),
-        time_column=options.time_column,
-        progress=options.stage("reading"),
+        **options.reading,
         extra=_EXTRA,
         changes=_CHANGES,
     )
@@ -169,7 +166,7 @@ def _observed(log: LogStream, arrivals: Arrivals, table: LimitTable) -> Observed
         limit_class=classes,
         refused=np.where(outcome == UNKNOWN, _told(parties, "status", UNKNOWN), outcome),
         attempt=_told(parties, "attempt", 0),
-        says=frozenset(says if log.says_keys else says - {"key"}),
+        says=frozenset(says if log.has_key_field else says - {"key"}),
         tick_ns=max(1, tick_ns),
         merged=merged,
     )

@@ -36,7 +36,7 @@ application = "a"
 loop = "open"
 arrivals = { kind = "poisson", rate = "2/1s" }
 """
-LOG: Final = pd.DataFrame({"t_ns": [0, 1], "ip": ["192.0.2.1", "192.0.2.2"]})
+LOG: Final = pd.DataFrame({"t_ns": [0, 1], "ip": ["192.0.2.1", "192.0.2.2"], "request": "GET /x"})
 KEEP: Final[dict[str, Any]] = {
     "vary": "clients.c.count",
     "between": (1, 2),
@@ -162,7 +162,12 @@ RUN_RULE: Final = "must be a Result, or the path of a run's folder"
         ),
         (
             lambda: SIM.replay(pd.DataFrame()),
-            "time must be a field of the log; name it with --time-column, the fields are: none",
+            (
+                "frame: time, address, method, path must be a field of the log; the fields are: none;"
+                ' name it in a map (--map FILE with: time = "…"; address = "…"; method = "…"; path ='
+                " \"…\"; see docs/simulator.md#map), --assume 'address=192.0.2.1', --assume 'path=POST"
+                " /tokenize', or name the time with --time-column"
+            ),
         ),
         (
             lambda: SIM.replay(LOG, speed=10**400),

@@ -134,7 +134,9 @@ def poisson_log(seed: int, rate: float, span_s: float) -> pd.DataFrame:
     """Return the rows of one client that asks at random."""
     random = np.random.Generator(np.random.Philox(seed))
     at = np.sort(random.uniform(0, span_s, random.poisson(rate * span_s)))
-    return pd.DataFrame({"time": (at * 1e9).astype(np.int64) + 1_700_000_000 * S, "ip": "a"})
+    return pd.DataFrame(
+        {"time": (at * 1e9).astype(np.int64) + 1_700_000_000 * S, "ip": "a"}
+    ).assign(request="POST /tokenize")
 
 
 def arrivals_of(scenario: Scenario) -> object:
@@ -275,6 +277,7 @@ def test_a_fit_says_in_what_the_log_differs() -> None:
 )
 def test_a_log_that_cannot_be_fitted_is_told_so(rows: int, said: str) -> None:
     frame = pd.DataFrame({"time": [1_700_000_000 * S] * rows, "ip": ["a"] * rows})
+    frame["request"] = "POST /tokenize"
     with pytest.raises(InputError, match=said) as caught:
         simulator.fit(frame)
     assert "\n" not in str(caught.value)

@@ -17,10 +17,13 @@ application = "application"
 """
 
 
+REQUEST = {"ip": "192.0.2.1", "method": "POST", "path": "/tokenize"}
+
+
 def _fit(tenants: tuple[str, ...]) -> Fit:
     """Fit a log of tenants that each have an application `web`."""
     rows = [
-        {"t_ns": at * 10**9, "key": tenant, "tenant": tenant, "application": "web"}
+        {"t_ns": at * 10**9, "key": tenant, "tenant": tenant, "application": "web", **REQUEST}
         for at in range(30)
         for tenant in tenants
     ]

@@ -43,7 +43,7 @@ def read_log(source: Any, **told: Any) -> Log:
     fields = {
         target: Field(batch.codes[target], tuple(names)) for target, names in stream.names.items()
     }
-    if "key" in fields and not stream.says_keys and not (fields["key"].codes >= 0).any():
+    if "key" in fields and not stream.has_key_field and not (fields["key"].codes >= 0).any():
         del fields["key"]
     return Log(
         stream.name,

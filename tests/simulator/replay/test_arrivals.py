@@ -26,7 +26,8 @@ MOST = 2**31 - 2
 
 
 def frame(t_ns: list[int], **columns: Any) -> pd.DataFrame:
-    return pd.DataFrame({"t_ns": t_ns, **columns})
+    request = {"ip": "192.0.2.1", "method": "POST", "path": "/tokenize"}
+    return pd.DataFrame({"t_ns": t_ns, **request, **columns})
 
 
 def arrivals(table: pd.DataFrame, speed: str = "1", **options: Any) -> Any:

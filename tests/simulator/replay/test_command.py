@@ -44,7 +44,7 @@ def test_it_says_who_when_by_which_clause_and_for_how_long(
         "203.0.113.7 key-0001 LIM-PUBLIC 13 2015-05-17 10:05:47 2015-05-17 10:05:59 20 s" in lines
     )
     assert "1 line does not parse as combined:" in lines
-    assert "access.log:61: identity is missing, cut or not in its form" in lines
+    assert "access.log:61: identity is missing, truncated or malformed" in lines
     assert lines[-3].startswith("checks: all hold")
     assert lines[-2] == (
         f"again: python -m simulator replay {log} --out {tmp_path / 'out'} --force"
@@ -98,7 +98,8 @@ def test_what_a_log_says_is_neither_markup_nor_control_characters(
     file = tmp_path / "hostile.jsonl"
     file.write_text(
         "\n".join(
-            f'{{"t": {n}, "ip": "[red]x[/red]", "path": "/\\u001b[2J<script>alert(1)</script>"}}'
+            f'{{"t": {n}, "ip": "[red]x[/red]", "method": "GET",'
+            ' "path": "/\\u001b[2J<script>alert(1)</script>"}'
             for n in range(60)
         )
     )

@@ -130,7 +130,9 @@ def test_subjects_are_added_one_after_another_or_at_once() -> None:
 def test_whose_a_key_is_makes_no_kind() -> None:
     """A thousand tenants who ask alike are matched against the rules once."""
     names = [f"name {number}" for number in range(1_000)]
-    log = pd.DataFrame({"t_ns": range(1_000), "key": names, "tenant": names})
+    log = pd.DataFrame({"t_ns": range(1_000), "key": names, "tenant": names}).assign(
+        ip="192.0.2.1", method="POST", path="/tokenize"
+    )
     text = 'time = { field = "t_ns", unit = "ns" }\nkey = "key"\ntenant = "tenant"\n'
     log_map = LogMap.from_document(parse_toml(text, "map.toml"))
     parties = make_arrivals(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError
 from engine.files import parse_toml
-from simulator.logs import LogMap, _formats, stream_log
+from simulator.logs import LogMap, _readers, stream_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals
 from simulator.logs.parties import NOBODY, Naming, Owner, Parties, Party
@@ -76,7 +76,7 @@ def _arrivals_of(
     log = pd.DataFrame(lines)
     log_map = LogMap.from_document(parse_toml(text, "map.toml")) if text else None
     with ExitStack() as patched:
-        patched.enter_context(mock.patch.object(_formats, "_BATCH_ROWS", batch_rows))
+        patched.enter_context(mock.patch.object(_readers, "_BATCH_ROWS", batch_rows))
         patched.enter_context(mock.patch.object(_arrivals, "_NUMBERED_ROWS", 1))
         return make_arrivals(
             stream_log(log if says_keys else log.drop(columns="key"), map=log_map),
@@ -181,6 +181,7 @@ def test_what_no_request_of_the_log_has_is_not_counted() -> None:
             "key": ["sesame", "other"],
             "ip": ["192.0.2.1", "192.0.2.2"],
             "path": ["/a", "/b"],
+            "method": "GET",
         }
     )
     log = stream_log(table)
@@ -188,6 +189,9 @@ def test_what_no_request_of_the_log_has_is_not_counted() -> None:
     assert log.unparsed == 1
     texts = (parties.key.texts, parties.ip.texts, parties.path.texts)
     assert [list(each) for each in texts] == [["key-0001"], ["192.0.2.1"], ["/a"]]
+
+
+ADDRESS = {"address": "192.0.2.1"}
 
 
 def test_kinds_are_all_that_rules_look_at() -> None:
@@ -203,7 +207,7 @@ def test_kinds_are_all_that_rules_look_at() -> None:
     )  # fmt: skip
     names = ("key", "path", "method", "tenant_kind", "legacy", "application_kind")
     text = 'time = { field = "t_ns", unit = "ns" }\n' + "".join(f'{n} = "{n}"\n' for n in names)
-    log = stream_log(table, map=LogMap.from_document(parse_toml(text, "map.toml")))
+    log = stream_log(table, map=LogMap.from_document(parse_toml(text, "map.toml")), assume=ADDRESS)
     parties = make_arrivals(log, kind="public", tenant_kind="test", speed=Fraction(1)).parties
     kinds, one_of_each = parties.kinds()
     assert kinds.tolist() == list(range(5))
@@ -212,7 +216,8 @@ def test_kinds_are_all_that_rules_look_at() -> None:
 
 def test_neither_a_key_nor_what_hides_it_shows_where_values_are_printed() -> None:
     none = np.zeros(1, dtype=np.int32)
-    log = stream_log(pd.DataFrame({"t_ns": [1], "key": ["sesame"]}))
+    request = ADDRESS | {"path": "POST /tokenize"}
+    log = stream_log(pd.DataFrame({"t_ns": [1], "key": ["sesame"]}), assume=request)
     naming = Naming({"key": none}, none.astype(np.int64), log, "public", "test", PSEUDONYM_KEY, 128)
     for value in (Texts(none, ["sesame"]), log, naming):
         assert "sesame" not in repr(value)

@@ -39,8 +39,11 @@ FIGURES: dict[tuple[str, Kind, str], dict[str, int]] = {
 
 
 def replayed(log: Path, kind: Kind, speed: str, tenant: TenantKind = "production") -> Result:
-    column = "TIMESTAMP" if log.suffix == ".csv" else None
-    return replay(log, as_kind=kind, speed=speed, tenant=tenant, time_column=column)
+    options: dict[str, Any] = {}
+    if log.suffix == ".csv":
+        request = {"address": "192.0.2.1", "path": "POST /tokenize"}
+        options = {"time_column": "TIMESTAMP", "assume": request}
+    return replay(log, as_kind=kind, speed=speed, tenant=tenant, **options)
 
 
 def rules_of(row: dict[str, Any], kind: Kind, tenant: TenantKind) -> list[Row]:

@@ -23,7 +23,8 @@ SECOND_NS = 10**9
 
 def seconds(*instants: str) -> pd.DataFrame:
     """Return a log of POST /tokenize by one key, at these seconds."""
-    return pd.DataFrame({"t_ns": [int(Fraction(at) * SECOND_NS) for at in instants]})
+    t_ns = [int(Fraction(at) * SECOND_NS) for at in instants]
+    return pd.DataFrame({"t_ns": t_ns, "ip": "192.0.2.1", "method": "POST", "path": "/tokenize"})
 
 
 def refused(result: Result) -> list[float]:
@@ -85,6 +86,8 @@ def test_against_says_who_gains_and_who_loses() -> None:
             "t_ns": [0] * 90,
             "ip": ["203.0.113.7"] * 60 + ["203.0.113.8"] * 30,
             "key": ["a"] * 60 + ["b"] * 30,
+            "method": "POST",
+            "path": "/tokenize",
         }
     )
     old = LimitTable.default().replace_rule("LIM-PUBLIC", rate="20/1m")
@@ -115,7 +118,9 @@ def test_fifty_addresses_are_named_and_all_are_counted() -> None:
     """Those with the most changed requests; of equal ones the first by name."""
     gained = {f"203.0.113.{number}": 1 + (number > 52) for number in range(1, 56)}
     addresses = [ip for ip, count in gained.items() for _ in range(count)]
-    log = pd.DataFrame({"t_ns": 0, "ip": addresses * 30}).assign(key="a")
+    log = pd.DataFrame({"t_ns": 0, "ip": addresses * 30}).assign(
+        key="a", method="POST", path="/tokenize"
+    )
     old = LimitTable.default().replace_rule("LIM-PUBLIC", rate="1/1m")
     new = LimitTable.default().replace_rule("LIM-PUBLIC", rate="30/1m")
     against = replay(log, limits=new, against=old, fidelity="compiled").summary["against"]

@@ -54,6 +54,7 @@ def frame(rows: list[tuple[int, int, int]]) -> pd.DataFrame:
         {
             "t_ns": [at * 10**9 for at, _, _ in rows],
             "ip": [f"192.0.2.{ip}" for _, ip, _ in rows],
+            "method": "POST",
             "path": [("/tokenize", "/tokens", "/x")[path] for _, _, path in rows],
         }
     )
@@ -221,7 +222,7 @@ def test_many_times_the_requests_take_the_same_memory(
 def many_rows(rows: int, *, key: str = "sesame-42") -> pd.DataFrame:
     return pd.DataFrame(
         {"t_ns": np.arange(rows)[::-1], "key": key, "ip": "192.0.2.1", "path": "/tokens"}
-    )
+    ).assign(method="POST")
 
 
 def is_unnamed(link: Path, folder: Path) -> bool:
@@ -297,7 +298,11 @@ def test_a_log_of_one_line_and_one_of_none(tmp_path: Path) -> None:
     )
     found = simulator.replay(log, fidelity="compiled", out=tmp_path / "out").summary
     assert (found["rows"], found["duration_ns"], found["replay"]["log_span_ns"]) == (1, 1, 0)
-    for nothing, why in (("", "it is empty"), ("\n\n", "it is blank"), ("x\n", "that parses as")):
+    for nothing, why in (
+        ("", "it is empty"),
+        ("\n\n", "it is blank"),
+        ("x\n", "in a known format"),
+    ):
         log.write_text(nothing)
         with pytest.raises(InputError, match=why):
             simulator.replay(log, out=tmp_path / "none")

@@ -162,10 +162,12 @@ def test_a_run_without_refusals_says_so(tmp_path: Path) -> None:
 
 def test_unparsed_lines_are_named(tmp_path: Path) -> None:
     log = tmp_path / "a.csv"
-    log.write_text("time,path\n1,/a\nnever,/b\n2,/c\n")
+    log.write_text(
+        "time,ip,method,path\n1,192.0.2.1,GET,/a\nnever,192.0.2.1,GET,/b\n2,192.0.2.1,GET,/c\n"
+    )
     page = page_of(tmp_path, log)
     assert "1 line left out" in page
-    assert "a.csv:3: time must be a plain decimal number, without an exponent" in page
+    assert "a.csv:3: time must be like 2023-11-16T18:15:46.25Z" in page
 
 
 def test_both_schemes_define_the_same_colours(tmp_path: Path) -> None:

@@ -14,13 +14,16 @@ from simulator.views.findings import gather
 from simulator.views.text import Axis
 
 SECOND_NS = 10**9
+REQUEST = {"method": "POST", "path": "/tokenize"}
 
 
 @pytest.fixture(scope="module")
 def result() -> simulator.Result:
     instants = [n * SECOND_NS // 4 for n in range(800)]
     return simulator.replay(
-        pd.DataFrame({"t_ns": instants, "ip": [f"203.0.113.{n % 2}" for n in range(800)]}),
+        pd.DataFrame(
+            {"t_ns": instants, "ip": [f"203.0.113.{n % 2}" for n in range(800)], **REQUEST}
+        ),
         speed=2,
     )
 
@@ -81,12 +84,12 @@ def test_the_timeline_holds_every_request(result: simulator.Result) -> None:
 
 
 def test_a_replay_at_the_log_s_pace_is_shown_in_utc() -> None:
-    log = pd.DataFrame({"t_ns": [1_431_857_103 * SECOND_NS] * 60})
+    log = pd.DataFrame({"t_ns": [1_431_857_103 * SECOND_NS] * 60, "ip": "192.0.2.1", **REQUEST})
     data = Plots(simulator.replay(log)).timeline().data
     assert str(data["from"].iloc[0]) == "2015-05-17 10:05:03+00:00"
 
 
 def test_plots_of_a_quiet_run_are_empty_not_broken() -> None:
-    quiet = Plots(simulator.replay(pd.DataFrame({"t_ns": [0, 1]})))
+    quiet = Plots(simulator.replay(pd.DataFrame({"t_ns": [0, 1], "ip": "192.0.2.1", **REQUEST})))
     for chart in (quiet.timeline(), quiet.shut_out(), quiet.waits(), quiet.latencies()):
         vl_convert.vegalite_to_svg(chart.to_json())

@@ -1,0 +1,440 @@
+r"""The formats of access logs as data: one table, and what stands around the lines of a log.
+
+A line of text is described by a template, in which `{name}` is a field and everything else stands
+as it is written:
+
+    {address} {identity} {user} [{time}] "{request}" {status} {size}
+
+`_FIELDS` has the pattern of each field that is more than a word; a field in quotes may hold escapes
+(`\"`), which stay as logged. `{tail}` is any number of further fields, each a word or quoted text;
+they are called `extra1`, `extra2` …, and the first that reads like an API key is `key`. A log of
+records (JSON, W3C, CSV, Parquet) is described by the names that its fields have.
+
+To add a format, add an entry to `FORMATS`: detection, reading, `--format` and `--formats` follow.
+No pattern matches a line feed, and each is linear in the length of the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal, TypeAlias
+
+Layout: TypeAlias = Literal["line", "json", "w3c", "csv", "parquet"]
+"""How a format writes a record."""
+
+QUOTED: Final = r'[^"\\\n]*(?:\\.[^"\\\n]*)*'
+_IP: Final = r"\[?(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*)[^\s,]*"
+_PREFIXED: Final = rf"(?!\d+ )(?![^\s,]+ {_IP} \S+ [^\[\n]*\[)(?!(?!{_IP} )[^\s,]+ {_IP} )"
+"""Refuses a line that begins with a process or a host ahead of the address."""
+_FIELDS: Final[Mapping[str, str]] = {
+    "address": r"[^\s,\"]+(?:, ?[^\s,\"]+)*",
+    "client": rf"{_IP}(?:, ?{_IP})*",
+    "host_port": rf"(?!{_IP} )(?!\d+[ \-])[\w*][\w.*\-]*(?::\d+)?",
+    "user": r"(?:-|\"[^\"\n]*\"|(?!- )[^\s\"\[]+(?: (?!-)[^\s\"\[]+){0,5})",
+    "status": r"(?:\d{3}|-)",
+    "size": r"(?:\d+|-)",
+    "port": r"(?:\d{1,5}|-)",
+    "ingress": r"(?: \[[^\]\n]*\] -)?",
+    "code": r"(?: \"?(?P<status>\d{3})\"?(?=[ \r\n]))?",
+    "blanks": r" +",
+    "words": r"(?: [^\s\"\[]+)*",
+    "epoch": r"\d{9,10}\.\d{3}",
+    "milliseconds": r"\d+",
+    "result": r"\w+/\d{3}",
+    "type": r"(?:https?|h2|wss?|grpcs)",
+    "level": r"[A-Z]+",
+    "tail": rf"(?: [^\"\n]*(?:\"{QUOTED}\"[^\"\n]*)*)?",
+    "captures": r"(?: \{[^}\n]*\}){0,2}",
+}
+_ALIASES: Final = {"client": "address", "epoch": "time"}
+_SILENT: Final = frozenset({"blanks", "words", "ingress", "code", "captures"})
+_PLACE: Final = re.compile(
+    r"""(?P<open>["\[])\{(?P<inside>\w+)\}(?P<close>["\]])|\{(?P<bare>\w+)\}"""
+)
+
+
+@dataclass(frozen=True)
+class LogFormat:
+    """A format of logs.
+
+    template: of a line; else empty. fields: target → the names that its field may have, the first
+    that a log has; of a line the names of targets serve. is_loose: names are compared without case,
+    `_`, `-`, `.` and blanks. guard: a look-ahead that a line must pass.
+    """
+
+    name: str
+    title: str
+    layout: Layout = "line"
+    template: str = ""
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    is_loose: bool = False
+    guard: str = ""
+
+    @cached_property
+    def parts(self) -> list[tuple[str, str]]:
+        """The template as (field, pattern up to its end and that of what stands before it)."""
+        parts, place = [], 0
+        for match in _PLACE.finditer(self.template):
+            opened, closed = re.escape(match["open"] or ""), re.escape(match["close"] or "")
+            before = re.escape(self.template[place : match.start()]) + opened
+            name = match["inside"] or match["bare"]
+            pattern = {'"': QUOTED, "[": r"[^\]\n]*"}.get(match["open"]) or _FIELDS.get(
+                name, r"\S+"
+            )
+            called = _ALIASES.get(name, name)
+            group = pattern if name in _SILENT else f"(?P<{called}>{pattern})"
+            parts.append(("status" if name == "code" else called, before + group + closed))
+            place = match.end()
+        parts[0] = (parts[0][0], self.guard + parts[0][1])
+        parts[-1] = (parts[-1][0], parts[-1][1] + re.escape(self.template[place:]))
+        return parts
+
+    @cached_property
+    def pattern(self) -> str:
+        """The pattern of a whole line without its end."""
+        return "".join(part for _, part in self.parts) + r"[ \t\r]*"
+
+    @cached_property
+    def line(self) -> re.Pattern[str]:
+        """What matches a whole line."""
+        return re.compile(self.pattern)
+
+
+_COMMON: Final = '{address} {identity} {user} [{time}] "{request}" {status} {size}'
+_COMBINED: Final = _COMMON + ' "{referer}" "{agent}"{tail}'
+_ANY_FIELDS: Final = '{identity}{ingress} {user} [{time}]{words} "{request}"{code}{tail}'
+_ENVOY: Final = (
+    '{received} {sent} {duration} {upstream_time} "{address}" "{agent}" "{id}" "{host}"'
+    ' "{upstream}"{tail}'
+)
+
+_LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
+    "time": (
+        *("tns", "time", "timestamp", "@timestamp", "datetime", "ts", "date", "eventtime", "at"),
+        *("timelocal", "timeiso8601", "requesttime", "starttime", "createdat", "startedat"),
+        *("arrival", "msec", "requesttimeepoch", "t", "wrappertime"),
+    ),
+    "address": (
+        *("ip", "address", "clientip", "clientaddress", "remoteaddr", "remoteip", "sourceip"),
+        *("srcip", "cip", "remotehost", "remoteaddress", "clientaddr", "clienthost", "client"),
+        *("requestclientip", "requestremoteip", "requestremoteaddr", "requestip", "reqip"),
+        "requestremoteaddress",
+    ),
+    "key": ("key", "apikey", "svcapikey", "xapikey"),
+    "request": ("request", "requestline"),
+    "method": (
+        *("method", "httpmethod", "requestmethod", "verb", "csmethod", "requestverb", "reqmethod"),
+        "httprequestmethod",
+    ),
+    "path": (
+        *("path", "uri", "url", "requesturi", "requestpath", "uripath", "csuristem", "requesturl"),
+        *("requrl", "urlpath", "resourcepath", "httppath"),
+    ),
+    "status": ("status", "statuscode", "httpstatus", "responsestatus", "scstatus"),
+}
+"""What fields are commonly called."""
+
+_W3C: Final[Mapping[str, tuple[str, ...]]] = {
+    "time": ("date", "time", "datetime", "timestamp"),
+    "address": ("c-ip",),
+    "key": ("cs(X-Api-Key)",),
+    "method": ("cs-method",),
+    "path": ("cs-uri-stem", "cs-uri"),
+    "status": ("sc-status",),
+}
+
+FORMATS: Final[Mapping[str, LogFormat]] = {
+    each.name: each
+    for each in (
+        LogFormat(
+            "traefik-clf",
+            "Traefik, common log format",
+            template=_COMBINED.removesuffix("{tail}")
+            + ' {number} "{router}" "{server}" {duration_ms}ms',
+            guard=_PREFIXED,
+        ),
+        LogFormat("common", "the common log format", template=_COMMON, guard=_PREFIXED),
+        LogFormat(
+            "combined",
+            "the combined log format of Apache, nginx, Gunicorn, Varnish, lighttpd and morgan",
+            template=_COMBINED,
+            guard=_PREFIXED,
+        ),
+        LogFormat(
+            "vhost_combined",
+            "Apache vhost_combined, or nginx with $host first",
+            template="{host_port} " + _COMBINED,
+        ),
+        LogFormat(
+            "alb",
+            "AWS Application Load Balancer",
+            template=(
+                "{type} {end_time} {elb} {address}:{port} {target} {request_s} {target_s}"
+                ' {response_s} {status} {target_status} {received} {sent} "{request}" "{agent}"'
+                ' {cipher} {protocol} {group} "{trace}" "{domain}" "{certificate}" {priority}'
+                " {time}{tail}"
+            ),
+        ),
+        LogFormat(
+            "elb",
+            "AWS Classic Load Balancer",
+            template=(
+                "{time} {elb} {address}:{port} {backend} {request_s} {backend_s} {response_s}"
+                ' {status} {backend_status} {received} {sent} "{request}"{tail}'
+            ),
+        ),
+        LogFormat(
+            "s3",
+            "AWS S3 server access log",
+            template=(
+                "{owner} {bucket} [{time}] {address} {requester} {id} {operation} {object}"
+                ' "{request}" {status}{tail}'
+            ),
+        ),
+        LogFormat(
+            "haproxy",
+            "HAProxy, HTTP",
+            template=(
+                "{address}:{port} [{time}] {frontend} {server} {timers} {status} {size}"
+                " {request_cookie} {response_cookie} {state} {connections} {queues}{captures}"
+                ' "{request}"{tail}'
+            ),
+        ),
+        LogFormat(
+            "envoy",
+            "Envoy, default format",
+            template='[{time}] "{request}" {status} {flags} ' + _ENVOY,
+        ),
+        LogFormat(
+            "istio",
+            "Istio, default format of Envoy",
+            template='[{time}] "{request}" {status} {flags} {details} {termination} "{failure}" '
+            + _ENVOY,
+        ),
+        LogFormat(
+            "squid",
+            "Squid, native format",
+            template=(
+                "{epoch}{blanks}{milliseconds} {address} {result} {size} {method} {path} {user}"
+                " {hierarchy} {media_type}"
+            ),
+        ),
+        LogFormat(
+            "uvicorn",
+            "uvicorn; its time is the wrapper's (Docker, Kubernetes, syslog)",
+            template='{level}:{blanks}{address} - "{request}" {status}{tail}',
+        ),
+        LogFormat(
+            "nginx",
+            "nginx or Apache with other fields after the request (upstream, request time …)",
+            template="{client} " + _ANY_FIELDS,
+            guard=_PREFIXED,
+        ),
+        LogFormat(
+            "nginx-vhost",
+            "the same with the host ahead of the address",
+            template="{host_port} {client} " + _ANY_FIELDS,
+        ),
+        LogFormat(
+            "caddy",
+            "Caddy",
+            "json",
+            fields={
+                "time": ("ts",),
+                "address": ("request.client_ip", "request.remote_ip", "request.remote_addr"),
+                "method": ("request.method",),
+                "path": ("request.uri",),
+                "status": ("status",),
+            },
+        ),
+        LogFormat(
+            "traefik",
+            "Traefik, JSON",
+            "json",
+            fields={
+                "time": ("StartUTC", "StartLocal", "time"),
+                "address": ("ClientHost", "ClientAddr"),
+                "method": ("RequestMethod",),
+                "path": ("RequestPath",),
+                "status": ("DownstreamStatus",),
+            },
+        ),
+        LogFormat(
+            "envoy-json",
+            "Envoy, JSON",
+            "json",
+            fields={
+                "time": ("start_time",),
+                "address": ("x_forwarded_for", "downstream_remote_address"),
+                "method": ("method",),
+                "path": ("x_envoy_original_path", "path"),
+                "status": ("response_code",),
+            },
+        ),
+        LogFormat(
+            "ecs",
+            "Elastic Common Schema, nested or dotted",
+            "json",
+            fields={
+                "time": ("@timestamp",),
+                "address": ("client.ip", "source.ip", "client.address", "source.address"),
+                "method": ("http.request.method",),
+                "path": ("url.original", "url.path", "url.full"),
+                "status": ("http.response.status_code",),
+            },
+        ),
+        LogFormat(
+            "gcp",
+            "Google Cloud load balancer",
+            "json",
+            fields={
+                "time": ("timestamp",),
+                "address": ("httpRequest.remoteIp",),
+                "method": ("httpRequest.requestMethod",),
+                "path": ("httpRequest.requestUrl",),
+                "status": ("httpRequest.status",),
+            },
+        ),
+        LogFormat(
+            "aws-waf",
+            "AWS WAF",
+            "json",
+            fields={
+                "time": ("timestamp",),
+                "address": ("httpRequest.clientIp",),
+                "method": ("httpRequest.httpMethod",),
+                "path": ("httpRequest.uri",),
+            },
+        ),
+        LogFormat(
+            "azure-gateway",
+            "Azure Application Gateway",
+            "json",
+            fields={
+                "time": ("timeStamp", "time"),
+                "address": ("properties.clientIP",),
+                "method": ("properties.httpMethod",),
+                "path": ("properties.requestUri",),
+                "status": ("properties.httpStatus",),
+            },
+        ),
+        LogFormat(
+            "cloudflare",
+            "Cloudflare Logpush",
+            "json",
+            fields={
+                "time": ("EdgeStartTimestamp",),
+                "address": ("ClientIP",),
+                "method": ("ClientRequestMethod",),
+                "path": ("ClientRequestURI", "ClientRequestPath"),
+                "status": ("EdgeResponseStatus",),
+            },
+        ),
+        LogFormat(
+            "kong",
+            "Kong",
+            "json",
+            fields={
+                "time": ("started_at",),
+                "address": ("client_ip",),
+                "method": ("request.method",),
+                "path": ("request.uri", "request.url"),
+                "status": ("response.status",),
+            },
+        ),
+        LogFormat(
+            "pino",
+            "pino, and bunyan",
+            "json",
+            fields={
+                "time": ("time",),
+                "address": ("req.ip", "req.remoteAddress"),
+                "method": ("req.method",),
+                "path": ("req.url",),
+                "status": ("res.statusCode",),
+            },
+        ),
+        LogFormat("cloudfront", "AWS CloudFront", "w3c", fields=_W3C),
+        LogFormat("iis", "Microsoft IIS", "w3c", fields=_W3C),
+        LogFormat("w3c", "W3C extended, by its #Fields", "w3c", fields=_W3C),
+        LogFormat(
+            "jsonl", "JSON, an object a line or an array", "json", fields=_LOOSE, is_loose=True
+        ),
+        LogFormat("csv", "CSV or TSV, by its first row", "csv", fields=_LOOSE, is_loose=True),
+        LogFormat("parquet", "Parquet", "parquet", fields=_LOOSE, is_loose=True),
+    )
+}
+"""The formats by name; of several that fit, the first is meant."""
+
+
+def plain_name(name: str) -> str:
+    """Return a field's name without case, `_`, `-`, `.` and blanks."""
+    return re.sub(r"[_.\- ]", "", name).lower()
+
+
+# --- what stands around a line -------------------------------------------------------------------
+
+_ISO: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_PRIORITY: Final = r"(?:<\d{1,3}>)?"
+_OLD: Final = r"[A-Z][a-z]{2} [ \d]\d (?:\d{4} )?\d\d:\d\d:\d\d"
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """What a log's carrier puts around each line.
+
+    pattern: of a line, with the groups `text`, and perhaps `time`, `stream` and `part` (P where the
+    line goes on in the next one of its stream). text: else the name of the JSON field that holds
+    the line. time, stream: of the JSON fields with its time and its stream. whole: what a line that
+    goes on lacks at its end.
+    """
+
+    name: str
+    title: str
+    pattern: re.Pattern[str] | None = None
+    text: str = ""
+    time: tuple[str, ...] = ()
+    stream: str = ""
+    whole: str = ""
+
+
+WRAPPERS: Final = (
+    *(
+        Wrapper(name, title, re.compile(pattern))
+        for name, title, pattern in (
+            (
+                "cri",
+                "Kubernetes CRI",
+                rf"(?P<time>{_ISO}) (?P<stream>stdout|stderr) (?P<part>[FP])(?::\S*)? (?P<text>.*)",
+            ),
+            (
+                "syslog",
+                "syslog (RFC 3164, rsyslog)",
+                rf"{_PRIORITY}(?:(?P<time>{_ISO})|{_OLD}) \S+ [^\s:\[]+(?:\[\d+\])?: ?(?P<text>.*)",
+            ),
+            (
+                "syslog",
+                "syslog (RFC 5424)",
+                rf"{_PRIORITY}1 (?P<time>{_ISO}) (?:\S+ ){{4}}(?:-|(?:\[[^\]]*\])+) ?(?P<text>.*)",
+            ),
+            (
+                "kubectl",
+                "kubectl logs --prefix or --timestamps, docker logs -t",
+                rf"(?:\[pod/[^\]]*\] (?:(?P<time>{_ISO}) )?|{_ISO} )(?P<text>.*)",
+            ),
+            (
+                "compose",
+                "docker compose logs",
+                rf"[\w.\-]+ +\| (?:(?P<time>{_ISO}) )?(?P<text>.*)",
+            ),
+            ("pid", "a process number", rf"\[?\d+\]? (?P<text>{_IP} .*)"),
+        )
+    ),
+    Wrapper("docker", "Docker JSON", text="log", time=("time",), stream="stream", whole="\n"),
+    Wrapper("message", "JSON with the line in `message`", text="message", time=("@timestamp",)),
+    Wrapper("journald", "JSON of journald", text="MESSAGE"),
+    Wrapper("gcp", "JSON with the line in `textPayload`", text="textPayload", time=("timestamp",)),
+)

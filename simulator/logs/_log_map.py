@@ -55,6 +55,7 @@ CHOICES: Final[MappingOf[str, tuple[str, ...]]] = {
     "application_kind": KINDS,
     "legacy": ("false", "true"),
 }
+_OWNER: Final = ("tenant", "tenant_kind", "application", "application_kind", "legacy")
 _LONGEST_NAME: Final = 40
 _NAMES_SHOWN: Final = 30
 
@@ -190,7 +191,13 @@ class LogMap:
             if "date" in day and "time" in day:
                 called["time"], second = day["date"], day["time"]
         sources = {
-            target: Source(target, name, unit="ns" if name == "t_ns" else "auto")
+            target: Source(
+                target,
+                name,
+                unit="ns" if name == "t_ns" else "auto",
+                # A request without a key has no owner; its place is never looked at (D-UNKEYED).
+                default=CHOICES.get(target, ("-",))[0] if target in _OWNER else None,
+            )
             for target, name in called.items()
         }
         if second:

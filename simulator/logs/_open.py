@@ -249,7 +249,7 @@ def _detect(lines: Sequence[str], forms: Sequence[LogFormat], depth: int) -> Det
     if 2 * len(records) >= len(lines):
         fields = _names(records)
         form = next(iter(_json_forms(fields, forms)), None)
-        whole = form is not None and (not form.is_loose or _is_whole(fields, form))
+        whole = form is not None and _is_whole(fields, form)
         inside = None if whole else _unwrapped(lines, forms, depth)
         return inside or (None if form is None else Detected(form))
     scores = [
@@ -286,11 +286,16 @@ def _json_forms(fields: Sequence[str], forms: Iterable[LogFormat]) -> list[LogFo
     """Return the formats whose fields are there; one that is stated, whatever is there."""
     jsons = [form for form in forms if form.layout == "json"]
     needed = {"time", "address", "method", "path"}
-    fitting = [form for form in jsons if form.is_loose or needed <= {*fields_of(fields, form)}]
+    fitting = [
+        form
+        for form in jsons
+        if form.is_loose or (needed <= {*fields_of(fields, form)} and {*form.needs} <= {*fields})
+    ]
     return fitting or jsons
 
 
 def _is_whole(fields: Sequence[str], form: LogFormat) -> bool:
+    """Whether a format finds who asks for what in these fields."""
     known = fields_of(fields, form)
     return "address" in known and ("request" in known or "path" in known)
 

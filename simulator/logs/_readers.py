@@ -393,10 +393,17 @@ def _objects(stream: io.BufferedIOBase, faults: Faults) -> Iterator[tuple[int, d
 
     What follows a place that is no JSON is lost, and counted line by line.
     """
-    text, number, is_end = "", 1, False
     lines = io.TextIOWrapper(
         cast("io.BufferedReader", stream), "utf-8-sig", "backslashreplace", newline="\n"
     )
+    try:
+        yield from _objects_of(lines, faults)
+    finally:
+        lines.detach()  # whoever opened the stream closes it
+
+
+def _objects_of(lines: io.TextIOBase, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+    text, number, is_end = "", 1, False
     while True:
         between = _BETWEEN.match(text)
         assert between is not None, "it matches nothing too"
@@ -412,16 +419,15 @@ def _objects(stream: io.BufferedIOBase, faults: Faults) -> Iterator[tuple[int, d
                 faults.add(number, "array must hold JSON objects")
             number += text.count("\n", 0, end)
             text = text[end:]
-            continue
-        if is_end or len(text) > LONGEST_LINE_BYTES:
+        elif is_end or len(text) > LONGEST_LINE_BYTES:
             if text:
-                lost = sum(1 for _ in lines) + text.count("\n") + 1
+                lost = text.count("\n") + 1 + sum(1 for _ in lines)
                 faults.add(number, "JSON is cut or damaged here; all that follows is lost", lost)
-            lines.detach()
             return
-        more = lines.read(max(_CHUNK, len(text)))
-        is_end = not more
-        text += more
+        else:
+            more = lines.read(max(_CHUNK, len(text)))
+            is_end = not more
+            text += more
 
 
 _CHUNK: Final = 1 << 16

@@ -365,7 +365,7 @@ def speed_text(speed: Fraction) -> str:
     return f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits
 
 
-def make_arrivals(
+def make_arrivals(  # noqa: PLR0913 # reason: all that a log does not say
     log: LogStream,
     *,
     kind: Kind,

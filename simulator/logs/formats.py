@@ -62,7 +62,8 @@ class LogFormat:
 
     template: of a line; else empty. fields: target → the names that its field may have, the first
     that a log has; of a line the names of targets serve. is_loose: names are compared without case,
-    `_`, `-`, `.` and blanks. guard: a look-ahead that a line must pass.
+    `_`, `-`, `.` and blanks. guard: a look-ahead that a line must pass. needs: fields that a log of
+    records must have.
     """
 
     name: str
@@ -72,6 +73,7 @@ class LogFormat:
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_loose: bool = False
     guard: str = ""
+    needs: tuple[str, ...] = ()
 
     @cached_property
     def parts(self) -> list[tuple[str, str]]:
@@ -237,6 +239,18 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             "nginx-vhost",
             "the same with the host ahead of the address",
             template="{host_port} {client} " + _ANY_FIELDS,
+        ),
+        LogFormat(
+            "tollgate",
+            "the engine's own server (serve --access-log-format json)",
+            "json",
+            fields={
+                **{name: (name,) for name in ("time", "key", "method", "path", "status")},
+                "address": ("ip",),
+                **{name: (name,) for name in ("tenant", "tenant_kind", "application")},
+                **{name: (name,) for name in ("application_kind", "legacy")},
+            },
+            needs=("ip", "request_id", "application_kind", "outcome"),
         ),
         LogFormat(
             "caddy",

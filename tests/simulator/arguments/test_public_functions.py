@@ -163,10 +163,10 @@ RUN_RULE: Final = "must be a Result, or the path of a run's folder"
         (
             lambda: SIM.replay(pd.DataFrame()),
             (
-                "frame: time, address, method, path must be a field of the log; the fields are: none;"
-                ' name it in a map (--map FILE with: time = "…"; address = "…"; method = "…"; path ='
-                " \"…\"; see docs/simulator.md#map), --assume 'address=192.0.2.1', --assume 'path=POST"
-                " /tokenize', or name the time with --time-column"
+                "frame: time, address, method, path must be a field of the log; the fields are:"
+                ' none; name it in a map (--map FILE with: time = "…"; address = "…"; method = "…";'
+                " path = \"…\"; see docs/simulator.md#map), --assume 'address=192.0.2.1', --assume"
+                " 'path=POST /tokenize', or name the time with --time-column"
             ),
         ),
         (

@@ -193,8 +193,8 @@ def test_a_pattern_splits_lines_of_a_format_of_ones_own(tmp_path: Path) -> None:
         (
             'time = "t"\nformat = "cvs"',
             (
-                'map.toml:2:10: format = "cvs" must be the name of a format; `replay --formats` lists'
-                " them; did you mean 'ecs'?"
+                'map.toml:2:10: format = "cvs" must be the name of a format; `replay --formats`'
+                " lists them; did you mean 'ecs'?"
             ),
         ),
         (

@@ -1,0 +1,387 @@
+"""The logs that servers write by default, a line of each: read as they are meant, or refused.
+
+Each form is that of the tool's documentation. All of them are one request, `GET /tokens` of
+203.0.113.9 on 9 June 2025 at 12:10 UTC, and whatever the form has beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from engine.errors import InputError
+from simulator.logs import FORMATS, stream_log
+from simulator.logs.formats import WRAPPERS
+
+AT_S: Final = 1_749_471_000
+IP: Final = "203.0.113.9"
+STAMP: Final = "09/Jun/2025:12:10:00 +0000"
+COMBINED: Final = f'{IP} - - [{STAMP}] "GET /tokens HTTP/1.1" 200 612 "-" "curl/8"'
+CLF: Final = COMBINED.removesuffix(' "-" "curl/8"')
+CADDY: Final = {
+    "level": "info",
+    "ts": AT_S,
+    "logger": "http.log.access",
+    "msg": "handled request",
+    "request": {
+        "remote_ip": "198.51.100.1",
+        "client_ip": IP,
+        "method": "GET",
+        "uri": "/tokens",
+        "headers": {"User-Agent": ["curl/8"]},
+    },
+    "status": 200,
+}
+ENVOY: Final = f'0 48 2 1 "{IP}" "curl/8" "cc21d9b0" "api.example.test" "10.0.0.3:80"'
+
+LINES: Final[dict[str, tuple[str, str]]] = {
+    # name of the form: (the format that it is read as, the log)
+    "common": ("common", CLF),
+    "combined of nginx, Apache, Gunicorn, morgan": ("combined", COMBINED),
+    "mapped IPv4, as Node writes it": ("combined", COMBINED.replace(IP, f"::ffff:{IP}")),
+    "nginx main, with X-Forwarded-For": ("combined", f'{COMBINED} "198.51.100.7"'),
+    "nginx with times": ("combined", f'{COMBINED} rt=0.003 uct="0.000" urt="0.003"'),
+    "nginx with times before the referrer": (
+        "nginx",
+        f'{CLF} 0.003 10.0.0.1:8080 "-" "curl/8"',
+    ),
+    "nginx with a host after the time": ("nginx", COMBINED.replace('] "', '] a.example "')),
+    "nginx with quoted numbers": ("nginx", COMBINED.replace("200 612", '"200" "612"')),
+    "ingress of Kubernetes": (
+        "combined",
+        f"{COMBINED} 35 0.003 [default-web-80] [] 10.0.0.5:8080 612 0.003 200 3fa",
+    ),
+    "ingress of Kubernetes, before 0.22": (
+        "nginx",
+        COMBINED.replace("- - [", f"- [{IP}] - - [", 1) + " 35 0.003 [default-web-80]",
+    ),
+    "nginx with the host first": ("vhost_combined", f"a.example {COMBINED}"),
+    "nginx with the host first, common": ("nginx-vhost", f"a.example:443 {CLF}"),
+    "Apache vhost_combined": ("vhost_combined", f"shop.example.test:443 {COMBINED}"),
+    "Apache with %D": ("combined", f"{COMBINED} 1234"),
+    "Apache with a host name and a user": (
+        "combined",
+        COMBINED.replace("- -", "- ada lovelace"),
+    ),
+    "Apache with milliseconds": ("combined", COMBINED.replace(":00 +", ":00.000 +")),
+    "lighttpd": ("combined", COMBINED.replace("- -", "www.example.test -")),
+    "Varnish": ("combined", COMBINED.replace("GET /", "GET http://www.example.test/")),
+    "Traefik, CLF": ("traefik-clf", f'{COMBINED} 6 "web@docker" "http://10.0.0.2:80" 3ms'),
+    "Application Load Balancer": (
+        "alb",
+        (
+            f"https 2025-06-09T12:10:00.186641Z app/my-lb/50dc {IP}:2817 10.0.0.1:80 0.086 0.048"
+            ' 0.037 200 200 0 57 "GET https://www.example.com:443/tokens?a=1 HTTP/1.1" "curl/7"'
+            ' ECDHE TLSv1.2 arn:aws:x "Root=1-58" "www.example.com" "arn:aws:acm" 1'
+            ' 2025-06-09T12:10:00.000000Z "authenticate,forward" "-" "-" "10.0.0.1:80" "200" "-"'
+            ' "-" TID_1'
+        ),
+    ),
+    "Classic Load Balancer": (
+        "elb",
+        (
+            f"2025-06-09T12:10:00.000000Z my-lb {IP}:2817 10.0.0.1:80 0.07 0.10 0.05 200 200 0 29"
+            ' "GET http://example.com:80/tokens HTTP/1.1" "curl/7.38.0" - -'
+        ),
+    ),
+    "S3": (
+        "s3",
+        (
+            f"79a59df900 DOC-BUCKET [{STAMP}] {IP} 79a59df 3E57427 REST.GET.VERSIONING -"
+            ' "GET /tokens?versioning HTTP/1.1" 200 - 113 - 7 - "-" "S3Console/0.4" - s9= SigV4'
+        ),
+    ),
+    "CloudFront": (
+        "cloudfront",
+        (
+            "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host)"
+            " cs-uri-stem sc-status cs(User-Agent)\n"
+            f"2025-06-09\t12:10:00\tLAX1\t392\t{IP}\tGET\td1.example\t/tokens\t200\tMozilla/5.0%20X"
+        ),
+    ),
+    "IIS": (
+        "iis",
+        (
+            "#Software: Microsoft Internet Information Services 10.0\n"
+            "#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port c-ip sc-status\n"
+            f"2025-06-09 12:10:00 10.0.0.5 GET /tokens - 443 {IP} 200"
+        ),
+    ),
+    "W3C with quoted fields": (
+        "w3c",
+        (
+            "#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri cs(User-Agent)\n"
+            f'2025-06-09 12:10:00 {IP} GET http://h.example/tokens "Mozilla 5 (X)"'
+        ),
+    ),
+    "HAProxy behind syslog": (
+        "haproxy in syslog",
+        (
+            f"Jun  9 12:10:00 lb haproxy[14389]: {IP}:33317 [09/Jun/2025:12:10:00.000] http-in"
+            " static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {}"
+            ' "GET /tokens HTTP/1.1"'
+        ),
+    ),
+    "Envoy": ("envoy", f'[2025-06-09T12:10:00.000Z] "GET /tokens HTTP/2" 200 - {ENVOY}'),
+    "Istio": (
+        "istio",
+        f'[2025-06-09T12:10:00.000Z] "GET /tokens HTTP/2" 200 - via_upstream - "-" {ENVOY} in',
+    ),
+    "Squid": (
+        "squid",
+        (
+            f"{AT_S}.000    321 {IP} TCP_MISS/200 1234 GET http://example.com/tokens - "
+            "HIER_DIRECT/10.0.0.1 text/html"
+        ),
+    ),
+    "uvicorn in a Kubernetes log": (
+        "uvicorn in cri",
+        f'2025-06-09T12:10:00.000Z stdout F INFO:     {IP}:5432 - "GET /tokens HTTP/1.1" 200 OK',
+    ),
+    "Docker": (
+        "combined in docker",
+        json.dumps({"log": f"{COMBINED}\n", "stream": "stdout", "time": "2025-06-09T12:10:07Z"}),
+    ),
+    "Caddy in Docker": (
+        "caddy in docker",
+        json.dumps({"log": json.dumps(CADDY) + "\n", "stream": "stderr", "time": "x"}),
+    ),
+    "Fluentd, which takes line ends off": (
+        "combined in docker",
+        json.dumps({"log": COMBINED, "stream": "stdout"}),
+    ),
+    "Filebeat": (
+        "combined in message",
+        json.dumps({"@timestamp": "2025-06-09T12:10:07Z", "message": COMBINED, "host": {}}),
+    ),
+    "Kubernetes CRI": ("combined in cri", f"2025-06-09T12:10:07.1Z stdout F {COMBINED}"),
+    "Kubernetes CRI, a line in two": (
+        "combined in cri",
+        (
+            f"2025-06-09T12:10:07Z stdout P {COMBINED[:50]}\n"
+            f"2025-06-09T12:10:07Z stdout F {COMBINED[50:]}"
+        ),
+    ),
+    "kubectl logs --timestamps": ("combined in kubectl", f"2025-06-09T12:10:07.1Z {COMBINED}"),
+    "kubectl logs --prefix": ("combined in kubectl", f"[pod/web-1/nginx] {COMBINED}"),
+    "docker compose logs": ("combined in compose", f"web_1  | {COMBINED}"),
+    "syslog": ("combined in syslog", f"Jun  9 12:10:07 web1 nginx: {COMBINED}"),
+    "syslog with a priority": ("combined in syslog", f"<190>Jun  9 12:10:07 w nginx: {COMBINED}"),
+    "syslog, RFC 5424": (
+        "combined in syslog",
+        f"<13>1 2025-06-09T12:10:07.1Z web1 nginx 12 - - {COMBINED}",
+    ),
+    "rsyslog": ("combined in syslog", f"2025-06-09T12:10:07.1+00:00 web1 nginx[12]: {COMBINED}"),
+    "Fastly behind syslog": (
+        "common in syslog",
+        f"<134>2025-06-09T12:10:07Z cache-fra1 log[4711]: {CLF}".replace("- -", '"-" "-"'),
+    ),
+    "a process number first": ("combined in pid", f"4711 {COMBINED}"),
+    "Caddy": ("caddy", json.dumps(CADDY)),
+    "Caddy 2.4": (
+        "caddy",
+        json.dumps(
+            {"ts": AT_S, "request": {"remote_addr": f"{IP}:4", "method": "GET", "uri": "/tokens"}}
+        ),
+    ),
+    "Traefik, JSON": (
+        "traefik",
+        json.dumps(
+            {
+                "ClientAddr": f"{IP}:40000",
+                "ClientHost": IP,
+                "RequestMethod": "GET",
+                "RequestPath": "/tokens",
+                "StartUTC": "2025-06-09T12:10:00Z",
+                "time": "2025-06-09T14:10:05+02:00",
+            }
+        ),
+    ),
+    "Envoy, JSON": (
+        "envoy-json",
+        json.dumps(
+            {
+                "start_time": "2025-06-09T12:10:00.000Z",
+                "method": "GET",
+                "path": "/tokens",
+                "x_forwarded_for": None,
+                "downstream_remote_address": f"{IP}:2",
+            }
+        ),
+    ),
+    "Elastic, nested": (
+        "ecs",
+        json.dumps(
+            {
+                "@timestamp": "2025-06-09T12:10:00Z",
+                "source": {"ip": IP},
+                "http": {"request": {"method": "GET"}},
+                "url": {"path": "/tokens"},
+            }
+        ),
+    ),
+    "Elastic, dotted": (
+        "ecs",
+        json.dumps(
+            {
+                "@timestamp": "2025-06-09T12:10:00Z",
+                "source.ip": IP,
+                "http.request.method": "GET",
+                "url.original": "/tokens",
+            }
+        ),
+    ),
+    "Google Cloud": (
+        "gcp",
+        json.dumps(
+            {
+                "timestamp": "2025-06-09T12:10:00.000000Z",
+                "httpRequest": {
+                    "requestMethod": "GET",
+                    "requestUrl": "https://x.example/tokens",
+                    "remoteIp": IP,
+                    "status": 200,
+                },
+            }
+        ),
+    ),
+    "pino": (
+        "pino",
+        json.dumps(
+            {
+                "level": 30,
+                "time": AT_S * 1000,
+                "req": {"method": "GET", "url": "/tokens", "remoteAddress": f"::ffff:{IP}"},
+                "res": {"statusCode": 200},
+                "msg": "request completed",
+            }
+        ),
+    ),
+    "Cloudflare": (
+        "cloudflare",
+        json.dumps(
+            {
+                "ClientIP": IP,
+                "ClientRequestMethod": "GET",
+                "ClientRequestURI": "/tokens",
+                "EdgeStartTimestamp": AT_S * 10**9,
+            }
+        ),
+    ),
+    "Kong": (
+        "kong",
+        json.dumps(
+            {
+                "client_ip": IP,
+                "request": {"method": "GET", "uri": "/tokens"},
+                "started_at": AT_S * 1000,
+            }
+        ),
+    ),
+    "AWS WAF": (
+        "aws-waf",
+        json.dumps(
+            {
+                "timestamp": AT_S * 1000,
+                "httpRequest": {"clientIp": IP, "uri": "/tokens", "httpMethod": "GET"},
+            }
+        ),
+    ),
+    "Azure Application Gateway": (
+        "azure-gateway",
+        json.dumps(
+            {
+                "timeStamp": "2025-06-09T12:10:00Z",
+                "properties": {"clientIP": IP, "httpMethod": "GET", "requestUri": "/tokens"},
+            }
+        ),
+    ),
+    "JSON of nginx": (
+        "jsonl",
+        json.dumps({"msec": f"{AT_S}.000", "remote_addr": IP, "request": "GET /tokens HTTP/1.1"}),
+    ),
+    "API Gateway": (
+        "jsonl",
+        json.dumps({"ip": IP, "requestTime": STAMP, "httpMethod": "GET", "path": "/tokens"}),
+    ),
+    "JSON, pretty": (
+        "jsonl",
+        json.dumps([{"time": AT_S, "client_ip": IP, "method": "GET", "path": "/tokens"}], indent=2),
+    ),
+    "JSON, pretty, without an array": (
+        "jsonl",
+        json.dumps({"time": AT_S, "client_ip": IP, "method": "GET", "path": "/tokens"}, indent=2),
+    ),
+    "CSV": ("csv", f"time,client_ip,method,path\n2025-06-09T12:10:00Z,{IP},GET,/tokens"),
+    "TSV": ("csv", f"ts\tremote_addr\trequest\n{AT_S}\t{IP}\tGET /tokens HTTP/1.1"),
+    "CSV with day and time of day apart": (
+        "csv",
+        f"date,time,c-ip,cs-method,cs-uri-stem\n2025-06-09,12:10:00,{IP},GET,/tokens",
+    ),
+    "CSV with a whole time beside a day": (
+        "csv",
+        f"date,time,ip,method,path\n2025-06-09,2025-06-09T12:10:00Z,{IP},GET,/tokens",
+    ),
+}
+
+
+def read(path: Path, **options: Any) -> tuple[str, list[tuple[Any, ...]], dict[str, Any]]:
+    """Return a log's format, its requests, and how it was read."""
+    log = stream_log(path, **options)
+    requests = []
+    for batch in log.batches():
+        for row, t_ns in enumerate(batch.t_ns.tolist()):
+            names = ("address", "method", "path")
+            ip, method, path = (str(log.names[name][batch.codes[name][row]]) for name in names)
+            requests.append((t_ns, ip, method, path.partition("?")[0]))
+    return log.format, requests, log.reading
+
+
+@pytest.mark.parametrize("form", list(LINES))
+def test_what_a_tool_writes_is_read_as_it_is_meant(tmp_path: Path, form: str) -> None:
+    expected, text = LINES[form]
+    log = tmp_path / "access.log"
+    log.write_text(text + "\n")
+    name, requests, reading = read(log)
+    assert (name, requests) == (expected, [(AT_S * 10**9, IP, "GET", "/tokens")])
+    assert reading["lines_skipped"] == 0
+    assert reading["format"] == expected
+    # Stated by its name, it is read alike.
+    assert read(log, format=expected.partition(" ")[0])[:2] == (name, requests)
+
+
+def test_every_format_and_wrapper_has_a_line_here() -> None:
+    formats = {name.partition(" ")[0] for name, _ in LINES.values()} | {"parquet", "tollgate"}
+    assert formats == set(FORMATS)
+    wrappers = {name.partition(" in ")[2] for name, _ in LINES.values() if " in " in name}
+    assert wrappers == {wrapper.name for wrapper in WRAPPERS} - {"journald", "gcp"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"203.0.113.9 {COMBINED}", "must be in a known format"),
+        ("GET /tokens 200 1.234 ms - 12", "must be in a known format"),
+        (f'INFO:     {IP}:5432 - "GET /tokens HTTP/1.1" 200 OK', "time must be a field of the log"),
+        (
+            f"2025-06-09T12:10:00Z,{IP},GET,/tokens",
+            "the first row must name the columns, and holds values; name the 4 columns in a map",
+        ),
+        (json.dumps({"Records": [{"ip": IP}]}), "time, address, method, path must be a field"),
+        (json.dumps({"time": AT_S, "ip": IP}), "method, path must be a field of the log"),
+        (f"- {COMBINED.removeprefix(IP + ' ')}", "address is missing"),
+        ("#Fields: time c-ip cs-method cs-uri\n12:10:00 203.0.113.9 GET /x", "time must be like"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_next_step(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    """Two addresses: nothing says which is the client's."""
+    log = tmp_path / "access.log"
+    log.write_text(text + "\n")
+    with pytest.raises(InputError, match=why) as caught:
+        read(log)
+    assert str(caught.value).isprintable()

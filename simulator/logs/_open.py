@@ -230,7 +230,9 @@ def _detected(path: Place, format_: str | None, map_: LogMap | None) -> Detected
     if _is_stream(lines) and any(each.layout == "json" for each in forms):
         fields = JsonReader(path, (), is_stream=True).fields
         return Detected(_json_forms(fields, forms)[0], is_stream=True)
-    detected = _detect(lines, forms, depth=0) or (form and Detected(form))
+    detected = _detect(lines, forms, depth=0)
+    if detected is None and form is not None:
+        detected = Detected(form)
     if detected is None and any(mark in lines[0] for mark in ",;\t"):
         return Detected(FORMATS["csv"])
     if detected is None:

@@ -338,9 +338,9 @@ class JsonReader(Reader):
         else:
             unwrap = Unwrapper(wrappers)
             for text in head_lines(path, _HEAD_RECORDS):
-                line = unwrap(text)
-                record = read_object(line[0]) if line and line[0] else None
-                collect_names(record or {}, names)
+                inside = unwrap(text)
+                fields = read_object(inside[0]) if inside and inside[0] else None
+                collect_names(fields or {}, names)
         self.fields = (*names, *((WRAPPER_TIME,) if wrappers else ()))
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:

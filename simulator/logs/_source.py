@@ -244,7 +244,7 @@ def _unwrapped(
             if line is None:
                 fault(number, f"line must be {wrappers[0].title}")
             elif line[0] is not None:
-                yield number, *line
+                yield number, line[0], line[1]
     for _ in range(unwrap.pending):
         fault(number, f"line is cut; its end in {wrappers[0].title} is missing")
 

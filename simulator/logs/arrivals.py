@@ -43,7 +43,7 @@ Times: TypeAlias = npt.NDArray[np.int64]
 Piece: TypeAlias = tuple[npt.NDArray[Any], ...]
 """Some rows: instants, numbers of who asked for what, and line numbers where these are kept."""
 
-_DTYPES: Final = (np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.int64))
+_DTYPES: Final[Sequence[np.dtype[Any]]] = tuple(map(np.dtype, ("i8", "i4", "i8")))
 _COLUMNS: Final = 2
 
 

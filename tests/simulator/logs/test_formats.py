@@ -361,7 +361,7 @@ def test_a_folder_is_no_log(tmp_path: Path) -> None:
 def test_wrong_arguments_name_the_way_out(tmp_path: Path) -> None:
     file = combined(tmp_path, GOOD)
     with pytest.raises(InputError, match="did you mean 'combined'"):
-        simulator.replay(file, format="combine")  # type: ignore[arg-type] # reason: it is refused
+        simulator.replay(file, format="combine")
     with pytest.raises(InputError, match="must go with csv, jsonl or parquet"):
         read_log(file, time_column="time")
     (tmp_path / "a.csv").write_text("TIMESTAMP\n1\n")

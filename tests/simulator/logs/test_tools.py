@@ -335,8 +335,8 @@ def read(path: Path, **options: Any) -> tuple[str, list[tuple[Any, ...]], dict[s
     for batch in log.batches():
         for row, t_ns in enumerate(batch.t_ns.tolist()):
             names = ("address", "method", "path")
-            ip, method, path = (str(log.names[name][batch.codes[name][row]]) for name in names)
-            requests.append((t_ns, ip, method, path.partition("?")[0]))
+            ip, method, target = (str(log.names[name][batch.codes[name][row]]) for name in names)
+            requests.append((t_ns, ip, method, target.partition("?")[0]))
     return log.format, requests, log.reading
 
 

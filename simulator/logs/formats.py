@@ -27,10 +27,11 @@ Layout: TypeAlias = Literal["line", "json", "w3c", "csv", "parquet"]
 
 QUOTED: Final = r'[^"\\\n]*(?:\\.[^"\\\n]*)*'
 _IP: Final = r"\[?(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*)[^\s,]*"
-_PREFIXED: Final = rf"(?!\d+ )(?![^\s,]+ {_IP} \S+ [^\[\n]*\[)(?!(?!{_IP} )[^\s,]+ {_IP} )"
-"""Refuses a line that begins with a process or a host ahead of the address."""
+_NO_NUMBER: Final = r"(?!\d+ )"
+"""Refuses a line that begins with a process number ahead of the address."""
 _FIELDS: Final[Mapping[str, str]] = {
     "address": r"[^\s,\"]+(?:, ?[^\s,\"]+)*",
+    "identity": rf"(?:-|(?!{_IP} )\S+)",  # an address there has a host or another one ahead
     "client": rf"{_IP}(?:, ?{_IP})*",
     "host_port": rf"(?!{_IP} )(?!\d+[ \-])[\w*][\w.*\-]*(?::\d+)?",
     "user": r"(?:-|\"[^\"\n]*\"|(?!- )[^\s\"\[]+(?: (?!-)[^\s\"\[]+){0,5})",
@@ -156,14 +157,14 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             "Traefik, common log format",
             template=_COMBINED.removesuffix("{tail}")
             + ' {number} "{router}" "{server}" {duration_ms}ms',
-            guard=_PREFIXED,
+            guard=_NO_NUMBER,
         ),
-        LogFormat("common", "the common log format", template=_COMMON, guard=_PREFIXED),
+        LogFormat("common", "the common log format", template=_COMMON, guard=_NO_NUMBER),
         LogFormat(
             "combined",
             "the combined log format of Apache, nginx, Gunicorn, Varnish, lighttpd and morgan",
             template=_COMBINED,
-            guard=_PREFIXED,
+            guard=_NO_NUMBER,
         ),
         LogFormat(
             "vhost_combined",
@@ -233,7 +234,7 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             "nginx",
             "nginx or Apache with other fields after the request (upstream, request time …)",
             template="{client} " + _ANY_FIELDS,
-            guard=_PREFIXED,
+            guard=_NO_NUMBER,
         ),
         LogFormat(
             "nginx-vhost",

@@ -84,7 +84,9 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
             gate = EngineGate(env, arrivals.start_ns, profile, tables, seed, rows, traffic)
         elif nodes is not None:
             draw = Stream(seed, BALANCE_STREAM).uniform
-            shared = NodesLimiter(tables, profile.limits, profile.nodes, draw)
+            shared = NodesLimiter(
+                tables, profile.limits, profile.nodes, draw, origin_ns=arrivals.start_ns
+            )
             gate = NodesGate(env, arrivals.start_ns, profile, shared, rows, nodes)
         else:
             limits_alone = Limiter(tables, profile.limits, origin_ns=arrivals.start_ns)

@@ -67,8 +67,10 @@ def test_a_replay_of_the_log_refuses_what_the_server_refused(form: str, tmp_path
     mapping.write_text(lines, encoding="utf-8")
     result = simulator.replay(log, map=mapping)
     assert result.summary["totals"]["offered"] == 61
-    if form == "json":  # to the nanosecond
+    if form == "json":  # to the nanosecond, and without a map too
         assert result.summary["totals"]["refused"] == refused
+        known = simulator.replay(log).summary
+        assert (known["replay"]["format"], known["totals"]["refused"]) == ("tollgate", refused)
     else:  # to the second: a window may hold a second's requests more or fewer
         assert result.summary["totals"]["refused"] > 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import pytest
@@ -119,8 +119,11 @@ def test_own_rows_give_the_parameters_of_a_built_in_scenario_back(name: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("log", ["apache_access.log", "api_arrivals.csv"])
 def test_the_real_logs_are_fitted_or_the_sight_lost_is_named(shared_data: Path, log: str) -> None:
-    column = "TIMESTAMP" if log.endswith(".csv") else None
-    found = simulator.fit(shared_data / log, time_column=column, runs=9)
+    options: dict[str, Any] = {}
+    if log.endswith(".csv"):
+        request = {"address": "192.0.2.1", "path": "POST /tokenize"}
+        options = {"time_column": "TIMESTAMP", "assume": request}
+    found = simulator.fit(shared_data / log, runs=9, **options)
     agrees = found.comparison["agrees"].to_dict()
     assert agrees["offered", ""]
     assert agrees["refused share", ""] != any("refused share" in words for words in found.lost)

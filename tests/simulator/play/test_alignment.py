@@ -53,6 +53,7 @@ def test_of_a_scenario_from_its_start_time(fidelity: Fidelity) -> None:
 @pytest.mark.parametrize("fidelity", FIDELITIES)
 def test_of_a_replay_by_the_times_of_the_log(fidelity: Fidelity) -> None:
     log = pd.DataFrame({"t_ns": [START_NS + second * SECOND_NS for second in range(180)]})
+    log = log.assign(ip="192.0.2.1", method="POST", path="/tokenize")
     assert refused(replay(log, profile=PROFILE, fidelity=fidelity).requests) == REFUSED
 
 

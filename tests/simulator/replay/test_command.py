@@ -46,7 +46,7 @@ def test_it_says_who_when_by_which_clause_and_for_how_long(
     assert (
         "203.0.113.7 key-0001 LIM-PUBLIC 13 2015-05-17 10:05:47 2015-05-17 10:05:59 20 s" in lines
     )
-    assert lines[-3].startswith("self-checks: passed")
+    assert lines[-4].startswith("self-checks: passed")
     assert lines[-2] == (
         f"again: python -m simulator replay {log} --out {tmp_path / 'out'} --force"
     )

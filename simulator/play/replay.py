@@ -76,21 +76,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     tables = {"Default": limits}
     if fidelity != "compiled":
         env = simpy.Environment()
-        gate: Gate
-        if fidelity == "engine":
-            from simulator.play.engine_gate import EngineGate  # noqa: PLC0415 # reason: the limits alone need no store and no vault
-
-            traffic = LogTraffic(arrivals)
-            gate = EngineGate(env, arrivals.start_ns, profile, tables, seed, rows, traffic)
-        elif nodes is not None:
-            draw = Stream(seed, BALANCE_STREAM).uniform
-            shared = NodesLimiter(
-                tables, profile.limits, profile.nodes, draw, origin_ns=arrivals.start_ns
-            )
-            gate = NodesGate(env, arrivals.start_ns, profile, shared, rows, nodes)
-        else:
-            limits_alone = Limiter(tables, profile.limits, origin_ns=arrivals.start_ns)
-            gate = LimitsGate(env, arrivals.start_ns, profile, limits_alone, rows)
+        gate = _gate(env, arrivals, tables, profile, fidelity, seed, rows, nodes)
         yield from _Feed(env, arrivals, gate, subjects, progress).play(block_rows)
         return
     from engine.limits.compiled import Columns, CompiledLimiter  # noqa: PLC0415 # reason: numba loads where it is asked for
@@ -124,6 +110,30 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
         yield block
     for clause, count in limiter.shadow_requests().items():
         rows.tally.add_shadow_requests(clause, count)
+
+
+def _gate(
+    env: simpy.Environment,
+    arrivals: Arrivals,
+    tables: Mapping[str, LimitTable],
+    profile: Profile,
+    fidelity: Fidelity,
+    seed: int,
+    rows: Rows,
+    nodes: NodesTally | None,
+) -> Gate:
+    """Return the gate of a fidelity: the engine's, or the limits' on one node or on several."""
+    start_ns = arrivals.start_ns
+    if fidelity == "engine":
+        from simulator.play.engine_gate import EngineGate  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+
+        return EngineGate(env, start_ns, profile, tables, seed, rows, LogTraffic(arrivals))
+    if nodes is None:
+        limiter = Limiter(tables, profile.limits, origin_ns=start_ns)
+        return LimitsGate(env, start_ns, profile, limiter, rows)
+    draw = Stream(seed, BALANCE_STREAM).uniform
+    shared = NodesLimiter(tables, profile.limits, profile.nodes, draw, origin_ns=start_ns)
+    return NodesGate(env, start_ns, profile, shared, rows, nodes)
 
 
 @dataclass(slots=True)

@@ -272,7 +272,8 @@ class Engine(Operator):
                 read = partial(read_body, operation, context, sent)
                 context.body = await apart_if_large(context, size_bytes, read)
                 response = await operation.run_async(context)
-            elif type(sent) is bytes and len(sent) > LARGE_BYTES:  # others go on meanwhile
+            elif operation.is_costly or (type(sent) is bytes and len(sent) > LARGE_BYTES):
+                # Others go on meanwhile; callers take turns.
                 work = partial(self._answer, operation, context, sent)
                 response = await self.services.world.apart(work, who.caller)
             else:

@@ -355,6 +355,7 @@ def _demo(
 
 def _last_line(engine: Engine) -> dict[str, Any]:
     """Return the last line: the server's bounds of memory and time, whatever callers send."""
+    from engine.http.protocol import HEADS_LIMIT_BYTES
     from engine.http.requests import BODIES_LIMIT_BYTES, OWNER_LIMIT_BYTES
     from engine.http.server import ERASED_WITHIN_S
 
@@ -362,7 +363,9 @@ def _last_line(engine: Engine) -> dict[str, Any]:
     counters_bytes = counters_limit * _COUNTER_BYTES
     return {
         "role": "end",
-        "memory_bytes": _BASE_BYTES + BODIES_LIMIT_BYTES + _READ_BYTES + counters_bytes,
+        "memory_bytes": sum(
+            (_BASE_BYTES, BODIES_LIMIT_BYTES, HEADS_LIMIT_BYTES, _READ_BYTES, counters_bytes)
+        ),
         "bodies_bytes": BODIES_LIMIT_BYTES,
         "bodies_bytes_a_caller": OWNER_LIMIT_BYTES,
         "counters": counters_limit,

@@ -196,7 +196,7 @@ class HttpApplication:
         self._count = 0
         self._submit = engine.submit
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: C901 # reason: the whole path
         """Answer one request."""
         if scope["type"] != "http":
             return
@@ -224,21 +224,40 @@ class HttpApplication:
             origin = request.headers.get("origin") if request.headers is not None else None
             if origin is not None:
                 self._cors.add(request, response, origin)
+            response, headers, content = self._within_budget(request, response, request_id)
             status = response.status
-            headers, content = _outgoing(response, request_id, request.method == "HEAD")
             self._log_access(request, response, request_id, len(content), started_ns)
             if body is not None and body.ends_connection:
                 headers.append(_CLOSE)
-            is_read = body is None
-            if exchange is None or not is_read or not exchange.answer(status, headers, content):
-                await send({"type": "http.response.start", "status": status, "headers": headers})
-                await send({"type": "http.response.body", "body": content})
+            if len(content) > KEPT_UNREAD_BYTES:
+                with self.watch.answering(len(content), request.key or request.ip):
+                    await _send(send, status, headers, content, exchange)
+            elif (
+                body is not None
+                or exchange is None
+                or not exchange.answer(status, headers, content)
+            ):
+                await _send(send, status, headers, content)
         except Disconnected:
             self._log_access(request, None, request_id, 0, started_ns)
         finally:
             metrics.in_flight -= 1
             if body is not None:
                 body.release()
+
+    def _within_budget(
+        self, request: Request, response: Response, request_id: bytes
+    ) -> tuple[Response, list[tuple[bytes, bytes]], bytes]:
+        """Return the answer with its header fields and content; 503 where no memory is left."""
+        is_head = request.method == "HEAD"
+        headers, content = _outgoing(response, request_id, is_head)
+        if len(content) > KEPT_UNREAD_BYTES:
+            try:
+                self.watch.check_room(len(content), request.key or request.ip)
+            except Problem as problem:
+                response = problem.response()
+                headers, content = _outgoing(response, request_id, is_head)
+        return response, headers, content
 
     def _read(
         self, scope: Scope, receive: Receive, exchange: Exchange | None
@@ -257,7 +276,8 @@ class HttpApplication:
         body = None
         size = None if b"transfer-encoding" in found else int(found.get(b"content-length", b"0"))
         if not content and size != 0:
-            body = Body(receive, size, self.watch, key or ip)
+            owner = ip if key is None else key.decode("latin-1")
+            body = Body(receive, size, self.watch, owner)
         query = scope["query_string"]
         target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
         request_id = self._request_id(found.get(b"x-request-id"))
@@ -318,6 +338,20 @@ class HttpApplication:
             return self.engine.router.find(request.method, path)[0].name
         except Problem as problem:
             return "unknown" if problem.status == 404 else "not_allowed"
+
+
+async def _send(
+    send: Send,
+    status: int,
+    headers: list[tuple[bytes, bytes]],
+    content: bytes,
+    exchange: Exchange | None = None,
+) -> None:
+    """Send an answer; with its exchange, wait until the client has taken it."""
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+    if exchange is not None:
+        await exchange.sent()
 
 
 def _once(raw: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:

@@ -61,6 +61,9 @@ _UNREAD_S: Final = 30.0
 _HEAD_REST_BYTES: Final = 16_000_000
 _BODY_REST_BYTES: Final = 100_000_000
 _HEAD_BYTES: Final = 65_536
+HEADS_LIMIT_BYTES: Final = 64_000_000
+"""The most bytes of all unfinished heads; one beyond it gets 503."""
+
 _FIELDS_LIMIT: Final = 100
 _PIPELINE_LIMIT: Final = 32
 """The most requests that wait on a connection for earlier answers; each takes 2.5 kB."""
@@ -137,6 +140,10 @@ class Exchange:
             return None
         return bytes(cycle.body)
 
+    async def sent(self) -> None:
+        """Return when the client has taken nearly all of the answer, or is gone."""
+        await self._cycle.flow.drain()
+
     def answer(self, status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> bool:
         """Send a whole answer; False, and nothing is sent, where it must go through `send`.
 
@@ -162,6 +169,7 @@ class Connections:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.open: set[HttpProtocol] = set()
+        self.head_bytes = 0
         self._starts: dict[int, bytes] = {}
         self._starts_with: list[tuple[bytes, bytes]] | None = None
 
@@ -223,6 +231,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self.connections_of_server.open.discard(self)
+        self._count_head(0)
         super().connection_lost(exc)
 
     def linger(self) -> None:
@@ -323,9 +332,16 @@ class HttpProtocol(HttpToolsProtocol):
         self._feed_bytes = len(data)
         HttpToolsProtocol.data_received(self, data)
         if self._in_head and self.is_receiving:
-            self._head_bytes += len(data)
-            if self._head_bytes > _HEAD_BYTES:
+            self._count_head(self._head_bytes + len(data))
+            if self.connections_of_server.head_bytes > HEADS_LIMIT_BYTES:
+                self._end(503, "The server holds too many unfinished requests.")
+            elif self._head_bytes > _HEAD_BYTES:
                 self._end(431, f"The head of a request must hold at most {_HEAD_BYTES} bytes.")
+
+    def _count_head(self, size_bytes: int) -> None:
+        """Count what an unfinished head holds, in all connections together."""
+        self.connections_of_server.head_bytes += size_bytes - self._head_bytes
+        self._head_bytes = size_bytes
 
     def _with_known_method(self, data: bytes) -> bytes:
         """Replace a method that the parser may not know by one that it knows."""
@@ -342,7 +358,7 @@ class HttpProtocol(HttpToolsProtocol):
         HttpToolsProtocol.on_message_begin(self)
         self.is_receiving = True
         self._in_head = True
-        self._head_bytes = 0
+        self._count_head(0)
         self._since_s = self.loop.time()
         self._idle_since_s = 0.0
 
@@ -372,6 +388,7 @@ class HttpProtocol(HttpToolsProtocol):
         if fault is not None:
             self._end(400, fault)
             return
+        self._count_head(0)
         if not self.url.startswith(b"/"):
             self.headers[:] = _with_host_of(self.url, self.headers)
         HttpToolsProtocol.on_headers_complete(self)

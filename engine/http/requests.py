@@ -14,7 +14,8 @@ them. The engine tells apart which addresses are one client's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -189,7 +190,7 @@ class Body:
 
 
 class Watch:
-    """Tracks how much memory large bodies hold: each caller's, and all together."""
+    """Tracks how much memory large bodies hold, sent or answered: each caller's, and in total."""
 
     __slots__ = ("_held_by", "held_bytes", "limit_bytes")
 
@@ -209,6 +210,15 @@ class Watch:
                 headers={"Retry-After": "1"},
             )
 
+    @contextlib.contextmanager
+    def answering(self, size_bytes: int, owner: object) -> Iterator[None]:
+        """Count an answer, for which `check_room` has found room, until it is sent."""
+        self._add(size_bytes, owner)
+        try:
+            yield
+        finally:
+            self._add(-size_bytes, owner)
+
     def hold(self, body: Body) -> None:
         """Count all that a body has read; raises `Problem` 503 where it does not fit."""
         more_bytes = body.read_bytes - body.held_bytes
@@ -220,8 +230,11 @@ class Watch:
         self._count(body, -body.held_bytes)
 
     def _count(self, body: Body, more_bytes: int) -> None:
-        self.held_bytes += more_bytes
         body.held_bytes += more_bytes
-        own_bytes = self._held_by.pop(body.owner, 0) + more_bytes
+        self._add(more_bytes, body.owner)
+
+    def _add(self, more_bytes: int, owner: object) -> None:
+        self.held_bytes += more_bytes
+        own_bytes = self._held_by.pop(owner, 0) + more_bytes
         if own_bytes:
-            self._held_by[body.owner] = own_bytes
+            self._held_by[owner] = own_bytes

@@ -113,5 +113,6 @@ OPERATIONS = (
         clauses=("QUO-DETOKENIZE", "QUO-CVC", "AUTH-READ"),
         permission="token:read",
         body="json",
+        is_costly=True,  # tokens may hold megabytes
     ),
 )

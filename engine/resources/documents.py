@@ -98,6 +98,7 @@ class Collection(Generic[D]):
         *,
         body: BodyForm = "json",
         body_optional: bool = False,
+        is_costly: bool = False,
     ) -> Operation:
         """Return the operation that creates a document; `run` answers with `created`."""
         return self._operation(
@@ -111,6 +112,7 @@ class Collection(Generic[D]):
             body_optional=body_optional,
             form=form,
             success_status=201,
+            is_costly=is_costly,
         )
 
     def change(

@@ -54,6 +54,7 @@ OPERATIONS = (
         _create,
         _CREATE,
         body_optional=True,
+        is_costly=True,  # an RSA pair takes about 30 ms
     ),
     _KEYS.listing("list_encryption_keys", "List the tenant's encryption keys."),
     _KEYS.view("Show an encryption key."),

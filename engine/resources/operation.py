@@ -49,6 +49,8 @@ class Operation:
     body_optional: no body at all is fine too.
     paged: it takes `start` and `size` and answers a page; `query`: what else the query may hold.
     body_limit_bytes: largest body by the profile (D-SIZE).
+    is_costly: whether a small request may take more than a few milliseconds, because of what it
+    reads or makes; it runs in the worker thread then.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Operation:
     query: tuple[str, ...] = ()
     body_limit_bytes: Callable[[Profile], int] = attrgetter("http.body_limit_bytes")
     success_status: int = 200
+    is_costly: bool = False
 
     @property
     def creates(self) -> bool:

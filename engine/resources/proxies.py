@@ -333,7 +333,9 @@ async def _call(context: Context, proxy: Proxy, body: bytes) -> Call:
         headers = {n: v for n, v in headers.items() if n.lower() != "accept-encoding"}
         headers["Accept-Encoding"] = "identity"
     if (b"{{" in body or b"\\u007" in body) and is_json(headers):
-        body = await apart_if_large(context, len(body), partial(_revealed, context, proxy, body))
+        reveal_body = partial(_revealed, context, proxy, body)
+        whose = context.known_caller or request.ip
+        body = await context.services.world.apart(reveal_body, whose)
     query = request.path.partition("?")[2]
     url = destination_of(proxy.destination_url, context.params["path"], query)
     return Call(request.method, url, headers, body)

@@ -34,7 +34,7 @@ from engine.resources.forms import MADE, NAME, OWNED, TEXT, TEXTS, Form, View, o
 from engine.resources.invocation import check_code, drop_pool, invoke, open_code, seal_code
 from engine.resources.operation import Operation
 from engine.resources.tokenize import answer_of, create_all, validated
-from engine.resources.work import Work, apart_if_large
+from engine.resources.work import Work
 from engine.tokens import Plan, dumps, parse, walk
 from engine.tokens.strict_json import too_large
 
@@ -186,8 +186,7 @@ async def _react(context: Context) -> Response:
             tokens = answer_of(plan, create_all(plan, context), context)
         return Response(200, {"tokens": tokens, "raw": raw})
 
-    size_bytes = 0 if context.raw is None else len(context.raw)
-    args = await apart_if_large(context, size_bytes, read_args)
+    args = await services.world.apart(read_args, context.known_caller)
     return await work.carry_out(begin, run, finish)
 
 

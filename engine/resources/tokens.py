@@ -316,6 +316,7 @@ OPERATIONS = (
         clauses=("TOK-METADATA", "QUO-CVC"),
         permission="token:update",
         body="merge-patch",
+        is_costly=True,  # the token may hold megabytes, which are sealed anew
     ),
     Operation(
         name="delete_token",

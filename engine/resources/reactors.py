@@ -35,7 +35,7 @@ from engine.resources.invocation import check_code, drop_pool, invoke, open_code
 from engine.resources.operation import Operation
 from engine.resources.tokenize import answer_of, create_all, validated
 from engine.resources.work import Work
-from engine.tokens import Plan, dumps, parse, walk
+from engine.tokens import TokenizeBody, dumps, parse, walk
 from engine.tokens.strict_json import too_large
 
 _CODE = {"type": "string", "minLength": 1}
@@ -169,7 +169,7 @@ async def _react(context: Context) -> Response:
         reactor = _REACTORS.found(context)
         return _pool_name(reactor), _code(reactor, context), _configuration(reactor, context)
 
-    async def run(plan: tuple[str, str, dict[str, str]]) -> tuple[Json, Plan | None]:
+    async def run(plan: tuple[str, str, dict[str, str]]) -> tuple[Json, TokenizeBody | None]:
         name, code, configuration = plan
         result = await invoke(services, name, code, args, configuration)
         if not (isinstance(result, dict) and result and result.keys() <= _PARTS):
@@ -179,19 +179,19 @@ async def _react(context: Context) -> Response:
         part = partial(_read_part, result["tokenize"], context)
         return result.get("raw"), await services.world.apart(part, context.known_caller)
 
-    def finish(found: tuple[Json, Plan | None]) -> Response:
-        raw, plan = found
+    def finish(found: tuple[Json, TokenizeBody | None]) -> Response:
+        raw, walked = found
         tokens = None
-        if plan is not None:
-            tokens = answer_of(plan, create_all(plan, context), context)
+        if walked is not None:
+            tokens = answer_of(walked, create_all(walked, context), context)
         return Response(200, {"tokens": tokens, "raw": raw})
 
     args = await services.world.apart(read_args, context.known_caller)
     return await work.carry_out(begin, run, finish)
 
 
-def _read_part(part: Json, context: Context) -> Plan:
-    """Return the plan for the `tokenize` part of a result, made without a transaction."""
+def _read_part(part: Json, context: Context) -> TokenizeBody:
+    """Return what the `tokenize` part of a result asks for, made without a transaction."""
     return validated(walk(part, context.services.rules), context)
 
 

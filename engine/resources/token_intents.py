@@ -23,20 +23,20 @@ def _shown(intent: Intent, _: Context) -> dict[str, Any]:
 
 def _create(context: Context) -> Response:
     services, tenant = context.services, context.tenant
-    plan = walk_one(context.json, services.rules)
+    walked = walk_one(context.json, services.rules)
     context.require("token-intent:create")
     keys = services.vault.of(tenant.id)
-    draft = validate_intent(plan, services.rules, decrypt=decrypter(context))
+    new_token = validate_intent(walked, services.rules, decrypt=decrypter(context))
     intent_id = services.new_id()
     intent = Intent(
         intent_id,
         tenant.id,
-        draft.type,
+        new_token.type,
         context.caller.application.id,
         context.wall_ns,
         context.steady_ns + tenant.quotas["Token Intent Retention"],
-        keys.seal("/intents/", intent_id, draft.plaintext),
-        draft.mask,
+        keys.seal("/intents/", intent_id, new_token.plaintext),
+        new_token.mask,
     )
     return _INTENTS.created(context, intent)
 

@@ -29,8 +29,8 @@ from engine.resources.operation import Operation
 from engine.tokens import (
     CREATE,
     Decision,
-    Draft,
-    Plan,
+    NewToken,
+    TokenizeBody,
     check_limit,
     consumed,
     count_limited,
@@ -91,26 +91,26 @@ def decrypter(context: Context) -> Callable[[str], bytes]:
     return partial(_decrypt, context, is_open=True)
 
 
-def validated(plan: Plan, context: Context) -> Plan:
-    """Return the plan once every element is permitted and valid; with no transaction open.
+def validated(walked: TokenizeBody, context: Context) -> TokenizeBody:
+    """Return the body once every element is permitted and valid; with no transaction open.
 
     Raises `Problem`: 403 without token:create on a destination (AUTH-CREATE), 400 naming every
     fault (TOK-ATOMIC).
     """
     caller, rules = context.caller, context.services.rules
     may = caller.may if context.rights is None else context.may
-    for container in plan.containers:
+    for container in walked.containers:
         if not may("token:create", container):  # obeys AUTH-CREATE
             context.require("token:create", container)
     deduplicates = caller.tenant.settings.get(rules.dedup.setting_name, False)
     # A partial would cost every request four times as much.
     decrypt, open_intent = MethodType(_decrypt, context), MethodType(_open_intent, context)
-    validate(plan, rules, deduplicates, decrypt, open_intent)
-    return plan
+    validate(walked, rules, deduplicates, decrypt, open_intent)
+    return walked
 
 
-def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
-    """Create the tokens of a valid plan; returns (draft, token, deduplicated) per element.
+def create_all(walked: TokenizeBody, context: Context) -> list[tuple[NewToken, Token, bool]]:
+    """Create the tokens of a valid body; returns (new token, token, deduplicated) per element.
 
     What a deduplicated element brings changes the token that it came back as (D-DEDUP-RECORD).
     Raises `Problem`: the profile's status over the Tokenize Limit (TOK-LIMIT, QUO-TOKENIZE), 400
@@ -119,18 +119,18 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
     services, caller = context.services, context.caller
     rules, store, tenant = services.rules, services.store, caller.tenant
     keys = services.vault.of(tenant.id)
-    drafts = plan.elements
+    new_tokens = walked.elements
     limit = tenant.quotas["Tokenize Limit"]
     decisions: list[Decision] | None = None  # the common case: every element creates
-    if plan.deduplicates:
-        hashes = dedup_hashes(drafts, keys, rules)
-        decisions = decide(drafts, hashes, partial(store.duplicate, tenant.id))
+    if walked.deduplicates:
+        hashes = dedup_hashes(new_tokens, keys, rules)
+        decisions = decide(new_tokens, hashes, partial(store.duplicate, tenant.id))
         check_limit(count_limited(decisions, rules), limit, rules)  # obeys QUO-TOKENIZE
         is_new = [decision is CREATE for decision in decisions]
-        creating, hashes = [*compress(drafts, is_new)], [*compress(hashes, is_new)]
+        creating, hashes = [*compress(new_tokens, is_new)], [*compress(hashes, is_new)]
     else:
-        check_limit(len(drafts), limit, rules)  # before a million of them are hashed
-        creating, hashes = drafts, dedup_hashes(drafts, keys, rules)
+        check_limit(len(new_tokens), limit, rules)  # before a million of them are hashed
+        creating, hashes = new_tokens, dedup_hashes(new_tokens, keys, rules)
     until_ns = context.steady_ns + tenant.quotas["CVC Retention"]
     created = create_tokens(
         creating,
@@ -142,90 +142,96 @@ def create_all(plan: Plan, context: Context) -> list[tuple[Draft, Token, bool]]:
         context.wall_ns,
         until_ns,
     )
-    for draft in drafts:
-        if draft.intent_id is not None and not store.delete(Intent, draft.intent_id):
-            raise consumed(draft)
+    for new_token in new_tokens:
+        if new_token.intent_id is not None and not store.delete(Intent, new_token.intent_id):
+            raise consumed(new_token)
     if created:
         store.add_tokens(created)
     if decisions is None:
-        return [*zip(drafts, created, repeat(False))]
-    made: list[tuple[Draft, Token, bool]] = []
+        return [*zip(new_tokens, created, repeat(False))]
+    made: list[tuple[NewToken, Token, bool]] = []
     following = iter(created)
-    for draft, decision in zip(drafts, decisions, strict=True):
+    for new_token, decision in zip(new_tokens, decisions, strict=True):
         if decision is CREATE:
-            made.append((draft, next(following), False))
+            made.append((new_token, next(following), False))
         else:
             existing = made[decision][1] if isinstance(decision, int) else decision
             assert isinstance(existing, Token), "an earlier element, or a stored token"
-            made.append((draft, existing, True))
+            made.append((new_token, existing, True))
     return _merge(context, keys, made, until_ns)
 
 
 def _merge(
-    context: Context, keys: TenantKeys, made: list[tuple[Draft, Token, bool]], until_ns: int
-) -> list[tuple[Draft, Token, bool]]:
-    """Let deduplicated drafts change the tokens that they came back as (D-DEDUP-RECORD)."""
+    context: Context, keys: TenantKeys, made: list[tuple[NewToken, Token, bool]], until_ns: int
+) -> list[tuple[NewToken, Token, bool]]:
+    """Let deduplicated new tokens change the tokens that they came back as (D-DEDUP-RECORD)."""
     store, rules = context.services.store, context.services.rules
     merged: dict[str, Token] = {}
-    for draft, token, deduplicated in made:
+    for new_token, token, deduplicated in made:
         if deduplicated:
             existing = merged.get(token.id, token)
-            changed = merge_existing(existing, draft, keys, rules, cvc_until_ns=until_ns)
+            changed = merge_existing(existing, new_token, keys, rules, cvc_until_ns=until_ns)
             if changed is not existing:
                 merged[changed.id] = changed
     for changed in merged.values():
         store.update_token(changed)
-    return [(draft, merged.get(token.id, token), found) for draft, token, found in made]
+    return [(new_token, merged.get(token.id, token), found) for new_token, token, found in made]
 
 
-def log_made(made: list[tuple[Draft, Token, bool]], context: Context, status: int) -> bool:
+def log_made(made: list[tuple[NewToken, Token, bool]], context: Context, status: int) -> bool:
     """Log what tokenizing has changed, in one entry; False when it changed nothing (D-LOGS)."""
     for _, token, deduplicated in made:
         if not deduplicated:
             context.log("token:create", "token", token.id, status)
             return True
     if context.services.rules.dedup.record == "update_existing":
-        for draft, token, _ in made:
-            if draft.cvc is not None or draft.metadata or draft.search_indexes is not None:
+        for new_token, token, _ in made:
+            if (
+                new_token.cvc is not None
+                or new_token.metadata
+                or new_token.search_indexes is not None
+            ):
                 context.log("token:update", "token", token.id, status)
                 return True
-    for draft, _, _ in made:
-        if draft.intent_id is not None:  # consumed, though it made no token
-            context.log("token-intent:delete", "token-intent", draft.intent_id, status)
+    for new_token, _, _ in made:
+        if new_token.intent_id is not None:  # consumed, though it made no token
+            context.log("token-intent:delete", "token-intent", new_token.intent_id, status)
             return True
     return False
 
 
-def answer_of(plan: Plan, made: list[tuple[Draft, Token, bool]], context: Context) -> Json:
+def answer_of(
+    walked: TokenizeBody, made: list[tuple[NewToken, Token, bool]], context: Context
+) -> Json:
     """Return the answer: the body with each element as an identifier, or a record (TOK-LEAF)."""
-    assert len(made) == len(plan.elements), "one token an element"
+    assert len(made) == len(walked.elements), "one token an element"
     rules = context.services.rules
     may = context.caller.may if context.rights is None else context.may
     if context.entity_ids is not None:
         context.entity_ids.update((token.id, None) for _, token, _ in made)
-    for draft, token, found in made:
-        if draft.is_leaf:
-            draft.hole[draft.key] = token.id  # obeys TOK-LEAF
+    for new_token, token, found in made:
+        if new_token.is_leaf:
+            new_token.slot[new_token.key] = token.id  # obeys TOK-LEAF
         else:
             may_read = not found or may("token:read", token.container)  # obeys AUTH-READ
-            draft.hole[draft.key] = record(token, rules, found, may_read)
-    return plan.answer
+            new_token.slot[new_token.key] = record(token, rules, found, may_read)
+    return walked.answer
 
 
-def _prepare(context: Context) -> Plan:
+def _prepare(context: Context) -> TokenizeBody:
     services = context.services
     limit = context.caller.tenant.quotas["Tokenize Limit"]
     body: Any = context.body  # JSON, as the operation says
-    plan = walk(body, services.rules, limit)
-    if not plan.elements:
+    walked = walk(body, services.rules, limit)
+    if not walked.elements:
         context.require("token:create")  # D-EMPTY: on some container
-    return validated(plan, context)
+    return validated(walked, context)
 
 
 def _tokenize(context: Context) -> Response:
-    plan: Plan = context.prepared
-    made = create_all(plan, context)
-    answer = answer_of(plan, made, context)
+    walked: TokenizeBody = context.prepared
+    made = create_all(walked, context)
+    answer = answer_of(walked, made, context)
     status = context.services.profile.http.tokenize_status
     log_made(made, context, status)
     return Response(status, answer)

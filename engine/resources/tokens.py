@@ -30,7 +30,7 @@ from engine.resources.operation import Operation
 from engine.resources.pages import DEFAULT_SIZE, LIMIT_SIZE, Page, check_filters, page_of
 from engine.resources.tokenize import create_all, decrypter, log_made, validated
 from engine.store import TokenFilter
-from engine.tokens import Plan, index_message, record, walk_one
+from engine.tokens import TokenizeBody, index_message, record, walk_one
 from engine.tokens.patches import apply_change, validate_patch
 from engine.tokens.records import NO_PLAINTEXT
 
@@ -143,7 +143,7 @@ def _log_read(tokens: Iterable[Token], context: Context, status: int = 200) -> N
             return
 
 
-def _prepare_creation(context: Context) -> Plan:
+def _prepare_creation(context: Context) -> TokenizeBody:
     services = context.services
     return validated(walk_one(context.json, services.rules), context)
 

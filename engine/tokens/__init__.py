@@ -4,21 +4,21 @@ One tokenize request, in the order of D-ORDER:
 
     rules = Rules(profile.tokens, profile.dedup)              # once an engine
     body = parse(raw)                                         # or check_value(python_value)
-    plan = walk(body, rules)                                  # POST /tokens: walk_one
-    …                                                         # token:create on plan.containers
-    drafts = validate(plan, rules, deduplicate=setting, decrypt=…, open_intent=…)
-    hashes = dedup_hashes(drafts, keys, rules)                # keys = vault.of(tenant_id)
-    decisions = decide(drafts, hashes, find)                  # CREATE | place in request | Token
+    walked = walk(body, rules)                                # POST /tokens: walk_one
+    …                                                         # token:create on walked.containers
+    new = validate(walked, rules, deduplicate=setting, decrypt=…, open_intent=…)
+    hashes = dedup_hashes(new, keys, rules)                   # keys = vault.of(tenant_id)
+    decisions = decide(new, hashes, find)                     # CREATE | place in request | Token
     check_limit(count_limited(decisions, rules), limit, rules)
-    tokens = create_tokens(drafts, hashes, keys, new_id, tenant_id=…, created_by=…,
+    tokens = create_tokens(new, hashes, keys, new_id, tenant_id=…, created_by=…,
                            created_at_ns=…, cvc_until_ns=…)   # of each CREATE
-    token = merge_existing(token, draft, keys, rules, cvc_until_ns=…)     # for each other
-    draft.hole[draft.key] = token.id if draft.is_leaf else record(token, rules, …)     # for each
-    answer = plan.answer
+    token = merge_existing(token, new_token, keys, rules, cvc_until_ns=…)   # for each other
+    new_token.slot[new_token.key] = token.id if new_token.is_leaf else record(token, rules, …)
+    answer = walked.answer
 
 The others:
 
-    draft = validate_intent(walk_one(body, rules), rules, decrypt=…)
+    new_token = validate_intent(walk_one(body, rules), rules, decrypt=…)
     change = validate_patch(body, token, data, cvc, rules, decrypt=…)     # PATCH
     token = apply_change(token, change, keys, rules, cvc_until_ns=…)      # change.container
     found = read_expressions(body, rules)                     # POST /detokenize
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from engine.tokens.rules import TOKEN as TOKEN
     from engine.tokens.rules import Faults as Faults
     from engine.tokens.rules import Rules as Rules
-    from engine.tokens.shapes import Draft as Draft
-    from engine.tokens.shapes import Plan as Plan
+    from engine.tokens.shapes import NewToken as NewToken
+    from engine.tokens.shapes import TokenizeBody as TokenizeBody
     from engine.tokens.shapes import walk as walk
     from engine.tokens.shapes import walk_one as walk_one
     from engine.tokens.strict_json import check_value as check_value

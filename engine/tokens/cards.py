@@ -54,12 +54,12 @@ def read_card(
     faults: Faults,
     at: Located,
     field: str,
-    misses_cvc: bool,  # noqa: FBT001 # reason: the hot path calls by position
+    cvc_optional: bool,  # noqa: FBT001 # reason: the hot path calls by position
 ) -> tuple[dict[str, Any], str | None] | None:
     """Return (data without the cvc, the cvc); None after a fault, which is recorded.
 
     field: where the body holds it; inside `encrypted` every fault is named at the payload.
-    misses_cvc: whether no cvc is required, whatever the profile says, because the card is stored
+    cvc_optional: whether no cvc is required, whatever the profile says, because the card is stored
     and its cvc has expired.
     """
     if type(given) is not dict:
@@ -77,7 +77,7 @@ def read_card(
         wrong["number"] = "must have a valid check digit (Luhn)"
     else:
         data["number"] = number
-    cvc = _read_optional(given, rules, misses_cvc, data, wrong)
+    cvc = _read_optional(given, rules, cvc_optional, data, wrong)
     if not wrong:
         return data, cvc
     for name, fault in wrong.items():
@@ -106,7 +106,7 @@ def _unknown_fields(given: dict[str, Any], rules: Rules, faults: Faults) -> dict
 def _read_optional(
     given: dict[str, Any],
     rules: Rules,
-    misses_cvc: bool,  # noqa: FBT001 # reason: the hot path calls by position
+    cvc_optional: bool,  # noqa: FBT001 # reason: the hot path calls by position
     data: dict[str, Any],
     wrong: dict[str, str],
 ) -> str | None:
@@ -126,7 +126,7 @@ def _read_optional(
         return cvc
     if cvc is not _ABSENT:
         wrong["cvc"] = "must be a string of 3 or 4 digits"
-    elif rules.tokens.card_all_required and not misses_cvc:
+    elif rules.tokens.card_all_required and not cvc_optional:
         wrong["cvc"] = "is required"
     return None
 

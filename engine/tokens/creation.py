@@ -1,4 +1,4 @@
-"""Creation: turn drafts into tokens, sealed and hashed, or find the existing equal ones.
+"""Creation: turn new tokens into tokens, sealed and hashed, or find the existing equal ones.
 
 This package does not import the vault: it gets a tenant's `Keys`. Nothing is written here.
 
@@ -12,9 +12,9 @@ that the store can compare it and it never equals a fingerprint that a caller se
 
 Deduplication decides which elements of a request create a token and which return an existing one.
 TOK-DEDUP: where it is on, an equal value gives the existing token. D-DEDUP: on by the tenant's
-setting or the object's flag (`Draft.deduplicate`). D-DEDUP-KEY: equal by the deduplication hash; of
-several stored ones the oldest; inside one request, in document order, the first creates and later
-ones are deduplicated.
+setting or the object's flag (`NewToken.deduplicate`). D-DEDUP-KEY: equal by the deduplication hash;
+of several stored ones the oldest; inside one request, in document order, the first creates and
+later ones are deduplicated.
 
 The store does the look-up; `engine.tokens.records` does the redaction.
 """
@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from engine.messages import Problem
 from engine.model import Token
 from engine.tokens.rules import Faults, Rules
-from engine.tokens.shapes import Draft, derive, unplaced
+from engine.tokens.shapes import NewToken, derive, detached_token
 from engine.tokens.strict_json import parse
 
 
@@ -55,22 +55,24 @@ def cvc_purpose(until_ns: int | None) -> str:
     return f"cvc until {until_ns}"
 
 
-def dedup_hashes(drafts: list[Draft], keys: Keys, rules: Rules) -> list[bytes]:
-    """Return what D-DEDUP-KEY compares, one hash per draft."""
+def dedup_hashes(new_tokens: list[NewToken], keys: Keys, rules: Rules) -> list[bytes]:
+    """Return what D-DEDUP-KEY compares, one hash per new token."""
     keyed, whole = keys.dedup, rules.dedup.container_in_key
     return [
-        keyed(dedup_place(draft.type, draft.container if whole else "") + draft.selected)
-        for draft in drafts
+        keyed(
+            dedup_place(new_token.type, new_token.container if whole else "") + new_token.selected
+        )
+        for new_token in new_tokens
     ]
 
 
-def hash_indexes(draft: Draft, keys: Keys) -> tuple[bytes, ...]:
+def hash_indexes(new_token: NewToken, keys: Keys) -> tuple[bytes, ...]:
     """Return the keyed hashes of the indexed values, one per index."""
-    return tuple(map(keys.index, draft.index_messages))
+    return tuple(map(keys.index, new_token.index_messages))
 
 
 def create_tokens(
-    drafts: Sequence[Draft],
+    new_tokens: Sequence[NewToken],
     hashes: Sequence[bytes],
     keys: Keys,
     new_id: Callable[[], str],
@@ -79,18 +81,18 @@ def create_tokens(
     created_at_ns: int,
     cvc_until_ns: int,
 ) -> list[Token]:
-    """Return the tokens to be stored, one per draft.
+    """Return the tokens to be stored, one per new token.
 
     hashes: their deduplication hashes. cvc_until_ns: when a cvc is erased (QUO-CVC, D-CVC),
     whatever the token holds; kept only with a cvc.
     """
     seal, fingerprinted = keys.seal, keys.fingerprint
     tokens: list[Token] = []
-    for draft, dedup in zip(drafts, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
-        token_id, container, type_ = new_id(), draft.container, draft.type  # obeys REC-ID
-        sealed = seal(container, token_id, draft.plaintext, "data")  # obeys REC-SECRET
-        expression = draft.fingerprint_expression
-        if expression is None and draft.is_leaf:
+    for new_token, dedup in zip(new_tokens, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
+        token_id, container, type_ = new_id(), new_token.container, new_token.type  # obeys REC-ID
+        sealed = seal(container, token_id, new_token.plaintext, "data")  # obeys REC-SECRET
+        expression = new_token.fingerprint_expression
+        if expression is None and new_token.is_leaf:
             tokens.append(
                 Token(
                     token_id, tenant_id, type_, container, created_by, created_at_ns, sealed, dedup
@@ -98,9 +100,9 @@ def create_tokens(
             )
             continue
         sealed_cvc = until_ns = None
-        if draft.cvc is not None:
+        if new_token.cvc is not None:
             until_ns = cvc_until_ns
-            sealed_cvc = seal(container, token_id, draft.cvc.encode(), cvc_purpose(until_ns))
+            sealed_cvc = seal(container, token_id, new_token.cvc.encode(), cvc_purpose(until_ns))
         tokens.append(
             Token(
                 token_id,
@@ -111,11 +113,13 @@ def create_tokens(
                 created_at_ns,
                 sealed,
                 dedup,
-                draft.mask,
-                draft.metadata,
-                draft.search_indexes,
-                hash_indexes(draft, keys) if draft.index_messages else (),
-                None if expression is None else fingerprint(type_, draft.selected, fingerprinted),
+                new_token.mask,
+                new_token.metadata,
+                new_token.search_indexes,
+                hash_indexes(new_token, keys) if new_token.index_messages else (),
+                None
+                if expression is None
+                else fingerprint(type_, new_token.selected, fingerprinted),
                 expression,
                 sealed_cvc,
                 until_ns,
@@ -173,18 +177,18 @@ token."""
 
 
 def decide(
-    drafts: Sequence[Draft], hashes: Sequence[bytes], find: Callable[[bytes], Token | None]
+    new_tokens: Sequence[NewToken], hashes: Sequence[bytes], find: Callable[[bytes], Token | None]
 ) -> list[Decision]:
-    """Return one decision per draft.
+    """Return one decision per new token.
 
     find: deduplication hash → the tenant's oldest token of that hash. It is called once per
-        distinct hash, and only for drafts whose deduplication is on.
+        distinct hash, and only for new tokens whose deduplication is on.
     """
     decisions: list[Decision] = []
     creating: dict[bytes, int] = {}
     stored: dict[bytes, Token | None] = {}
-    for place, (draft, digest) in enumerate(zip(drafts, hashes, strict=True)):
-        if draft.deduplicate:
+    for place, (new_token, digest) in enumerate(zip(new_tokens, hashes, strict=True)):
+        if new_token.deduplicate:
             if digest not in stored:
                 stored[digest] = find(digest)  # obeys TOK-DEDUP
             existing = stored[digest]
@@ -218,11 +222,11 @@ def check_limit(count: int, limit: int, rules: Rules) -> None:
 
 
 def merge_existing(
-    token: Token, draft: Draft, keys: Keys, rules: Rules, *, cvc_until_ns: int
+    token: Token, new_token: NewToken, keys: Keys, rules: Rules, *, cvc_until_ns: int
 ) -> Token:
-    """Return the stored token as a deduplicated draft leaves it (D-DEDUP-RECORD).
+    """Return the stored token as a deduplicated new one leaves it (D-DEDUP-RECORD).
 
-    `read_existing`: the same token; what the draft brings is dropped. `update_existing`: metadata
+    `read_existing`: the same token; what the new one brings is dropped. `update_existing`: metadata
     merged over the old, indexes replaced when supplied, a cvc replaced with its retention begun
     anew (`cvc_until_ns`). Data, expression, `created_by` and `created_at` stay in both.
     Raises `Problem` 400 where the token would break a rule.
@@ -230,8 +234,8 @@ def merge_existing(
     if rules.dedup.record == "read_existing":
         return token
     metadata = token.metadata
-    if draft.metadata:
-        metadata = {**(metadata or {}), **draft.metadata}
+    if new_token.metadata:
+        metadata = {**(metadata or {}), **new_token.metadata}
         limit = rules.tokens.metadata_entries_limit
         if len(metadata) > limit:
             raise Problem(
@@ -239,16 +243,16 @@ def merge_existing(
                 f"The token's metadata would have more than {limit} entries.",
                 clause="D-METADATA",
             )
-    brought, hashes = draft.search_indexes, token.index_hashes
+    brought, hashes = new_token.search_indexes, token.index_hashes
     indexes = token.search_indexes if brought is None else brought
-    renews = draft.cvc is not None and rules.tokens.cvc_derive == "allow"
+    renews = new_token.cvc is not None and rules.tokens.cvc_derive == "allow"
     if brought is not None or (renews and indexes):
-        hashes = hash_indexes(_reindexed(token, indexes, draft.cvc, keys, rules), keys)
+        hashes = hash_indexes(_reindexed(token, indexes, new_token.cvc, keys, rules), keys)
     sealed_cvc, until_ns = token.sealed_cvc, token.cvc_until_ns
-    if draft.cvc is not None:
+    if new_token.cvc is not None:
         until_ns = cvc_until_ns
         purpose = cvc_purpose(until_ns)
-        sealed_cvc = keys.seal(token.container, token.id, draft.cvc.encode(), purpose)
+        sealed_cvc = keys.seal(token.container, token.id, new_token.cvc.encode(), purpose)
     return replace(
         token,
         metadata=metadata,
@@ -261,12 +265,12 @@ def merge_existing(
 
 def _reindexed(
     token: Token, indexes: tuple[str, ...] | None, cvc: str | None, keys: Keys, rules: Rules
-) -> Draft:
-    """Return a draft of the stored data with the indexes and the cvc that the token will have.
+) -> NewToken:
+    """Return a new token of the stored data with the indexes and the cvc that the token will have.
 
     Data with equal fingerprints may differ elsewhere; indexes are derived from the stored data.
     """
-    stored, faults = unplaced(token.type, token.container), Faults()
+    stored, faults = detached_token(token.type, token.container), Faults()
     stored.cvc, stored.search_indexes = cvc, indexes
     data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
     derive(stored, data, None, rules, faults)

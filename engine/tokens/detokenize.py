@@ -24,7 +24,7 @@ import orjson
 
 from engine.messages import Json, Problem
 from engine.tokens.rules import Faults, Rules
-from engine.tokens.shapes import Frame, pointer_to
+from engine.tokens.shapes import PathNode, pointer_to
 from engine.tokens.strict_json import dumps
 
 _EXPRESSION: Final = re.compile(r"\{\{([^{}]*)\}\}")
@@ -40,34 +40,34 @@ _UNKNOWN_FAULT: Final = "must name tokens that exist"
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class _Hole:
+class _Reference:
     """One string with expressions, and where its result belongs."""
 
-    frame: Frame
+    parent: PathNode
     key: Any
-    mirror: Any
+    slot: Any
     text: str
     ids: list[str]
 
     @property
     def pointer(self) -> str:
         """The JSON Pointer of the string."""
-        return pointer_to(self.frame, self.key)
+        return pointer_to(self.parent, self.key)
 
 
 class DetokenizePlan:
     """The expressions of a body, in document order, and the body's mirror."""
 
-    __slots__ = ("_holes", "_root")
+    __slots__ = ("_references", "_root")
 
-    def __init__(self, root: list[Any], holes: list[_Hole]) -> None:
+    def __init__(self, root: list[Any], references: list[_Reference]) -> None:
         self._root = root
-        self._holes = holes
+        self._references = references
 
     @property
     def token_ids(self) -> list[str]:
         """Every token id that an expression names, repeats included, in document order."""
-        return [token_id for hole in self._holes for token_id in hole.ids]
+        return [token_id for reference in self._references for token_id in reference.ids]
 
     def count(self, rules: Rules) -> int:
         """Return what Detokenize Limit counts (D-DETOKENIZE-COUNT)."""
@@ -96,15 +96,15 @@ class DetokenizePlan:
         """Return the 400 that names each place of ids that are no token."""
         missing = set(token_ids)
         faults = Faults()
-        for hole in self._holes:
-            if not missing.isdisjoint(hole.ids):
-                faults.at(hole, "", _UNKNOWN_FAULT, "D-DETOKENIZE")
+        for reference in self._references:
+            if not missing.isdisjoint(reference.ids):
+                faults.at(reference, "", _UNKNOWN_FAULT, "D-DETOKENIZE")
         return faults.problem()
 
     def rebuild(self, value_of: Callable[[str], Json]) -> Json:
         """Return the answer: the body with each expression replaced. A plan is rebuilt once."""
-        for hole in self._holes:
-            hole.mirror[hole.key] = _replaced(hole.text, value_of)
+        for reference in self._references:
+            reference.slot[reference.key] = _replaced(reference.text, value_of)
         answer: Json = self._root[0]
         return answer
 
@@ -142,40 +142,40 @@ def read_expressions(body: Json, rules: Rules) -> DetokenizePlan:
     """
     faults = Faults()
     root: list[Any] = [None]
-    holes: list[_Hole] = []
-    stack: list[tuple[Iterator[tuple[Any, Any]], Any, Frame]] = []
+    references: list[_Reference] = []
+    stack: list[tuple[Iterator[tuple[Any, Any]], Any, PathNode]] = []
     items: Iterator[tuple[Any, Any]] = iter(((0, body),))
-    mirror: Any = root
-    frame: Frame = None
+    slot: Any = root
+    parent: PathNode = None
     while True:
         for key, value in items:
             kind = type(value)
             if kind is not dict and kind is not list:
-                mirror[key] = value
+                slot[key] = value
                 if kind is str and "{{" in value:
                     ids = [token_id for token_id in _ids(value) if token_id is not None]
                     if ids:
-                        holes.append(_Hole(frame, key, mirror, value, ids))
+                        references.append(_Reference(parent, key, slot, value, ids))
             elif len(stack) >= rules.tokens.depth_limit:
                 faults.add(
-                    "" if faults.is_full else pointer_to(frame, key),
+                    "" if faults.is_full else pointer_to(parent, key),
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
                     "D-DEPTH",
                 )
             else:
-                stack.append((items, mirror, frame))
+                stack.append((items, slot, parent))
                 inner: Any = {} if kind is dict else [None] * len(value)
-                mirror[key] = inner
+                slot[key] = inner
                 items = iter(value.items() if kind is dict else enumerate(value))
-                mirror, frame = inner, (frame, key)
+                slot, parent = inner, (parent, key)
                 break
         else:
             if not stack:
                 break
-            items, mirror, frame = stack.pop()
+            items, slot, parent = stack.pop()
     if faults:
         raise faults.problem()
-    return DetokenizePlan(root, holes)
+    return DetokenizePlan(root, references)
 
 
 def _ids(text: str) -> Iterator[str | None]:

@@ -38,14 +38,14 @@ from engine.model import Token
 from engine.tokens import expressions
 from engine.tokens.creation import Keys, cvc_purpose, dedup_hashes, fingerprint, hash_indexes
 from engine.tokens.rules import Faults, Rules
-from engine.tokens.shapes import Draft, derive, read_container, unplaced
+from engine.tokens.shapes import NewToken, derive, detached_token, read_container
 from engine.tokens.strict_json import parse
-from engine.tokens.structures import STRUCTURES
+from engine.tokens.structures import STRUCTURED_TYPES
 from engine.tokens.types import (
     BOTH_FAULT,
     NOTHING,
     Decrypt,
-    Reading,
+    Validation,
     check_fields,
     open_payload,
     read_data,
@@ -59,18 +59,18 @@ from engine.tokens.types import (
 class Change:
     """What a valid patch makes of a token.
 
-    draft: the whole token as it will be. restarts_cvc: the patch brought a cvc.
+    new_token: the whole token as it will be. restarts_cvc: the patch brought a cvc.
     reseals: data, cvc or container are touched, so ciphertexts are made anew.
     """
 
-    draft: Draft
+    new_token: NewToken
     reseals: bool = False
     restarts_cvc: bool = False
 
     @property
     def container(self) -> str:
         """Where the token will be."""
-        return self.draft.container
+        return self.new_token.container
 
 
 def validate_patch(
@@ -89,32 +89,36 @@ def validate_patch(
     """
     if not isinstance(body, dict):
         raise Problem(400, "The body must be an object, a JSON merge patch.", clause="D-PATCH")
-    reading = Reading(rules, rules.patch_fields, decrypt=decrypt)
-    reading.misses_cvc = cvc is None
-    draft = unplaced(token.type, token.container)
-    check_fields(body, reading, draft)
+    reading = Validation(rules, rules.patch_fields, decrypt=decrypt)
+    reading.cvc_optional = cvc is None
+    new_token = detached_token(token.type, token.container)
+    check_fields(body, reading, new_token)
     if "type" in body and body["type"] != token.type:
         reading.faults.add("/type", "must not change", "D-PATCH")
-    draft.container = _container(body, draft, reading)
-    change = Change(draft)
-    draft.cvc = cvc
-    draft.metadata = _metadata(body, token, draft, reading)
+    new_token.container = _container(body, new_token, reading)
+    change = Change(new_token)
+    new_token.cvc = cvc
+    new_token.metadata = _metadata(body, token, new_token, reading)
     merged = _data(body, data, change, reading)
-    either = cvc or draft.cvc  # one that the patch brings will do
-    draft.search_indexes = token.search_indexes and _outliving(token.search_indexes, token, either)
+    either = cvc or new_token.cvc  # one that the patch brings will do
+    new_token.search_indexes = token.search_indexes and _outliving(
+        token.search_indexes, token, either
+    )
     if "search_indexes" in body:
         given = body["search_indexes"]
-        draft.search_indexes = None if given is None else read_indexes(given, reading, draft)
+        new_token.search_indexes = (
+            None if given is None else read_indexes(given, reading, new_token)
+        )
     supplied = token.fingerprint_expression
     if supplied is not None and not _outliving((supplied,), token, either):
         supplied = None
     if "fingerprint_expression" in body:
         given = body["fingerprint_expression"]
-        supplied = None if given is None else read_expression(given, reading, draft)
+        supplied = None if given is None else read_expression(given, reading, new_token)
     if merged is not NOTHING:
-        derive(draft, merged, supplied, rules, reading.faults)
+        derive(new_token, merged, supplied, rules, reading.faults)
     reading.faults.check()
-    change.reseals = change.reseals or draft.container != token.container
+    change.reseals = change.reseals or new_token.container != token.container
     return change
 
 
@@ -122,31 +126,31 @@ def apply_change(
     token: Token, change: Change, keys: Keys, rules: Rules, *, cvc_until_ns: int
 ) -> Token:
     """Return the token to be stored. cvc_until_ns: the deadline of a cvc that starts anew."""
-    draft = change.draft
+    new_token = change.new_token
     sealed_data, sealed_cvc, until_ns = token.sealed_data, token.sealed_cvc, token.cvc_until_ns
     if change.reseals:
-        sealed_data = keys.seal(draft.container, token.id, draft.plaintext, "data")
-        if draft.cvc is None:
+        sealed_data = keys.seal(new_token.container, token.id, new_token.plaintext, "data")
+        if new_token.cvc is None:
             sealed_cvc, until_ns = None, None
         else:
             until_ns = cvc_until_ns if change.restarts_cvc else token.cvc_until_ns
             purpose = cvc_purpose(until_ns)
-            sealed_cvc = keys.seal(draft.container, token.id, draft.cvc.encode(), purpose)
-    expression = draft.fingerprint_expression
+            sealed_cvc = keys.seal(new_token.container, token.id, new_token.cvc.encode(), purpose)
+    expression = new_token.fingerprint_expression
     return replace(
         token,
-        container=draft.container,
+        container=new_token.container,
         sealed_data=sealed_data,
         sealed_cvc=sealed_cvc,
         cvc_until_ns=until_ns,
-        dedup_hash=dedup_hashes([draft], keys, rules)[0],
-        mask=draft.mask,
-        metadata=draft.metadata,
-        search_indexes=draft.search_indexes,
-        index_hashes=hash_indexes(draft, keys),
+        dedup_hash=dedup_hashes([new_token], keys, rules)[0],
+        mask=new_token.mask,
+        metadata=new_token.metadata,
+        search_indexes=new_token.search_indexes,
+        index_hashes=hash_indexes(new_token, keys),
         fingerprint=None
         if expression is None
-        else fingerprint(draft.type, draft.selected, keys.fingerprint),
+        else fingerprint(new_token.type, new_token.selected, keys.fingerprint),
         fingerprint_expression=expression,
     )
 
@@ -157,22 +161,26 @@ def _outliving(texts: tuple[str, ...], token: Token, cvc: str | None) -> tuple[s
     An expression over an expired cvc cannot, and would make every later patch fail. cvc: the
     token's, or the one in the patch.
     """
-    structure = STRUCTURES.get(token.type)
-    return texts if cvc is not None or not (structure and structure.has_cvc) else outliving(texts)
+    structured_type = STRUCTURED_TYPES.get(token.type)
+    return (
+        texts
+        if cvc is not None or not (structured_type and structured_type.has_cvc)
+        else outliving(texts)
+    )
 
 
-def _container(body: dict[str, Any], draft: Draft, reading: Reading) -> str:
+def _container(body: dict[str, Any], new_token: NewToken, reading: Validation) -> str:
     field = reading.rules.tokens.container_field
     if field not in body:
-        return draft.container
+        return new_token.container
     path = None
     if body[field] is not None:
-        path = read_container(draft, body[field], reading.rules, reading.faults)
+        path = read_container(new_token, body[field], reading.rules, reading.faults)
     rules = reading.rules  # a type that the profile of today does not have goes where leaves do
-    return rules.containers.get(draft.type, rules.leaf_container) if path is None else path
+    return rules.containers.get(new_token.type, rules.leaf_container) if path is None else path
 
 
-def _metadata(body: dict[str, Any], token: Token, draft: Draft, reading: Reading) -> Any:  # noqa: ANN401 # reason: judged here
+def _metadata(body: dict[str, Any], token: Token, new_token: NewToken, reading: Validation) -> Any:  # noqa: ANN401 # reason: judged here
     if "metadata" not in body:
         return token.metadata
     given = body["metadata"]
@@ -180,19 +188,19 @@ def _metadata(body: dict[str, Any], token: Token, draft: Draft, reading: Reading
         return None
     if type(given) is dict:
         given = _merge(dict(token.metadata or {}), given)
-    return read_metadata(given, reading, draft)
+    return read_metadata(given, reading, new_token)
 
 
-def _data(body: dict[str, Any], data: Json, change: Change, reading: Reading) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
-    """Return the data as it will be; sets the draft's cvc and what the change touches."""
-    draft = change.draft
+def _data(body: dict[str, Any], data: Json, change: Change, reading: Validation) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+    """Return the data as it will be; sets the new token's cvc and what the change touches."""
+    new_token = change.new_token
     field = "data"
     patch: Any = body.get("data", NOTHING)
     if "encrypted" in body and (patch is NOTHING or reading.rules.tokens.one_of != "data"):
         if patch is not NOTHING and reading.rules.tokens.one_of == "reject":
             reading.faults.add("", BOTH_FAULT, "TOK-ONE-OF")
             return NOTHING
-        patch, field = open_payload(body["encrypted"], reading, draft), "encrypted"
+        patch, field = open_payload(body["encrypted"], reading, new_token), "encrypted"
         if patch is NOTHING:
             return NOTHING
     if patch is NOTHING:
@@ -201,15 +209,15 @@ def _data(body: dict[str, Any], data: Json, change: Change, reading: Reading) ->
         reading.faults.add(f"/{field}", "must not be removed", "D-PATCH")
         return NOTHING
     change.reseals = True
-    if draft.type not in STRUCTURES:
-        if isinstance(patch, dict) and draft.type in reading.rules.any_data:
+    if new_token.type not in STRUCTURED_TYPES:
+        if isinstance(patch, dict) and new_token.type in reading.rules.any_data:
             patch = _merge(data if isinstance(data, dict) else {}, patch)
-        return read_data(draft, patch, reading, field)
+        return read_data(new_token, patch, reading, field)
     if isinstance(patch, dict) and isinstance(data, dict):
         change.restarts_cvc = patch.get("cvc") is not None
-        whole = data if draft.cvc is None else {**data, "cvc": draft.cvc}
+        whole = data if new_token.cvc is None else {**data, "cvc": new_token.cvc}
         patch = _merge(whole, patch)
-    return read_data(draft, patch, reading, field)
+    return read_data(new_token, patch, reading, field)
 
 
 def _merge(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
@@ -268,12 +276,12 @@ def outliving(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _fingerprinted(token: Token, keys: Keys, rules: Rules) -> Token:
     """Return the card with the fingerprint that it has when no expression is supplied."""
-    draft = unplaced(token.type, token.container)
+    new_token = detached_token(token.type, token.container)
     data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
-    derive(draft, data, None, rules, Faults())
+    derive(new_token, data, None, rules, Faults())
     return replace(
         token,
-        dedup_hash=dedup_hashes([draft], keys, rules)[0],
-        fingerprint=fingerprint(draft.type, draft.selected, keys.fingerprint),
-        fingerprint_expression=draft.fingerprint_expression,
+        dedup_hash=dedup_hashes([new_token], keys, rules)[0],
+        fingerprint=fingerprint(new_token.type, new_token.selected, keys.fingerprint),
+        fingerprint_expression=new_token.fingerprint_expression,
     )

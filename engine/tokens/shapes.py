@@ -1,4 +1,4 @@
-"""The walk: which parts of a body become tokens, and the answer's mirror of it (section 4.1).
+"""The walk: which parts of a body become tokens, and a template of the answer (section 4.1).
 
     TOK-OBJECT     an object holding `type` is a token request object → one record
     TOK-PLAIN      an object without `type`: the same keys, each value replaced
@@ -11,12 +11,12 @@ D-TYPE-VALUE, D-CONTAINER. Depth counts the objects and arrays of the body; a to
 is one level, whatever it holds. Faults of this step come before permissions (D-ORDER): one 400
 names them all.
 
-The walk builds the mirror with a hole for each element's result, so that the answer has the
-structure of the body and only the holes must be filled. The loop holds its own stack: no body can
+The walk builds the template with a slot for each element's result, so that the answer has the
+structure of the body and only the slots must be filled. The loop holds its own stack: no body can
 exhaust Python's. `types` validates the content of token request objects.
 
-A draft is a token that is not yet created. It holds sensitive values on their way from the body to
-the vault; its repr shows none. `creation` makes a stored token (`engine.model.Token`) of a draft.
+A `NewToken` is not yet created. It holds sensitive values on their way from the body to the vault;
+its repr shows none. `creation` makes a stored token (`engine.model.Token`) of it.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from engine.tokens import expressions
 from engine.tokens.expressions import DATA, MISSING, Path
 from engine.tokens.rules import TOKEN, Faults, Rules, escaped
 from engine.tokens.strict_json import dumps
-from engine.tokens.structures import STRUCTURES
+from engine.tokens.structures import STRUCTURED_TYPES
 
 _CVC_FAULT: Final = "must not be derived from the cvc"
 _SELECTS_NOTHING: Final = "must select a value of `data`"
 _SELECTS_EMPTY: Final = "must select a value of `data` that is not empty"
 
 
-Frame: TypeAlias = tuple[Any, Any] | None
-"""The path to an object or array of the body: (frame around it, key or index); None = outside."""
+PathNode: TypeAlias = tuple[Any, Any] | None
+"""The path to an object or array of the body: (path around it, key or index); None = outside."""
 
 
-def pointer_to(frame: Frame, key: str | int) -> str:
-    """Return the JSON Pointer (RFC 6901) of what stands at `key` of the container at `frame`."""
+def pointer_to(parent: PathNode, key: str | int) -> str:
+    """Return the JSON Pointer (RFC 6901) of what stands at `key` of the container at `parent`."""
     parts: list[str] = []
-    while frame is not None:
+    while parent is not None:
         parts.append(escaped(str(key)))
-        frame, key = frame
+        parent, key = parent
     return "".join(reversed(parts))
 
 
-class Draft(Struct, gc=False, eq=False):
+class NewToken(Struct, gc=False, eq=False):
     """A future token: the walk sets its place, the reading of its type the content.
 
-    frame, key: the path to its object or array in the body, and its place there. hole: the list or
-    dict of the mirror where its result belongs. value: what stands there, a leaf or a token request
-    object. type, container: known and valid. is_leaf: answered with an identifier instead of a
-    record (TOK-LEAF).
+    parent, key: the path to its object or array in the body, and its place there. slot: the list
+    or dict of the template where its result belongs. value: what stands there, a leaf or a token
+    request object. type, container: known and valid. is_leaf: answered with an identifier instead
+    of a record (TOK-LEAF).
 
     The rest is set by `engine.tokens.validate` and `derive`, once nothing is wrong with it:
     plaintext: JSON of `data` without the cvc, to be sealed.
@@ -69,13 +69,13 @@ class Draft(Struct, gc=False, eq=False):
     index_messages: what the index key hashes, one per index. deduplicate: the flag, or the tenant's
     setting (D-DEDUP). intent_id: the token intent that is consumed (D-INTENT).
 
-    It refers to the body and its mirror, which never refer back, so it cannot be part of a cycle
+    It refers to the body and its template, which never refer back, so it cannot be part of a cycle
     and needs no tracking by the garbage collector.
     """
 
-    frame: Frame
+    parent: PathNode
     key: str | int
-    hole: Any
+    slot: Any
     value: Any
     type: str
     container: str
@@ -92,7 +92,7 @@ class Draft(Struct, gc=False, eq=False):
     intent_id: str | None = None
 
     def __repr__(self) -> str:
-        return f"<Draft of a {self.type} in {self.container}>"
+        return f"<NewToken of a {self.type} in {self.container}>"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:  # msgspec's own shows every field
         return [("type", self.type), ("container", self.container)]
@@ -100,12 +100,12 @@ class Draft(Struct, gc=False, eq=False):
     @property
     def pointer(self) -> str:
         """The JSON Pointer of this part of the body."""
-        return pointer_to(self.frame, self.key)
+        return pointer_to(self.parent, self.key)
 
 
-def unplaced(type_: str, container: str) -> Draft:
-    """Return a draft of a stored token, or of one that a patch makes: its place is the body."""
-    return Draft(None, 0, None, None, type_, container)
+def detached_token(type_: str, container: str) -> NewToken:
+    """Return one of a stored token, or of one that a patch makes: its place is the body."""
+    return NewToken(None, 0, None, None, type_, container)
 
 
 def expression_in_force(type_: str, supplied: str | None, rules: Rules) -> str | None:
@@ -114,47 +114,61 @@ def expression_in_force(type_: str, supplied: str | None, rules: Rules) -> str |
     A card without one, or under `card_fpexpr = number` with any, has `{{ data.number }}`
     (D-CARD-FPEXPR); another token without one has none or `{{ data }}` (D-FPEXPR-DEFAULT).
     """
-    structure = STRUCTURES.get(type_)
-    if structure is None:
+    structured_type = STRUCTURED_TYPES.get(type_)
+    if structured_type is None:
         return rules.leaf_expression if supplied is None else supplied
     if supplied is None or rules.tokens.card_fpexpr == "number":
-        return structure.expression  # obeys REC-FPEXPR
+        return structured_type.expression  # obeys REC-FPEXPR
     return supplied
 
 
-def derive(draft: Draft, data: Any, supplied: str | None, rules: Rules, faults: Faults) -> None:  # noqa: ANN401 # reason: any JSON
+def derive(
+    new_token: NewToken,
+    data: Any,  # noqa: ANN401 # reason: any JSON
+    supplied: str | None,
+    rules: Rules,
+    faults: Faults,
+) -> None:
     """Set what is derived from `data`: plaintext, mask, fingerprint expression, index messages.
 
-    data: valid, without the cvc, which stands in `draft.cvc`. `supplied`, and what stands in
-    `draft.search_indexes`, are expressions whose grammar is known to be right. Adds a fault where
-    one selects nothing (D-INDEXES) or the cvc (D-CVC-DERIVE).
+    data: valid, without the cvc, which stands in `new_token.cvc`. `supplied`, and what stands in
+    `new_token.search_indexes`, are expressions whose grammar is known to be right. Adds a fault
+    where one selects nothing (D-INDEXES) or the cvc (D-CVC-DERIVE).
     """
     is_text = type(data) is str
     if is_text:  # nothing but the whole can be selected
-        draft.plaintext = draft.selected = orjson.dumps(data)
+        new_token.plaintext = new_token.selected = orjson.dumps(data)
     else:
-        draft.plaintext = dumps(data)
-    structure = STRUCTURES.get(draft.type)
-    if structure is not None:
-        draft.mask = structure.mask(data)
-    draft.fingerprint_expression = shown = expression_in_force(draft.type, supplied, rules)
+        new_token.plaintext = dumps(data)
+    structured_type = STRUCTURED_TYPES.get(new_token.type)
+    if structured_type is not None:
+        new_token.mask = structured_type.mask(data)
+    new_token.fingerprint_expression = expression = expression_in_force(
+        new_token.type, supplied, rules
+    )
     if supplied is not None:
         path = _path(supplied)
-        fault = _fault_of(draft, path, _select(draft, data, path), rules)
+        fault = _fault_of(new_token, path, _select(new_token, data, path), rules)
         if fault is not None:
             clause = "D-CVC-DERIVE" if fault is _CVC_FAULT else "REC-FINGERPRINT"
-            faults.at(draft, "/fingerprint_expression", fault, clause)
+            faults.at(new_token, "/fingerprint_expression", fault, clause)
             return
-    if structure is not None and shown == structure.expression:  # as nearly every card
-        draft.selected = orjson.dumps(data[structure.identity])
+    if (
+        structured_type is not None and expression == structured_type.expression
+    ):  # as nearly every card
+        new_token.selected = orjson.dumps(data[structured_type.identity])
     elif not is_text:
-        draft.selected = expressions.canonical(_select(draft, data, _path(shown or DATA)))
-    if draft.search_indexes is not None:
-        draft.index_messages = _index_messages(draft, data, draft.search_indexes, rules, faults)
+        new_token.selected = expressions.canonical(
+            _select(new_token, data, _path(expression or DATA))
+        )
+    if new_token.search_indexes is not None:
+        new_token.index_messages = _index_messages(
+            new_token, data, new_token.search_indexes, rules, faults
+        )
 
 
 def _index_messages(
-    draft: Draft, data: Json, indexes: tuple[str, ...], rules: Rules, faults: Faults
+    new_token: NewToken, data: Json, indexes: tuple[str, ...], rules: Rules, faults: Faults
 ) -> tuple[bytes, ...]:
     """Return what is hashed, one per index; adds a fault where there is nothing to hash."""
     messages = []
@@ -163,28 +177,28 @@ def _index_messages(
             messages.append(expressions.index_message((), data))
             continue
         path = _path(index)
-        value = _select(draft, data, path)
-        fault = _fault_of(draft, path, value, rules)
+        value = _select(new_token, data, path)
+        fault = _fault_of(new_token, path, value, rules)
         if fault is None and expressions.is_empty(value):
             fault = _SELECTS_EMPTY
         if fault is None:
             messages.append(expressions.index_message(path, value))
         else:
             clause = "D-CVC-DERIVE" if fault is _CVC_FAULT else "D-INDEXES"
-            faults.at(draft, f"/search_indexes/{place}", fault, clause)
+            faults.at(new_token, f"/search_indexes/{place}", fault, clause)
     return tuple(messages)
 
 
-def _fault_of(draft: Draft, path: Path, value: object, rules: Rules) -> str | None:
+def _fault_of(new_token: NewToken, path: Path, value: object, rules: Rules) -> str | None:
     """Say what is wrong with an expression that selects this value, None for nothing."""
-    if path[:1] == ("cvc",) and _has_cvc(draft) and rules.tokens.cvc_derive == "reject":
+    if path[:1] == ("cvc",) and _has_cvc(new_token) and rules.tokens.cvc_derive == "reject":
         return _CVC_FAULT
     return _SELECTS_NOTHING if value is MISSING else None
 
 
-def _has_cvc(draft: Draft) -> bool:
-    structure = STRUCTURES.get(draft.type)
-    return structure is not None and structure.has_cvc
+def _has_cvc(new_token: NewToken) -> bool:
+    structured_type = STRUCTURED_TYPES.get(new_token.type)
+    return structured_type is not None and structured_type.has_cvc
 
 
 def _path(text: str) -> Path:
@@ -193,18 +207,18 @@ def _path(text: str) -> Path:
     return path
 
 
-def _select(draft: Draft, data: Any, path: Path) -> Any:  # noqa: ANN401 # reason: any JSON, or MISSING
+def _select(new_token: NewToken, data: Any, path: Path) -> Any:  # noqa: ANN401 # reason: any JSON, or MISSING
     """Select from `data`; the cvc, which is kept apart, only when the path names it."""
-    if path == ("cvc",) and _has_cvc(draft):
-        return MISSING if draft.cvc is None else draft.cvc
+    if path == ("cvc",) and _has_cvc(new_token):
+        return MISSING if new_token.cvc is None else new_token.cvc
     return expressions.select(data, path)
 
 
 _LEAF_FAULT: Final = "must be a string, a token request object, an object or an array"
 
 
-class Plan:
-    """What a body asks for: its elements in document order, depth first, and the mirror.
+class TokenizeBody:
+    """What a body asks for: its elements in document order, depth first, and the template.
 
     containers: their destinations, distinct, in the same order (AUTH-CREATE).
     deduplicates: whether deduplication is on for any element; `validate` says so.
@@ -212,7 +226,7 @@ class Plan:
 
     __slots__ = ("_root", "containers", "deduplicates", "elements")
 
-    def __init__(self, root: list[Any], elements: list[Draft]) -> None:
+    def __init__(self, root: list[Any], elements: list[NewToken]) -> None:
         self._root = root
         self.elements = elements
         containers: dict[str, None] = {}
@@ -223,13 +237,13 @@ class Plan:
 
     @property
     def answer(self) -> Json:
-        """The mirror: the answer, once the result of each element stands in its hole."""
+        """The template: the answer, once the result of each element stands in its slot."""
         answer: Json = self._root[0]
         return answer
 
 
-def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
-    """Return the plan of a tokenize body.
+def walk(body: Json, rules: Rules, limit: int = 0) -> TokenizeBody:
+    """Return the elements of a tokenize body, and the template of its answer.
 
     limit: the tenant's Tokenize Limit, below which no bound of D-BODY-COST lies.
     Raises `Problem` 400 naming every fault of this step by its JSON Pointer: nesting, `type`, the
@@ -241,9 +255,9 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
     faults = Faults()
     root: list[Any] = [None]
     if "type" in body and type(body) is dict:
-        element = Draft(None, 0, root, body, TOKEN, rules.leaf_container)
+        element = NewToken(None, 0, root, body, TOKEN, rules.leaf_container)
         _request_object(element, rules, faults)
-        elements: list[Draft] = [element]
+        elements: list[NewToken] = [element]
     else:
         if len(body) > rules.tokens.elements_limit:
             _check_elements(len(body), rules, limit)
@@ -254,11 +268,11 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> Plan:
         raise faults.problem()
     if not elements and rules.tokens.empty_body == "reject":
         raise Problem(400, "The body must hold something to tokenize.", clause="D-EMPTY")
-    return Plan(root, elements)
+    return TokenizeBody(root, elements)
 
 
-def walk_one(body: Json, rules: Rules) -> Plan:
-    """Return the plan of a body that must be one token request object (D-CREATE, D-INTENT).
+def walk_one(body: Json, rules: Rules) -> TokenizeBody:
+    """Return the same of a body that must be one token request object (D-CREATE, D-INTENT).
 
     Raises `Problem` 400 as `walk` does.
     """
@@ -274,71 +288,71 @@ def walk_one(body: Json, rules: Rules) -> Plan:
     return walk(body, rules)
 
 
-def _walk_scalar(body: Json, rules: Rules) -> Plan:
+def _walk_scalar(body: Json, rules: Rules) -> TokenizeBody:
     """D-SCALAR: a body that is a bare scalar is none of the four shapes."""
     choice = rules.tokens.non_string_leaf
     if rules.tokens.scalar_body == "reject" or (not isinstance(body, str) and choice == "reject"):
         raise Problem(400, "The body must be an object or an array.", clause="D-SCALAR")
     if not isinstance(body, str) and choice == "pass":
-        return Plan([body], [])
+        return TokenizeBody([body], [])
     root: list[Any] = [None]
-    return Plan(root, [Draft(None, 0, root, body, TOKEN, rules.leaf_container, True)])
+    return TokenizeBody(root, [NewToken(None, 0, root, body, TOKEN, rules.leaf_container, True)])
 
 
 def _elements(
     body: dict[str, Any] | list[Any], root: list[Any], rules: Rules, faults: Faults, limit: int
-) -> list[Draft]:
-    """Walk a body that is no request object, build its mirror as `root[0]`, return its elements.
+) -> list[NewToken]:
+    """Walk a body that is no request object, build its template as `root[0]`, return its elements.
 
     D-BODY-COST: elements are leaves, token request objects, and empty objects and arrays. They are
     counted as each object and array is opened, before a step into it is made.
     """
-    elements: list[Draft] = []
+    elements: list[NewToken] = []
     count, few = len(body) or 1, rules.tokens.elements_limit
-    found = elements.append
+    add = elements.append
     container, defaults = rules.leaf_container, rules.containers
     container_field = rules.tokens.container_field
     deepest = rules.tokens.depth_limit - 1  # one level is the body itself
-    # The way back: what is left of each container around, its mirror, and the way to it.
-    stack: list[tuple[Iterator[tuple[Any, Any]], Any, Frame]] = []
-    items, hole = _opened(body)
-    root[0] = hole
-    frame: Frame = (None, 0)
+    # The way back: what is left of each container around, its template, and the way to it.
+    stack: list[tuple[Iterator[tuple[Any, Any]], Any, PathNode]] = []
+    items, slot = _opened(body)
+    root[0] = slot
+    parent: PathNode = (None, 0)
     while True:
         for key, value in items:
             kind = type(value)
             if kind is str:
-                found(Draft(frame, key, hole, value, TOKEN, container, True))
+                add(NewToken(parent, key, slot, value, TOKEN, container, True))
             elif kind is not dict and kind is not list:
-                leaf = Draft(frame, key, hole, value, TOKEN, container, True)
+                leaf = NewToken(parent, key, slot, value, TOKEN, container, True)
                 _other_leaf(leaf, rules, elements, faults)
             elif len(stack) >= deepest:
                 faults.add(
-                    "" if faults.is_full else pointer_to(frame, key),
+                    "" if faults.is_full else pointer_to(parent, key),
                     f"must not be nested deeper than {rules.tokens.depth_limit} levels",
                     "D-DEPTH",
                 )
             elif kind is dict and "type" in value:  # obeys TOK-OBJECT
                 named = value["type"]
                 if type(named) is str and named in defaults and container_field not in value:
-                    found(Draft(frame, key, hole, value, named, defaults[named]))
+                    add(NewToken(parent, key, slot, value, named, defaults[named]))
                     continue
-                element = Draft(frame, key, hole, value, TOKEN, container)
+                element = NewToken(parent, key, slot, value, TOKEN, container)
                 _request_object(element, rules, faults)
-                found(element)
+                add(element)
             else:
                 count += len(value) - 1 if value else 0
                 if count > few:
                     _check_elements(count, rules, limit)
-                stack.append((items, hole, frame))
+                stack.append((items, slot, parent))
                 items, inner = _opened(value)
-                hole[key] = inner  # obeys TOK-COMPOSITE
-                hole, frame = inner, (frame, key)
+                slot[key] = inner  # obeys TOK-COMPOSITE
+                slot, parent = inner, (parent, key)
                 break
         else:
             if not stack:
                 return elements
-            items, hole, frame = stack.pop()
+            items, slot, parent = stack.pop()
 
 
 def _check_elements(count: int, rules: Rules, limit: int) -> None:
@@ -348,9 +362,9 @@ def _check_elements(count: int, rules: Rules, limit: int) -> None:
         raise _too_many("elements", most)
 
 
-def _check_payloads(elements: list[Draft], limit: int) -> None:
+def _check_payloads(elements: list[NewToken], limit: int) -> None:
     """D-BODY-COST: raise `Problem` 400 where more has to be decrypted than the limit."""
-    sealed = sum(1 for each in elements if not each.is_leaf and "encrypted" in each.value)
+    sealed = sum(1 for element in elements if not element.is_leaf and "encrypted" in element.value)
     if sealed > limit:
         raise _too_many("encrypted payloads", limit)
 
@@ -360,24 +374,24 @@ def _too_many(what: str, limit: int) -> Problem:
 
 
 def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]], Any]:
-    """Return the members of an object or array, and its mirror, still to be filled in."""
+    """Return the members of an object or array, and its template, still to be filled in."""
     if type(value) is dict:
         return iter(value.items()), dict.fromkeys(value)  # obeys TOK-PLAIN
     return iter(enumerate(value)), [None] * len(value)  # obeys TOK-ARRAY
 
 
-def _other_leaf(leaf: Draft, rules: Rules, elements: list[Draft], faults: Faults) -> None:
+def _other_leaf(leaf: NewToken, rules: Rules, elements: list[NewToken], faults: Faults) -> None:
     """D-LEAF: a number, boolean or null is refused, tokenized, or handed back as it is."""
     choice = rules.tokens.non_string_leaf
     if choice == "reject":
         faults.at(leaf, "", _LEAF_FAULT, "D-LEAF")
     elif choice == "pass":
-        leaf.hole[leaf.key] = leaf.value
+        leaf.slot[leaf.key] = leaf.value
     else:
         elements.append(leaf)
 
 
-def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
+def _request_object(element: NewToken, rules: Rules, faults: Faults) -> None:
     """Set the type and the container of a token request object, or record a fault."""
     fields = element.value
     named = fields["type"]
@@ -395,7 +409,7 @@ def _request_object(element: Draft, rules: Rules, faults: Faults) -> None:
     element.container = rules.containers[element.type] if path is None else path
 
 
-def read_container(draft: Draft, given: Json, rules: Rules, faults: Faults) -> str | None:
+def read_container(new_token: NewToken, given: Json, rules: Rules, faults: Faults) -> str | None:
     """Return the container path that the field holds, None for none or a fault.
 
     TOK-CONTAINER: the request decides where a token goes, by this field (D-CONTAINER) or by the
@@ -405,7 +419,7 @@ def read_container(draft: Draft, given: Json, rules: Rules, faults: Faults) -> s
     if rules.tokens.container_form == "array":
         if type(given) is not list or len(given) > 1:
             fault = "must be an array of at most one container path"
-            faults.at(draft, below, fault, "D-CONTAINER")
+            faults.at(new_token, below, fault, "D-CONTAINER")
             return None
         if not given:
             return None
@@ -413,5 +427,5 @@ def read_container(draft: Draft, given: Json, rules: Rules, faults: Faults) -> s
     limit = rules.tokens.container_limit
     path = normal_container(given, limit) if type(given) is str else None
     if path is None:
-        faults.at(draft, below, container_rule(given, limit), "D-CONTAINER")
+        faults.at(new_token, below, container_rule(given, limit), "D-CONTAINER")
     return path

@@ -1,6 +1,6 @@
 """Structured token types: those whose `data` is an object of known fields.
 
-A type's `Structure` holds everything that is specific to the type; all other code treats types
+A type's `StructuredType` holds everything that is specific to the type; all other code treats types
 alike. `engine.tokens.rules.STRUCTURED` lists the names of these types.
 """
 
@@ -25,7 +25,7 @@ Read: TypeAlias = Callable[
 ]
 
 
-class Structure(NamedTuple):
+class StructuredType(NamedTuple):
     """What a structured type is.
 
     read: as `engine.tokens.cards.read_card`. mask: makes what callers see of the data. identity:
@@ -44,8 +44,8 @@ class Structure(NamedTuple):
     has_cvc: bool = False
 
 
-STRUCTURES: Final[dict[str, Structure]] = {
-    CARD: Structure(
+STRUCTURED_TYPES: Final[dict[str, StructuredType]] = {
+    CARD: StructuredType(
         read=read_card,
         mask=card_mask,
         identity="number",
@@ -56,4 +56,4 @@ STRUCTURES: Final[dict[str, Structure]] = {
         has_cvc=True,
     )
 }
-assert STRUCTURES.keys() == set(STRUCTURED)
+assert STRUCTURED_TYPES.keys() == set(STRUCTURED)

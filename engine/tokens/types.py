@@ -1,4 +1,4 @@
-"""The types: what a token request object may hold, and the draft that a valid one becomes.
+"""The types: what a token request object may hold, and the new token that a valid one becomes.
 
 Everything here is checked after permissions (D-ORDER), every fault of the whole body is named in
 one 400 by its JSON Pointer, and one fault anywhere fails the request (TOK-ATOMIC). No message
@@ -28,9 +28,9 @@ from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA
 from engine.tokens.rules import Faults, Rules, escaped
-from engine.tokens.shapes import Draft, Plan, derive
+from engine.tokens.shapes import NewToken, TokenizeBody, derive
 from engine.tokens.strict_json import dumps, parse
-from engine.tokens.structures import STRUCTURES
+from engine.tokens.structures import STRUCTURED_TYPES
 
 Decrypt: TypeAlias = Callable[[str], bytes]
 """Opens a compact encrypted payload; raises `VaultError` with a reason that quotes nothing."""
@@ -42,11 +42,11 @@ NOTHING: Final = object()
 """What a reader returns after a fault."""
 
 
-class Reading(Struct, eq=False):
+class Validation(Struct, eq=False):
     """One reading of one body: the rules, what it may call, what is wrong so far.
 
     fields: what an object may hold here. deduplicate: the tenant's setting (D-DEDUP).
-    misses_cvc: no cvc is required, for a stored card without one. intents: the consumed ones.
+    cvc_optional: no cvc is required, for a stored card without one. intents: the consumed ones.
     """
 
     rules: Rules
@@ -54,7 +54,7 @@ class Reading(Struct, eq=False):
     deduplicate: bool = False
     decrypt: Decrypt | None = None
     open_intent: OpenIntent | None = None
-    misses_cvc: bool = False
+    cvc_optional: bool = False
     faults: Faults = field(default_factory=Faults)
     intents: set[str] = field(default_factory=set)
 
@@ -66,47 +66,47 @@ _MANY: Final = 1_000
 
 
 def validate(
-    plan: Plan,
+    walked: TokenizeBody,
     rules: Rules,
     deduplicate: bool = False,  # noqa: FBT001, FBT002 # reason: the hot path calls by position
     decrypt: Decrypt | None = None,
     open_intent: OpenIntent | None = None,
-) -> list[Draft]:
-    """Return one draft per element, in order.
+) -> list[NewToken]:
+    """Return one new token per element, in order.
 
     deduplicate: the tenant's setting (D-DEDUP). decrypt: opens `encrypted`; without it such a
     payload is refused. open_intent: finds token intents; without it every id is unknown.
     Raises `Problem` 400 naming every fault of the body.
     """
-    reading: Reading | None = None
+    reading: Validation | None = None
     expression = rules.leaf_expression
-    is_many = len(plan.elements) > _MANY
+    is_many = len(walked.elements) > _MANY
     write = _compact if is_many else orjson.dumps
-    plan.deduplicates = deduplicate
-    for draft in plan.elements:
-        if draft.is_leaf:
-            value = draft.value
+    walked.deduplicates = deduplicate
+    for new_token in walked.elements:
+        if new_token.is_leaf:
+            value = new_token.value
             if type(value) is str:  # one text: nothing in it can be ordered
-                draft.plaintext = draft.selected = write(value)
+                new_token.plaintext = new_token.selected = write(value)
             else:
-                draft.plaintext = dumps(value)
-                draft.selected = expressions.canonical(value)
+                new_token.plaintext = dumps(value)
+                new_token.selected = expressions.canonical(value)
                 if is_many:
-                    _shrink(draft)
+                    _shrink(new_token)
             if expression is not None:
-                draft.fingerprint_expression = expression
+                new_token.fingerprint_expression = expression
             if deduplicate:
-                draft.deduplicate = True
+                new_token.deduplicate = True
             continue
         if reading is None:
-            reading = Reading(rules, rules.fields, deduplicate, decrypt, open_intent)
-        _read_object(draft, reading)
-        plan.deduplicates |= draft.deduplicate
+            reading = Validation(rules, rules.fields, deduplicate, decrypt, open_intent)
+        _read_object(new_token, reading)
+        walked.deduplicates |= new_token.deduplicate
         if is_many:
-            _shrink(draft)
+            _shrink(new_token)
     if reading is not None and reading.faults:
         reading.faults.check()  # obeys TOK-ATOMIC
-    return plan.elements
+    return walked.elements
 
 
 def _compact(value: str) -> bytes:
@@ -118,57 +118,59 @@ def _compact(value: str) -> bytes:
     return b"%b" % orjson.dumps(value)
 
 
-def _shrink(draft: Draft) -> None:
-    """Make a draft's texts compact, as `_compact` does."""
-    draft.plaintext = b"%b" % draft.plaintext
-    draft.selected = b"%b" % draft.selected
+def _shrink(new_token: NewToken) -> None:
+    """Make a new token's texts compact, as `_compact` does."""
+    new_token.plaintext = b"%b" % new_token.plaintext
+    new_token.selected = b"%b" % new_token.selected
 
 
-def validate_intent(plan: Plan, rules: Rules, *, decrypt: Decrypt | None = None) -> Draft:
-    """Return the draft of a token intent's body: `type` and `data` or `encrypted` (D-INTENT).
+def validate_intent(
+    walked: TokenizeBody, rules: Rules, *, decrypt: Decrypt | None = None
+) -> NewToken:
+    """Return the new token of a token intent's body: `type` and `data` or `encrypted` (D-INTENT).
 
     Its cvc is checked and dropped: an intent does not carry it over.
     """
-    reading = Reading(rules, rules.intent_fields, decrypt=decrypt)
-    (draft,) = plan.elements
-    _read_object(draft, reading)
+    reading = Validation(rules, rules.intent_fields, decrypt=decrypt)
+    (new_token,) = walked.elements
+    _read_object(new_token, reading)
     reading.faults.check()
-    draft.cvc = None
-    return draft
+    new_token.cvc = None
+    return new_token
 
 
-def _read_object(draft: Draft, reading: Reading) -> None:
+def _read_object(new_token: NewToken, reading: Validation) -> None:
     """Read one token request object; what is wrong goes to `reading.faults`."""
-    given: dict[str, Any] = draft.value
+    given: dict[str, Any] = new_token.value
     rules = reading.rules
     if not reading.fields.issuperset(given):
-        check_fields(given, reading, draft)
+        check_fields(given, reading, new_token)
     if reading.deduplicate:
-        draft.deduplicate = True
+        new_token.deduplicate = True
     flag = given.get(rules.dedup.flag_name, NOTHING)
     if flag is not NOTHING:
         if type(flag) is bool:
-            draft.deduplicate = flag
+            new_token.deduplicate = flag
         else:
             below = escaped(rules.dedup.flag_name)
-            reading.faults.at(draft, below, "must be true or false", "D-DEDUP")
+            reading.faults.at(new_token, below, "must be true or false", "D-DEDUP")
     if "metadata" in given:
-        draft.metadata = read_metadata(given["metadata"], reading, draft)
+        new_token.metadata = read_metadata(given["metadata"], reading, new_token)
     if "search_indexes" in given:
-        draft.search_indexes = read_indexes(given["search_indexes"], reading, draft)
+        new_token.search_indexes = read_indexes(given["search_indexes"], reading, new_token)
     supplied = None
     if "fingerprint_expression" in given:
-        supplied = read_expression(given["fingerprint_expression"], reading, draft)
+        supplied = read_expression(given["fingerprint_expression"], reading, new_token)
     data = given.get("data", NOTHING)
     if data is NOTHING or "encrypted" in given or "token_intent_id" in given:
-        data = _read_source(draft, given, reading)
+        data = _read_source(new_token, given, reading)
     else:
-        data = read_data(draft, data, reading, "data")
+        data = read_data(new_token, data, reading, "data")
     if data is not NOTHING:
-        derive(draft, data, supplied, rules, reading.faults)
+        derive(new_token, data, supplied, rules, reading.faults)
 
 
-def check_fields(given: Mapping[str, Any], reading: Reading, draft: Draft) -> None:
+def check_fields(given: Mapping[str, Any], reading: Validation, new_token: NewToken) -> None:
     """D-UNKNOWN: an unknown field of the object is a fault, or is ignored."""
     if reading.rules.tokens.unknown_field == "ignore":
         return
@@ -180,36 +182,36 @@ def check_fields(given: Mapping[str, Any], reading: Reading, draft: Draft) -> No
                 continue
             hint = did_you_mean(name, sorted(reading.fields))
             rule = f"is no field of this object{hint}"
-            faults.at(draft, escaped(name), rule, "D-UNKNOWN")
+            faults.at(new_token, escaped(name), rule, "D-UNKNOWN")
 
 
-def _read_source(draft: Draft, given: Mapping[str, Any], reading: Reading) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+def _read_source(new_token: NewToken, given: Mapping[str, Any], reading: Validation) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """Return the data from the object's source; `NOTHING` after a fault (TOK-ONE-OF)."""
     has_data = "data" in given
     has_encrypted = "encrypted" in given
     if "token_intent_id" in given and "token_intent_id" in reading.fields:
         if has_data or has_encrypted:
             fault = "must stand instead of `data` and `encrypted`"
-            reading.faults.at(draft, "/token_intent_id", fault, "D-INTENT")
+            reading.faults.at(new_token, "/token_intent_id", fault, "D-INTENT")
             return NOTHING
-        return _read_intent(draft, given["token_intent_id"], reading)
+        return _read_intent(new_token, given["token_intent_id"], reading)
     if has_data and has_encrypted:
         choice = reading.rules.tokens.one_of
         if choice == "reject":
-            reading.faults.at(draft, "", BOTH_FAULT, "TOK-ONE-OF")
+            reading.faults.at(new_token, "", BOTH_FAULT, "TOK-ONE-OF")
             return NOTHING
         has_data, has_encrypted = choice == "data", choice == "encrypted"
     if has_data:
-        return read_data(draft, given["data"], reading, "data")
+        return read_data(new_token, given["data"], reading, "data")
     if has_encrypted:
-        opened = open_payload(given["encrypted"], reading, draft)  # obeys TOK-ENCRYPTED
-        return opened if opened is NOTHING else read_data(draft, opened, reading, "encrypted")
+        opened = open_payload(given["encrypted"], reading, new_token)  # obeys TOK-ENCRYPTED
+        return opened if opened is NOTHING else read_data(new_token, opened, reading, "encrypted")
     fault = "must hold one of `data` and `encrypted`"  # obeys TOK-ONE-OF
-    reading.faults.at(draft, "", fault, "TOK-ONE-OF")
+    reading.faults.at(new_token, "", fault, "TOK-ONE-OF")
     return NOTHING
 
 
-def _read_intent(draft: Draft, given: Any, reading: Reading) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+def _read_intent(new_token: NewToken, given: Any, reading: Validation) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """D-INTENT: the data of a token intent, which this request consumes."""
     found = None
     if type(given) is str and reading.open_intent is not None:
@@ -221,23 +223,23 @@ def _read_intent(draft: Draft, given: Any, reading: Reading) -> Any:  # noqa: AN
         fault = "must not be consumed twice"
     else:
         reading.intents.add(given)
-        if found[0] != draft.type:
+        if found[0] != new_token.type:
             fault = "must be a token intent of the same type"
     if found is None or fault:
-        reading.faults.at(draft, "/token_intent_id", fault, "D-INTENT")
+        reading.faults.at(new_token, "/token_intent_id", fault, "D-INTENT")
         return NOTHING
-    draft.intent_id = given
+    new_token.intent_id = given
     return found[1]
 
 
-def consumed(draft: Draft) -> Problem:
+def consumed(new_token: NewToken) -> Problem:
     """Return the 400 of a token intent that was consumed after its body was read."""
     faults = Faults()
-    faults.at(draft, "/token_intent_id", _INTENT_FAULT, "D-INTENT")
+    faults.at(new_token, "/token_intent_id", _INTENT_FAULT, "D-INTENT")
     return faults.problem()
 
 
-def open_payload(given: Json, reading: Reading, draft: Draft) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+def open_payload(given: Json, reading: Validation, new_token: NewToken) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """Return the JSON inside an encrypted payload (TOK-ENCRYPTED, D-ENCRYPTED)."""
     fault = "must be a compact encrypted string"
     if type(given) is str:
@@ -249,46 +251,46 @@ def open_payload(given: Json, reading: Reading, draft: Draft) -> Any:  # noqa: A
             fault = f"cannot be opened: {error}"
         except Problem:
             fault = "must hold the JSON of `data`"
-    reading.faults.at(draft, "/encrypted", fault, "TOK-ENCRYPTED")
+    reading.faults.at(new_token, "/encrypted", fault, "TOK-ENCRYPTED")
     return NOTHING
 
 
-def read_data(draft: Draft, given: Json, reading: Reading, field: str) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
-    """Return `data` as it is kept, the cvc moved to the draft; `NOTHING` after a fault.
+def read_data(new_token: NewToken, given: Json, reading: Validation, field: str) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
+    """Return `data` as it is kept, the cvc moved to the new token; `NOTHING` after a fault.
 
     field: where the body holds it, `data` or `encrypted`.
     """
     rules, faults = reading.rules, reading.faults
-    structure = STRUCTURES.get(draft.type)
-    if structure is not None:
-        parts = structure.read(given, rules, faults, draft, field, reading.misses_cvc)
+    structured_type = STRUCTURED_TYPES.get(new_token.type)
+    if structured_type is not None:
+        parts = structured_type.read(given, rules, faults, new_token, field, reading.cvc_optional)
         if parts is None:
             return NOTHING
-        data, draft.cvc = parts
+        data, new_token.cvc = parts
         return data
-    if draft.type in rules.any_data:
+    if new_token.type in rules.any_data:
         if _is_deeper(given, rules.tokens.depth_limit):
             fault = f"must not be nested deeper than {rules.tokens.depth_limit} levels"
-            faults.at(draft, f"/{field}", fault, "D-DEPTH")
+            faults.at(new_token, f"/{field}", fault, "D-DEPTH")
             return NOTHING
         return given
     if type(given) is not str:  # obeys TOK-TOKEN-DATA
         fault = "must be a string: `data` of a `token` is one"
-        faults.at(draft, f"/{field}", fault, "TOK-TOKEN-DATA")
+        faults.at(new_token, f"/{field}", fault, "TOK-TOKEN-DATA")
         return NOTHING
     return given
 
 
-def read_metadata(given: Json, reading: Reading, draft: Draft) -> dict[str, str] | None:
+def read_metadata(given: Json, reading: Validation, new_token: NewToken) -> dict[str, str] | None:
     """Return a copy of `metadata` (TOK-METADATA, D-METADATA)."""
     faults, bounds = reading.faults, reading.rules.tokens
     if type(given) is not dict:  # obeys TOK-METADATA
         fault = "must be an object of string to string"
-        faults.at(draft, "/metadata", fault, "TOK-METADATA")
+        faults.at(new_token, "/metadata", fault, "TOK-METADATA")
         return None
     if len(given) > bounds.metadata_entries_limit:
         fault = f"must have at most {bounds.metadata_entries_limit} entries"
-        faults.at(draft, "/metadata", fault, "D-METADATA")
+        faults.at(new_token, "/metadata", fault, "D-METADATA")
         return None
     key_limit, value_limit = bounds.metadata_key_limit, bounds.metadata_value_limit
     for key, value in given.items():
@@ -296,39 +298,39 @@ def read_metadata(given: Json, reading: Reading, draft: Draft) -> dict[str, str]
             continue
         below = f"/metadata{escaped(key)}"
         if type(value) is not str:
-            faults.at(draft, below, "must be a string", "TOK-METADATA")
+            faults.at(new_token, below, "must be a string", "TOK-METADATA")
         elif len(value) > value_limit:
             fault = f"must have at most {value_limit} characters"
-            faults.at(draft, below, fault, "D-METADATA")
+            faults.at(new_token, below, fault, "D-METADATA")
         if len(key) > key_limit:
             fault = f"must have a key of at most {key_limit} characters"
-            faults.at(draft, below, fault, "D-METADATA")
+            faults.at(new_token, below, fault, "D-METADATA")
     return dict(given)
 
 
-def read_indexes(given: Json, reading: Reading, draft: Draft) -> tuple[str, ...] | None:
+def read_indexes(given: Json, reading: Validation, new_token: NewToken) -> tuple[str, ...] | None:
     """Return `search_indexes`; None when one is no expression (TOK-INDEXES, D-INDEXES)."""
     faults, limit = reading.faults, reading.rules.tokens.indexes_limit
     if type(given) is not list:  # obeys TOK-INDEXES
-        faults.at(draft, "/search_indexes", "must be an array of expressions", "TOK-INDEXES")
+        faults.at(new_token, "/search_indexes", "must be an array of expressions", "TOK-INDEXES")
         return None
     if len(given) > limit:
         fault = f"must hold at most {limit} expressions"
-        faults.at(draft, "/search_indexes", fault, "D-INDEXES")
+        faults.at(new_token, "/search_indexes", fault, "D-INDEXES")
         return None
     fine = True
     for place, text in enumerate(given):
         if type(text) is not str or (text != DATA and expressions.parse(text) is None):
-            faults.at(draft, f"/search_indexes/{place}", expressions.GRAMMAR_FAULT, "D-EXPR")
+            faults.at(new_token, f"/search_indexes/{place}", expressions.GRAMMAR_FAULT, "D-EXPR")
             fine = False
     return tuple(given) if fine else None
 
 
-def read_expression(given: Json, reading: Reading, draft: Draft) -> str | None:
+def read_expression(given: Json, reading: Validation, new_token: NewToken) -> str | None:
     """Return `fingerprint_expression`, None when it is none (TOK-FPEXPR, D-EXPR)."""
     if type(given) is str and expressions.parse(given) is not None:  # obeys TOK-FPEXPR
         return given
-    reading.faults.at(draft, "/fingerprint_expression", expressions.GRAMMAR_FAULT, "D-EXPR")
+    reading.faults.at(new_token, "/fingerprint_expression", expressions.GRAMMAR_FAULT, "D-EXPR")
     return None
 
 

@@ -199,7 +199,7 @@ _TYPE = _Extension(
             _IBAN = {"type": "string", "pattern": "^[A-Z]{2}[0-9]{2}[A-Z0-9]{4,30}$"}
 
 
-            def read_account(given, rules, faults, at, field, misses_cvc):
+            def read_account(given, rules, faults, at, field, cvc_optional):
                 if type(given) is not dict or type(given.get("iban")) is not str or len(given) > 1:
                     faults.at(at, f"/{field}", "must be an IBAN", "TOK-TYPES")
                     return None
@@ -223,7 +223,7 @@ _TYPE = _Extension(
         _Edit(
             "engine/tokens/structures.py",
             """
-            "account": Structure(
+            "account": StructuredType(
                 read=account.read_account,
                 mask=account.account_mask,
                 identity="iban",
@@ -233,7 +233,7 @@ _TYPE = _Extension(
                 example=account.ACCOUNT_EXAMPLE,
             ),
             """,
-            "CARD: Structure(",
+            "CARD: StructuredType(",
         ),
     ],
     """

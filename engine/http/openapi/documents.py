@@ -47,7 +47,7 @@ from engine.resources.forms import INSTANT, TEXT, TEXTS, UUID, object_schema
 from engine.resources.idempotency import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY
 from engine.resources.operation import METHODS
 from engine.resources.pages import LIMIT_SIZE
-from engine.tokens.structures import STRUCTURES
+from engine.tokens.structures import STRUCTURED_TYPES
 
 
 def answers(profile: Profile) -> dict[str, Schema]:
@@ -67,7 +67,7 @@ def answers(profile: Profile) -> dict[str, Schema]:
         },
         "MirroredObject": {"type": "object", "additionalProperties": back("TokenizeAnswer")},
         "TokenRecord": token_record(profile),
-        **{f"{name.title()}Mask": {**each.mask_schema} for name, each in STRUCTURES.items()},
+        **{f"{name.title()}Mask": {**each.mask_schema} for name, each in STRUCTURED_TYPES.items()},
         **_records(),
         **_pages(),
     }
@@ -75,7 +75,7 @@ def answers(profile: Profile) -> dict[str, Schema]:
 
 def _mask() -> Schema:
     """Return the schema of the mask of any structured type."""
-    masks = [ref(f"{name.title()}Mask") for name in STRUCTURES]
+    masks = [ref(f"{name.title()}Mask") for name in STRUCTURED_TYPES]
     return masks[0] if len(masks) == 1 else {"anyOf": masks}
 
 

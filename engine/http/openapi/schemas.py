@@ -29,7 +29,7 @@ from engine.resources.forms import object_schema
 from engine.resources.proxies import ADDRESS_PATTERN
 from engine.tokens.expressions import DATA
 from engine.tokens.rules import SchemaKind
-from engine.tokens.structures import STRUCTURES
+from engine.tokens.structures import STRUCTURED_TYPES
 
 Kind: TypeAlias = SchemaKind
 Schema: TypeAlias = dict[str, Any]
@@ -138,7 +138,7 @@ def _token_requests(profile: Profile) -> dict[str, Schema]:
     sealed = {"encrypted": {"type": "string", "format": "jwe-compact"}}
     intent = {"token_intent_id": _UUID}
     any_path: Schema = {"type": "string", "pattern": _EXPRESSION}
-    types: Schema = {"enum": ["token", *STRUCTURES, *tokens.extra_types]}
+    types: Schema = {"enum": ["token", *STRUCTURED_TYPES, *tokens.extra_types]}
     forms: dict[str, Schema] = {
         "GenericTokenRequest": _form(
             {
@@ -164,11 +164,11 @@ def _token_requests(profile: Profile) -> dict[str, Schema]:
                 {
                     **structured_request(name),
                     **common,
-                    **derived({"enum": [DATA, structure.expression]}),
+                    **derived({"enum": [DATA, structured_type.expression]}),
                 },
                 "data",
             )
-            for name, structure in STRUCTURES.items()
+            for name, structured_type in STRUCTURED_TYPES.items()
         },
         "EncryptedTokenRequest": _form(
             {"type": types, **sealed, **common, **derived(any_path)}, "encrypted"
@@ -198,8 +198,8 @@ def structured_request(name: str) -> dict[str, Schema]:
 def _structured_data(kind: Kind, profile: Profile) -> dict[str, Schema]:
     """Return the data of each structured type, by the name of its schema."""
     return {
-        f"{name.title()}Data": structure.schema(kind, profile.tokens)
-        for name, structure in STRUCTURES.items()
+        f"{name.title()}Data": structured_type.schema(kind, profile.tokens)
+        for name, structured_type in STRUCTURED_TYPES.items()
     }
 
 
@@ -230,7 +230,7 @@ def _floor(profile: Profile) -> dict[str, Schema]:
     )
     structured = [
         object_schema({**structured_request(name), "metadata": metadata}, ("type", "data"))
-        for name in STRUCTURES
+        for name in STRUCTURED_TYPES
     ]
     names = {"pattern": "^[a-su-z][a-z0-9_]{0,11}$"}
 
@@ -274,7 +274,7 @@ def _ceiling(profile: Profile) -> dict[str, Schema]:
         "search_indexes": {"type": "array", "items": {"type": "string", "minLength": 1}},
         "fingerprint_expression": {"type": "string", "minLength": 1},
     }
-    others: Schema = {"type": "string", "minLength": 1, "not": _one_of(STRUCTURES)}
+    others: Schema = {"type": "string", "minLength": 1, "not": _one_of(STRUCTURED_TYPES)}
     sources = [{"required": [name]} for name in ("data", "encrypted", "token_intent_id")]
     return {
         "TokenizeBody": ref("Node"),
@@ -298,7 +298,7 @@ def _ceiling(profile: Profile) -> dict[str, Schema]:
                     "required": ["type"],
                     "anyOf": sources,
                 }
-                for own in (*map(structured_request, STRUCTURES), {"type": others})
+                for own in (*map(structured_request, STRUCTURED_TYPES), {"type": others})
             ]
         },
         **_structured_data("ceiling", profile),
@@ -306,7 +306,7 @@ def _ceiling(profile: Profile) -> dict[str, Schema]:
 
 
 _EXAMPLES: Final = {
-    name: {"type": name, "data": {**each.example}} for name, each in STRUCTURES.items()
+    name: {"type": name, "data": {**each.example}} for name, each in STRUCTURED_TYPES.items()
 }
 """A token request object of each structured type."""
 
@@ -508,10 +508,10 @@ def _intent(kind: Kind, profile: Profile) -> Schema:
         token["minLength"] = 1
     forms = [
         object_schema({"type": {"const": "token"}, "data": token}, ("type", "data")),
-        *(object_schema(structured_request(name), ("type", "data")) for name in STRUCTURES),
+        *(object_schema(structured_request(name), ("type", "data")) for name in STRUCTURED_TYPES),
     ]
     if kind == "full":
-        types = {"enum": ["token", *STRUCTURES, *profile.tokens.extra_types]}
+        types = {"enum": ["token", *STRUCTURED_TYPES, *profile.tokens.extra_types]}
         sealed = {"type": "string", "format": "jwe-compact"}
         forms.append(object_schema({"type": types, "encrypted": sealed}, ("type", "encrypted")))
     return {"anyOf": forms}

@@ -17,7 +17,7 @@ from engine.model import Token
 from engine.tokens import (
     CREATE,
     Decision,
-    Draft,
+    NewToken,
     Rules,
     check_limit,
     count_limited,
@@ -35,7 +35,7 @@ from engine.tokens import (
 from engine.vault import TenantKeys
 
 MakeRules = Callable[..., Rules]
-Made = tuple[list[Draft], list[Token]]
+Made = tuple[list[NewToken], list[Token]]
 Make = Callable[..., Made]
 
 
@@ -53,10 +53,10 @@ def make(keys: TenantKeys, rules: Rules) -> Make:
     def make(
         body: Json, at_ns: int = AT_NS, rules: Rules = rules, deduplicate: bool = False
     ) -> Made:
-        drafts = validate(walk(body, rules), rules, deduplicate=deduplicate)
-        return drafts, create_tokens(
-            drafts,
-            dedup_hashes(drafts, keys, rules),
+        new_tokens = validate(walk(body, rules), rules, deduplicate=deduplicate)
+        return new_tokens, create_tokens(
+            new_tokens,
+            dedup_hashes(new_tokens, keys, rules),
             keys,
             lambda: f"00000000-0000-4000-8000-{next(count):012}",
             tenant_id=TENANT,
@@ -184,10 +184,10 @@ def test_d_fingerprint_equal_values_of_a_type_and_tenant(
 ) -> None:
     whole = {"fingerprint_expression": "{{ data }}"}
     body = [card(), card(expiration_month=1), {"type": "token", "data": NUMBER, **whole}]
-    drafts, (one, two, token) = make(body)
+    new_tokens, (one, two, token) = make(body)
     assert one.fingerprint == two.fingerprint != token.fingerprint
     assert other_keys.fingerprint(b"x") != keys.fingerprint(b"x")
-    assert dedup_hashes(drafts, keys, rules) != dedup_hashes(drafts, other_keys, rules)
+    assert dedup_hashes(new_tokens, keys, rules) != dedup_hashes(new_tokens, other_keys, rules)
 
 
 def decided(
@@ -197,9 +197,9 @@ def decided(
     stored: Iterable[Token] = (),
     deduplicate: bool = True,
 ) -> list[Decision]:
-    drafts = validate(walk(body, rules), rules, deduplicate=deduplicate)
+    new_tokens = validate(walk(body, rules), rules, deduplicate=deduplicate)
     by_hash = {token.dedup_hash: token for token in stored}
-    return decide(drafts, dedup_hashes(drafts, keys, rules), by_hash.get)
+    return decide(new_tokens, dedup_hashes(new_tokens, keys, rules), by_hash.get)
 
 
 def test_e8_six_elements_create_four_tokens(
@@ -264,8 +264,8 @@ def test_the_store_is_asked_once_a_value_and_only_where_it_is_on(
     def find(digest: bytes) -> None:
         asked.append(digest)
 
-    drafts = validate(walk(["x", "x", "y"], rules), rules, deduplicate=True)
-    decide(drafts, dedup_hashes(drafts, keys, rules), find)
+    new_tokens = validate(walk(["x", "x", "y"], rules), rules, deduplicate=True)
+    decide(new_tokens, dedup_hashes(new_tokens, keys, rules), find)
     assert len(asked) == len(set(asked)) == 2
 
 
@@ -273,10 +273,12 @@ def test_e9_redaction_reads_the_existing_record(keys: TenantKeys, rules: Rules, 
     """REC-DEDUP-REDACT, D-DEDUP-RECORD read_existing."""
     _, (stored,) = make(card({"o": "1"}, expiration_month=12, expiration_year=2030))
     again = card({"o": "2"}, expiration_month=1, expiration_year=2031, cvc="123")
-    drafts = validate(walk(again, rules), rules, deduplicate=True)
-    (found,) = decide(drafts, dedup_hashes(drafts, keys, rules), {stored.dedup_hash: stored}.get)
+    new_tokens = validate(walk(again, rules), rules, deduplicate=True)
+    (found,) = decide(
+        new_tokens, dedup_hashes(new_tokens, keys, rules), {stored.dedup_hash: stored}.get
+    )
     assert found is stored
-    assert merge_existing(stored, drafts[0], keys, rules, cvc_until_ns=9) is stored
+    assert merge_existing(stored, new_tokens[0], keys, rules, cvc_until_ns=9) is stored
     shown = record(stored, rules, deduplicated=True, may_read=False)
     mask = {"number": "XXXXXXXXXXXX4242", "expiration_month": 12, "expiration_year": 2030}
     assert shown["mask"] == mask
@@ -292,8 +294,8 @@ def test_d_dedup_record_update_existing_merges(
     rules = make_rules(dedup={"record": "update_existing"}, metadata_entries_limit=2)
     _, (stored,) = make(card({"o": "1"}, cvc="111"))
     brings = card({"o": "2", "p": "3"}, cvc="222") | {"search_indexes": ["{{ data.number }}"]}
-    (draft,) = validate(walk(brings, rules), rules)
-    merged = merge_existing(stored, draft, keys, rules, cvc_until_ns=AT_NS + 99)
+    (new_token,) = validate(walk(brings, rules), rules)
+    merged = merge_existing(stored, new_token, keys, rules, cvc_until_ns=AT_NS + 99)
     assert merged.metadata == {"o": "2", "p": "3"}
     assert merged.search_indexes == ("{{ data.number }}",)
     assert len(merged.index_hashes) == 1
@@ -306,11 +308,11 @@ def test_d_dedup_record_update_existing_merges(
     assert merged.cvc_until_ns == AT_NS + 99
     assert (merged.created_at_ns, merged.sealed_data) == (AT_NS, stored.sealed_data)
     # What the request does not bring stays, the old cvc's deadline too.
-    (draft,) = validate(walk(card(), rules), rules)
-    assert merge_existing(stored, draft, keys, rules, cvc_until_ns=1) == stored
-    (draft,) = validate(walk(card({"x": "1", "y": "2"}), rules), rules)
+    (new_token,) = validate(walk(card(), rules), rules)
+    assert merge_existing(stored, new_token, keys, rules, cvc_until_ns=1) == stored
+    (new_token,) = validate(walk(card({"x": "1", "y": "2"}), rules), rules)
     with pytest.raises(Problem, match="more than 2 entries"):
-        merge_existing(stored, draft, keys, rules, cvc_until_ns=1)
+        merge_existing(stored, new_token, keys, rules, cvc_until_ns=1)
 
 
 def test_d_dedup_record_what_is_merged_is_found_by_what_is_stored(
@@ -320,12 +322,12 @@ def test_d_dedup_record_what_is_merged_is_found_by_what_is_stored(
     rules = make_rules(dedup={"record": "update_existing"})
     month = {"search_indexes": ["{{ data.expiration_month }}"]}
     _, (stored,) = make(card(expiration_month=12))
-    (draft,) = validate(walk(card(expiration_month=1) | month, rules), rules)
-    merged = merge_existing(stored, draft, keys, rules, cvc_until_ns=1)
+    (new_token,) = validate(walk(card(expiration_month=1) | month, rules), rules)
+    merged = merge_existing(stored, new_token, keys, rules, cvc_until_ns=1)
     assert merged.index_hashes == (keys.index(index_message(("expiration_month",), 12)),)
     _, (bare,) = make(card())
     with pytest.raises(Problem, match="selects nothing of the token that exists"):
-        merge_existing(bare, draft, keys, rules, cvc_until_ns=1)
+        merge_existing(bare, new_token, keys, rules, cvc_until_ns=1)
 
 
 def test_d_cvc_derive_a_card_is_found_by_the_cvc_that_it_has_now(
@@ -335,8 +337,8 @@ def test_d_cvc_derive_a_card_is_found_by_the_cvc_that_it_has_now(
     rules = make_rules(dedup={"record": "update_existing"}, cvc_derive="allow")
     indexed = {"search_indexes": ["{{ data.cvc }}", "{{ data.number }}"]}
     _, (stored,) = make(card(cvc="111") | indexed, rules=rules)
-    (draft,) = validate(walk(card(cvc="222"), rules), rules)
-    merged = merge_existing(stored, draft, keys, rules, cvc_until_ns=1)
+    (new_token,) = validate(walk(card(cvc="222"), rules), rules)
+    merged = merge_existing(stored, new_token, keys, rules, cvc_until_ns=1)
     assert merged.search_indexes == stored.search_indexes
     assert merged.index_hashes[0] == keys.index(index_message(("cvc",), "222"))
     assert merged.index_hashes[1] == stored.index_hashes[1]
@@ -346,8 +348,8 @@ def test_d_leaf_equal_numbers_are_one_token_and_each_is_kept_as_it_was_sent(
     keys: TenantKeys, make: Make, make_rules: MakeRules
 ) -> None:
     """D-LEAF tokenize, D-DEDUP-KEY: 1 and 1.0 are one JSON value in two texts."""
-    drafts, (one, same, other) = make([1, 1.0, 2], rules=make_rules(non_string_leaf="tokenize"))
-    assert [draft.plaintext for draft in drafts] == [b"1", b"1.0", b"2"]
+    new_tokens, (one, same, other) = make([1, 1.0, 2], rules=make_rules(non_string_leaf="tokenize"))
+    assert [new_token.plaintext for new_token in new_tokens] == [b"1", b"1.0", b"2"]
     assert one.dedup_hash == same.dedup_hash != other.dedup_hash
 
 

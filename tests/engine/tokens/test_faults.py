@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from engine.tokens import cards, detokenize, rules, shapes, types
-from engine.tokens.shapes import Frame
+from engine.tokens.shapes import PathNode
 from tests.engine.deployment import Deployment
 
 MANY = 3_000
@@ -51,10 +51,10 @@ DETOKENIZED = {"braces", "no token"}
 def placed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The length of every pointer that was put together."""
     lengths: list[int] = []
-    put: Callable[[Frame, str | int], str] = shapes.pointer_to
+    put: Callable[[PathNode, str | int], str] = shapes.pointer_to
 
-    def counted(frame: Frame, key: str | int) -> str:
-        pointer = put(frame, key)
+    def counted(parent: PathNode, key: str | int) -> str:
+        pointer = put(parent, key)
         lengths.append(len(pointer))
         return pointer
 

@@ -50,10 +50,10 @@ def words(keys: TenantKeys, rules: Rules) -> Token:
 
 
 def made(body: Json, keys: TenantKeys, rules: Rules) -> Token:
-    drafts = validate(walk(body, rules), rules)
+    new_tokens = validate(walk(body, rules), rules)
     (token,) = create_tokens(
-        drafts,
-        dedup_hashes(drafts, keys, rules),
+        new_tokens,
+        dedup_hashes(new_tokens, keys, rules),
         keys,
         lambda: "00000000-0000-4000-8000-000000000001",
         tenant_id="t",

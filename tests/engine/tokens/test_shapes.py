@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError
 from engine.messages import Json, Problem
-from engine.tokens import Plan, Rules, validate, walk, walk_one
+from engine.tokens import Rules, TokenizeBody, validate, walk, walk_one
 
 MakeRules = Callable[..., Rules]
 
@@ -62,27 +62,27 @@ def pointers_of(call: Callable[[], object]) -> list[str]:
     return list(caught.value.errors or {})
 
 
-def rebuilt(plan: Plan, results: list[Json]) -> Json:
+def rebuilt(walked: TokenizeBody, results: list[Json]) -> Json:
     """Return the answer with these results, one an element."""
-    for element, result in zip(plan.elements, results, strict=True):
-        element.hole[element.key] = result
-    return plan.answer
+    for element, result in zip(walked.elements, results, strict=True):
+        element.slot[element.key] = result
+    return walked.answer
 
 
 @given(BODIES)
 def test_tok_composite_the_walk_finds_what_the_oracle_finds(rules: Rules, body: Json) -> None:
     """One element a string leaf and a token request object, in document order."""
-    plan = walk(body, rules)
-    assert [(e.pointer, e.value) for e in plan.elements] == oracle(body)
-    assert [e.is_leaf for e in plan.elements] == [isinstance(v, str) for _, v in oracle(body)]
-    assert len(validate(plan, rules)) == len(oracle(body))
+    walked = walk(body, rules)
+    assert [(e.pointer, e.value) for e in walked.elements] == oracle(body)
+    assert [e.is_leaf for e in walked.elements] == [isinstance(v, str) for _, v in oracle(body)]
+    assert len(validate(walked, rules)) == len(oracle(body))
 
 
 @given(BODIES)
 def test_tok_composite_the_answer_mirrors_the_body_exactly(rules: Rules, body: Json) -> None:
-    plan = walk(body, rules)
-    results: list[Json] = [f"result {place}" for place in range(len(plan.elements))]
-    answer = rebuilt(plan, results)
+    walked = walk(body, rules)
+    results: list[Json] = [f"result {place}" for place in range(len(walked.elements))]
+    answer = rebuilt(walked, results)
     expected = mirror(body, iter(results))
     assert answer == expected
     assert repr(answer) == repr(expected)  # the order of keys too
@@ -129,9 +129,13 @@ def _places(body: Any) -> Iterable[Any]:
 def test_the_four_shapes(rules: Rules) -> None:
     card = {"type": "card", "data": {"number": "4242424242424242"}}
     body = {"one": "x", "two": ["y", card], "three": {"": {"__proto__": "z"}}}
-    plan = walk(body, rules)
-    assert [e.pointer for e in plan.elements] == ["/one", "/two/0", "/two/1", "/three//__proto__"]
-    assert rebuilt(plan, [1, 2, 3, 4]) == {"one": 1, "two": [2, 3], "three": {"": {"__proto__": 4}}}
+    walked = walk(body, rules)
+    assert [e.pointer for e in walked.elements] == ["/one", "/two/0", "/two/1", "/three//__proto__"]
+    assert rebuilt(walked, [1, 2, 3, 4]) == {
+        "one": 1,
+        "two": [2, 3],
+        "three": {"": {"__proto__": 4}},
+    }
     single = walk(card, rules)
     assert single.elements[0].pointer == ""
     assert rebuilt(single, ["record"]) == "record"
@@ -141,9 +145,9 @@ def test_the_four_shapes(rules: Rules) -> None:
 def test_d_empty_a_body_without_a_token_is_echoed_or_refused(
     rules: Rules, make_rules: MakeRules, body: Json
 ) -> None:
-    plan = walk(body, rules)
-    assert plan.containers == ()
-    assert rebuilt(plan, []) == body
+    walked = walk(body, rules)
+    assert walked.containers == ()
+    assert rebuilt(walked, []) == body
     with pytest.raises(Problem):
         walk(body, make_rules(empty_body="reject"))
 
@@ -160,24 +164,24 @@ def test_d_scalar_a_bare_scalar_is_none_of_the_four_shapes(rules: Rules, body: J
 
 def test_d_scalar_accepted_a_bare_string_is_one_leaf(make_rules: MakeRules) -> None:
     rules = make_rules(scalar_body="accept")
-    plan = walk("x", rules)
-    assert (len(plan.elements), rebuilt(plan, ["id"])) == (1, "id")
-    assert plan.elements[0].is_leaf
+    walked = walk("x", rules)
+    assert (len(walked.elements), rebuilt(walked, ["id"])) == (1, "id")
+    assert walked.elements[0].is_leaf
     with pytest.raises(Problem):
         walk(5, rules)
     assert walk(5, make_rules(scalar_body="accept", non_string_leaf="pass")).answer == 5
-    plan = walk(5, make_rules(scalar_body="accept", non_string_leaf="tokenize"))
-    assert rebuilt(plan, ["id"]) == "id"
+    walked = walk(5, make_rules(scalar_body="accept", non_string_leaf="tokenize"))
+    assert rebuilt(walked, ["id"]) == "id"
 
 
 def test_d_leaf_passed_or_tokenized(make_rules: MakeRules) -> None:
     body = {"a": 1, "b": [None, "x"], "c": True}
-    plan = walk(body, make_rules(non_string_leaf="pass"))
-    assert rebuilt(plan, ["id"]) == {"a": 1, "b": [None, "id"], "c": True}
+    walked = walk(body, make_rules(non_string_leaf="pass"))
+    assert rebuilt(walked, ["id"]) == {"a": 1, "b": [None, "id"], "c": True}
     rules = make_rules(non_string_leaf="tokenize")
-    plan = walk(body, rules)
-    assert [d.plaintext for d in validate(plan, rules)] == [b"1", b"null", b'"x"', b"true"]
-    assert rebuilt(plan, [1, 2, 3, 4]) == {"a": 1, "b": [2, 3], "c": 4}
+    walked = walk(body, rules)
+    assert [d.plaintext for d in validate(walked, rules)] == [b"1", b"null", b'"x"', b"true"]
+    assert rebuilt(walked, [1, 2, 3, 4]) == {"a": 1, "b": [2, 3], "c": 4}
 
 
 def _nested(levels: int, inner: Json = "x") -> Json:
@@ -220,8 +224,8 @@ def test_d_type_value_is_case_sensitive_and_may_have_more_types(
     rules: Rules, make_rules: MakeRules
 ) -> None:
     assert [e.pointer for e in walk({"Type": "x"}, rules).elements] == ["/Type"]
-    plan = walk({"type": "bank"}, make_rules(extra_types=("bank",)))
-    assert plan.elements[0].container == "/general/high/"
+    walked = walk({"type": "bank"}, make_rules(extra_types=("bank",)))
+    assert walked.elements[0].container == "/general/high/"
 
 
 def test_tok_container_named_default_and_lower_cased(rules: Rules) -> None:
@@ -233,11 +237,11 @@ def test_tok_container_named_default_and_lower_cased(rules: Rules) -> None:
         {"type": "card", "containers": []},
         {"type": "token", "containers": ["/"]},
     ]
-    plan = walk(body, rules)
-    assert [e.container for e in plan.elements] == [
+    walked = walk(body, rules)
+    assert [e.container for e in walked.elements] == [
         "/general/high/", "/pci/high/", "/pci/low_1/", "/pci/high/", "/",
     ]  # fmt: skip
-    assert plan.containers == ("/general/high/", "/pci/high/", "/pci/low_1/", "/")
+    assert walked.containers == ("/general/high/", "/pci/high/", "/pci/low_1/", "/")
 
 
 @pytest.mark.parametrize(
@@ -262,9 +266,9 @@ def test_d_container_what_is_no_path_is_named(rules: Rules, containers: Json, po
 
 def test_d_container_another_name_and_form(make_rules: MakeRules) -> None:
     rules = make_rules(container_field="vault", container_form="string")
-    plan = walk({"type": "token", "data": "x", "vault": "/A/"}, rules)
-    assert plan.containers == ("/a/",)
-    validate(plan, rules)
+    walked = walk({"type": "token", "data": "x", "vault": "/A/"}, rules)
+    assert walked.containers == ("/a/",)
+    validate(walked, rules)
     body = {"type": "token", "data": "x", "vault": ["/a/"]}
     assert pointers_of(lambda: walk(body, rules)) == ["/vault"]
 

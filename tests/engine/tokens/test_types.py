@@ -13,7 +13,7 @@ from rich.pretty import pretty_repr
 
 from engine.errors import VaultError
 from engine.messages import Json, Problem
-from engine.tokens import Draft, Rules, validate, validate_intent, walk, walk_one
+from engine.tokens import NewToken, Rules, validate, validate_intent, walk, walk_one
 
 MakeRules = Callable[..., Rules]
 
@@ -21,7 +21,7 @@ MakeRules = Callable[..., Rules]
 NUMBER = "4242424242424242"
 
 
-def draft_of(body: Json, rules: Rules, **options: Any) -> Draft:
+def new_token_of(body: Json, rules: Rules, **options: Any) -> NewToken:
     return validate(walk(body, rules), rules, **options)[0]
 
 
@@ -43,27 +43,35 @@ def card(**data: Json) -> dict[str, Any]:
 
 def test_a_leaf_is_a_generic_token_of_its_text(rules: Rules) -> None:
     """TOK-LEAF."""
-    draft = draft_of(["Ada"], rules)
-    assert (draft.type, draft.container, draft.plaintext) == ("token", "/general/high/", b'"Ada"')
-    assert (draft.metadata, draft.fingerprint_expression, draft.cvc) == (None, None, None)
-    assert draft.is_leaf
+    new_token = new_token_of(["Ada"], rules)
+    assert (new_token.type, new_token.container, new_token.plaintext) == (
+        "token",
+        "/general/high/",
+        b'"Ada"',
+    )
+    assert (new_token.metadata, new_token.fingerprint_expression, new_token.cvc) == (
+        None,
+        None,
+        None,
+    )
+    assert new_token.is_leaf
 
 
 def test_tok_types_both_exist_and_mix(rules: Rules) -> None:
     """TOK-TYPES."""
-    drafts = validate(walk(["x", token(), card()], rules), rules)
-    assert [draft.type for draft in drafts] == ["token", "token", "card"]
+    new_tokens = validate(walk(["x", token(), card()], rules), rules)
+    assert [new_token.type for new_token in new_tokens] == ["token", "token", "card"]
 
 
 def test_tok_card_data_the_cvc_is_kept_apart(rules: Rules) -> None:
     """TOK-CARD-DATA, D-CVC."""
-    draft = draft_of(card(cvc="123", expiration_month=12, expiration_year=2030), rules)
+    new_token = new_token_of(card(cvc="123", expiration_month=12, expiration_year=2030), rules)
     kept = {"number": NUMBER, "expiration_month": 12, "expiration_year": 2030}
-    assert orjson.loads(draft.plaintext) == kept
-    assert draft.cvc == "123"
-    assert draft.mask == {**kept, "number": "XXXXXXXXXXXX4242"}
-    assert draft.fingerprint_expression == "{{ data.number }}"
-    assert draft.selected == b'"4242424242424242"'
+    assert orjson.loads(new_token.plaintext) == kept
+    assert new_token.cvc == "123"
+    assert new_token.mask == {**kept, "number": "XXXXXXXXXXXX4242"}
+    assert new_token.fingerprint_expression == "{{ data.number }}"
+    assert new_token.selected == b'"4242424242424242"'
 
 
 @pytest.mark.parametrize(
@@ -78,7 +86,7 @@ def test_tok_card_data_the_cvc_is_kept_apart(rules: Rules) -> None:
     ],
 )
 def test_d_card_what_passes(rules: Rules, data: dict[str, Any]) -> None:
-    draft_of(card(**data), rules)
+    new_token_of(card(**data), rules)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +118,13 @@ def test_d_card_what_does_not(rules: Rules, data: dict[str, Any], pointer: str, 
 
 
 def test_d_card_an_integer_may_be_written_with_a_zero_fraction(rules: Rules) -> None:
-    draft = draft_of(card(expiration_month=12.0), rules)
-    assert (draft.mask or {})["expiration_month"] == 12
-    assert b"12.0" not in draft.plaintext
+    new_token = new_token_of(card(expiration_month=12.0), rules)
+    assert (new_token.mask or {})["expiration_month"] == 12
+    assert b"12.0" not in new_token.plaintext
 
 
 def test_d_card_other_readings(make_rules: MakeRules) -> None:
-    draft_of(card(number="4242424242424241"), make_rules(card_luhn=False))
+    new_token_of(card(number="4242424242424241"), make_rules(card_luhn=False))
     errors = errors_of(card(), make_rules(card_all_required=True))
     assert list(errors) == ["/data/expiration_month", "/data/expiration_year", "/data/cvc"]
 
@@ -133,8 +141,8 @@ def test_tok_token_data_is_a_string(rules: Rules, make_rules: MakeRules, data: J
     """TOK-TOKEN-DATA, D-TOKEN-DATA."""
     body = {"type": "token", "data": data}
     assert errors_of(body, rules) == {"/data": ["must be a string: `data` of a `token` is one"]}
-    draft = draft_of(body, make_rules(token_data="any"))
-    assert orjson.loads(draft.plaintext) == data
+    new_token = new_token_of(body, make_rules(token_data="any"))
+    assert orjson.loads(new_token.plaintext) == data
 
 
 def test_d_type_value_data_of_an_extra_type_is_any_json_as_deep_as_the_body(
@@ -144,7 +152,7 @@ def test_d_type_value_data_of_an_extra_type_is_any_json_as_deep_as_the_body(
     deep: Json = "x"
     for _ in range(64):
         deep = {"k": deep}
-    draft_of({"type": "bank", "data": deep}, rules)
+    new_token_of({"type": "bank", "data": deep}, rules)
     errors = errors_of({"type": "bank", "data": [deep]}, rules)
     assert errors == {"/data": ["must not be nested deeper than 64 levels"]}
 
@@ -156,10 +164,10 @@ def test_tok_one_of_and_d_one_of(rules: Rules, make_rules: MakeRules) -> None:
     both = token(encrypted="e")
     assert errors_of(both, rules) == {"": ["must hold one of `data` and `encrypted`, not both"]}
     decrypt = {"e": b'"sealed words"'}.__getitem__
-    draft = draft_of(both, make_rules(one_of="data"), decrypt=decrypt)
-    assert draft.plaintext == b'"secret words"'
-    draft = draft_of(both, make_rules(one_of="encrypted"), decrypt=decrypt)
-    assert draft.plaintext == b'"sealed words"'
+    new_token = new_token_of(both, make_rules(one_of="data"), decrypt=decrypt)
+    assert new_token.plaintext == b'"secret words"'
+    new_token = new_token_of(both, make_rules(one_of="encrypted"), decrypt=decrypt)
+    assert new_token.plaintext == b'"sealed words"'
 
 
 def test_tok_encrypted_is_judged_like_data(rules: Rules) -> None:
@@ -179,8 +187,8 @@ def test_tok_encrypted_is_judged_like_data(rules: Rules) -> None:
     def body(compact: Json) -> Json:
         return [{"type": "card", "encrypted": compact}]
 
-    draft = draft_of(body("good"), rules, decrypt=decrypt)
-    assert (draft.cvc, draft.selected) == ("123", b'"4242424242424242"')
+    new_token = new_token_of(body("good"), rules, decrypt=decrypt)
+    assert (new_token.cvc, new_token.selected) == ("123", b'"4242424242424242"')
     errors = errors_of(body("bad"), rules, decrypt=decrypt)
     assert errors == {
         "/0/encrypted": [
@@ -206,8 +214,8 @@ def test_d_unknown_a_field_is_named_or_ignored(rules: Rules, make_rules: MakeRul
     assert list(errors) == ["/0/mettadata", "/1/a/x~1y"]
     lenient = make_rules(unknown_field="ignore")
     validate(walk(body, lenient), lenient)
-    draft = draft_of(card(cvv="1"), lenient)
-    assert orjson.loads(draft.plaintext) == {"number": NUMBER}
+    new_token = new_token_of(card(cvv="1"), lenient)
+    assert orjson.loads(new_token.plaintext) == {"number": NUMBER}
 
 
 @pytest.mark.parametrize(
@@ -230,10 +238,10 @@ def test_tok_metadata_what_does_not_pass(rules: Rules, metadata: Json, pointer: 
 def test_d_metadata_bounds_are_in_characters_and_inclusive(rules: Rules) -> None:
     """TOK-METADATA, D-METADATA."""
     metadata = {f"{n:0100}": "😀" * 500 for n in range(50)}
-    draft = draft_of(token(metadata=metadata), rules)
-    assert draft.metadata == metadata
-    assert draft.metadata is not metadata
-    assert draft_of(token(metadata={}), rules).metadata == {}
+    new_token = new_token_of(token(metadata=metadata), rules)
+    assert new_token.metadata == metadata
+    assert new_token.metadata is not metadata
+    assert new_token_of(token(metadata={}), rules).metadata == {}
 
 
 @pytest.mark.parametrize(
@@ -266,10 +274,10 @@ def test_d_indexes_an_empty_value_is_refused(rules: Rules, make_rules: MakeRules
 
 def test_tok_indexes_say_what_is_hashed(rules: Rules) -> None:
     """TOK-INDEXES."""
-    draft = draft_of(token(search_indexes=["{{ data }}"] * 10), rules)
-    assert draft.index_messages == (b"data\0secret words",) * 10
+    new_token = new_token_of(token(search_indexes=["{{ data }}"] * 10), rules)
+    assert new_token.index_messages == (b"data\0secret words",) * 10
     body = card(expiration_month=7) | {"search_indexes": ["{{ data.expiration_month }}"]}
-    assert draft_of(body, rules).index_messages == (b"data.expiration_month\x007",)
+    assert new_token_of(body, rules).index_messages == (b"data.expiration_month\x007",)
 
 
 @pytest.mark.parametrize("expression", [None, 5, "", "data", "{{data}}", "{{ data.x }}", []])
@@ -280,19 +288,26 @@ def test_tok_fpexpr_what_does_not_pass(rules: Rules, expression: Json) -> None:
 
 def test_d_card_fpexpr_a_supplied_one_wins_or_not(rules: Rules, make_rules: MakeRules) -> None:
     body = card(expiration_year=2030) | {"fingerprint_expression": "{{ data.expiration_year }}"}
-    draft = draft_of(body, rules)
-    assert (draft.selected, draft.fingerprint_expression) == (b"2030", "{{ data.expiration_year }}")
-    draft = draft_of(body, make_rules(card_fpexpr="number"))
-    assert draft.fingerprint_expression == "{{ data.number }}"
-    assert draft.selected == b'"4242424242424242"'
+    new_token = new_token_of(body, rules)
+    assert (new_token.selected, new_token.fingerprint_expression) == (
+        b"2030",
+        "{{ data.expiration_year }}",
+    )
+    new_token = new_token_of(body, make_rules(card_fpexpr="number"))
+    assert new_token.fingerprint_expression == "{{ data.number }}"
+    assert new_token.selected == b'"4242424242424242"'
 
 
 def test_d_fpexpr_default(rules: Rules, make_rules: MakeRules) -> None:
-    assert draft_of(token(), rules).fingerprint_expression is None
+    assert new_token_of(token(), rules).fingerprint_expression is None
     shown = make_rules(fpexpr_default="shown")
-    assert draft_of(token(), shown).fingerprint_expression == "{{ data }}"
-    assert draft_of(["leaf"], shown).fingerprint_expression == "{{ data }}"
-    assert draft_of(["leaf"], shown).selected == draft_of(["leaf"], rules).selected == b'"leaf"'
+    assert new_token_of(token(), shown).fingerprint_expression == "{{ data }}"
+    assert new_token_of(["leaf"], shown).fingerprint_expression == "{{ data }}"
+    assert (
+        new_token_of(["leaf"], shown).selected
+        == new_token_of(["leaf"], rules).selected
+        == b'"leaf"'
+    )
 
 
 def test_d_cvc_derive(rules: Rules, make_rules: MakeRules) -> None:
@@ -305,7 +320,7 @@ def test_d_cvc_derive(rules: Rules, make_rules: MakeRules) -> None:
     del body["fingerprint_expression"]
     assert errors_of(body, rules) == {"/search_indexes/1": said}
     body["fingerprint_expression"] = "{{ data.cvc }}"
-    assert draft_of(body, make_rules(cvc_derive="allow")).selected == b'"123"'
+    assert new_token_of(body, make_rules(cvc_derive="allow")).selected == b'"123"'
 
 
 def test_d_cvc_derive_the_whole_of_a_card_leaves_the_cvc_out(rules: Rules) -> None:
@@ -313,25 +328,25 @@ def test_d_cvc_derive_the_whole_of_a_card_leaves_the_cvc_out(rules: Rules) -> No
         "fingerprint_expression": "{{ data }}",
         "search_indexes": ["{{ data }}"],
     }
-    draft = draft_of(body, rules)
-    assert draft.selected == b'{"expiration_month":1,"number":"4242424242424242"}'
-    assert draft.index_messages == (b"data\0" + draft.selected,)
+    new_token = new_token_of(body, rules)
+    assert new_token.selected == b'{"expiration_month":1,"number":"4242424242424242"}'
+    assert new_token.index_messages == (b"data\0" + new_token.selected,)
 
 
 def test_d_dedup_the_flag_overrides_the_tenants_setting(
     rules: Rules, make_rules: MakeRules
 ) -> None:
     for setting in (False, True):
-        assert draft_of(token(), rules, deduplicate=setting).deduplicate is setting
-        assert draft_of(["x"], rules, deduplicate=setting).deduplicate is setting
+        assert new_token_of(token(), rules, deduplicate=setting).deduplicate is setting
+        assert new_token_of(["x"], rules, deduplicate=setting).deduplicate is setting
         for flag in (False, True):
             body = token(deduplicate_token=flag)
-            assert draft_of(body, rules, deduplicate=setting).deduplicate is flag
+            assert new_token_of(body, rules, deduplicate=setting).deduplicate is flag
     for wrong in (None, "true", 1):
         errors = errors_of(token(deduplicate_token=wrong), rules)
         assert errors == {"/deduplicate_token": ["must be true or false"]}
     named = make_rules(dedup={"flag_name": "once"})
-    assert draft_of(token(once=True), named).deduplicate
+    assert new_token_of(token(once=True), named).deduplicate
 
 
 def test_tok_atomic_every_fault_of_every_element_is_named_at_once(rules: Rules) -> None:
@@ -362,10 +377,12 @@ def test_no_message_and_no_repr_quotes_a_value(rules: Rules) -> None:
     with pytest.raises(Problem) as caught:
         walk([{"type": canary}, {"type": "card", "containers": [canary]}], rules)
     assert canary not in repr(caught.value.errors)
-    plan = walk([canary, {"type": "token", "data": canary}], rules)
-    assert canary not in repr(plan.elements)
-    drafts = validate(plan, rules)
-    assert canary not in repr(drafts) + pretty_repr(drafts)  # rich shows a traceback's locals
+    walked = walk([canary, {"type": "token", "data": canary}], rules)
+    assert canary not in repr(walked.elements)
+    new_tokens = validate(walked, rules)
+    assert canary not in repr(new_tokens) + pretty_repr(
+        new_tokens
+    )  # rich shows a traceback's locals
 
 
 def test_d_intent_stands_instead_of_data_and_is_consumed_once(rules: Rules) -> None:
@@ -374,10 +391,10 @@ def test_d_intent_stands_instead_of_data_and_is_consumed_once(rules: Rules) -> N
     def body(intent_id: Json, kind: str = "token", **more: Json) -> dict[str, Any]:
         return {"type": kind, "token_intent_id": intent_id, **more}
 
-    draft = draft_of(body("i1"), rules, open_intent=intents.get)
-    assert (draft.intent_id, draft.plaintext) == ("i1", b'"words"')
-    draft = draft_of(body("i2", "card"), rules, open_intent=intents.get)
-    assert (draft.cvc, draft.mask) == (None, {"number": "XXXXXXXXXXXX4242"})
+    new_token = new_token_of(body("i1"), rules, open_intent=intents.get)
+    assert (new_token.intent_id, new_token.plaintext) == ("i1", b'"words"')
+    new_token = new_token_of(body("i2", "card"), rules, open_intent=intents.get)
+    assert (new_token.cvc, new_token.mask) == (None, {"number": "XXXXXXXXXXXX4242"})
     unknown = ["must be the id of a token intent that has not expired"]
     for wrong in ("i3", 5, None):
         errors = errors_of(body(wrong), rules, open_intent=intents.get)
@@ -391,9 +408,9 @@ def test_d_intent_stands_instead_of_data_and_is_consumed_once(rules: Rules) -> N
 
 
 def test_d_intent_body_holds_type_and_data_and_loses_its_cvc(rules: Rules) -> None:
-    draft = validate_intent(walk_one(card(cvc="123"), rules), rules)
-    assert draft.cvc is None
-    assert b"123" not in draft.plaintext
+    new_token = validate_intent(walk_one(card(cvc="123"), rules), rules)
+    assert new_token.cvc is None
+    assert b"123" not in new_token.plaintext
     with pytest.raises(Problem) as caught:
         validate_intent(walk_one(token(metadata={}, deduplicate_token=True), rules), rules)
     assert list(caught.value.errors or {}) == ["/metadata", "/deduplicate_token"]

@@ -102,7 +102,9 @@ _APPLICATIONS: Final = (
 )
 """An application for each role, named after it."""
 
-_MANY: Final = frozenset({"private_test", "private_prod", "public", "management", "legacy"})
+_ROLES_OF_MANY_KEYS: Final = frozenset(
+    {"private_test", "private_prod", "public", "management", "legacy"}
+)
 
 
 def demo_lines(
@@ -143,7 +145,10 @@ class _Demo:
             for name, table in DEMO_TENANTS.items()
         )
         applications = tuple(
-            replace(row, keys=self._key_texts(row, keys_a_role if row.name in _MANY else 1))
+            replace(
+                row,
+                keys=self._key_texts(row, keys_a_role if row.name in _ROLES_OF_MANY_KEYS else 1),
+            )
             for row in _APPLICATIONS
         )
         config = ServeConfig(tenants=tenants, applications=applications)

@@ -132,10 +132,6 @@ KeyedHash = Callable[[bytes], bytes]
 """A keyed hash, its key inside: message → 32 bytes."""
 
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_PAIRS: Final = [high + low for high in _ALPHABET for low in _ALPHABET]
-_TWO: Final = 58**2
-_FOUR: Final = 58**4
-"""Four digits at a time: a quarter of the divisions of a long number."""
 
 
 def fingerprint(type_: str, selected: bytes, keyed: KeyedHash) -> str:
@@ -159,14 +155,12 @@ def base58(raw: bytes) -> str:
     '112'
     """
     rest = int.from_bytes(raw, "big")
-    pairs: list[str] = []  # last first
+    digits = ""
     while rest:
-        rest, four = divmod(rest, _FOUR)
-        pairs.append(_PAIRS[four % _TWO])
-        pairs.append(_PAIRS[four // _TWO])
-    pairs.reverse()
+        rest, digit = divmod(rest, 58)
+        digits = _ALPHABET[digit] + digits
     zeros = len(raw) - len(raw.lstrip(b"\0"))
-    return "1" * zeros + "".join(pairs).lstrip("1")
+    return "1" * zeros + digits
 
 
 CREATE: Final = "CREATE"

@@ -61,7 +61,7 @@ class Validation(Struct, eq=False):
 
 BOTH_FAULT: Final = "must hold one of `data` and `encrypted`, not both"
 _INTENT_FAULT: Final = "must be the id of a token intent that has not expired"
-_MANY: Final = 1_000
+_COMPACTED_ELEMENTS: Final = 1_000
 """From this number of elements on, their texts are made compact."""
 
 
@@ -80,7 +80,7 @@ def validate(
     """
     reading: Validation | None = None
     expression = rules.leaf_expression
-    is_many = len(walked.elements) > _MANY
+    is_many = len(walked.elements) > _COMPACTED_ELEMENTS
     write = _compact if is_many else orjson.dumps
     walked.deduplicates = deduplicate
     for new_token in walked.elements:

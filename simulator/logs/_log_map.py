@@ -58,6 +58,8 @@ CHOICES: Final[MappingOf[str, tuple[str, ...]]] = {
 _OWNER: Final = ("tenant", "tenant_kind", "application", "application_kind", "legacy")
 _LONGEST_NAME: Final = 40
 _NAMES_SHOWN: Final = 30
+_SECRET: Final = re.compile(r"key_[a-z1-9]|\d{12}", re.IGNORECASE)
+"""What a name may hold of a key or a card number, where data stand in the place of names."""
 
 WRAPPER_TIME: Final = "wrapper_time"
 """The field with the time that a log's carrier gives to a line."""
@@ -308,9 +310,8 @@ def _called(fields: Sequence[str], names: MappingOf[str, Sequence[str]]) -> dict
 
 def _shown(fields: Sequence[str]) -> list[str]:
     """Return the names of a log's fields that fit into a message of one line."""
-    return [name for name in fields if name.isprintable() and len(name) <= _LONGEST_NAME][
-        :_NAMES_SHOWN
-    ]
+    names = (name for name in fields if name.isprintable() and len(name) <= _LONGEST_NAME)
+    return [name for name in names if _SECRET.search(name) is None][:_NAMES_SHOWN]
 
 
 def _check_whole(document: Document, sources: MappingOf[str, Source]) -> None:

@@ -27,7 +27,7 @@ from simulator.logs._readers import (
     collect_names,
     read_object,
 )
-from simulator.logs._source import Pipe, Place, Unwrapper, head_lines, place_of
+from simulator.logs._source import Pipe, Place, Unwrapper, head_lines, open_log, place_of
 from simulator.logs._stream import LogStream, Reader
 from simulator.logs._values import read_zone
 from simulator.logs.formats import FORMATS, WRAPPERS, LogFormat, Wrapper
@@ -37,6 +37,7 @@ _SUFFIXES: Final = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 _PACKED_SUFFIXES: Final = frozenset({".gz", ".bz2", ".xz", ".zst", ".lz4"})
 _ARRAY: Final = re.compile(r"\[\s*(?:\{.*)?")
 _WRAPPERS_LIMIT: Final = 2
+_START_BYTES: Final = 1000
 
 
 class Detected(NamedTuple):
@@ -221,7 +222,7 @@ def _detected(path: Place, format_: str | None, map_: LogMap | None) -> Detected
     form = FORMATS.get(stated or _SUFFIXES.get(suffix, ""))
     if form is not None and form.layout in {"parquet", "csv"}:
         return Detected(form)
-    lines = head_lines(path, _HEAD_LINES)
+    lines = head_lines(path, _HEAD_LINES) or _long_start(path)
     if not lines:
         raise InputError(f"log = '{path}' must hold at least one line; it is blank")
     if lines[0].startswith("PAR1"):
@@ -241,6 +242,13 @@ def _detected(path: Place, format_: str | None, map_: LogMap | None) -> Detected
             f" its lines in a map: line = '(?P<time>…) …', see {DOCUMENTED}"
         )
     return detected
+
+
+def _long_start(path: Place) -> list[str]:
+    """Return the start of a log whose first line is too long to be held, as an array's may be."""
+    with open_log(path, look=True) as stream:
+        start = stream.read(_START_BYTES).decode("utf-8-sig", "backslashreplace").lstrip()
+    return [start.partition("\n")[0]] if start else []
 
 
 def _detect(lines: Sequence[str], forms: Sequence[LogFormat], depth: int) -> Detected | None:

@@ -28,6 +28,7 @@ from functools import lru_cache
 from itertools import accumulate, islice
 from typing import Any, Final, NoReturn, cast
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -355,18 +356,40 @@ class JsonReader(Reader):
                 for number, record in _objects(stream, faults):
                     yield number, [_text(_reach(record, name)) for name in wanted]
             return
+        is_quick = True
+        time_at = wanted.index(WRAPPER_TIME) if WRAPPER_TIME in wanted else None
         for block in text_blocks(self._path, self._wrappers, faults.add):
             times = block.times or [None] * len(block.numbers)
             for number, line, time in zip(
                 block.numbers, block.text[:-1].split("\n"), times, strict=True
             ):
-                fields = read_object(line)
-                if fields is None:
-                    if line.strip():
-                        faults.add(number, _NOT_AN_OBJECT)
-                    continue
-                fields.setdefault(WRAPPER_TIME, time)
-                yield number, [_text(_reach(fields, name)) for name in wanted]
+                values = _quick_values(line, wanted) if is_quick else None
+                if values is None:
+                    fields = read_object(line)
+                    if fields is None:
+                        if line.strip():
+                            faults.add(number, _NOT_AN_OBJECT)
+                        continue
+                    is_quick = False
+                    values = [_text(_reach(fields, name)) for name in wanted]
+                if time_at is not None:
+                    values[time_at] = time
+                yield number, values
+
+
+def _quick_values(line: str, wanted: Sequence[str]) -> list[str | None] | None:
+    """Return the wanted fields of the JSON object that a line is, as texts.
+
+    orjson is several times as fast, and keeps every text and whole number. None where a field is a
+    number with a fraction, whose digits it does not keep, or the line is no object for it.
+    """
+    with suppress(ValueError):
+        record = orjson.loads(line)
+        if isinstance(record, dict):
+            values = [_reach(record, name) for name in wanted]
+            if not any(isinstance(value, float | dict | list) for value in values):
+                return list(map(_text, values))
+    return None
 
 
 def _no_constant(_: str) -> NoReturn:

@@ -34,6 +34,7 @@ _LONGEST_BODY_BYTES: Final = 40_000_000
 _MODULES: Final = (
     "bodies",
     "records",
+    "kinds",
     "access",
     "limits",
 )

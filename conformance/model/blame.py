@@ -135,6 +135,8 @@ def acceptance_clause(
     if _depth_of(body) >= _DEEP:
         return "TOK-COMPOSITE"
     objects = [element for element in elements if isinstance(element, dict)]
+    if any(next(iter(element)) != "type" for element in objects):
+        return "TOK-OBJECT"  # shrinking puts `type` first where that changes nothing
     features = (*_FEATURES, (container_field, "TOK-CONTAINER"))
     rare = (clause for field, clause in features if any(field in element for element in objects))
     return next(rare, None) or _type_clause(objects, is_odd=is_odd) or _plain_clause(body, is_odd)

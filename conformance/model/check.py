@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
 from conformance.model.generator import Offer
+from conformance.model.readings import Readings
 from conformance.model.search import Case, Outcome, Search, ordered
 from conformance.runner.bench import Bench
 from conformance.runner.registry import check
@@ -43,14 +45,31 @@ JUDGED: Final = tuple(
 async def sequences(bench: Bench) -> list[Finding]:
     """Drawn sequences of requests are answered as the reference answers them."""
     bench.key("private_prod")
+    lane = bench.lane("model")
+    labels = {role: bench.key(role) for role in sorted(offer_of(bench).roles)}
+    readings = Readings(bench, lane, offer_of(bench), labels)
+    await readings.run()
     search = Search(
         bench,
-        bench.profile,
-        offer_of(bench),
+        lane,
+        readings.profile,
+        readings.offer,
         most_steps=_STEPS,
         until_ns=bench.transport.now_ns + (1 << 60 if _is_virtual(bench) else _LIVE_NS),
     )
-    return list(findings_of(bench, await search.run()))
+    outcome = await search.run()
+    learned = [
+        bench.reads(reading.clause, reading.setting, reading.value, *reading.exchanges)
+        for reading in readings.learned
+    ]
+    return [*learned, *_left_out(bench, readings), *findings_of(bench, outcome)]
+
+
+def _left_out(bench: Bench, readings: Readings) -> Iterator[Finding]:
+    if readings.left_out:
+        names = ", ".join(sorted(readings.left_out))
+        message = f"not as assumed, and so not part of the sequences: {names}"
+        yield bench.informs("TOK-OBJECT", message)
 
 
 def _is_virtual(bench: Bench) -> bool:
@@ -83,7 +102,10 @@ def offer_of(bench: Bench) -> Offer:
 
 
 def findings_of(bench: Bench, outcome: Outcome) -> Iterator[Finding]:
-    """Yield a failure for each clause that differs, and a pass for each that was borne out."""
+    """Yield a failure for each clause that differs, and a pass for each that was borne out.
+
+    The clause with the most trustworthy blame is the cause; the others follow from it.
+    """
     cases = ordered(outcome.cases)
     failed: dict[str, Case] = {}
     for case in cases:
@@ -91,7 +113,7 @@ def findings_of(bench: Bench, outcome: Outcome) -> Iterator[Finding]:
     root = next(iter(failed), None)
     for clause, case in failed.items():
         finding = bench.fails(clause, _message(case), *case.exchanges)
-        yield finding
+        yield finding if clause == root else dataclasses.replace(finding, follows=root)
     for clause in JUDGED:
         if clause in failed or root is not None:
             continue

@@ -21,7 +21,7 @@ from engine import Profile
 
 LENGTH: Final = 16
 _SECOND_NS: Final = 1_000_000_000
-_KEYS: Final = (
+ODD_KEYS: Final = (
     *("name", "email", "toString", "__proto__", "constructor", "length", "Type", "TYPE", "data"),
     *("id", "a.b", "a/b", "~0", "", " ", "\u00e9", "e\u0301", "a\0b", "\x07", "t\tab", "l\nf", "0"),
     *("\x7f", "\U0001f600", 'x"y', "k" * 300, "metadata", "encrypted", "_extras", "ID", "$ref"),
@@ -95,9 +95,15 @@ class Token:
     is_live: bool = True
 
 
+OPEN_FIELDS: Final = frozenset({"flag", "containers", "depth", "metadata"})
+"""What a deployment may name or bound otherwise: tried before it is used."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What a sequence may use: roles with a key, operations, containers, fields, and waits.
+
+    fields: those of `OPEN_FIELDS` that the deployment takes as assumed.
 
     mapped: operations with a shape of their own, whose body cannot be chosen. is_virtual: whether
     waiting costs no real time. can_encrypt: whether the target tells an encryption key. narrow: the
@@ -109,6 +115,7 @@ class Offer:
     mapped: frozenset[str] = frozenset()
     containers: tuple[str, ...] = ()
     profile: Profile = field(default_factory=Profile)
+    fields: frozenset[str] = OPEN_FIELDS
     can_encrypt: bool = False
     is_virtual: bool = False
     narrow: str = "/pci/"
@@ -150,6 +157,14 @@ class Generator:
             if name in offer.operations or name in {"tokenize", "again", "odd"}
         }
         self._keep_to_a_subject()
+        for name, shares in (
+            ("flag", "flag"),
+            ("containers", "container"),
+            ("metadata", "metadata"),
+        ):
+            if name not in offer.fields:
+                self._shares[shares] = 0
+        self._deepest = 12 if "depth" in offer.fields else 6
 
     def _choose_roles(self) -> list[str]:
         groups: list[list[str]] = [
@@ -237,12 +252,13 @@ class Generator:
         if isinstance(element, Text):
             element = {"type": "token", "data": element}
         flag = self._offer.profile.dedup.flag_name
+        fields = {flag: True} if "flag" in self._offer.fields else {}
         owner = self._chance.choice(
             [role for role in self._roles if role in READERS] or self._roles
         )
         if owner in {"private_no_permission", "private_one_container", "management"}:
             owner = "private_reader" if "private_reader" in self._offer.roles else "private_prod"
-        return self._step("tokenize", owner, values={"value": {**element, flag: True}})
+        return self._step("tokenize", owner, values={"value": {**element, **fields}})
 
     def _again(self) -> Step | None:
         """Send an earlier request with another key: who may, whose token, what is shown."""
@@ -280,7 +296,7 @@ class Generator:
         if "detokenize" in self._offer.mapped:
             token = tokens[0]
             values = {"id": token.ref}
-            return self._step("detokenize", role, values=values, elements=(token.ref,))
+            return self._step("detokenize", role, values=values)
         if chance.random() < 0.25:
             tokens = tokens[:1] * len(tokens)
         forms = (("{{ ", " }}"), ("{{", "}}"), ("{{ token: ", " }}"), ("a {{ ", " }} b"))
@@ -291,8 +307,7 @@ class Generator:
         body: Node = {f"v{place}": hole for place, hole in enumerate(holes)}
         if chance.random() < 0.4:
             body = [holes, {"n": 1.5, "x": None}]
-        refs = tuple(token.ref for token in tokens)
-        return self._step("detokenize", role, body=body, elements=refs)
+        return self._step("detokenize", role, body=body)
 
     def _get(self) -> Step | None:
         token = self._pick(0.7)
@@ -364,7 +379,6 @@ class Generator:
             role,
             values={"id": token.ref},
             body=changes or {"metadata": {"tier": "gold"}},
-            elements=(token.ref,),
         )
 
     def _delete(self) -> Step | None:
@@ -440,7 +454,7 @@ class Generator:
 
     def _shape(self, elements: list[Node], depth: int) -> Node:
         chance = self._chance
-        if len(elements) == 1 and depth and not (depth < 12 and self._has("deep")):
+        if len(elements) == 1 and depth and not (depth < self._deepest and self._has("deep")):
             return elements[0]
         groups = [elements[place : place + 1] for place in range(len(elements))]
         if len(elements) > 2 and chance.random() < 0.4:
@@ -451,7 +465,7 @@ class Generator:
             return [*shaped, *([[]] if chance.random() < 0.05 else [])]
         names: dict[str, None] = {}
         while len(names) < len(shaped):
-            odd = chance.choice(_KEYS) if self._has("odd_key") else f"k{chance.randrange(99)}"
+            odd = chance.choice(ODD_KEYS) if self._has("odd_key") else f"k{chance.randrange(99)}"
             names[odd] = None
         return dict(zip(names, shaped, strict=True))
 
@@ -522,7 +536,7 @@ class Generator:
             element["data"] = {**element["data"], **chance.choice(faults)}
             return
         changes: tuple[dict[str, Node], ...] = (
-            {"type": chance.choice(("visa", "Token", "", "TOKEN", "card "))},
+            {"type": chance.choice(("no-such-type", "Token", "", "TOKEN", "card "))},
             {"metadata": chance.choice(({"a": 5}, {"a": {"b": "c"}}, "x", ["a"]))},
             {"search_indexes": chance.choice(("x", [5]))},
             {"fingerprint_expression": chance.choice((5, ["{{ data }}"]))},
@@ -572,7 +586,7 @@ class Generator:
         is_whole = self._offer.profile.tokens.card_all_required
         if is_whole or chance.random() < 0.8:
             card["expiration_month"] = chance.randint(1, 12)
-            card["expiration_year"] = chance.choice((2031, 2020, 2039))
+            card["expiration_year"] = chance.choice((2031, 2039))
         if is_whole or chance.random() < 0.7:
             card["cvc"] = self._fresh(chance.choice(("cvc 3", "cvc 3", "cvc 4")))
         self._cards.append(card)

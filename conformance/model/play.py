@@ -64,7 +64,7 @@ class Step:
     operation: its name in the target's `[requests]`. role: of its key, or the `Ref` of a key that
     an earlier step made. values: for the placeholders of the operation's shape. body: replaces the
     shape's body. raw: bytes instead. key_header: what stands in the key's header instead of the
-    key. wait_ns: how long to wait first. elements: of a detokenize, the `Ref`s of its tokens.
+    key. wait_ns: how long to wait first.
     """
 
     number: int
@@ -77,7 +77,6 @@ class Step:
     headers: dict[str, str] = field(default_factory=dict)
     key_header: str | None = None
     wait_ns: int = 0
-    elements: tuple[Node, ...] = ()
     is_filtered: bool = False
 
 
@@ -118,7 +117,7 @@ class Play:
         )
         self.exchanges: list[Exchange] = []
         self.covered: Counter[str] = Counter()
-        self._began_ns = lane.now_ns
+        self.began_ns = lane.now_ns
         self._expected_names: dict[Ref, str] = {}
         self._given_names: dict[Ref, str] = {}
         self._refs: dict[str, Ref] = {}
@@ -134,23 +133,34 @@ class Play:
         for step in steps:
             done.append(step)
             try:
-                answer = await self._step(step)
+                answer = await self.send(step)
             except Difference as difference:
                 return difference, done
             if observer is not None:
                 observer.learn(step, answer, self._refs)
         return None, done
 
-    async def _step(self, step: Step) -> Answer:
+    async def send(self, step: Step) -> Answer:
+        """Send a step and compare the answers; raises `Difference`."""
         if step.wait_ns:
             await self._lane.sleep_ns(step.wait_ns)
-        exchange = await self._send(step)
+        exchange = await self._exchange(step)
         return self.judge(step, exchange)
+
+    async def ask(self, step: Step) -> None:
+        """Send a step without comparing anything; later steps can refer to its identifiers."""
+        exchange = await self._exchange(step)
+        self.exchanges.append(exchange)
+        body = self._render(_payload(step), self._given_names, is_deployment=True)
+        if exchange.ok:
+            answer = parsed_or_none(exchange.content)
+            for place, (_, name) in enumerate(_identified(body, answer)):
+                self._given_names[Ref(step.number, place)] = name
 
     def judge(self, step: Step, exchange: Exchange) -> Answer:
         """Compare an exchange with the reference's answer; raises `Difference`."""
         self.exchanges.append(exchange)
-        self.reference.set_time(exchange.sent_ns - self._began_ns)
+        self.reference.set_time(exchange.sent_ns - self.began_ns)
         answer, body = self._expect(step)
         self._check_offered(step, answer, exchange)
         if step.operation != "detokenize" or not 200 <= answer.status < 300:
@@ -178,7 +188,7 @@ class Play:
 
     # --- the deployment -------------------------------------------------------------------------
 
-    async def _send(self, step: Step) -> Exchange:
+    async def _exchange(self, step: Step) -> Exchange:
         ask = self._ask(step)
         for turn in range(_RETRIES):
             exchange = await self._lane.once(ask)
@@ -186,7 +196,7 @@ class Play:
                 raise Abandoned(f"no answer of the service to {step.operation}")
             if exchange.status != 429:
                 return exchange
-            if self._profile.tokens.limit_status == 429 and turn == 1:
+            if self._profile.tokens.limit_status == 429 and turn:
                 return exchange
             await self._lane.sleep_ns(_retry_after_ns(exchange) or _SECOND_NS << turn)
         raise Abandoned("a rate limit refuses the requests of the model")
@@ -252,7 +262,11 @@ class Play:
             quota=quota,
             has_dedup=label in keys and keys[label].role.startswith("dedup"),
             is_odd=any(text.wraps and text.wraps[-1] != "card 16" for text in texts),
-            elements=[self._elements.get(ref, "") for ref in step.elements],
+            elements=[
+                self._elements.get(part, "")
+                for part in parts_of([step.body, step.values])
+                if isinstance(part, Ref)
+            ],
             is_filtered=step.is_filtered,
             header=step.key_header or "",
         )

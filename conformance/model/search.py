@@ -15,6 +15,7 @@ from typing import Final
 from conformance.model.comparison import Difference
 from conformance.model.generator import Generator, Offer
 from conformance.model.play import Abandoned, NotOffered, Play, Step
+from conformance.model.scripts import scripts
 from conformance.model.shrink import smaller
 from conformance.runner.bench import Bench, Lane
 from conformance.runner.registry import Skip
@@ -58,14 +59,22 @@ class Search:
     """Plays drawn sequences against one deployment."""
 
     def __init__(
-        self, bench: Bench, profile: Profile, offer: Offer, *, most_steps: int, until_ns: int
+        self,
+        bench: Bench,
+        lane: Lane,
+        profile: Profile,
+        offer: Offer,
+        *,
+        most_steps: int,
+        until_ns: int,
     ) -> None:
         self._bench = bench
         self._profile = profile
         self._offer = offer
         self._most_steps = most_steps
         self._until_ns = until_ns
-        self._lane: Lane = bench.lane("model")
+        self._lane = lane
+        self._scripts = list(scripts(offer))
         self._plays = 0
         self._proven: set[str] = set()
         self.outcome = Outcome()
@@ -96,7 +105,10 @@ class Search:
         play = self._play()
         steps: list[Step] = []
         try:
-            difference, steps = await play.run(generator.steps(), generator)
+            if number < len(self._scripts):
+                difference, steps = await play.run(iter(self._scripts[number]))
+            else:
+                difference, steps = await play.run(generator.steps(), generator)
         except Abandoned as reason:
             outcome.abandoned.append(str(reason))
             return

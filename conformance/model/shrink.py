@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from conformance.model.play import Step
-from conformance.model.values import Join, Node, Sealed, Text, parts_of
+from conformance.model.values import Join, Node, Ref, Sealed, Text, parts_of
 
 _FIELDS: Final = ("token_intent_id", "data", "encrypted", "type")
 """Fields that a token request object needs; the others can be left out."""
 
 
 def smaller(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Yield sequences that are one change smaller."""
+    """Yield sequences that are smaller; first the last step with those that it refers to."""
+    needed = _needed(steps)
+    if len(needed) < len(steps):
+        yield needed
     for place in range(len(steps) - 2, -1, -1):
         yield [*steps[:place], *steps[place + 1 :]]
     for place, step in enumerate(steps):
@@ -31,6 +34,18 @@ def smaller(steps: Sequence[Step]) -> Iterator[list[Step]]:
             plain = Text(text.core, wraps)
             if len(wraps) < len(text.wraps) and not _is_card_part(text):
                 yield [_replaced(step, text, plain) for step in steps]
+
+
+def _needed(steps: Sequence[Step]) -> list[Step]:
+    """Return the last step and the steps whose identifiers it needs, in order."""
+    wanted = {steps[-1].number}
+    for step in reversed(steps):
+        if step.number in wanted:
+            nodes = (step.role, step.body, step.values)
+            wanted |= {
+                part.step for node in nodes for part in parts_of(node) if isinstance(part, Ref)
+            }
+    return [step for step in steps if step.number in wanted]
 
 
 def _payload(step: Step) -> Node:

@@ -79,6 +79,11 @@ def _card(count: int) -> Callable[[str], str]:
     return number
 
 
+def _wrong_card(core: str) -> str:
+    number = _card(16)(core)
+    return number[:-1] + str((int(number[-1]) + 1) % 10)
+
+
 def _uuid(core: str) -> str:
     return str(uuid.UUID(int=random.Random(core).getrandbits(128), version=4))  # noqa: S311 # reason: must repeat
 
@@ -114,6 +119,7 @@ PLAIN_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     "card 15": _card(15),
     "card 16": _card(16),
     "card 19": _card(19),
+    "wrong card": _wrong_card,
     "cvc 3": _cvc(3),
     "cvc 4": _cvc(4),
     "UUID": _uuid,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Ask
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, Place
+from engine import Profile
 
 _SELECT = ("TOK-", "REC-", "AUTH-", "QUO-")
 
@@ -99,3 +101,24 @@ def _showing_cvc(field: str) -> Callable[[Ask, Answer], None]:
 def test_a_cvc_under_any_name_is_a_leak() -> None:
     failures = _failures(_changed(_showing_cvc("cvc_check")))
     assert [finding.clause for finding in failures] == ["REC-SECRET"]
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [
+        {"tokens": {"container_field": "vault", "container_form": "string"}},
+        {"tokens": {"card_view": "mask", "fpexpr_default": "shown", "empty_body": "reject"}},
+        {"tokens": {"limit_counts": "elements"}, "dedup": {"record": "update_existing"}},
+    ],
+    ids=["containers", "records", "counts"],
+)
+def test_readings_are_learned_before_anything_is_compared(readings: dict[str, Any]) -> None:
+    deployment = deploy(profile=Profile().replace(**readings))
+    options = Options(checks=("model.sequences",), select=_SELECT, seed=3, leaves=True)
+    run = Run(deployment.target, options, transport=deployment.transport)
+    run.execute()
+    assert [finding for finding in run.findings if finding.verdict >= Verdict.FAIL] == []
+    learned = run.session.profile
+    for section, values in readings.items():
+        for name, value in values.items():
+            assert getattr(getattr(learned, section), name) == value

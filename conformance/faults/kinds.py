@@ -34,6 +34,7 @@ from conformance.faults.registry import (
 from conformance.runner.answers import is_request, is_uuid
 from engine import Request, Response
 from engine.messages import Json
+from engine.tokens import dumps
 
 # --- values changed on the way to the store -------------------------------------------------------
 
@@ -454,3 +455,27 @@ async def _others_of_broken_created(_: FaultyEngine, request: Request, submit: S
         if 0 < len(rest) < len(body):
             await submit(with_body(request, rest))
     return response
+
+
+# --- the bytes of answers -------------------------------------------------------------------------
+
+
+def _bytes_of_tokenize(fault_id: str, says: str, change: Callable[[bytes], bytes]) -> None:
+    def changed(_: FaultyEngine, request: Request, response: Response) -> None:
+        if response.ok and request.path == "/tokenize" and not isinstance(response.body, bytes):
+            response.body = change(dumps(response.body))
+
+    changed.__doc__ = says
+    fault_of_responses(fault_id, "TOK-JSON")(changed)
+
+
+_bytes_of_tokenize(
+    "names-repeat",
+    "A name stands twice in each record.",
+    lambda raw: raw.replace(b'"type":', b'"type":"token","type":'),
+)
+_bytes_of_tokenize(
+    "byte-order-mark",
+    "A byte order mark stands before the answer.",
+    lambda raw: b"\xef\xbb\xbf" + raw,
+)

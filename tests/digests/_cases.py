@@ -1,10 +1,9 @@
 """The cases: each has a name and a function that returns its digest.
 
 A digest of a run or a replay is one of its decisions and of all its rows; that of a help text and
-of an OpenAPI document is of the whole of it. A session is what its commands print and write, and a
-judgement what the checks find about a deployment that answers wrongly, or about a fault of the
-self-test. A trace is all that an engine answers, and what its store holds then. Nothing depends on
-the clock or the machine.
+of an OpenAPI document is of the whole of it. A session is what its commands print and write. A
+trace is all that an engine answers, and what its store holds then. Nothing depends on the clock or
+the machine.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,7 +24,6 @@ import orjson
 import pandas as pd
 
 import simulator
-from conformance.faults.registry import all_faults
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.limits import LimitTable
@@ -34,13 +31,10 @@ from engine.profile import LimitsProfile, Profile
 from simulator.play.simulation import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
-from tests.digests._deployments import DEPLOYMENTS, TARGETS, planned_text, played_text
 from tests.digests._engine import TRACES, answers_text, changed_profile, demo_text
 from tests.digests._files import FILES, read_text
-from tests.digests._harness import HARNESS, harness_text
 from tests.digests._limiter import decided_text
 from tests.digests._studies import STUDIES
-from tests.digests._verdicts import CHANGES, REPORTED, fault_text, findings_text, report_text
 from tests.digests._wire import wire_text
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
@@ -49,8 +43,6 @@ __all__ = ["Case", "cases", "short"]
 _SEEDS: Final = (1, 2, 3)
 _DRAWN: Final = 500
 _ENGINE_EVERY: Final = 25
-_CHANGE_EVERY: Final = 4
-_FAULT_EVERY: Final = 6
 _LOG_ROWS: Final = 600
 _LOGS: Final = 6
 _DOCUMENTS: Final = 12
@@ -78,7 +70,6 @@ def cases() -> Iterator[Case]:
     yield from _replayed()
     yield from _texts()
     yield from _sessions()
-    yield from _judged()
     yield from _answered()
 
 
@@ -193,22 +184,6 @@ def _sessions() -> Iterator[Case]:
         yield Case(f"session {name}", partial(_of_text, printed, name), quick=True)
     for name, make in STUDIES.items():
         yield Case(f"session {name}", partial(_of_study, make), quick=True)
-
-
-def _judged() -> Iterator[Case]:
-    for name in itertools.islice(CHANGES, None, None, _CHANGE_EVERY):
-        yield Case(f"judge {name}", partial(_of_text, findings_text, name), quick=True)
-    for place, name in enumerate(sorted(all_faults())):  # their own order is that of imports
-        make = partial(_of_text, fault_text, name)
-        yield Case(f"fault {name}", make, quick=place % _FAULT_EVERY == 0)
-    for name in REPORTED:
-        yield Case(f"report of {name}", partial(_of_text, report_text, name), quick=True)
-    for name in HARNESS:
-        yield Case(f"commands {name}", partial(_of_text, harness_text, name), quick=True)
-    for name in DEPLOYMENTS:
-        yield Case(f"judge deployment {name}", partial(_of_text, played_text, name), quick=True)
-    for name in TARGETS:
-        yield Case(f"judge target {name}", partial(_of_text, planned_text, name), quick=True)
 
 
 def _answered() -> Iterator[Case]:

@@ -1,56 +1,36 @@
-"""Sections 5, 7 and 8.1: the rules for all limits.
+"""Sections 5, 7 and 8.1: rules for all limits, besides what the measured rows show.
 
-First, what is limited: kinds of application, legacy keys, and which requests. Then how limits
-refuse: the lowest rate, throttle, block, 429.
+Whom limits are for (kinds of application, legacy keys), the lowest of several rates, which failed
+requests count, and what a refusal's headers say. LIM-THROTTLE and LIM-BLOCK are judged with the
+rows that show them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from conformance.probes.any_operation import AnyOperation
-from conformance.probes.bursts import (
-    SECOND_NS,
-    Asker,
-    Beyond,
-    Burst,
-    Counter,
-    check_accepted,
-    check_counted,
-    go_beyond,
-    refused_in,
-    regained,
-)
-from conformance.probes.families import Rate, seconds
-from conformance.probes.measurement import Measured, alternatives, evidence, histories_of
-from conformance.probes.procedures import (
-    Played,
-    exchanges_of,
-    play_block,
-    play_borders,
-    play_together,
-)
-from conformance.probes.row_findings import check_alike, is_counted_each, measured_row, readings_of
-from conformance.probes.rows import border_of, counter_of, rate_of, rest, spare_sources
-from conformance.probes.sightings import is_absent, is_of_a_front, odd_statuses
+from conformance.limits.findings import pool_of, sender_of
+from conformance.limits.observations import Burst, is_missing
+from conformance.limits.rows import ROWS, RowRequests, rule_of
+from conformance.limits.sending import SECOND_NS, Party, Sender
 from conformance.runner.answers import text_of
 from conformance.runner.bench import Bench
 from conformance.runner.registry import Inconclusive, Skip, check
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.runner.verdicts import Finding
 from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from engine.limits import Rule
 from engine.messages import Json
 
-# --- whom limits are for --------------------------------------------------------------------------
-
-
-_PAUSE_NS: Final = 11 * SECOND_NS
 _CLASSES: Final = ("LIM-PUBLIC", "LIM-MANAGEMENT", "LIM-LEGACY")
-_TURNS: Final = 3
+_PAUSE_NS: Final = 11 * SECOND_NS
+_MARGIN_NS: Final = 20_000_000
+_ROUNDS: Final = 3
 _MARKED: Final = re.compile("_prod_|_test_")
+_WHOLE: Final = re.compile("[0-9]{1,9}")
 _Judge = TypeVar("_Judge", bound=Callable[..., object])
 
 
@@ -64,182 +44,105 @@ def _probe(
     return check(check_id, *clauses, takes_ns=takes_ns, is_probe=True, **fields)
 
 
-def _test_tenant(bench: Bench, name: str, ask: Asker | None = None) -> tuple[Counter, Rate]:
-    """Return a counter under the row of test tenants, and the rate of that row.
+async def _row_sender(
+    bench: Bench, rule_id: str, key: KeyLabel, operation: str = ""
+) -> tuple[Sender, Party, Rule]:
+    """Return a sender of a row's requests with one key, its party, and the row.
 
-    ask: makes its requests; by default they tokenize.
+    operation: what is sent instead of the row's own.
     """
-    _, rate = rate_of(bench, "LIM-TEST-TENANT")
-    if ask is not None:
-        return Counter(bench, name, ask), rate
-    return counter_of(bench, name, "LIM-TEST-TENANT", bench.key("private_test")), rate
+    rule, row = rule_of(bench.limits, rule_id), ROWS[rule_id]
+    if operation:
+        row = dataclasses.replace(row, operation=operation, variants=())
+    requests = RowRequests(bench, row, lane_name=f"prepare {key} {operation}")
+    await requests.prepare([key])
+    sender = sender_of(bench, rule, [key], requests, pool_of(bench, row, rule, [key]))
+    sender.prefix = f"{rule_id} {operation}: "
+    return sender, Party(key, bench.sources[:1]), rule
+
+
+def _is_limited(sender: Sender, burst: Burst) -> bool:
+    """Whether a burst met a limit: it was refused, or held back."""
+    return bool(burst.refused) or any(map(sender.is_slow, burst.all))
+
+
+def _check_exceeded(sender: Sender, burst: Burst) -> None:
+    """Raise `Inconclusive` where a burst that met no limit need not have met one."""
+    usual = sender.refusals.usual.get("plain", 0)
+    if 400 <= usual < 500:
+        raise Inconclusive(
+            f"not decided: requests are answered {usual} and never refused, and failed requests "
+            "need not count; give the key the permissions for them"
+        )
+    if burst.lost > len(burst.all) // 5 or burst.duration_ns > sender.window_ns:
+        raise Inconclusive("not decided: answers were lost, or too slow to exceed the rate")
+
+
+# --- whom limits are for --------------------------------------------------------------------------
 
 
 @_probe(
     "limits.classes",
     "AUTH-KINDS",
     "AUTH-LEGACY",
-    *_CLASSES,
     accepts="public, management and legacy keys each meet a rate that a private key does not meet",
     roles=("private_prod", "public", "management", "legacy"),
     requests=640,
-    requests_most=2_440,
-    beside=_CLASSES,
+    requests_most=1_400,
 )
 async def classes(bench: Bench) -> list[Finding]:
     """Keys of each kind of application, and legacy keys, are limited as separate classes."""
-    met: dict[str, Beyond] = {}
-    told: list[Finding] = []
+    bursts: dict[str, Burst] = {}
+    limited = {}
     for role, rule_id in zip(("public", "management", "legacy"), _CLASSES, strict=True):
-        _, rate = rate_of(bench, rule_id)
-        size = rate.limit_requests * 5 // 4 + 1 + regained(bench, rate)
-        key = bench.key(role)
-        counter = counter_of(bench, role, rule_id, key)
-        any_of = AnyOperation(bench, rule_id, key, counter)
-        await any_of.look()
-        # These requests, and those that follow, are fewer than the resource's own row allows.
-        met[role] = await go_beyond(
-            bench, [counter], rate, f"the {role} key", size, pause_ns=_PAUSE_NS
-        )
-        told.append(await any_of.finding(met[role]))
-    size = rate_of(bench, "LIM-LEGACY")[1].limit_requests * 5 // 4
-    counter = counter_of(bench, "private", "LIM-PRIVATE", bench.key("private_prod"))
-    private = await counter.send("private", size)
-    check_accepted(private, "the private_prod key")
-    refused = refused_in(private.exchanges)
-    fewest = min(rate_of(bench, rule_id)[1].limit_requests for rule_id in _CLASSES)
-    if refused and private.size - len(refused) < fewest // 2:
-        raise Inconclusive(
-            "requests sent together are refused long before the rate of any class, so the "
-            "deployment seems to space requests"
-        )
-    found = []
-    missing = [role for role in ("public", "management") if not met[role].refused]
-    if missing or refused:
-        says = (
-            f"a {' and a '.join(missing)} key met no limit of its class"
-            if missing
-            else f"a private key is refused within {size} requests, the limit of another class"
-        )
-        wrong = bench.fails("AUTH-KINDS", says, *private.exchanges[-1:])
-        legacy = rate_of(bench, "LIM-LEGACY")[1].limit_requests
-        if not missing and abs(private.size - len(refused) - legacy) <= legacy // 20:
-            wrong = dataclasses.replace(
-                wrong, follows="AUTH-LEGACY"
-            )  # it is taken for a legacy key
-        found.append(wrong)
+        sender, party, rule = await _row_sender(bench, rule_id, bench.key(role))
+        bursts[role] = await sender.until_refused(party, rule.limit_requests)
+        # Beyond that, it may have met the row of what it sent.
+        is_near = bursts[role].size < rule.limit_requests * 17 // 10
+        limited[role] = _is_limited(sender, bursts[role]) and is_near
+        if not limited[role]:
+            _check_exceeded(sender, bursts[role])
+    size = rule_of(bench.limits, "LIM-LEGACY").limit_requests * 5 // 4
+    sender, party, _ = await _row_sender(bench, "LIM-PRIVATE", bench.key("private_prod"))
+    private = await sender.at_once(party, size)
+    if private.refused and private.size < 3:
+        raise Inconclusive("requests sent together are refused at once: they seem to be spaced")
+    missing = [role for role in ("public", "management") if not limited[role]]
+    refused = [x.exchange for x in private.refused[:1]]
+    legacy = _legacy(bench, bursts["legacy"], private, is_limited=limited["legacy"])
+    if missing:
+        message = f"a {' and a '.join(missing)} key met no limit of its class"
+        kinds = bench.fails("AUTH-KINDS", message, *_last(bursts[missing[0]]))
+    elif refused:
+        message = f"a private key is refused within {size} requests, the limit of another class"
+        kinds = bench.fails("AUTH-KINDS", message, *refused)
+        kinds = dataclasses.replace(kinds, follows="AUTH-LEGACY")
     else:
-        shown = [met[role].refused[0] for role in ("public", "management")]
-        says = f"public and management keys are limited, a private one not in {size} requests"
-        found.append(bench.passes("AUTH-KINDS", says, *shown))
-    return [*found, *told, *_legacy(bench, met["legacy"], private, size)]
+        message = f"public and management keys are limited, a private one not in {size} requests"
+        shown = [x.exchange for role in ("public", "management") for x in bursts[role].refused[:1]]
+        kinds = bench.passes("AUTH-KINDS", message, *shown)
+    return [kinds, legacy]
 
 
-def _legacy(bench: Bench, sent: Beyond, private: Burst, size: int) -> list[Finding]:
-    label = bench.key("legacy")
+def _last(burst: Burst) -> list[Exchange]:
+    return [x.exchange for x in burst.all[-2:]]
+
+
+def _legacy(bench: Bench, burst: Burst, private: Burst, *, is_limited: bool) -> Finding:
+    label, clause = bench.key("legacy"), "AUTH-LEGACY"
     if _MARKED.search(bench.target.key_labels[label].value):
-        raise Inconclusive(f"the key {label} contains _prod_ or _test_, so it is not a legacy key")
-    beyond = sent.refused + sent.slowed
-    if not beyond:
-        says = f"a key without _prod_ or _test_ met no limit in {sent.size} requests"
-        return [bench.fails("AUTH-LEGACY", says, *sent.exchanges[-1:])]
-    if refused_in(private.exchanges):
-        says = f"a key with _prod_ or _test_ is refused within {size} requests, like a legacy key"
-        return [bench.fails("AUTH-LEGACY", says, *refused_in(private.exchanges)[:1])]
-    says = (
+        message = f"the key {label} contains _prod_ or _test_, so it is not a legacy key"
+        return bench.unsettled(clause, message)
+    if not is_limited:
+        message = f"a key without _prod_ or _test_ met no limit in {len(burst.all)} requests"
+        return bench.fails(clause, message, *_last(burst))
+    if private.refused:
+        message = "a key with _prod_ or _test_ is refused like a legacy key"
+        return bench.fails(clause, message, private.refused[0].exchange)
+    message = (
         "a key without _prod_ or _test_ is limited as a legacy key, a key with one of them is not"
     )
-    return [bench.passes("AUTH-LEGACY", says, beyond[0])]
-
-
-@_probe(
-    "limits.any",
-    "LIM-TEST-TENANT",
-    accepts="while its rate is exceeded, a test tenant's key is refused for every operation",
-    roles=("private_test",),
-    requests=140,
-    requests_most=430,
-    is_extra=True,
-    beside=("LIM-TEST-TENANT",),
-)
-async def any_operation(bench: Bench) -> list[Finding]:
-    """A test tenant's row counts and refuses every method and resource."""
-    counter, rate = _test_tenant(bench, "any")
-    any_of = AnyOperation(bench, "LIM-TEST-TENANT", bench.key("private_test"), counter)
-    await any_of.look()
-    return [await any_of.finding(await go_beyond(bench, [counter], rate, "the private_test key"))]
-
-
-@_probe(
-    "limits.counted",
-    "LIM-TEST-TENANT",
-    accepts="whether failed requests count is a reading (D-COUNTED)",
-    roles=("private_test",),
-    requests=80,
-    requests_most=300,
-)
-async def counted(bench: Bench) -> list[Finding]:
-    """Find whether failed requests count (D-COUNTED)."""
-    key = bench.key("private_test")
-
-    def invalid(number: int) -> Ask:
-        body = {"type": "token", "data": {"number": number}, "encrypted": 7}
-        method, path, _ = bench.shaped("tokenize")
-        return Ask(method=method, path=path, body=body, key=key, source=bench.sources[0])
-
-    counter, rate = _test_tenant(bench, "counted", invalid)
-    sent = await go_beyond(bench, [counter], rate, "the private_test key", may_fail=True)
-    answered = [one for one in sent.exchanges if not is_of_a_front(one.status)]
-    statuses = {one.status for one in answered if not one.refused}
-    if not all(status is not None and 400 <= status < 500 for status in statuses):
-        raise Inconclusive("an invalid request got no 4xx, so it does not show what counts")
-    if sent.refused:
-        apart = await _counted_apart(bench, counter, sent, rate)
-        if apart:
-            says = (
-                "requests that fail are refused again and again, and valid ones of the same key "
-                "are answered in between: must be one counter"
-            )
-            return [bench.fails("LIM-TEST-TENANT", says, *apart)]
-    seen = "every" if sent.refused or sent.slowed else "success"
-    field = "limits.counted_statuses"
-    return [bench.reads("LIM-TEST-TENANT", field, seen, *sent.exchanges[-1:])]
-
-
-async def _counted_apart(
-    bench: Bench, failing: Counter, sent: Beyond, rate: Rate
-) -> list[Exchange]:
-    """Return what shows that valid requests are not refused with those that fail, else nothing.
-
-    Inside one window: what a bucket or a sliding counter regains meanwhile explains less.
-    """
-    valid, _ = _test_tenant(bench, "valid")
-    shown = await _in_turns(failing, valid, lambda one: one.refused, lambda one: one.ok)
-    if not shown:
-        return []
-    lasted_ns = valid.bursts[-1].last_received_ns - min(one.sent_ns for one in sent.exchanges)
-    regained_requests = rate.limit_requests * lasted_ns // rate.window_ns + 1
-    return shown if regained_requests < 3 * _TURNS else []
-
-
-async def _in_turns(
-    mine: Counter,
-    theirs: Counter,
-    is_mine: Callable[[Exchange], bool],
-    is_theirs: Callable[[Exchange], bool],
-) -> list[Exchange]:
-    """Send for two counters in turn; returns an exchange of each time and each counter.
-
-    Returns nothing where an answer is not as it is expected of its counter.
-    """
-    shown: list[Exchange] = []
-    for turn in range(_TURNS):
-        own = (await mine.send(f"mine {turn}", 3)).exchanges
-        other = (await theirs.send(f"theirs {turn}", 3)).exchanges
-        if not all(map(is_mine, own)) or not all(map(is_theirs, other)):
-            return []
-        shown += (own[0], other[0])
-    return shown
+    return bench.passes(clause, message, *_last(burst)[-1:])
 
 
 @_probe(
@@ -249,40 +152,40 @@ async def _in_turns(
     roles=("management",),
     requests=90,
     requests_most=600,
+    takes_ns=0,
 )
 async def legacy_class(bench: Bench) -> list[Finding]:
     """Find whether a legacy key of a public application is limited as a public key too."""
     try:
         return await _legacy_class(bench)
     except Inconclusive as why:
-        says = f"not decided whether its kind's rate limits a legacy key as well: {why}"
-        return [bench.informs("LIM-LEGACY", says)]
+        message = f"not decided whether its kind's rate limits a legacy key as well: {why}"
+        return [bench.informs("LIM-LEGACY", message)]
 
 
 async def _legacy_class(bench: Bench) -> list[Finding]:
-    _, public = rate_of(bench, "LIM-PUBLIC")
-    _, legacy = rate_of(bench, "LIM-LEGACY")
-    labels = await _legacy_keys(bench)
-    if not labels or legacy.limit_requests < public.limit_requests * 2:
+    public, legacy = rule_of(bench.limits, "LIM-PUBLIC"), rule_of(bench.limits, "LIM-LEGACY")
+    label = await _made_legacy_key(bench)
+    if label is None or legacy.limit_requests < public.limit_requests * 2:
         raise Inconclusive("no legacy key of a public application can be created here")
-    counters = [counter_of(bench, label, "LIM-PUBLIC", label) for label in labels]
-    sent = await go_beyond(bench, counters, public, "a legacy key of a public application")
-    seen = "added" if sent.refused or sent.slowed else "exclusive"
-    if seen == "exclusive":
-        # Later: so many at once would meet the row of what they ask for.
-        await bench.lane("later").sleep_ns(_PAUSE_NS)
-        own = await go_beyond(bench, counters, legacy, "a legacy key of a public application")
-        if not own.refused and not own.slowed:
-            says = (
-                f"{own.size} requests of legacy keys of a public application, and none was "
-                "refused: must meet the rate of legacy keys"
-            )
-            return [bench.fails("LIM-LEGACY", says, *own.exchanges[-2:])]
-    return [bench.reads("LIM-LEGACY", "limits.legacy_class", seen, *sent.exchanges[-1:])]
+    sender, party, _ = await _row_sender(bench, "LIM-LEGACY", label)
+    burst = await sender.until_refused(party, public.limit_requests)
+    # Beyond that, it may have met the row of what it sent.
+    if not _is_limited(sender, burst) or burst.size >= legacy.limit_requests * 17 // 10:
+        if not burst.refused:
+            _check_exceeded(sender, burst)
+        message = (
+            f"{burst.size} requests of a legacy key of a public application, and none was "
+            "refused: must meet the rate of legacy keys"
+        )
+        return [bench.fails("LIM-LEGACY", message, *_last(burst))]
+    is_added = burst.size < (public.limit_requests + legacy.limit_requests) // 2
+    value = "added" if is_added else "exclusive"
+    return [bench.reads("LIM-LEGACY", "limits.legacy_class", value, *_last(burst))]
 
 
-async def _legacy_keys(bench: Bench) -> list[KeyLabel]:
-    """Create a public application with two legacy keys; returns no keys if that is not possible."""
+async def _made_legacy_key(bench: Bench) -> KeyLabel | None:
+    """Create a public application with a legacy key; returns None where that is not possible."""
     lane = bench.lane("making", key=bench.key("management"))
     body: Json = {
         "name": "conformance legacy class",
@@ -290,345 +193,144 @@ async def _legacy_keys(bench: Bench) -> list[KeyLabel]:
         "grants": [{"container": "/", "permissions": ["token:create"]}],
     }
     method, path, _ = bench.shaped("create_application")
-    made_id = text_of(await lane.ask(method, path, body), "id")
-    if made_id is None:
-        return []
-    labels: list[KeyLabel] = []
-    method, path, _ = bench.shaped("create_application_key", {"id": made_id})
-    for place in (1, 2):
-        text = text_of(await lane.ask(method, path, {"legacy": True}), "key")
-        if text is not None and not _MARKED.search(text):
-            labels.append(f"made.legacy-{place}")
-            bench.learn_key(labels[-1], text)
-    return labels if len(labels) == 2 else []
+    application = text_of(await lane.ask(method, path, body), "id")
+    if application is None:
+        return None
+    method, path, _ = bench.shaped("create_application_key", {"id": application})
+    text = text_of(await lane.ask(method, path, {"legacy": True}), "key")
+    if text is None or _MARKED.search(text):
+        return None
+    bench.learn_key("made.legacy-1", text)
+    return "made.legacy-1"
 
 
 # --- how limits refuse ----------------------------------------------------------------------------
-
-
-_MARGIN_NS: Final = 20_000_000
-_WHOLE: Final = re.compile("[0-9]{1,9}")
 
 
 @_probe(
     "limits.lowest",
     "LIM-LOWEST",
     accepts="the lower rate refuses or slows, though other rows allow more",
-    roles=("private_test", "legacy", "legacy"),
+    roles=("private_test", "legacy"),
     requests=180,
     requests_most=540,
 )
 async def lowest(bench: Bench) -> list[Finding]:
     """The lowest rate applies: the tenant's on POST /tokens, the resource's on a search."""
-    _, tenant = rate_of(bench, "LIM-TEST-TENANT")
-    _, searches = rate_of(bench, "LIM-SEARCH")
-    key = bench.key("private_test")
-    creating = [counter_of(bench, "tenant", "LIM-TEST-TENANT", key, operation="create")]
-    if is_absent((await creating[0].send("there", 1)).exchanges):
-        creating = [counter_of(bench, "tenant too", "LIM-TEST-TENANT", key)]
-    # Several keys: one legacy key would reach LIM-LEGACY, which allows more than LIM-SEARCH.
-    keys = [bench.key("legacy", place) for place in (1, 2)]
-    searching = [
-        counter_of(bench, f"resource {place}", "LIM-LEGACY", one, operation="search")
-        for place, one in enumerate(keys, 1)
-    ]
-    found = []
-    for name, role, counters, rate in (
-        ("tenant", "private_test", creating, tenant),
-        ("resource", "legacy", searching, searches),
+    findings = []
+    for name, role, operation, rule_id in (
+        ("tenant", "private_test", "create", "LIM-TEST-TENANT"),
+        ("resource", "legacy", "search", "LIM-SEARCH"),
     ):
-        if is_absent((await counters[0].send("there too", 1)).exchanges):
+        sender, party, rule = await _row_sender(bench, rule_id, bench.key(role), operation)
+        # Below the rates of the other rows of these requests: LIM-CREATE, LIM-LEGACY.
+        burst = await sender.at_once(party, rule.limit_requests)
+        while not _is_limited(sender, burst) and len(burst.all) < rule.limit_requests * 9 // 5:
+            burst += await sender.at_once(party, rule.limit_requests // 10)
+        if is_missing([x.exchange for x in burst.all]):
             continue  # no row limits an operation that does not exist
-        sent = await go_beyond(bench, counters, rate, f"the {role} key")
-        beyond = sent.refused + sent.slowed
-        if beyond:
-            at_once = sent.size - len(beyond)
-            says = (
-                f"{name}: {at_once} of {sent.size} answered at once, the others refused or slowed"
-            )
-            found.append(bench.passes("LIM-LOWEST", says, *beyond[:2]))
+        if _is_limited(sender, burst):
+            message = f"{name}: {burst.size} of {len(burst.all)} admitted, then refused or slowed"
+            shown = [x.exchange for x in burst.refused[:2]]
+            findings.append(bench.passes("LIM-LOWEST", message, *shown))
         else:
-            says = (
-                f"none of {sent.size} requests of {role} keys at once was refused or slowed: "
-                f"the row of its {name} allows {rate.limit_requests}, whatever other rows allow"
+            _check_exceeded(sender, burst)
+            message = (
+                f"none of {len(burst.all)} requests of a {role} key at once was refused or slowed: "
+                f"the row of its {name} allows {rule.limit_requests}, whatever other rows allow"
             )
-            found.append(bench.fails("LIM-LOWEST", says, *sent.exchanges[-2:]))
-    if not found:
+            findings.append(bench.fails("LIM-LOWEST", message, *_last(burst)))
+    if not findings:
         raise Skip("the deployment has none of the operations that have a row of their own")
-    return found
+    return findings
 
 
 @_probe(
-    "limits.throttle",
-    "LIM-THROTTLE",
-    accepts="requests beyond the rate are refused or slowed, and admitted after the window's end",
+    "limits.counted",
+    "LIM-TEST-TENANT",
+    accepts="whether failed requests count is a reading (D-COUNTED), the same for all of them",
     roles=("private_test",),
-    requests=90,
-    requests_most=280,
-    takes_ns=20 * SECOND_NS,
+    requests=100,
+    requests_most=300,
+    beside=("LIM-TEST-TENANT",),
 )
-async def throttle(bench: Bench) -> list[Finding]:
-    """A throttle slows or refuses requests beyond the rate, until the window has passed."""
-    counter, rate = _test_tenant(bench, "throttle")
-    sent = await go_beyond(bench, [counter], rate, "the private_test key")
-    refused, slowed = sent.refused, sent.slowed
-    if not refused and not slowed:
-        says = f"of {sent.size} requests none beyond {rate.limit_requests} was refused or slowed"
-        return [bench.fails("LIM-THROTTLE", says, *sent.exchanges[-2:])]
-    # Twice the window: a sliding counter weighs the window before, and a queue takes time to empty.
-    again_ns = sent.last_received_ns + 2 * rate.window_ns + _MARGIN_NS
-    again = await counter.send("room", 2, at_ns=again_ns)
-    if len(refused_in(again.exchanges)) == again.size:
-        if sent.size - len(refused) <= 1:
-            raise Inconclusive("refused from the second request on: LIM-IP may block the address")
-        says = "refused long after the window had passed: a throttle does not block"
-        return [bench.fails("LIM-THROTTLE", says, *refused[:1], *again.exchanges)]
-    says = (
-        f"of {sent.size} requests {len(refused)} were refused and {len(slowed)} slowed; once the "
-        "window had passed, requests were answered again"
+async def counted(bench: Bench) -> list[Finding]:
+    """Find whether failed requests count (D-COUNTED), whatever is wrong with them."""
+    sender, party, rule = await _row_sender(bench, "LIM-TEST-TENANT", bench.key("private_test"))
+    make = sender.make
+    bodies: dict[str, Json] = {
+        "an unknown type": {"type": "unknown", "data": "x"},
+        "a number as `encrypted`": {"type": "token", "data": {"number": 1}, "encrypted": 7},
+    }
+
+    def failing(variant: str, party: Party, number: int) -> Ask:
+        ask = make("plain" if variant in bodies else variant, party, number)
+        return dataclasses.replace(ask, body=bodies[variant]) if variant in bodies else ask
+
+    sender.make = failing
+    kinds = itertools.cycle((*bodies, "get"))
+    for turn in range(_ROUNDS):
+        if turn:  # an aligned window may have begun between the two bursts
+            await bench.lane(f"rest {turn}").sleep_ns(rule.window_ns * 21 // 10)
+        failed = Burst(())
+        while len(failed.all) < rule.limit_requests and not failed.refused:
+            failed += await sender.at_once(party, 1, next(kinds))
+        plain = await sender.until_refused(party, 0 if failed.refused else rule.limit_requests)
+        statuses = {x.exchange.status or 0 for x in failed.admitted}
+        if not plain.refused or not all(400 <= status < 500 for status in statuses):
+            return [bench.informs("LIM-TEST-TENANT", "not decided whether failed requests count")]
+        share = plain.size / rule.limit_requests
+        shown = [x.exchange for x in (*failed.all[-1:], *plain.admitted[-1:], *plain.refused[:1])]
+        if failed.refused or not 0.2 < share < 0.8:
+            value = "success" if share >= 0.8 else "every"
+            return [bench.reads("LIM-TEST-TENANT", "limits.counted_statuses", value, *shown)]
+    message = (
+        f"after {len(failed.all)} failed requests {plain.size} others were admitted: some failed "
+        "requests count and some do not, but the row counts all alike"
     )
-    found = [bench.passes("LIM-THROTTLE", says, *(refused + slowed)[:2], *again.exchanges)]
-    if slowed and not refused:
-        # A refusal may mean a wait above the bound; the checks of the rows decide that.
-        found.append(bench.reads("LIM-THROTTLE", "limits.throttle", "delay"))
-    return found
-
-
-@_probe(
-    "limits.block",
-    "LIM-BLOCK",
-    accepts="from the first request beyond the rate, everything is refused until the block ends",
-    roles=("public", "public"),
-    requests=160,
-    requests_most=1_060,
-    takes_ns=61 * SECOND_NS,
-)
-async def block(bench: Bench) -> list[Finding]:
-    """Once the rate is exceeded, requests are blocked for the time the row states, no longer."""
-    rule, rate = rate_of(bench, "LIM-PUBLIC")
-    played = await _play_twins(bench, rate, "", None, is_rested=False)
-    before: list[Played] = []
-    measured = await bench.aside(lambda: _twins_measured(bench, rule, played, before))
-    if measured is None or measured.fault is not None or _alike_blocks(measured):
-        # The keys may be warm from an earlier run, or a window's edge may hide the block's end:
-        # let them rest, and measure again.
-        await rest(bench, rate, is_warm=any(each.is_warm for each in played))
-        border_ns = await border_of(bench, rate)
-        before, played = played, await _play_twins(bench, rate, " again", border_ns, is_rested=True)
-        measured = await bench.aside(lambda: _twins_measured(bench, rule, played, before))
-    if measured is None:
-        raise Inconclusive(
-            "not decided: the key is refused before it has reached its rate, so other keys seem to "
-            "count in its counter (D-AND-COUNTER each); add sources"
-        )
-    shown = evidence(played)
-    if not measured.refused and measured.fault is None:
-        raise Inconclusive(
-            "not decided: the requests came too slowly to exceed the rate; run closer to the server"
-        )
-    if measured.fault is not None and is_counted_each(bench):
-        raise Inconclusive(
-            "not decided: each address has its own counter, and other requests use these addresses "
-            "too; see LIM-PUBLIC"
-        )
-    if measured.fault is not None:
-        if not measured.refused:
-            check_counted(exchanges_of(played), "the public keys")
-        return [bench.fails("LIM-BLOCK", measured.fault, *shown)]
-    check_alike(bench, "LIM-BLOCK's rule", measured)
-    alike = _alike_blocks(measured)
-    if alike or not measured.families:
-        seen = measured.summary
-        if alike:
-            seen = f"{alternatives(alike)} would have looked the same"
-            seen += f" (resolution {measured.resolution})"
-        raise Inconclusive(
-            f"not decided: {seen}; run closer to the server or with less load, or rerun"
-        )
-    says = measured.summary + _lasted(played[0].counters[0].exchanges())
-    return [
-        bench.passes("LIM-BLOCK", says, *shown),
-        *readings_of(bench, "LIM-BLOCK", rule, measured),
-    ]
-
-
-def _lasted(exchanges: list[Exchange]) -> str:
-    """Return words on how long a block was seen to last, empty where its end was not seen.
-
-    Once it is over, requests that exceed the rate are refused again.
-    """
-    refused = refused_in(exchanges)
-    first = min(refused, key=lambda one: one.sent_ns, default=None)
-    if first is None:
-        return ""
-    odd = odd_statuses(exchanges)
-    after = [
-        one.sent_ns
-        for one in exchanges
-        if one.sent_ns > first.received_ns
-        and not (one.refused or one.status in odd or is_of_a_front(one.status))
-    ]
-    if not after:
-        return ""
-    last_ns = max(one.received_ns for one in refused if one.sent_ns < min(after))
-    return (
-        f"; still refused {(last_ns - first.sent_ns) / SECOND_NS:.2f} s after the block began "
-        f"and answered again after {(min(after) - first.sent_ns) / SECOND_NS:.2f} s"
-    )
-
-
-def _alike_blocks(measured: Measured) -> list[str]:
-    """Return the blocks of another length that would have looked the same."""
-    return [name for name in measured.unseen if name.startswith("a block")]
-
-
-async def _play_twins(
-    bench: Bench, rate: Rate, mark: str, border_ns: int | None, *, is_rested: bool
-) -> list[Played]:
-    """Exceed the rate with two keys: one asks inside the block, the other stays silent.
-
-    border_ns: about when a fixed window begins; the block then lies across that instant.
-    """
-    plays = []
-    for place, name in enumerate(("probing", "silent")):
-        key, sources = bench.key("public", place + 1), spare_sources(bench, 1, after=place + 2)
-        counter = counter_of(bench, f"{name}{mark}", "LIM-PUBLIC", key, sources=sources)
-        is_silent = name == "silent"
-        if border_ns is None:
-            plays.append(play_block(counter, rate, silent=is_silent, is_rested=is_rested))
-        else:
-            plays.append(play_borders(counter, rate, border_ns, silent=is_silent))
-    return await play_together(bench, rate, plays)
-
-
-def _twins_measured(
-    bench: Bench, rule: Rule, played: list[Played], before: list[Played]
-) -> Measured | None:
-    """Return what the twins show, None if even their first requests were refused."""
-    histories = histories_of(played)
-    if any(each.is_warm for each in played):
-        return None
-    if any(one.outcome == "refused" for each in histories for one in each[0]):
-        return None
-    measured, _, _ = measured_row(bench, rule, played, before)
-    return measured
+    return [bench.fails("LIM-TEST-TENANT", message, *shown)]
 
 
 @_probe(
     "limits.status",
     "ERR-429",
-    accepts="429 for every request that is refused beyond the rate",
+    accepts="429 for every request beyond the rate; its headers are readings",
     roles=("private_test",),
-    requests=140,
+    requests=80,
     requests_most=300,
+    beside=("ERR-429",),
 )
 async def status(bench: Bench) -> list[Finding]:
-    """A rate-limited request gets 429, and its headers say when to retry."""
-    counter, rate = _test_tenant(bench, "status")
-    # More than a delaying throttle can hold back within its bound: two and a half windows' worth.
-    size = rate.limit_requests * 5 // 2
-    sent = await go_beyond(bench, [counter], rate, "the private_test key", size, until_lost=True)
-    if not sent.refused:
-        instead = await _said_instead(bench, counter)
-        if instead:
-            says = (
-                f"beyond the rate the answer must be 429, got {instead[0].status}; another key was "
-                "answered meanwhile"
-            )
-            return [bench.fails("ERR-429", says, *instead)]
-    found = _judge_status(bench, sent)
-    refused = [one for one in sent.exchanges if one.refused]
-    if not refused or any(one.verdict is Verdict.FAIL for one in found):
-        return found
-    return [*found, *await _headers(bench, counter, refused)]
-
-
-@_probe(
-    "limits.status-blocked",
-    "ERR-429",
-    accepts="429 for every request that a block refuses",
-    roles=("public",),
-    requests=80,
-    requests_most=280,
-)
-async def status_blocked(bench: Bench) -> list[Finding]:
-    """A request that a block refuses gets 429 as well, the first one and those after it."""
-    _, rate = rate_of(bench, "LIM-PUBLIC")
-    counter = counter_of(bench, "blocked", "LIM-PUBLIC", bench.key("public"))
-    sent = await go_beyond(bench, [counter], rate, "the public key")
-    later = await counter.send("inside the block", 3)
-    sent.exchanges += later.exchanges
-    return _judge_status(bench, sent)
-
-
-async def _said_instead(bench: Bench, counter: Counter) -> list[Exchange]:
-    """Return the answers, such as 503, that the limiter gives in place of 429.
-
-    An overloaded front end gives such answers too. But only a limiter gives them to one key
-    repeatedly while it answers another key each time in between.
-    """
-    roles = ("private_no_permission", "private_prod")
-    spare = [label for role in roles for label in bench.target.labels(role)]
-    if not spare:
-        return []
-    other = counter_of(bench, "another key", "LIM-TEST-TENANT", spare[0])
-    shown = await _in_turns(
-        counter,
-        other,
-        lambda one: one.status is not None and is_of_a_front(one.status),
-        lambda one: not is_of_a_front(one.status),
-    )
-    said = shown[::2]
-    return said if len({one.status for one in said}) == 1 else []
-
-
-def _judge_status(bench: Bench, sent: Beyond) -> list[Finding]:
-    """Judge whether everything beyond the rate is refused with 429; all requests are alike."""
-    odd = odd_statuses(sent.exchanges)
-    # A front end's own answer may come from an overloaded server, so it is not taken for a refusal.
-    answered = [one for one in sent.exchanges if not is_of_a_front(one.status)]
-    calm = min(answered, key=lambda one: one.number).status or 0 if answered else 0
-    other = [one for one in answered if calm < 400 <= (one.status or 0)]
-    wrong = [one for one in sent.exchanges if one.status in odd]
-    wrong += [one for one in other if not one.refused]
-    if wrong:
-        says = f"beyond the rate the answer must be 429, got {wrong[0].status}"
-        return [bench.fails("ERR-429", says, *wrong[:2])]
-    refused = [one for one in sent.exchanges if one.refused]
-    if refused:
-        says = f"{len(refused)} of {sent.size} were refused, all with 429"
-        return [bench.passes("ERR-429", says, *refused[:2])]
-    if sent.slowed:
-        says = "requests beyond the rate are slowed and none is refused"
-        return [bench.finding("ERR-429", Verdict.NOT_APPLICABLE, says)]
-    raise Inconclusive(f"none of {sent.size} requests was refused: no rate limit was reached")
-
-
-async def _headers(bench: Bench, counter: Counter, refused: list[Exchange]) -> list[Finding]:
-    """Report which headers a refusal has (D-429-HEADERS), and whether they are true."""
-    texts = [one.header("Retry-After") for one in refused]
-    fields = [one.header("RateLimit") for one in refused]
-    found = [
-        bench.reads("ERR-429", f"http.{name}", None not in given, refused[0])
-        for name, given in (("retry_after", texts), ("rate_limit_fields", fields))
+    """The headers of a refused request say when to retry (D-429-HEADERS)."""
+    sender, party, rule = await _row_sender(bench, "LIM-TEST-TENANT", bench.key("private_test"))
+    burst = await sender.until_refused(party, rule.limit_requests)
+    refused = [x.exchange for x in burst.refused if x.exchange.refused]
+    if not refused:
+        return [bench.informs("ERR-429", "no request was refused with 429")]
+    texts = [exchange.header("Retry-After") for exchange in refused]
+    fields = [exchange.header("RateLimit") for exchange in refused]
+    findings = [
+        bench.reads("ERR-429", f"http.{name}", None not in values, refused[0])
+        for name, values in (("retry_after", texts), ("rate_limit_fields", fields))
     ]
-    for text, field in zip(texts, fields, strict=True):
+    for text, value in zip(texts, fields, strict=True):
         if text is not None and (not _WHOLE.fullmatch(text) or int(text) < 1):
-            says = f"Retry-After = {text!r} must be a whole number of seconds, at least 1"
-            return [*found, bench.informs("ERR-429", says, refused[0])]
-        if field is not None and "r=0" not in re.split("[;,] *", field):
-            says = f"RateLimit = {field!r} on a refusal: the remaining quota must be r=0"
-            return [*found, bench.informs("ERR-429", says, refused[0])]
-    last = max(refused, key=lambda one: one.received_ns)
-    told = last.header("Retry-After")
-    if told is not None:
-        wait_ns = int(told) * SECOND_NS
-        longest_ns = 2 * bench.session.patience_ns  # a sliding counter weighs the window before
-        if wait_ns > longest_ns:
-            says = f"Retry-After = {wait_ns // SECOND_NS} s is longer than any row may refuse"
-            return [*found, bench.informs("ERR-429", f"{says} ({seconds(longest_ns)})", last)]
-        again = await counter.send("again", 1, at_ns=last.received_ns + wait_ns + _MARGIN_NS)
-        if again.exchanges[0].refused:
-            says = f"still refused after the Retry-After of {told} s had passed"
-            found.append(bench.informs("ERR-429", says, last, again.exchanges[0]))
-    return found
+            message = f"Retry-After = {text!r} must be a whole number of seconds, at least 1"
+            return [*findings, bench.informs("ERR-429", message, refused[0])]
+        if value is not None and "r=0" not in re.split("[;,] *", value):
+            message = f"RateLimit = {value!r} on a refusal: the remaining quota must be r=0"
+            return [*findings, bench.informs("ERR-429", message, refused[0])]
+    last = max(refused, key=lambda exchange: exchange.received_ns)
+    text = last.header("Retry-After")
+    longest_ns = 2 * bench.session.patience_ns  # a sliding counter weighs the window before
+    if text is not None and int(text) * SECOND_NS > longest_ns:
+        message = f"Retry-After = {text} s is longer than any row may refuse"
+        message += f" ({longest_ns // SECOND_NS} s)"
+        findings.append(bench.informs("ERR-429", message, last))
+    elif text is not None:
+        await sender.wait_until_ns(last.received_ns + int(text) * SECOND_NS + _MARGIN_NS)
+        again = await sender.send(party)
+        if again.refused:
+            message = f"still refused after the Retry-After of {text} s had passed"
+            findings.append(bench.informs("ERR-429", message, last, again.exchange))
+    return findings

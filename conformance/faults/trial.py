@@ -45,8 +45,8 @@ from engine.http.server import bind, server_config
 from engine.http.system import SystemWorld
 
 SEED = 7
-_SCOUTS = ("LIM-SEARCH", "LIM-PROXY-KEY")
-"""Rows that show how a deployment counts; their probes run beside that of another clause."""
+_SCOUTS = ("limits.counted",)
+"""Checks that show how a deployment counts; they run beside those of another clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ def _checks_for(fault: Fault) -> tuple[str, ...]:
     """
     own = checks_of([fault.clause])
     if any(check.is_probe for check in own):
-        beside = checks_of(_SCOUTS)
+        beside = [all_checks()[name] for name in _SCOUTS]
     else:
         beside = [one for one in all_checks().values() if not one.is_probe and not one.takes_ns]
         beside = [one for one in beside if one.load in {"light", "closing"}]

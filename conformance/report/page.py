@@ -19,7 +19,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from conformance.probes.sightings import is_of_a_front
+from conformance.limits.observations import is_gateway_answer
 from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
 from conformance.report.sections import crashes, folds, passes
@@ -188,4 +188,4 @@ def _offset(one: Moment, start_ns: int) -> str:
 def _kind(status: int | None) -> str:
     if status == 429:
         return "refused"
-    return "lost" if is_of_a_front(status) else "admitted"
+    return "lost" if is_gateway_answer(status) else "admitted"

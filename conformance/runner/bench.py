@@ -132,20 +132,14 @@ class Lane:
         place = Place(self._bench.check.id, self.name, self.turn)
         return await self._bench.session.exchange(place, ask)
 
-    async def sleep_until_ns(
-        self, at_ns: int, why: str = "", *, unless: Callable[[], bool] | None = None
-    ) -> None:
+    async def sleep_until_ns(self, at_ns: int, why: str = "") -> None:
         """Wait until an instant of the suite's clock; why: what ends then, for progress output.
 
-        unless: ends the wait early; looked at every second. Raises `Skip` at once where the
-        budget's minutes end before it.
+        Raises `Skip` at once where the budget's minutes end before it.
         """
         self._bench.session.check_time(at_ns, self._bench.check.id)
         with self._bench.session.waiting(self._bench.check.id, at_ns, why):
-            while unless is not None and self.now_ns + _SECOND_NS < at_ns and not unless():
-                await self._bench.sleep_until_ns(self.now_ns + _SECOND_NS)
-            if unless is None or not unless():
-                await self._bench.sleep_until_ns(at_ns)
+            await self._bench.sleep_until_ns(at_ns)
 
     async def sleep_ns(self, for_ns: int, why: str = "") -> None:
         """Wait for a duration."""
@@ -156,8 +150,7 @@ class Bench:
     """What one check of one run works with.
 
     keys: the labels that it may use, by role; sources: the addresses, at least one (None: the
-    machine's own choice). is_warm: whether its keys were found to be in use before the run, so that
-    they must rest before anything is measured.
+    machine's own choice).
     """
 
     def __init__(
@@ -175,7 +168,6 @@ class Bench:
         self.limits: LimitTable = session.limits
         self.seed: int = session.seed
         self.sources: tuple[Source, ...] = tuple(sources or session.target.addresses)
-        self.is_warm = False
         self._keys = keys
         self._lanes: dict[str, Lane] = {}
         self._main = self.lane("main")

@@ -197,7 +197,6 @@ def _session(head: Mapping[str, Any], past: _Past, target: Target) -> Session:
     session.nonce = head.get("nonce", "")
     session.exchanges = dict(sorted(past.exchanges.items()))
     session.wall_start_ns = head.get("wall_start_ns", 0)
-    session.crowded = frozenset(head.get("crowded", ()))
     session.known = set(head["known"])
     session.pacer = _NoPacer(target, limits)
     session.deadline_ns = 1 << 62

@@ -22,8 +22,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.probes.procedures import sizes_of
-from conformance.probes.rows import ROWS, Row
+from conformance.limits.measurement import HEAVY_REQUESTS
+from conformance.limits.rows import ROWS, Row, parties_apart, sizes_of, tighter
 from conformance.runner.registry import CLEANING, PREFLIGHT, Check, Load, about_all
 from conformance.runner.session import Rest
 from conformance.runner.verdicts import Finding, Verdict
@@ -31,12 +31,11 @@ from conformance.target import ROLES, Source, Target
 from conformance.wire.exchange import KeyLabel
 from engine import LimitTable
 from engine.clauses import Clause
-from engine.files import Rate, format_duration
+from engine.files import format_duration
 from engine.limits import Rule
 
 _SECOND_NS: Final = 1_000_000_000
-CROWD_REQUESTS: Final = 1_000
-"""A probe that sends at least this many requests shares its addresses with no other check."""
+_SEVERAL: Final = 6
 _SLACK_REQUESTS: Final = 30
 """Extra requests of a check, besides twice its usual number, where it does not name a maximum."""
 
@@ -55,7 +54,8 @@ class Plan:
     """What a run will do.
 
     clauses: the selected ones. one_by_one, rounds: the checks; the first round runs beside
-    `one_by_one`, each later one after a pause of `pause_ns`. left_out: findings for checks that
+    `one_by_one`, each later one after a pause of `pause_ns`. heavy: rows of thousands of requests,
+    measured one after the other when nothing else runs. left_out: findings for checks that
     cannot run here. allowances: the most requests that each check may send, the preflight and the
     cleaning included; their sum is never above the budget. needed: their sum where the budget is
     large enough for all.
@@ -64,6 +64,7 @@ class Plan:
     clauses: tuple[Clause, ...]
     one_by_one: list[Dealt] = field(default_factory=list)
     rounds: list[list[Dealt]] = field(default_factory=list)
+    heavy: list[Dealt] = field(default_factory=list)
     left_out: list[Finding] = field(default_factory=list)
     allowances: dict[str, int] = field(default_factory=dict)
     needed: int = 0
@@ -72,14 +73,7 @@ class Plan:
     @property
     def dealt(self) -> list[Dealt]:
         """Everything that will run."""
-        return [*self.one_by_one, *(one for each in self.rounds for one in each)]
-
-    @property
-    def crowded(self) -> frozenset[Source]:
-        """The addresses of the probes that send `CROWD_REQUESTS` or more."""
-        heavy = [one for one in self.dealt if one.check.sources]
-        heavy = [one for one in heavy if one.check.requests >= CROWD_REQUESTS]
-        return frozenset(source for one in heavy for source in one.sources)
+        return [*self.one_by_one, *(one for each in self.rounds for one in each), *self.heavy]
 
     @property
     def requests(self) -> int:
@@ -109,7 +103,7 @@ class Plan:
         """
         while sum(self._expected().values()) > budget and self.dealt:
             largest = max(self.dealt, key=lambda one: (one.check.requests, one.check.is_probe))
-            for each in (self.one_by_one, *self.rounds):
+            for each in (self.one_by_one, *self.rounds, self.heavy):
                 if largest in each:
                     each.remove(largest)
             wants = f"its {largest.check.requests} requests do not fit budget.requests = {budget}"
@@ -149,7 +143,8 @@ class Plan:
             for each in self.rounds
         ]
         pauses = max(0, len([each for each in self.rounds if each]) - 1)
-        return sum(longest) + pauses * self.pause_ns
+        heavy = [takes_ns(d.check) for d in self.heavy if d.check.id not in skipped]
+        return sum(longest) + pauses * self.pause_ns + sum(heavy)
 
     def rest_beyond(self, skipped: Container[str], rests: Mapping[str, Rest]) -> Rest:
         """Return how much longer than its floor a run takes at least, because keys had to rest."""
@@ -197,6 +192,26 @@ class _Pool:
         left = [check for check, dealt in taken if dealt is None]
         return [dealt for _, dealt in taken if dealt is not None], left
 
+    def split(self) -> tuple[_Pool, _Pool]:
+        """Return what plain checks share, and what the rows of the limit table share.
+
+        Where there is only one key of a role, or one address, both have it.
+        """
+        shared, apart = _Pool({}, ()), _Pool({}, ())
+        for role, labels in self.keys.items():
+            few = 2 if len(labels) >= _SEVERAL else 1
+            shared.keys[role] = labels[:few]
+            apart.keys[role] = labels[few:] or labels
+        few = max(1, len(self.sources) // 4)
+        shared.sources = self.sources[:few]
+        apart.sources = self.sources[few:] or self.sources
+        return shared, apart
+
+    def dealt(self, check: Check) -> Dealt:
+        """Return a check with everything that is here."""
+        keys = {role: tuple(labels) for role, labels in self.keys.items()}
+        return Dealt(check, keys, tuple(self.sources))
+
     def add_to(self, dealt: Dealt) -> Dealt:
         """Return the check with additional keys and addresses; one of each is left over."""
         check, keys = dealt.check, dict(dealt.keys)
@@ -232,7 +247,7 @@ def make_plan(
             leave_out(plan, check, verdict, why, is_cut=_is_too_long(check, target))
         else:
             (probes if check.is_probe else plain).append(check)
-    _deal(plan, target, plain, sorted(probes, key=lambda check: -check.takes_ns))
+    _deal(plan, target, limits, plain, sorted(probes, key=lambda check: -check.takes_ns))
     plan.fit(target.budget.requests)
     return plan
 
@@ -248,8 +263,8 @@ def _sized(check: Check, limits: LimitTable) -> Check:
     found = _row_of(check, limits)
     if found is None:
         return check
-    row, rule = found
-    return dataclasses.replace(check, **sizes_of(rule, row, limits)._asdict())
+    _, rule = found
+    return dataclasses.replace(check, **sizes_of(rule)._asdict())
 
 
 def leave_out(
@@ -295,22 +310,7 @@ def _own_limit(check: Check, target: Target, limits: LimitTable) -> str | None:
     found = _row_of(check, limits)
     if found is None:
         return None
-    row, rule = found
-    for name in (row.operation, *row.twins[:1]):
-        own = target.shape(name.partition("/")[0]).limit
-        if own is not None and _hides(own, rule.rate):
-            return (
-                f"{name} has a limit of its own here, {own}, so {row.rule_id} ({rule.rate}) cannot "
-                f"be seen with it; raise [requests.{name}] limit on the deployment for the run, or "
-                "map an operation without one"
-            )
-    return None
-
-
-def _hides(own: Rate, row: Rate) -> bool:
-    """Whether a limit refuses before a row would, in a burst or in the long run."""
-    slower = own.limit_requests * row.window_ns <= row.limit_requests * own.window_ns
-    return slower or own.limit_requests <= row.limit_requests
+    return tighter(*found, target, limits)
 
 
 def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict[str, Dealt]:
@@ -330,26 +330,36 @@ def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict
     return found
 
 
-def _deal(plan: Plan, target: Target, plain: list[Check], probes: list[Check]) -> None:
+def _deal(
+    plan: Plan, target: Target, limits: LimitTable, plain: list[Check], probes: list[Check]
+) -> None:
     everything = {role: target.labels(role) for role in ROLES if target.labels(role)}
     used = {role for check in plain for role in check.roles}
     # The first key of a role is shared: the preflight has used it.
     kept = {role: 1 for role, labels in everything.items() if len(labels) > 1 or role in used}
     pool = _Pool(everything, target.addresses)
-    first, later = pool.take_all(probes, kept, 1)
+    rows = [check for check in probes if check.is_row]
+    first, later = pool.take_all([check for check in probes if not check.is_row], kept, 1)
     own = _timed(pool, plain, kept)
     first = [pool.add_to(dealt) for dealt in first]
-    keys = {role: tuple(labels) for role, labels in pool.keys.items()}
-    sources = tuple(pool.sources)
+    shared, apart = pool.split()
     for check in plain:
-        dealt = own.get(check.id) or Dealt(check, keys, sources)
+        dealt = own.get(check.id) or shared.dealt(check)
         (first if check.is_side_by_side else plan.one_by_one).append(dealt)
-    plan.rounds.append(first)
+    dealt_rows = [apart.dealt(check) for check in rows]
+    is_beside = parties_apart(shared.keys, shared.sources, apart.keys, apart.sources)
+    rates = {f"limits.{rule.id}": rule.limit_requests for rule in limits}
+    light = [one for one in dealt_rows if rates.get(one.check.id, 0) < HEAVY_REQUESTS]
+    plan.heavy = [one for one in dealt_rows if one not in light]
+    beside = [one for one in light if not plain or is_beside(one.check.roles)]
+    plan.rounds.append([*first, *beside])
     budget_ns = target.budget.minutes * 60 * _SECOND_NS
-    while later:
+    alone = [one for one in light if one not in beside]
+    while later or alone:
         pool = _Pool(everything, target.addresses)
         now, later = pool.take_all(later, {}, 0)
-        plan.rounds.append([pool.add_to(dealt) for dealt in now])
+        plan.rounds.append([*(pool.add_to(dealt) for dealt in now), *alone])
+        alone = []
         if plan.floor_ns > budget_ns:
             dropped = plan.rounds.pop()
             for check in [*(one.check for one in dropped), *later]:
@@ -364,7 +374,7 @@ _NONE_NS: Final = 5 * _SECOND_NS
 """Slack below this counts as none."""
 _FIRST_NS: Final = _SECOND_NS
 """The head start of the most urgent checks."""
-_BULK_REQUESTS: Final = 1_000
+_BULK_REQUESTS: Final = 5_000
 
 
 def starts_ns(together: Sequence[Dealt]) -> list[int]:

@@ -107,6 +107,11 @@ class Check:
         return inspect.iscoroutinefunction(self.judge)
 
     @property
+    def is_row(self) -> bool:
+        """Whether it measures a row of the limit table; all rows share keys and addresses."""
+        return self.is_probe and self.id.startswith("limits.LIM-")
+
+    @property
     def is_generated(self) -> bool:
         """Whether it is one of the schema layer, which runs over HTTP alone."""
         return self.id.startswith("schema.")

@@ -163,7 +163,6 @@ class Run:
         began_ns = self.transport.now_ns
         plan = self.plan()
         self.session.allowances = plan.allowances
-        self.session.crowded = plan.crowded
         head = self._head(plan, started_at)
         self.history.write("run", head)
         try:
@@ -239,6 +238,8 @@ class Run:
             ):
                 self._sleep_until(until_ns)
             self.transport.run(self._round(each))
+        for dealt in plan.heavy:
+            self.transport.run(self._round([dealt]))
 
     def _sleep_until(self, at_ns: int) -> None:
         until_ns = min(at_ns, self.session.deadline_ns)
@@ -349,7 +350,6 @@ class Run:
             "strict": self.options.strict,
             "command": list(self.command),
             "floor_ns": plan.floor_ns,
-            "crowded": sorted(str(one) for one in plan.crowded if one is not None),
             "unseen": "left out by --schema-only"
             if self.options.schema_only
             else "no check has looked at it",

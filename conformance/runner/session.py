@@ -19,7 +19,7 @@ from conformance.runner.history import HistoryWriter
 from conformance.runner.registry import CLEANING, Inconclusive, OutOfBudget, Skip
 from conformance.target import Target
 from conformance.wire.exchange import Ask, Exchange
-from conformance.wire.pace import Pacer
+from conformance.wire.pace import Pacer, Traffic
 from conformance.wire.redaction import Redactor, made_key
 from conformance.wire.transport import Place, Transport
 from engine import InputError, LimitTable, Profile
@@ -65,11 +65,9 @@ class Session:
     number of cleanings so far. ended: one-by-one checks that have ended. doubts: role → what is
     uncertain about its keys. is_misshapen: whether the preflight found accepted answers of another
     form. waits: what checks wait for now. allowances: the most requests that each check may send,
-    by its id, as planned; without them only the budget applies. crowded: addresses of the probes
-    that send thousands of requests; no other check uses them. borders: by the length of a window,
-    between which two instants a window starts for every counter, where windows are aligned to a
-    clock. free: cleared while a one-by-one check needs the processor, which analysis leaves to it.
-    rests: by the id of the check whose keys had to rest.
+    by its id, as planned; without them only the budget applies. free: cleared while a one-by-one
+    check needs the processor, which analysis leaves to it. rests: by the id of the check whose keys
+    had to rest. traffic: of the probes.
     """
 
     def __init__(
@@ -90,6 +88,7 @@ class Session:
             limits = LimitTable.from_toml(target.limits.file)
         self.limits = LimitTable.default() if limits is None else limits
         self.pacer = Pacer(target, self.limits)
+        self.traffic = Traffic(self.limits)
         self.redactor = Redactor(target.key_texts)
         self.history = HistoryWriter(None, self.redactor)
         self.created = Created(target.spelling)
@@ -102,9 +101,7 @@ class Session:
         self.latency_ns = 0
         self.wall_start_ns = transport.wall_start_ns
         self.doubts: Mapping[str, str] = {}
-        self.crowded: frozenset[str | None] = frozenset()
         self.is_misshapen = False
-        self.borders: dict[int, tuple[int, int]] = {}
         self.free = threading.Event()
         self.free.set()
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
@@ -269,23 +266,6 @@ class Session:
             slot_ns = max(self._next_slot_ns, self.transport.now_ns)
             self._next_slot_ns = slot_ns + pacing.window_ns // pacing.limit_requests
         await self.transport.sleep_until_ns(slot_ns)
-
-    def note_border(self, window_ns: int, low_ns: int, high_ns: int) -> None:
-        """Record between which instants a window of one row begins.
-
-        Windows of another row may begin at other instants; then the narrower interval is kept.
-        """
-        if window_ns not in self.borders:
-            self.borders[window_ns] = (low_ns, high_ns)
-            return
-        low, high = self.borders[window_ns]
-        # Shift the new border by whole windows, as close to the known one as possible.
-        by_ns = ((low + high - low_ns - high_ns) // 2 + window_ns // 2) // window_ns * window_ns
-        both = max(low, low_ns + by_ns), min(high, high_ns + by_ns)
-        if both[0] < both[1]:
-            self.borders[window_ns] = both
-        elif high_ns - low_ns < high - low:
-            self.borders[window_ns] = (low_ns, high_ns)
 
     def make(self, check_id: str, name: str, maker: Callable[[], str]) -> str:
         """Return a text that no seed determines, such as an encrypted one; `judge` needs it."""

@@ -88,6 +88,42 @@ class Pacer:
         )
 
 
+class Traffic:
+    """What each key and address has sent lately in probes, so that no other row is exceeded.
+
+    The rows for any resource count what all probes send: by address, and by private key. measuring:
+    the rows that are measured now; what one of them holds back, others on its address wait for too.
+    """
+
+    def __init__(self, limits: LimitTable) -> None:
+        rows = [
+            rule
+            for rule in limits
+            if rule.counter in {"ip", "key|ip"} and not rule.shadow and not rule.match.resource
+        ]
+        narrow = min(rows, key=lambda rule: rule.limit_requests / rule.window_ns, default=None)
+        self._most = 0 if narrow is None else narrow.limit_requests * 7 // 10
+        self._window_ns = 0 if narrow is None else narrow.window_ns
+        self._sent: dict[str | None, list[tuple[int, int]]] = {}
+        self.measuring: set[str] = set()
+
+    def wait_ns(self, names: Sequence[str | None], size: int, now_ns: int) -> int:
+        """Return how long these keys and addresses must wait before they send so many."""
+        until_ns = now_ns
+        for name in names if self._most else ():
+            since_ns = now_ns - self._window_ns
+            recent = [entry for entry in self._sent.get(name, ()) if entry[0] > since_ns]
+            self._sent[name] = recent
+            if recent and sum(count for _, count in recent) + size > self._most:
+                until_ns = max(until_ns, recent[0][0] + self._window_ns)
+        return until_ns - now_ns
+
+    def note(self, names: Sequence[str | None], size: int, now_ns: int) -> None:
+        """Note requests that are sent now."""
+        for name in names:
+            self._sent.setdefault(name, []).append((now_ns, size))
+
+
 def _own_rules(target: Target) -> list[Rule]:
     """Return a rule for each operation that has a limit of its own here.
 

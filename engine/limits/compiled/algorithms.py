@@ -69,7 +69,7 @@ def charge_sliding_log(line: Line, ring: Line, rule: Row, t_ns: int) -> None:
 
     The ring holds the last N charges, so the slot that the next charge will overwrite is the
     oldest that matters: when it leaves the window there is room. Raises IndexError, before
-    anything has changed, when the ring is shorter than its next slot (`grow_ring`).
+    anything has changed, when the ring is shorter than its next slot.
     """
     base = line[BASE]
     place = line[PLACE]
@@ -180,16 +180,6 @@ def rule_row(
         (burst - 1) * window_ns,
         offset_ns,
     )
-
-
-def grow_ring(ring: list[int], limit_requests: int) -> None:
-    """Double a list's ring, up to N slots.
-
-    Until it holds N charges a ring has never wrapped, so growing moves nothing; and a counter
-    that sees few requests never pays for N slots.
-    """
-    held = len(ring)
-    ring.extend([0] * min(max(held, 4), limit_requests - held))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,13 +128,6 @@ def test_the_whole_matrix_shows_what_else_fails_and_what_is_caught_over_http(
     assert "4 of 4 known-bad deployments caught" in said
 
 
-@pytest.mark.slow
-def test_what_one_run_cannot_tell_the_next_does_with_what_was_discovered() -> None:
-    """2001 at once may be a sliding counter's, but not where other rows are logs."""
-    trial = try_fault("one-more-LIM-IP")
-    assert (trial.killers, trial.runs) == (("limits.LIM-IP",), 2)
-
-
 @pytest.mark.parametrize("fault_id", ["throttle-blocks", "window-110-LIM-CREATE", "block-missing"])
 def test_one_run_that_is_told_nothing_catches_a_rate_that_is_off(fault_id: str) -> None:
     trial = try_fault(fault_id)
@@ -144,7 +137,7 @@ def test_one_run_that_is_told_nothing_catches_a_rate_that_is_off(fault_id: str) 
 
 @pytest.mark.parametrize("fault_id", ["forbidden-while-blocked", "forbidden-after-first"])
 def test_403_for_what_a_block_refuses_fails_the_clause_about_429(fault_id: str) -> None:
-    assert try_fault(fault_id).killers == ("limits.status-blocked",)
+    assert "limits.LIM-PUBLIC" in try_fault(fault_id).killers
 
 
 def test_a_fault_that_a_first_run_passes_is_not_caught(monkeypatch: pytest.MonkeyPatch) -> None:

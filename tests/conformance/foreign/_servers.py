@@ -1,4 +1,4 @@
-"""Limiters that others wrote, in front of the demo: nginx and HAProxy as children on loopback.
+"""Children on loopback: the demo, alone or on several nodes behind HAProxy, and a slow proxy.
 
 Each runs in the foreground out of a temporary folder with a configuration made for the test, and
 ends by its own process. The configurations are not meant for deployment.
@@ -29,21 +29,20 @@ from conformance.target import Target
 from engine.http._cli_serve import KEY_VARIABLE
 from tests.children import WITH_US
 
-__all__ = ["balanced", "delaying", "demo", "haproxy", "nginx", "watching"]
+__all__ = [
+    "await_port",
+    "balanced",
+    "delaying",
+    "demo",
+    "free_port",
+    "program",
+    "running",
+    "watching",
+]
 
 _PATIENCE_S: Final = 60
 _CHUNK_BYTES: Final = 65_536
 _PATH: Final = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-
-LOOSE: Final = """
-[[rule]]
-id = "LIM-PRIVATE"
-match = { application = "private" }
-counter = "key"
-rate = "1000000/1s"
-action = "throttle"
-"""
-"""A limit table that never refuses what a test sends."""
 
 
 _PAUSE_S: Final = 0.05
@@ -81,14 +80,16 @@ def watching() -> Iterator[Callable[[str], None]]:
         thread.join()
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """Return the path of a program; skips the test where it is not installed."""
     found = shutil.which(name, path=_PATH)
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nothing listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -96,7 +97,7 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _running(
+def running(
     command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a child until the end of the block; its words go to a file of the folder.
@@ -123,7 +124,8 @@ def _running(
                 child.wait()
 
 
-def _await_port(port: int, child: subprocess.Popen[bytes], folder: Path) -> None:
+def await_port(port: int, child: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait until a child listens; fails the test where it does not."""
     end_s = time.monotonic() + _PATIENCE_S
     while time.monotonic() < end_s and child.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -154,7 +156,7 @@ def _serving(
     target = folder / "target.toml"
     command = [sys.executable, "-m", "engine", "serve", "--demo", "--port", "0"]
     command += ["--write-target", str(target), *options]
-    with _running(command, folder, more) as child:
+    with running(command, folder, more) as child:
         end_s = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end_s and child.poll() is None:
             if target.exists() and "[[tenants]]" in target.read_text():
@@ -164,7 +166,7 @@ def _serving(
             said = (folder / "child.log").read_text(errors="replace")[-2000:]
             pytest.fail(f"the demo does not start: {said}")
         found = Target.from_toml(target)
-        _await_port(_port_of(found), child, folder)
+        await_port(_port_of(found), child, folder)
         yield found
 
 
@@ -178,13 +180,13 @@ def balanced(
     no store and no counters, but a master key, and so the texts of all keys. An answer's `X-Node`
     says which process it comes from: `node0` or another. limits: a table instead of the default.
     """
-    program = _program("haproxy")
+    haproxy = program("haproxy")
     folder.mkdir()
     table = []
     if limits is not None:
         (folder / "limits.toml").write_text(limits)
         table = ["--limits", str(folder / "limits.toml")]
-    ports = {balance: _free_port() for balance in ("roundrobin", "source")}
+    ports = {balance: free_port() for balance in ("roundrobin", "source")}
     master = {KEY_VARIABLE: base64.b64encode(random.Random(count).randbytes(32)).decode()}
     with ExitStack() as stack:
         targets = []
@@ -220,10 +222,10 @@ defaults
     timeout client 60s
     timeout server 60s
 {fronts}""")
-        command = [program, "-db", "-f", str(folder / "haproxy.cfg")]
-        child = stack.enter_context(_running(command, folder))
+        command = [haproxy, "-db", "-f", str(folder / "haproxy.cfg")]
+        child = stack.enter_context(running(command, folder))
         for port in ports.values():
-            _await_port(port, child, folder)
+            await_port(port, child, folder)
         yield targets[0], ports
 
 
@@ -231,85 +233,6 @@ def _port_of(target: Target) -> int:
     port = re.search(r":(\d+)", target.base_url.partition("://")[2])
     assert port is not None, "the demo's URL names a port"
     return int(port[1])
-
-
-@contextmanager
-def nginx(folder: Path, target: Target, zone: str, limit: str) -> Iterator[int]:
-    """Run nginx with a `limit_req` by key and address in front of a target; gives its port.
-
-    zone: what follows the zone's name and size, such as `rate=10r/s`. limit: what follows the
-    zone's name in `limit_req`, such as `burst=39 nodelay`.
-    """
-    program = _program("nginx")
-    folder.mkdir()
-    port = _free_port()
-    variable = "$http_" + target.key_header.lower().replace("-", "_")
-    temporary = "".join(
-        f"    {name}_temp_path {folder / name};\n"
-        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    (folder / "nginx.conf").write_text(f"""\
-daemon off;
-master_process off;
-pid {folder / "nginx.pid"};
-error_log stderr crit;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off;
-{temporary}\
-    limit_req_zone "$remote_addr|{variable}" zone=pairs:1m {zone};
-    upstream behind {{ server 127.0.0.1:{_port_of(target)}; keepalive 64; }}
-    server {{
-        listen 127.0.0.1:{port};
-        keepalive_requests 100000;
-        location / {{
-            limit_req zone=pairs {limit};
-            limit_req_status 429;
-            proxy_http_version 1.1;
-            proxy_set_header Connection "";
-            proxy_pass http://behind;
-        }}
-    }}
-}}
-""")
-    command = [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr"]
-    with _running(command, folder) as child:
-        _await_port(port, child, folder)
-        yield port
-
-
-@contextmanager
-def haproxy(folder: Path, target: Target, stores: str, rules: Sequence[str]) -> Iterator[int]:
-    """Run HAProxy with a stick-table by key and address in front of a target; gives its port.
-
-    stores: what the table keeps, such as `http_req_rate(4s)`. rules: what follows `http-request`,
-    after the request's pair has been tracked as `sc0`.
-    """
-    program = _program("haproxy")
-    folder.mkdir()
-    port = _free_port()
-    lines = "".join(f"    http-request {rule}\n" for rule in rules)
-    (folder / "haproxy.cfg").write_text(f"""\
-global
-    maxconn 1000
-defaults
-    mode http
-    timeout connect 5s
-    timeout client 30s
-    timeout server 30s
-frontend front
-    bind 127.0.0.1:{port}
-    stick-table type string len 256 size 10k expire 60s store {stores}
-    http-request set-var-fmt(txn.pair) "%[src]|%[req.hdr({target.key_header})]"
-    http-request track-sc0 var(txn.pair)
-{lines}\
-    default_backend behind
-backend behind
-    server one 127.0.0.1:{_port_of(target)}
-""")
-    with _running([program, "-db", "-f", str(folder / "haproxy.cfg")], folder) as child:
-        _await_port(port, child, folder)
-        yield port
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from conformance.wire.in_process import deploy
 from conformance.wire.transport import Answer, Place
 from engine import LimitTable, Profile
 from engine.files import Rate
-from tests.conformance.probes.measured import SECOND_NS
+from tests.conformance.limits.measured import SECOND_NS
 
 ROLE = "private_no_permission"
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from conformance.probes.families import Family, Rate, fits
-from conformance.probes.sightings import Sighting
 from conformance.report import Report
 from conformance.report.report import FORMATS
 from conformance.runner import offline, runner
@@ -285,24 +283,6 @@ def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -
     assert (result.verdict, result.says) == expected
 
 
-def test_borders_of_windows_narrow_each_other_where_they_agree() -> None:
-    """Windows of ten seconds begin together in all rows, or each row has its own beginning."""
-    made = deploy()
-    session = Session(made.target, made.transport, seed=1)
-    for low_ms, high_ms, kept in (
-        (1_000, 1_500, (1_000, 1_500)),
-        (31_200, 31_900, (1_200, 1_500)),
-        (-8_900, -8_600, (1_200, 1_400)),
-        (4_000, 4_300, (1_200, 1_400)),  # of another row, and less exact
-        (14_000, 14_100, (14_000, 14_100)),  # of another row, and more exact
-        (17_000, 17_100, (14_000, 14_100)),  # of another row, and as exact: the first one stays
-    ):
-        session.note_border(10 * SECOND_NS, low_ms * 1_000_000, high_ms * 1_000_000)
-        told = tuple(at_ns // 1_000_000 for at_ns in session.borders[10 * SECOND_NS])
-        assert told == kept
-    assert list(session.borders) == [10 * SECOND_NS]
-
-
 def test_the_budget_of_requests_holds(play: Any) -> None:
     def asks(bench: Bench) -> Iterable[Finding]:
         for _ in range(100):
@@ -370,7 +350,6 @@ def test_what_was_measured_is_analysed_though_the_minutes_are_spent(
     assert isinstance(clock, ManualClock)
     seconds = 0
     is_over = False
-    burst = [Sighting(SECOND_NS * at, SECOND_NS * at + 1) for at in range(1, 9)]
 
     def analyse() -> bool:
         nonlocal seconds
@@ -378,7 +357,7 @@ def test_what_was_measured_is_analysed_though_the_minutes_are_spent(
             if not is_over:
                 clock.advance_ns(SECOND_NS)
                 seconds += 1
-            fits([[burst]], Rate(10, 10 * SECOND_NS), Family("sliding-log"))
+            check_time()
         return True
 
     async def analyses(bench: Bench) -> list[Finding]:

@@ -29,22 +29,28 @@ def test_what_decides_how_long_a_run_takes_begins_at_once() -> None:
     together = _plan().rounds[0]
     longest_ns = max(one.check.takes_ns for one in together)
     starts = dict(zip((one.check.id for one in together), starts_ns(together), strict=True))
-    assert starts["limits.LIM-MANAGEMENT"] == starts["limits.LIM-IP"] == 0
+    assert starts["limits.LIM-MANAGEMENT"] == 0
     assert starts["quotas.retention"] == 0, "no probe"
     for one in together:
         end_ns = starts[one.check.id] + one.check.takes_ns
         assert end_ns <= longest_ns, f"{one.check.id} makes the run longer"
-    short = [starts[one.check.id] for one in together if one.check.takes_ns == 16 * SECOND_NS]
+    short = [starts[one.check.id] for one in together if one.check.takes_ns == 27 * SECOND_NS]
     assert len(set(short)) == len(short) > 8, "no two bursts at one instant"
-    stalling_ns = starts.pop("account-updater.file")
-    assert starts["limits.LIM-PRIVATE"] == max(starts.values()) < stalling_ns
+    assert starts.pop("account-updater.file") > max(starts.values())
+
+
+def test_heavy_rows_are_measured_when_nothing_else_is() -> None:
+    plan = _plan()
+    assert [one.check.id for one in plan.heavy] == ["limits.LIM-IP", "limits.LIM-PRIVATE"]
+    together = {one.check.id for each in plan.rounds for one in each}
+    assert not together & {"limits.LIM-IP", "limits.LIM-PRIVATE"}
 
 
 def test_what_computes_much_waits_for_the_bursts_unless_answers_are_slow() -> None:
     plan = _plan()
     first, beside = plan.rounds[0], plan.one_by_one
     quick = loads_after_ns(first, beside, MILLISECOND_NS)
-    assert 0 < quick["light"] < quick["computing"] < quick["stalling"] < 50 * SECOND_NS
+    assert 0 < quick["light"] < quick["computing"] < quick["stalling"] < 150 * SECOND_NS
     slow = loads_after_ns(first, beside, 100 * MILLISECOND_NS)
     assert slow["computing"] == slow["stalling"] == 0
     alone = [one for one in first if not one.check.is_probe]
@@ -72,7 +78,7 @@ def test_each_check_of_a_round_begins_at_its_instant() -> None:
         _dealt("five seconds shorter", 55, 100, is_probe=True),
         _dealt("few", 20, 40, is_probe=True),
         _dealt("some", 16, 90, is_probe=True),
-        _dealt("heavy", 50, 1_000, is_probe=True),
+        _dealt("heavy", 50, 5_000, is_probe=True),
         _dealt("no probe", 10, 10),
         _dealt("stalling", 10, 10, load="stalling"),
     ]

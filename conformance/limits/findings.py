@@ -1,0 +1,198 @@
+"""From a measurement to findings: a row is measured again where that did not decide it.
+
+A failure stands if the machine was calm while it was measured, or if a second measurement, on other
+keys, fails too. A pass needs ±10 % of number, window and block excluded; its sentence says what was
+resolved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conformance.limits.block import BlockMeasurement
+from conformance.limits.measurement import Decided, Delays, Measurement, PrepareValid
+from conformance.limits.rows import ROWS, Row, RowRequests, parties_of, party_apart, rule_of
+from conformance.limits.sending import SECOND_NS, Parties, Party, Sender
+from conformance.limits.throttle import ThrottleMeasurement
+from conformance.runner.bench import Bench
+from conformance.runner.verdicts import Finding, Verdict
+from conformance.wire.exchange import KeyLabel
+from engine.limits import Rule
+
+_CALM_NS = 50_000_000
+_CALM_PART = 100
+_MOST_MEASUREMENTS = 3
+_STAGGER_NS = 2 * SECOND_NS
+_HEAVY = frozenset({"LIM-IP", "LIM-PRIVATE"})
+"""The rows that count what all probes send: they are measured when no other row is."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one measurement of a row has decided. is_calm: whether it was not disturbed."""
+
+    measurement: Measurement
+    decided: Decided
+    is_calm: bool = True
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the row."""
+        return self.decided.verdict
+
+
+async def measure(
+    sender: Sender, counter: str, variants: Sequence[str], prepare_valid: PrepareValid
+) -> Outcome:
+    """Measure a row once."""
+    kind = BlockMeasurement if sender.block_ns else ThrottleMeasurement
+    measurement = kind(sender, counter, variants, prepare_valid)
+    try:
+        try:
+            message = await measurement.run()
+        except Delays:  # another row holds back what this one sends
+            await sender.take_apart()
+            measurement = kind(sender, counter, variants, prepare_valid)
+            message = await measurement.run()
+        decided = Decided(Verdict.PASS, message, measurement.evidence)
+    except Decided as failure:
+        decided = failure
+    calm_ns = min(_CALM_NS, sender.window_ns // _CALM_PART)
+    is_calm = sender.jitter_ns < calm_ns and not any(burst.lost for burst in measurement.fresh)
+    return Outcome(measurement, decided, is_calm)
+
+
+def sender_of(
+    bench: Bench, rule: Rule, keys: Sequence[KeyLabel], requests: RowRequests, pool: Parties
+) -> Sender:
+    """Return a sender of a row's requests."""
+    apart = Party(None, bench.sources[:1]), 0
+    if keys:
+        apart = party_apart(requests.row, keys, bench.sources)
+    return Sender(
+        bench,
+        rule.limit_requests,
+        rule.window_ns,
+        rule.block_ns or 0,
+        pool,
+        requests.make,
+        bench.session.traffic,
+        apart,
+        is_light=rule.id not in _HEAVY,
+        is_of_resource=bool(rule.match.resource),
+    )
+
+
+def pool_of(bench: Bench, row: Row, rule: Rule, keys: Sequence[KeyLabel]) -> Parties:
+    """Return the parties of a row, with keys that may be used for it."""
+    kind = "ip" if row.role is None else "key" if _is_by_key(rule) else "pair"
+    rest_ns = 2 * rule.window_ns + rule.window_ns // 50
+    parties = parties_of(row, rule, keys, bench.sources, bench.random("parties"))
+    return Parties(parties, kind, rest_ns)
+
+
+async def judge_row(bench: Bench, rule_id: str) -> list[Finding]:
+    """Measure a row of the target's table, again where needed, and return the findings."""
+    row, rule = ROWS[rule_id], rule_of(bench.limits, rule_id)
+    keys = bench.keys(row.role) if row.role is not None else ()
+    requests, pool = RowRequests(bench, row), pool_of(bench, row, rule, keys)
+    if rule_id in _HEAVY:  # the rows before it have used its keys and addresses
+        await bench.lane("quiet").sleep_ns(2 * rule.window_ns, "the addresses have rested")
+    pause_ns = bench.random("start").randrange(_STAGGER_NS)  # a run may begin with a window
+    await bench.lane("start").sleep_ns(pause_ns)
+    await requests.prepare(keys)
+    pool.used(Party(keys[0] if keys else None, bench.sources[:1]), bench.transport.now_ns)
+    outcomes: list[Outcome] = []
+    traffic = bench.session.traffic
+    while not outcomes or not _is_settled(outcomes):
+        if outcomes:
+            bench.session.note_rest(bench.check.id, bench.check.takes_ns)
+        sender = sender_of(bench, rule, keys, requests, pool)
+        sender.prefix = f"{len(outcomes) + 1}: "
+        traffic.measuring.add(bench.check.id)
+        try:
+            stock = functools.partial(requests.stock, keys[0] if keys else "")
+            outcomes.append(await measure(sender, pool.kind, requests.variants(), stock))
+        finally:
+            traffic.measuring.discard(bench.check.id)
+    return _findings(bench, rule, outcomes)
+
+
+def _is_by_key(rule: Rule) -> bool:
+    return rule.counter in {"key", "key|ip"}
+
+
+def _is_settled(outcomes: list[Outcome]) -> bool:
+    verdicts = [outcome.verdict for outcome in outcomes]
+    last = outcomes[-1]
+    if len(outcomes) >= _MOST_MEASUREMENTS:
+        return True
+    if last.verdict is Verdict.INCONCLUSIVE:
+        return len(outcomes) > 1
+    if last.verdict is Verdict.FAIL and last.is_calm:
+        return True
+    decided = [verdict for verdict in verdicts if verdict is not Verdict.INCONCLUSIVE]
+    if last.verdict is Verdict.PASS and Verdict.FAIL not in decided:
+        return True
+    return decided.count(last.verdict) > 1
+
+
+def _findings(bench: Bench, rule: Rule, outcomes: list[Outcome]) -> list[Finding]:
+    last = outcomes[-1]
+    measurement, decided = last.measurement, last.decided
+    notes = "".join(f"; {note}" for note in measurement.notes)
+    message = decided.message + notes
+    if len(outcomes) > 1:
+        message += f"; measured {len(outcomes)} times"
+    finding = bench.finding(rule.id, decided.verdict, message, *decided.evidence)
+    findings = [dataclasses.replace(finding, follows=decided.clause)]
+    if decided.verdict is Verdict.PASS:
+        findings += [
+            bench.reads(rule.id, name, value) for name, value in measurement.readings.items()
+        ]
+    clauses = bench.check.clauses
+    if "LIM-THROTTLE" in clauses:
+        findings.append(_of_throttle(bench, measurement, findings[0]))
+    if "LIM-BLOCK" in clauses:
+        findings.append(_of_block(bench, measurement, findings[0]))
+    if "ERR-429" in clauses:
+        findings.append(_of_status(bench, measurement))
+    return findings
+
+
+def _of_throttle(bench: Bench, measurement: Measurement, row_finding: Finding) -> Finding:
+    """Return the finding on LIM-THROTTLE: requests beyond the rate are slowed or refused."""
+    if measurement.fresh:
+        burst = measurement.fresh[0]
+        message = f"{burst.size} of {len(burst.all)} were admitted, then requests were refused"
+        return bench.passes("LIM-THROTTLE", message, *measurement.evidence[:2])
+    return dataclasses.replace(row_finding, clause="LIM-THROTTLE")
+
+
+def _of_block(bench: Bench, measurement: Measurement, row_finding: Finding) -> Finding:
+    """Return the finding on LIM-BLOCK."""
+    assert isinstance(measurement, BlockMeasurement), "a block row"
+    if measurement.of_block:
+        worst = max(measurement.of_block, key=lambda decided: decided.verdict)
+        finding = bench.finding("LIM-BLOCK", worst.verdict, worst.message, *worst.evidence)
+        return finding if worst.clause else dataclasses.replace(finding, follows=row_finding.clause)
+    if measurement.block_message is not None:
+        return bench.passes("LIM-BLOCK", measurement.block_message, *measurement.evidence[:2])
+    if not measurement.fresh:
+        return dataclasses.replace(row_finding, clause="LIM-BLOCK")
+    return bench.unsettled("LIM-BLOCK", f"see {row_finding.clause}")
+
+
+def _of_status(bench: Bench, measurement: Measurement) -> Finding:
+    """Return the finding on ERR-429: every refusal must have this status."""
+    odd = measurement.sender.refusals.odd
+    if odd:
+        message = f"beyond the rate the answer must be 429, got {odd[0].status}"
+        return bench.fails("ERR-429", message, *odd[:2])
+    refused = [x.exchange for burst in measurement.fresh for x in burst.refused]
+    if refused:
+        return bench.passes("ERR-429", f"{len(refused)} were refused, all with 429", *refused[:2])
+    return bench.informs("ERR-429", "no request was refused")

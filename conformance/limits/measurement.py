@@ -1,0 +1,444 @@
+"""The steps that every row shares: is there a limit, of whom, what counts, how many at most.
+
+A step that decides the row raises `Decided`. Every "must" here holds for each algorithm that counts
+L per W: sliding logs, fixed windows (aligned or anchored), sliding counters, token buckets, GCRA.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeAlias
+
+from conformance.limits.observations import (
+    Burst,
+    Observation,
+    answer_class,
+    is_gateway_answer,
+    is_missing,
+)
+from conformance.limits.sending import SECOND_NS, Party, Sender
+from conformance.runner.registry import Skip
+from conformance.runner.verdicts import Verdict
+from conformance.wire.exchange import Exchange
+
+_OTHERS: Final = 4
+_SPACED: Final = 3
+_MIXED_AT_ONCE: Final = 8
+_ROUNDS: Final = 6
+_TURNS: Final = 3
+_LOST_SHARE: Final = 5
+_EVIDENCE: Final = 4
+FEW_PARTIES: Final = 12
+HEAVY_REQUESTS: Final = 1_000
+"""A row of as many requests is measured while no other row is, with as few bursts as possible."""
+
+
+PrepareValid: TypeAlias = Callable[[int], Coroutine[Any, Any, bool]]
+
+
+class Decided(Exception):
+    """A step has decided the row. clause: of a rule for all limits, which is broken here."""
+
+    def __init__(
+        self,
+        verdict: Verdict,
+        message: str,
+        evidence: Sequence[Exchange] = (),
+        clause: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.clause = clause
+        self.verdict = verdict
+        self.message = message
+        self.evidence = list(evidence)[:_EVIDENCE]
+
+
+class Delays(Exception):
+    """The limiter holds requests back instead of refusing them (D-THROTTLE delay)."""
+
+
+def seconds(time_ns: int) -> str:
+    """Return a time in seconds, as sentences give it.
+
+    >>> seconds(9_870_000_000), seconds(60_000_000_000)
+    ('9.87', '60')
+    """
+    return f"{time_ns / SECOND_NS:.2f}".rstrip("0").rstrip(".")
+
+
+def evidence_of(*bursts: Burst) -> list[Exchange]:
+    """Return the exchanges of bursts that show most: the last admitted and the first refused."""
+    chosen = []
+    for burst in bursts:
+        chosen += [x.exchange for x in (*burst.admitted[-1:], *burst.refused[:1])]
+    return chosen
+
+
+class Measurement:
+    """What is known of a row while it is measured.
+
+    counter: what the row counts, `pair`, `key` or `ip`. variants: requests that it must count, by
+    name; what each is stands in the row. prepare_valid: makes so many valid requests possible;
+    returns whether each of them can be sent once only. fresh: bursts on fresh counters, until a
+    request was refused. readings: choices of the profile that were seen.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        counter: str,
+        variants: Sequence[str],
+        prepare_valid: PrepareValid,
+    ) -> None:
+        self.sender = sender
+        self.counter = counter
+        self._prepare_valid = prepare_valid
+        self.variants = tuple(variants)
+        self.limit = sender.limit_requests
+        self.window_ns = sender.window_ns
+        self.block_ns = sender.block_ns
+        self.step_ns = sender.step_ns
+        self.fresh: list[Burst] = []
+        self.readings: dict[str, object] = {}
+        self.notes: list[str] = []
+        self.evidence: list[Exchange] = []
+        self._apart_refused = 0
+        self.kind: str | None = None
+        """`window` or `gradual`, once a counter was seen to free itself."""
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether bursts are large."""
+        return self.limit >= HEAVY_REQUESTS
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    def fail(self, message: str, *bursts: Burst) -> None:
+        """Decide that the row is wrong."""
+        raise Decided(Verdict.FAIL, message, evidence_of(*bursts) or self.evidence)
+
+    def undecided(self, message: str) -> None:
+        """End this measurement without a verdict."""
+        raise Decided(Verdict.INCONCLUSIVE, message, self.evidence)
+
+    def within(self, name: str, low_ns: int, high_ns: int, value_ns: int) -> str:
+        """Return words on a time that lies between two bounds; decide where that is not enough."""
+        text = f"{seconds(low_ns)} to {seconds(high_ns)} s"
+        if not low_ns <= value_ns <= high_ns:
+            self.fail(f"the {name} is {text}, not {seconds(value_ns)} s")
+        if low_ns < 0.9 * value_ns or high_ns > 1.1 * value_ns:
+            self.undecided(f"the {name} is only known to be {text}")
+        return text
+
+    # --- is there a limit, and whom does it hold for ----------------------------------------------
+
+    async def whom(self) -> None:
+        """Fill two counters, and see who else is refused then and which requests are not."""
+        for turn in range(2):  # twice: an aligned window may begin anew just then
+            party = await self.sender.take()
+            burst = await self.fill(party)
+            if turn and not self.is_heavy:
+                await self._mixed()
+            if burst.size < _SPACED and await self.sender.is_blocked(party):
+                self.undecided(
+                    "the address is refused whatever is sent, so the row cannot be seen: LIM-IP "
+                    "seems to space requests"
+                )
+            await self._others(party, burst)
+            await self._other_rows(party, burst)
+            if not turn:
+                await self._variants(party)
+                self.first_party, self.silent_since_ns = party, self.sender.now_ns
+            free = self.sender.parties.fresh_count(self.sender.now_ns)
+            is_over = burst.size - self.regained(burst) > self.limit
+            if not is_over and (self.is_heavy or free < FEW_PARTIES):
+                break
+        self.check_capacity(self.fresh, "on fresh counters")
+
+    async def fill(self, party: Party) -> Burst:
+        """Fill a fresh counter until a request is refused; decide where none is."""
+        burst = await self.sender.until_refused(party, self.limit)
+        is_slow = any(map(self.sender.is_slow, burst.all))
+        if burst.refused and is_slow and await self._is_alone(party):
+            raise Delays
+        if not burst.refused:
+            burst = await self._unlimited(party, burst)
+        self.fresh.append(burst)
+        self.evidence = evidence_of(burst)
+        return burst
+
+    async def _unlimited(self, party: Party, burst: Burst) -> Burst:
+        """Decide what a burst without any refusal means; returns it where it had refusals."""
+        sender = self.sender
+        if any(map(sender.is_slow, burst.all)) and await self._is_alone(party):
+            raise Delays
+        substitute = sender.refusals.substitute([x.exchange for x in burst.all])
+        if substitute is not None and await self._stands_for_refusal(party, substitute):
+            sender.refusals.substitutes.add(substitute)
+            again = [
+                x._replace(refused=sender.refusals.is_refused(x.exchange, "plain"))
+                for x in burst.all
+            ]
+            return Burst(again)
+        exchanges = [x.exchange for x in burst.all]
+        if burst.lost > len(burst.all) // _LOST_SHARE:
+            self.undecided(f"{burst.lost} of {len(burst.all)} answers were lost")
+        usual = sender.refusals.usual
+        if usual.get("plain", 0) >= 400 and "valid" not in usual and not self._do_failures_count():
+            return await self._valid_twin(burst)
+        if is_missing(exchanges):
+            raise Skip("the deployment does not have this operation")
+        if burst.duration_ns >= self.window_ns or any(sender.is_slow(x) for x in burst.all):
+            self.undecided(
+                f"{burst.size} requests took {seconds(burst.duration_ns)} s, too long to exceed "
+                f"{self.limit} per {seconds(self.window_ns)} s; run closer to the server"
+            )
+        message = (
+            f"{burst.size} requests in {seconds(burst.duration_ns)} s were all admitted: no limit "
+            f"of {self.limit} per {seconds(self.window_ns)} s"
+        )
+        raise Decided(Verdict.FAIL, message, exchanges[-2:])
+
+    def _do_failures_count(self) -> bool:
+        """Whether another row has shown that failed requests count (D-COUNTED)."""
+        bench, name = self.sender.bench, "limits.counted_statuses"
+        return bench.knows(name) and bench.profile.limits.counted_statuses == "every"
+
+    async def _valid_twin(self, burst: Burst) -> Burst:
+        """Fill with valid requests where all were answered 4xx: failed ones need not count."""
+        sender = self.sender
+        is_consuming = await self._prepare_valid(2 * self.limit + 3)
+        party = await sender.take()
+        probe = await sender.send(party, "valid")
+        if not probe.exchange.ok:
+            if is_missing([x.exchange for x in (*burst.all, probe)]):
+                raise Skip("the deployment does not have this operation")
+            self.undecided(
+                f"requests are answered {sender.refusals.usual['plain']} and never refused, and "
+                "failed requests need not count; give the key the permissions for them"
+            )
+        make = sender.make
+        sender.make = lambda variant, whose, number: make(
+            "valid" if variant == "plain" else variant, whose, number
+        )
+        sender.refusals.usual["plain"] = probe.exchange.status or 0
+        if probe.exchange.ask.key != party.key:  # one key for all: only the address differs
+            sender.parties.kind = "ip"
+        twin = await sender.until_refused(party, self.limit)
+        if not twin.refused:
+            return await self._unlimited(party, twin)
+        self.readings["limits.counted_statuses"] = "success"
+        if is_consuming:
+            self.undecided(
+                f"{twin.size + 1} of the requests that succeed are admitted; more of them would "
+                "be needed to see the window"
+            )
+        return twin
+
+    async def _is_alone(self, party: Party) -> bool:
+        """Whether a party is held back once more, and others are answered at once meanwhile."""
+        sender = self.sender
+        other = Party(None, sender.bench.target.addresses[:1])
+        mine, *others = await sender.gather(
+            [
+                sender.at_once(party, self.limit + 2),
+                *(sender.send(other, "apart") for _ in range(_TURNS)),
+            ]
+        )
+        slowest_ns = max(x.rtt_ns for x in others)
+        return any(map(sender.is_slow, mine.all)) and slowest_ns < sender.slow_ns
+
+    async def _stands_for_refusal(self, party: Party, substitute: object) -> bool:
+        """Whether only this party gets an answer, again and again, and another party never."""
+        other = await self.sender.take()
+        for _ in range(_TURNS):
+            mine = await self.sender.send(party)
+            theirs = await self.sender.send(other)
+            if answer_class(mine.exchange) != substitute:
+                return False
+            if answer_class(theirs.exchange) == substitute:
+                return False
+        return True
+
+    async def _share_refused(self, parties: Sequence[Party], times: int) -> bool | None:
+        """Whether these parties are refused; None where there are none."""
+        if not parties:
+            return None
+        sends = [self.sender.send(party) for party in parties for _ in range(times)]
+        seen = [x for x in await self.sender.gather(sends) if x.refused is not None]
+        return bool(seen) and 2 * sum(bool(x.refused) for x in seen) > len(seen)
+
+    async def _others(self, party: Party, burst: Burst) -> None:
+        """Send for others while a counter is full: whom does it hold for?"""
+        if self.counter == "ip":
+            await self._other_addresses(party, burst)
+        elif self.counter == "key":
+            await self._same_key(party, burst)
+        elif self.sender.parties.kind == "pair":
+            await self._other_pairs(party, burst)
+
+    async def _other_rows(self, party: Party, burst: Burst) -> None:
+        """Send an operation of another row while the counter is full: it has a counter apart."""
+        if not self.sender.is_of_resource:
+            return
+        seen = await self.sender.gather([self.sender.send(party, "apart") for _ in range(_TURNS)])
+        answers = [x for x in seen if x.refused is not None]
+        self._apart_refused += bool(answers) and all(x.refused for x in answers)
+        if self._apart_refused > 1:
+            self.fail("a full counter also refused an operation of another row", burst, Burst(seen))
+
+    async def _other_addresses(self, party: Party, burst: Burst) -> None:
+        others = self._fresh(lambda other: other != party, 2)
+        if await self._share_refused(others, _TURNS):
+            self.fail("a full counter also refused another address", burst)
+
+    async def _same_key(self, party: Party, burst: Burst) -> None:
+        others = [x for x in self._of_key(party) if x.sources[0] not in party.sources][:_OTHERS]
+        if await self._share_refused(others, 1 if self.block_ns else _TURNS) is False:
+            self.fail("a full counter did not refuse the key at another address", burst)
+
+    async def _other_pairs(self, party: Party, burst: Burst) -> None:
+        """See whether a pair is counted: neither its key nor its address alone."""
+        times = 1 if burst.size < _SPACED else _TURNS
+        key, sources = party.key, party.sources
+        same_key = self._fresh(lambda x: x.key == key and x.sources != sources)
+        same_source = self._fresh(lambda x: x.key != key and x.sources == sources)
+        by_key = await self._share_refused(same_key, times)
+        by_source = await self._share_refused(same_source, times)
+        if by_key is None or by_source is None:
+            self.notes.append("with one key or one address, whom it holds for cannot be seen")
+        if by_key and by_source:
+            neither = self._fresh(lambda x: x.key != key and x.sources != sources)
+            if await self._share_refused(neither, times):
+                self.fail("a full counter also refused other keys at other addresses", burst)
+            self.readings["limits.and_counter"] = "each"
+            self.sender.parties.count_each()
+        elif by_key:
+            self.fail("a full counter also refused another address: it is not of the pair", burst)
+        elif by_source:
+            self.fail("a full counter also refused another key: it is not of the pair", burst)
+        elif by_key is not None and by_source is not None:
+            self.readings["limits.and_counter"] = "pair"
+
+    def _fresh(self, suits: Callable[[Party], bool], most: int = _OTHERS) -> list[Party]:
+        return self.sender.parties.fresh(self.sender.now_ns, suits, most)
+
+    def _of_key(self, party: Party) -> list[Party]:
+        """Return a key at each of its addresses."""
+        sources = {other.sources for other in self.sender.parties.candidates}
+        more = {(source,) for source in self.sender.bench.sources}
+        return [Party(party.key, group) for group in sorted(sources | more, key=str)]
+
+    # --- which requests it holds for --------------------------------------------------------------
+
+    async def _variants(self, party: Party) -> None:
+        """While a counter is full, send each variant between plain requests: it must be refused.
+
+        What a bucket regains meanwhile admits plain requests as well.
+        """
+        for variant in self.variants:
+            is_counted = None
+            for _ in range(_TURNS):
+                is_counted = is_counted or await self._is_refused_too(party, variant)
+            if not is_counted:
+                self.notes.append(f"whether {variant} counts was not seen")
+
+    async def _is_refused_too(self, party: Party, variant: str) -> bool | None:
+        """Whether a variant is refused while plain requests are; None where that is not seen."""
+        sender = self.sender
+        plain: list[Observation] = []
+        other: list[Observation] = []
+        for _ in range(_ROUNDS):
+            plain.append(await sender.send(party))
+            other.append(await sender.send(party, variant))
+            if other[-1].refused:
+                return True
+        status = other[-1].exchange.status
+        is_like = self._is_like_plain(other[-1]) or self._do_failures_count()
+        if is_gateway_answer(status) or not is_like:
+            return None  # it may be validated before it counts
+        if sum(x.refused is False for x in plain) > 1:
+            await sender.until_refused(party, 0)  # it has begun anew meanwhile
+            return None
+        lasted_ns = plain[-1].received_ns - other[0].sent_ns
+        if lasted_ns // self.step_ns > _ROUNDS // 2:
+            return None
+        shown = [plain[0].exchange, other[0].exchange, other[-1].exchange, plain[-1].exchange]
+        raise Decided(
+            Verdict.FAIL,
+            f"{variant}: {_ROUNDS} requests were admitted between refused ones: the row must count "
+            "them too",
+            shown,
+        )
+
+    async def _mixed(self) -> None:
+        """Fill counters with plain requests and variants in turn: all of them must count alike."""
+        sender, bursts = self.sender, []
+        names = [name for variant in self.variants for name in ("plain", variant)]
+        for _ in range(2 if names else 0):  # at two phases: an aligned window may begin anew
+            party = await sender.take()
+            burst = Burst(())
+            kinds = itertools.cycle(names)
+            while not burst.refused and len(burst.all) < 2 * self.limit + 2:
+                few = max(1, min(_MIXED_AT_ONCE, self.limit - len(burst.all)))
+                sends = [sender.send(party, next(kinds)) for _ in range(few)]
+                burst += Burst(await sender.gather(sends))
+                if any(map(sender.is_slow, burst.all)):
+                    return
+            like = [x for x in burst.admitted if self._is_like_plain(x)]
+            bursts.append(burst)
+            if self._is_mixed_right(burst, len(like)):
+                return
+        if bursts:
+            fewer, more = (min(burst.size for burst in bursts), max(burst.size for burst in bursts))
+            self.fail(
+                f"bursts of plain requests in turn with {', '.join(self.variants)} admitted "
+                f"{fewer} to {more}, and plain ones alone {self.fresh[0].size}: all must count, "
+                "once each",
+                *bursts,
+            )
+
+    def _is_like_plain(self, observation: Observation) -> bool:
+        """Whether a request was answered as plain ones are, or is a success: then it must count."""
+        status = observation.exchange.status or 0
+        return 200 <= status < 300 or status == self.sender.refusals.usual.get("plain")
+
+    def _is_mixed_right(self, burst: Burst, like: int) -> bool:
+        regained = self.regained(burst) + 1e-6
+        fewest = min(self.fresh[0].size, self.limit)
+        is_enough = burst.size + burst.lost + self.limit // 20 + 1 >= fewest
+        return like <= self.limit + regained and (is_enough or fewest < _SPACED)
+
+    # --- how many ---------------------------------------------------------------------------------
+
+    def regained(self, burst: Burst) -> float:
+        """Return how many requests a bucket regains during a burst, at most."""
+        return burst.duration_ns / self.step_ns
+
+    def check_capacity(self, bursts: Sequence[Burst], where: str) -> None:
+        """No algorithm admits more than L and the refill, but where an aligned window begins.
+
+        So one of two bursts at two phases must be within it.
+        """
+        sizes = [burst.size for burst in bursts]
+        if not sizes or len(sizes) < 2:
+            return
+        over = min(burst.size - self.regained(burst) for burst in bursts)
+        if over > self.limit + 1e-6:
+            self.fail(
+                f"bursts {where} admitted {_listed(sizes)}, more than {self.limit} and what is "
+                "regained meanwhile",
+                *bursts[-2:],
+            )
+
+    def check_number(self, burst: Burst, size: int) -> None:
+        """Decide where a fresh window did not admit exactly the limit."""
+        if size > self.limit or size + burst.lost < self.limit:
+            self.fail(f"{size} requests were admitted in a fresh window, not {self.limit}", burst)
+        if burst.lost:
+            self.undecided(f"{burst.lost} answers were lost in a burst")
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return " and ".join(str(size) for size in sizes)

@@ -1,0 +1,455 @@
+"""How each row of the limit table is sent: which request, which key and address, which variants.
+
+A row is measured with a request that no other row limits more tightly, and that is valid at the
+deployment. Where possible it creates nothing: `{}` holds no token.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from conformance.limits.measurement import HEAVY_REQUESTS
+from conformance.limits.sending import Party
+from conformance.runner.answers import text_of
+from conformance.runner.bench import Bench
+from conformance.runner.registry import Skip
+from conformance.target import Target
+from conformance.wire.exchange import Ask, KeyLabel
+from conformance.wire.shapes import SHAPES
+from engine.files import Rate
+from engine.limits import LimitTable, Rule
+from engine.messages import Json
+
+_MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
+_BY_ID: Final = ("get", "patch", "delete")
+_PROXY_VARIANTS: Final = (
+    "invoke_proxy/path",
+    "invoke_proxy/PUT",
+    "invoke_proxy/PATCH",
+    "invoke_proxy/DELETE",
+    "invoke_proxy/POST",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """How a row is sent.
+
+    description: what its check shows. role: of its keys, None for requests without a key.
+    operation: what is sent. valid: another operation, to send where that one fails and failed
+    requests need not count. variants: what the row must count too, as `operation`, or as
+    `operation/CHANGE`: `query`, `id` (an existing token), `new` (one that is there to be deleted),
+    `reader` (a key that may read), `path`, or a method. apart: an operation
+    that no full counter of this row may refuse.
+    """
+
+    rule_id: str
+    description: str
+    role: str | None = "private_prod"
+    operation: str
+    valid: str | None = None
+    variants: tuple[str, ...] = ()
+    apart: str = "search"
+
+
+ROWS: Final[Mapping[str, Row]] = {
+    row.rule_id: row
+    for row in (
+        Row(
+            rule_id="LIM-TEST-TENANT",
+            description="A test tenant's key is limited to 50 per 10 s at an address.",
+            role="private_test",
+            operation="tokenize",
+            variants=(
+                "tokenize/query",
+                "search",
+                "list",
+                "get",
+                "get/id",
+                "patch",
+                "delete",
+                "create",
+                "detokenize",
+            ),
+        ),
+        Row(
+            rule_id="LIM-SEARCH",
+            description="A search is limited to 50 per 10 s for a key at an address.",
+            operation="search",
+            variants=("search/query",),
+            apart="list",
+        ),
+        Row(
+            rule_id="LIM-READ",
+            description="Listing and detokenizing share 100 per 10 s for a key at an address.",
+            operation="list",
+            valid="list/reader",
+            variants=("list/query", "list/HEAD", "detokenize"),
+        ),
+        Row(
+            rule_id="LIM-CREATE",
+            description="POST /tokens and /tokenize share 200 per 10 s for a key at an address.",
+            operation="tokenize",
+            variants=("tokenize/query", "tokenize/tokens", "create"),
+            apart="list",
+        ),
+        Row(
+            rule_id="LIM-PATCH",
+            description="Patching is limited to 200 per 10 s for a key at an address, any token.",
+            operation="patch",
+            valid="patch/id",
+            variants=("patch/query", "patch/id"),
+            apart="delete",
+        ),
+        Row(
+            rule_id="LIM-DELETE",
+            description="Deleting is limited to 200 per 10 s for a key at an address, any token.",
+            operation="delete",
+            valid="delete/new",
+            variants=("delete/query", "delete/id"),
+            apart="patch",
+        ),
+        Row(
+            rule_id="LIM-ACCOUNT-UPDATER",
+            description="The account updater is limited to 10 per 10 s for a key at an address.",
+            operation="list_account_updater_jobs",
+            variants=(
+                "list_account_updater_jobs/query",
+                "get_account_updater_job",
+                "create_account_updater_job",
+            ),
+        ),
+        Row(
+            rule_id="LIM-PRIVATE",
+            description="A private application's key is limited to 2000 per 10 s at all addresses.",
+            operation="list_logs",
+            valid="list",
+            variants=("create", "list", "get", "patch", "delete", "detokenize", "list_logs/query"),
+        ),
+        Row(
+            rule_id="LIM-PUBLIC",
+            description="A public key is limited to 50 per minute at an address, then blocked.",
+            role="public",
+            operation="tokenize",
+            variants=("tokenize/query", "list", "get", "create", "patch", "delete"),
+        ),
+        Row(
+            rule_id="LIM-MANAGEMENT",
+            description="A management key is limited to 200 per minute, then blocked for a minute.",
+            role="management",
+            operation="get_tenant",
+            valid="list_applications",
+            variants=("get_tenant/query", "list_applications", "create", "delete", "patch"),
+        ),
+        Row(
+            rule_id="LIM-PROXY-KEY",
+            description="A proxy named by its key is limited to 50 per 10 s at an address.",
+            role="proxy_key",
+            operation="invoke_proxy",
+            variants=("invoke_proxy/query", *_PROXY_VARIANTS),
+        ),
+        Row(
+            rule_id="LIM-PROXY-HOST",
+            description="A proxy of a custom hostname is limited to 50 per 10 s at an address.",
+            role="custom_hostname",
+            operation="invoke_proxy",
+            variants=("invoke_proxy/query", *_PROXY_VARIANTS),
+        ),
+        Row(
+            rule_id="LIM-IP",
+            description="An address is limited to 2000 per 10 s in all, then blocked 30 s.",
+            role=None,
+            operation="list",
+            variants=(
+                "list/query",
+                "list/key",
+                "list/unknown",
+                "search",
+                "get",
+                "patch",
+                "delete",
+                "tokenize",
+                "tokenize/key",
+                "get_tenant",
+            ),
+        ),
+        Row(
+            rule_id="LIM-LEGACY",
+            description="A legacy key is limited to 100 per minute at an address.",
+            role="legacy",
+            operation="tokenize",
+            variants=("tokenize/query", "list", "get", "patch", "delete", "create"),
+        ),
+    )
+}
+"""Every row of the specification by its id."""
+
+
+def rule_of(limits: LimitTable, rule_id: str) -> Rule:
+    """Return a row of the target's table; raises `Skip` if it has none or only a shadow rule."""
+    for rule in limits:
+        if rule.id == rule_id and not rule.shadow:
+            return rule
+    raise Skip(f"the target's limit table has no {rule_id} in force; add the row")
+
+
+def tighter(row: Row, rule: Rule, target: Target, limits: LimitTable) -> str | None:
+    """Return why a row cannot be judged with its operation here, None where it can.
+
+    The operation may have a limit of its own there, or be mapped to one that another row limits.
+    """
+    name = row.operation
+    shape = target.shape(name)
+    if shape.limit is not None and _hides(shape.limit, rule.rate):
+        return (
+            f"{name} has a limit of its own here, {shape.limit}, so {row.rule_id} ({rule.rate}) "
+            f"cannot be seen with it; raise [requests.{name}] limit on the deployment for the run, "
+            "or map an operation without one"
+        )
+    same = [
+        f"{default.method} {default.path}"
+        for other, default in SHAPES.items()
+        if other != name
+        and (target.shape(other).method, target.shape(other).path) == (shape.method, shape.path)
+    ]
+    for other in limits:
+        is_same = any(_covers(resource, one) for resource in other.match.resource for one in same)
+        if other.id != rule.id and is_same and not other.shadow and _hides(other.rate, rule.rate):
+            return (
+                f"{name} is mapped to {shape.method} {shape.path}, which {other.id} limits to "
+                f"{other.rate}, so {row.rule_id} ({rule.rate}) cannot be seen with it; map another "
+                f"operation in [requests.{name}]"
+            )
+    return None
+
+
+def _covers(resource: str, request: str) -> bool:
+    """Whether a resource of a row, such as `ANY /account-updater/*`, covers a method and path."""
+    (method, path), (own_method, own_path) = resource.split(" "), request.split(" ")
+    is_under = path.endswith("*") and own_path.startswith(path[:-1])
+    return method in {"ANY", own_method} and (path == own_path or is_under)
+
+
+def _hides(own: Rate, rate: Rate) -> bool:
+    """Whether a limit refuses before a row would, in a burst or in the long run."""
+    slower = own.limit_requests * rate.window_ns <= rate.limit_requests * own.window_ns
+    return slower or own.limit_requests <= rate.limit_requests
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RowRequests:
+    """Makes the requests of a row. body: of a tokenize that is valid here and creates least.
+
+    known: an existing token that no other check deletes; None where there is none.
+    """
+
+    bench: Bench
+    row: Row
+    body: Json = field(default_factory=dict)
+    known: str | None = None
+    salt: int = 0
+    lane_name: str = "prepare"
+    deletable: list[str] = field(default_factory=list)
+    stocked: int = 0
+
+    def variants(self) -> tuple[str, ...]:
+        """Return the variants that the target permits and that have no limit of their own."""
+        return tuple(name for name in self.row.variants if self._is_possible(name))
+
+    def _is_possible(self, name: str) -> bool:
+        operation, _, change = name.partition("/")
+        if change == "id" and self.known is None:
+            return False
+        target = self.bench.target
+        ask = self.make(name, Party(None, (None,)), 0)
+        has_limit = target.shape(operation).limit is not None
+        return not has_limit and self.bench.session.forbids(ask.method, ask.path) is None
+
+    def make(self, variant: str, party: Party, number: int) -> Ask:
+        """Return a request of a party."""
+        row = self.row
+        named = {"plain": row.operation, "valid": row.valid or row.operation, "apart": row.apart}
+        operation, _, change = named.get(variant, variant).partition("/")
+        method, path, body = self.bench.shaped(operation, self._values(operation, change, number))
+        if change.isupper():
+            method = change
+        elif change == "query":
+            path += ("&" if "?" in path else "?") + "probe=1"
+        ask = Ask(
+            method=method,
+            path=path,
+            body=None if method in {"GET", "HEAD"} else body,
+            headers=_MERGE_PATCH if operation == "patch" else {},
+            source=party.sources[number % len(party.sources)],
+        )
+        return self._with_key(ask, change, party, number)
+
+    def _values(self, operation: str, change: str, number: int) -> dict[str, Json]:
+        """Return what is filled in: an identifier, a value or body, and the rest of a path."""
+        identifier = str(uuid.UUID(int=(self.salt << 64) + number, version=4))
+        if change == "id" and self.known is not None:
+            identifier = self.known
+        elif change == "new" and self.deletable:
+            identifier = self.deletable[number % len(self.deletable)]
+        value: Json = self.body if operation == "tokenize" else "probe"
+        if change == "tokens":
+            value = {f"probe{place}": f"probe {number} {place}" for place in range(3)}
+        return {"id": identifier, "value": value, "path": "/other" if change == "path" else ""}
+
+    def _with_key(self, ask: Ask, change: str, party: Party, number: int) -> Ask:
+        readers = self.bench.target.labels("private_reader")
+        if change == "reader" and readers:
+            return dataclasses.replace(ask, key=readers[0])
+        if change == "key":
+            return dataclasses.replace(ask, key=self._any_key(number))
+        if change == "unknown":
+            header = {self.bench.target.key_header: f"key_{number:022d}"}
+            return dataclasses.replace(ask, headers={**ask.headers, **header})
+        if party.key is None:
+            return ask
+        role = party.key.rpartition(".")[0]
+        if role == "proxy_key":
+            return dataclasses.replace(ask, proxy_key=party.key)
+        if role == "custom_hostname":
+            return dataclasses.replace(ask, host=party.key)
+        return dataclasses.replace(ask, key=party.key)
+
+    def _any_key(self, number: int) -> KeyLabel | None:
+        labels = [
+            label
+            for role in ("private_prod", "public", "management")
+            for label in self.bench.target.labels(role)[:1]
+        ]
+        return labels[number % len(labels)] if labels else None
+
+    async def prepare(self, keys: Sequence[KeyLabel]) -> None:
+        """Find a body that is valid here, and create a token where a variant needs it."""
+        bench, row = self.bench, self.row
+        self.salt = bench.random("ids").getrandbits(56)
+        if row.role is None or row.role in {"proxy_key", "custom_hostname"}:
+            return
+        lane = bench.lane(self.lane_name, source=bench.sources[0])
+        operations = (row.operation, *row.variants)
+        if any(name.startswith("tokenize") for name in operations):
+            method, path, body = bench.shaped("tokenize", {"value": {}})
+            if not (await lane.insist(method, path, body, key=keys[0])).ok:
+                self.body = {"probe": bench.value("probe")}
+        if any(name.endswith("/id") for name in operations):
+            value = {"probe": bench.value("known")}
+            asked = bench.shaped("tokenize", {"value": value})
+            self.known = text_of(await lane.insist(*asked, key=keys[0]), "probe")
+
+    async def stock(self, key: KeyLabel, size: int) -> bool:
+        """Create tokens that are there to be deleted, if the row needs any; returns whether."""
+        bench = self.bench
+        if not (self.row.valid or "").endswith("/new"):
+            return False
+        self.stocked += 1
+        self.deletable = []
+        lane = bench.lane(f"stock {self.stocked}", key=key, source=bench.sources[0])
+        most = max(1, bench.quota("Tokenize Limit", key))
+        while len(self.deletable) < size:
+            begun = len(self.deletable)
+            body = {f"v{place}": bench.value(f"{begun} {place}") for place in range(most)}
+            answer = await lane.insist(*bench.shaped("tokenize", {"value": body}))
+            self.deletable += filter(None, (text_of(answer, name) for name in body))
+            if len(self.deletable) == begun:
+                break
+        return True
+
+
+def parties_of(
+    row: Row,
+    rule: Rule,
+    keys: Sequence[KeyLabel],
+    sources: Sequence[str | None],
+    chance: random.Random,
+) -> list[Party]:
+    """Return the parties of a row, in order of preference.
+
+    Rows with the same keys prefer other pairs, so that one row's fault touches no other row.
+    """
+    if row.role is None:
+        return [Party(None, (source,)) for source in sources]
+    if row.rule_id == "LIM-PRIVATE":
+        half = max(1, len(sources) // 2)
+        return [Party(key, tuple(sources[:half])) for key in keys]
+    few = len(sources) // 3 if len(sources) >= _MANY_SOURCES else 0
+    sources = sources[-few:] if rule.block_ns else sources[: len(sources) - few]
+    if rule.counter == "key":
+        return [Party(key, (sources[0],)) for key in keys]
+    place = _place(row)
+    pairs = [
+        ((number + shift - place) % _ROW_COUNT != 0, chance.random(), Party(key, (source,)))
+        for number, key in enumerate(keys)
+        for shift, source in enumerate(sources)
+    ]
+    return [party for _, _, party in sorted(pairs, key=lambda pair: pair[:2])]
+
+
+def party_apart(
+    row: Row, keys: Sequence[KeyLabel], sources: Sequence[str | None]
+) -> tuple[Party, int]:
+    """Return a party that shares no key and no address with those of other rows, and its turn.
+
+    What a limiter holds back holds back what follows in every row of the same key or address.
+    """
+    place, index = _place(row), list(ROWS).index(row.rule_id)
+    party = Party(keys[place % len(keys)], (sources[index % len(sources)],))
+    return party, max(place // len(keys), index // len(sources))
+
+
+def _place(row: Row) -> int:
+    """Return the place of a row among those with keys of the same role."""
+    return [other.rule_id for other in ROWS.values() if other.role == row.role].index(row.rule_id)
+
+
+_ROW_COUNT: Final = 6
+_MANY_SOURCES: Final = 9
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+class Sizes(NamedTuple):
+    """What measuring a row takes: its requests as a rule, at most, and its shortest duration."""
+
+    requests: int
+    requests_most: int
+    takes_ns: int
+
+
+def sizes_of(rule: Rule) -> Sizes:
+    """Return what the check of a row takes."""
+    limit, window_ns, block_ns = rule.limit_requests, rule.window_ns, rule.block_ns or 0
+    is_heavy = limit >= HEAVY_REQUESTS
+    if not block_ns:
+        usual = (4 if is_heavy else 13) * limit + 300
+        return Sizes(usual, 3 * (usual + 10 * limit), window_ns * (23 if is_heavy else 27) // 10)
+    usual = (8 if is_heavy else 30) * limit + 300
+    longest_ns = max(window_ns, block_ns) + max(window_ns, block_ns) + block_ns
+    return Sizes(usual, 3 * (usual + 6 * limit), longest_ns)
+
+
+def parties_apart(
+    shared_keys: Mapping[str, Sequence[KeyLabel]],
+    shared_sources: Sequence[str | None],
+    keys: Mapping[str, Sequence[KeyLabel]],
+    sources: Sequence[str | None],
+) -> Callable[[Sequence[str]], bool]:
+    """Return whether rows of some roles share no counter with what uses the shared ones."""
+
+    def is_apart(roles: Sequence[str]) -> bool:
+        if not set(sources) & set(shared_sources):
+            return True
+        return all(not set(keys.get(role, ())) & set(shared_keys.get(role, ())) for role in roles)
+
+    return is_apart

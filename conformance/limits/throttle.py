@@ -1,0 +1,367 @@
+"""Rows that throttle: number and window, by filling, polling and filling again.
+
+A counter that frees itself at once is of a *window* (a log that was filled at once too); one that
+frees itself little by little is *gradual* (a bucket, strict spacing, a sliding counter). A limiter
+that delays instead of refusing is timed by its answers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.limits.measurement import Decided, Delays, Measurement, seconds
+from conformance.limits.observations import Burst, Observation
+from conformance.limits.sending import Party
+from conformance.runner.verdicts import Verdict
+
+_MANY: Final = 20
+_ENOUGH: Final = 30
+_SATURATING: Final = 48
+
+
+@dataclass(slots=True)
+class _Silent:
+    """What parties showed that were silent. soon: admitted again after three refill times."""
+
+    after: Burst
+    before: Observation
+    before_low_ns: int
+    is_bucket: bool
+
+
+class ThrottleMeasurement(Measurement):
+    """Measures a row that throttles."""
+
+    async def run(self) -> str:
+        """Return words on what was measured; raises `Decided` where the row is not right."""
+        try:
+            await self.whom()
+            if self.fresh[0].size < 3:
+                return await self._spaced()
+            return await self._number_and_window()
+        except Delays:
+            return await self._delayed()
+
+    # --- windows and buckets ----------------------------------------------------------------------
+
+    async def _number_and_window(self) -> str:
+        if self.is_heavy:
+            await self._cycles()
+            silent = None if self._is_clear() else await self._silent()
+            halves = None
+        else:
+            silent, _, idle, halves = await self.sender.gather(
+                [self._silent(), self._cycles(), self._idle(), self._halves()]
+            )
+            self.check_capacity(idle, "after windows with hardly a request")
+        self.check_capacity(self.fresh, "on fresh counters")
+        message = self._window() if silent is None else await self._judge(silent)
+        self._read_algorithm(silent, halves)
+        return message
+
+    def _is_clear(self) -> bool:
+        """Whether two windows were seen to end, and the second one to admit the limit."""
+        is_late = self.freed is None or self._is_late(self.freed[0])
+        is_whole = self.kind == "window" and self.refilled >= self.limit
+        return is_whole and not is_late and self.freed_again is not None
+
+    def _is_late(self, at_ns: int) -> bool:
+        return at_ns > self.first.first_received_ns + self.window_ns * 103 // 100
+
+    async def _cycles(self) -> None:
+        """Fill, poll until the counter frees itself, fill again, poll again."""
+        sender, window_ns = self.sender, self.window_ns
+        party, every_ns = await sender.take(), self.window_ns // 100
+        self.first = burst = await self.fill(party)
+        until_ns = burst.first_sent_ns + window_ns * 135 // 100 + 2 * self.step_ns
+        last, admitted = await sender.poll(party, every_ns, until_ns, burst.refused[-1])
+        self.freed = None if admitted is None else (last.sent_ns, admitted.received_ns)
+        self.freed_again: tuple[int, int] | None = None
+        self.refilled = 0
+        self.saturated: list[Observation] = []
+        if admitted is None:
+            return
+        # A log frees itself as slowly as it was filled.
+        await sender.wait_until_ns(admitted.received_ns + burst.duration_ns + window_ns // 200)
+        self.second = await sender.until_refused(party, self.limit - 1)
+        self.refilled = self.second.size + 1
+        gained = self.regained(self.second)
+        self.kind = "gradual" if self.refilled - gained < self.limit / 2 else "window"
+        if self.kind == "gradual":
+            windows = -(-_ENOUGH // self.limit)
+            self.saturated = await sender.train(party, self.step_ns // 2, windows * window_ns)
+        elif self.second.refused:
+            until_ns = admitted.received_ns + window_ns * 135 // 100
+            last, admitted = await sender.poll(party, every_ns, until_ns, self.second.refused[-1])
+            self.freed_again = None if admitted is None else (last.sent_ns, admitted.received_ns)
+
+    async def _silent(self) -> _Silent:
+        """Fill counters without exceeding them, and send again after a silence."""
+        sender, window_ns = self.sender, self.window_ns
+        spread_ns = max(burst.duration_ns for burst in self.fresh) + window_ns // 100
+
+        async def after() -> Burst:
+            party = await sender.take()
+            burst = await sender.at_once(party, self.limit)
+            await sender.wait_until_ns(burst.last_received_ns + window_ns * 103 // 100)
+            return await sender.until_refused(party, self.limit)
+
+        async def before() -> tuple[Observation, int]:
+            await sender.wait_until_ns(start_ns + spread_ns)
+            party = await sender.take()
+            burst = await sender.at_once(party, self.limit)
+            await sender.wait_until_ns(burst.first_sent_ns + window_ns * 97 // 100)
+            observation = await sender.send(party)
+            return observation, observation.sent_ns - burst.first_received_ns
+
+        async def soon() -> bool:
+            """Whether a filled counter admits again soon; twice, for a border may fall there."""
+            is_bucket = True
+            for turn in range(2):
+                await sender.wait_until_ns(start_ns + (2 + turn * 3) * spread_ns)
+                party = await sender.take()
+                burst = await sender.at_once(party, self.limit)
+                await sender.wait_until_ns(burst.last_received_ns + 3 * self.step_ns)
+                is_bucket &= (await sender.send(party)).refused is False
+            return is_bucket
+
+        start_ns = sender.now_ns
+        burst, (observation, low_ns), is_bucket = await sender.gather([after(), before(), soon()])
+        return _Silent(burst, observation, low_ns, is_bucket)
+
+    async def _idle(self) -> list[Burst]:
+        """Fill counters that have been idle: a rate that was not used must not be carried over."""
+        sender = self.sender
+        start_ns = sender.now_ns
+
+        async def idle(part: float) -> Burst:
+            party = await sender.take()
+            await sender.send(party)
+            await sender.wait_until_ns(start_ns + int(part * self.window_ns))
+            return await sender.until_refused(party, self.limit)
+
+        return await sender.gather([idle(2.2), idle(2.5)])
+
+    async def _halves(self) -> Burst | None:
+        """Fill a counter by halves: a log frees only the first half one window later."""
+        sender, half = self.sender, self.limit // 2
+        start_ns = sender.now_ns
+        await sender.wait_until_ns(start_ns + self.window_ns // 4)
+        party = await sender.take()
+        first = await sender.at_once(party, half)
+        await sender.wait_until_ns(first.first_sent_ns + self.window_ns // 2)
+        second = await sender.at_once(party, self.limit - half)
+        await sender.wait_until_ns(first.last_received_ns + self.window_ns * 105 // 100)
+        if first.refused or second.refused:
+            return None
+        return await sender.until_refused(party, half)
+
+    async def _judge(self, silent: _Silent) -> str:
+        is_late = self.freed is None or self._is_late(self.freed[0])
+        is_whole = self.kind == "window" and self.refilled >= self.limit and self.freed_again
+        if is_late and not is_whole:
+            return await self._refused_count(silent)
+        if self.kind == "gradual":
+            return await self._gradual(silent)
+        if self.refilled < self.limit and silent.after.size > self.refilled:
+            return self._by_silence(silent)  # the polls took places
+        if silent.is_bucket:
+            self.undecided("the counter regains about as fast as a burst fills it")
+        return self._window()
+
+    def _window(self) -> str:
+        """Judge a counter that frees itself at once."""
+        if self.second.duration_ns > self.window_ns // 4:
+            self.undecided(f"a burst took {seconds(self.second.duration_ns)} s")
+        self.check_number(self.second, self.refilled)
+        if self.freed is None or self.freed_again is None:
+            longest_s = seconds(self.window_ns * 135 // 100)
+            raise Decided(Verdict.FAIL, f"a second window did not end within {longest_s} s")
+        low_ns = self.freed_again[0] - self.freed[1]
+        high_ns = self.freed_again[1] - self.freed[0]
+        return f"{self.refilled} per " + self.within("window", low_ns, high_ns, self.window_ns)
+
+    async def _refused_count(self, silent: _Silent) -> str:
+        """Judge a counter that was not free one window later, although it was polled."""
+        if not silent.after.size:
+            self.fail(
+                f"still refused after {seconds(self.window_ns * 103 // 100)} s of silence: the "
+                "window is longer",
+                silent.after,
+            )
+        await self._check_unblocked()
+        self.readings["limits.count_refused"] = True
+        fewest = 0.97 * min(self.limit, self.first.size)
+        is_gradual = silent.is_bucket or silent.after.size < fewest
+        if is_gradual or not silent.before.refused:
+            self.kind = "gradual"
+            return "refused requests count; " + await self.paced(is_bucket=silent.is_bucket)
+        return self._by_silence(silent)
+
+    async def _check_unblocked(self) -> None:
+        """Exceed the rate once and be silent: where refused requests count, that frees a counter.
+
+        After more than a window, for a sliding counter weighs the window before.
+        """
+        sender, silence_ns = self.sender, self.window_ns * 13 // 10
+        party = await sender.take()
+        burst = await sender.until_refused(party, self.limit)
+        await sender.wait_until_ns(max(x.received_ns for x in burst.all) + silence_ns)
+        after = await sender.send(party)
+        if burst.refused and after.refused:
+            self.fail(
+                f"still refused {seconds(silence_ns)} s after the rate was exceeded, without a "
+                "request in between: a throttle does not block",
+                burst,
+                Burst([after]),
+            )
+
+    def _by_silence(self, silent: _Silent) -> str:
+        """Judge by parties that sent nothing while their counters were full."""
+        self.readings["limits.count_refused"] = True
+        self.check_number(silent.after, silent.after.size)
+        if silent.before.refused is not True:
+            after_s = seconds(self.window_ns * 97 // 100)
+            self.fail(f"admitted again after {after_s} s of silence: the window is shorter")
+        high_ns = self.window_ns * 103 // 100 + self.first.duration_ns
+        text = self.within("window", silent.before_low_ns, high_ns, self.window_ns)
+        return f"{self.limit} per {text} (refused requests count)"
+
+    async def _gradual(self, silent: _Silent) -> str:
+        size = self.first.size
+        if size < self.limit and not silent.is_bucket:
+            self.fail(f"{size} were admitted in a fresh window, not {self.limit}", self.first)
+        small = f"burst of {size}, " if size < self.limit else ""
+        times = sorted(x.sent_ns for x in self.saturated if x.refused is False)
+        if len(times) < 0.6 * self.limit:
+            self.readings["limits.count_refused"] = True
+            return small + "refused requests count; " + await self.paced(is_bucket=silent.is_bucket)
+        return small + self._rate(times, self.step_ns // 2 + self.sender.jitter_ns)
+
+    def _rate(self, times_ns: Sequence[int], gap_ns: int) -> str:
+        """Judge the rate of admissions of a counter that is kept full."""
+        span_ns = times_ns[-1] - times_ns[0]
+        low = (len(times_ns) - 2) / (span_ns + gap_ns)
+        high = len(times_ns) / max(1, span_ns - gap_ns)
+        low_ns, high_ns = int(self.limit / high), int(self.limit / max(low, 1e-18))
+        return f"{self.limit} per " + self.within("window", low_ns, high_ns, self.window_ns)
+
+    async def _spaced(self) -> str:
+        """Judge strict spacing: nothing is saved up, so polls must be close."""
+        self.kind = "gradual"
+        self.readings |= {"limits.algorithm": "gcra", "limits.burst_requests": 1}
+        sender = self.sender
+        party = await sender.take()
+        duration_ns = min(self.window_ns, 60 * self.step_ns)
+        train = await sender.train(party, self.step_ns // 20, duration_ns)
+        times = sorted(x.sent_ns for x in train if x.refused is False)
+        if len(times) < _MANY // 2:
+            return await self.paced(is_bucket=False)
+        every_ns = self.step_ns // 20
+        span_ns = times[-1] - times[0]
+        low = (len(times) - 2) / span_ns
+        high = (len(times) - 1) / max(1, span_ns - int(len(times) * 1.5 * every_ns))
+        return f"{self.limit} per " + self.within(
+            "window", int(self.limit / high), int(self.limit / low), self.window_ns
+        )
+
+    def _read_algorithm(self, silent: _Silent | None, halves: Burst | None) -> None:
+        """Say which algorithm counts, where the tests have shown it."""
+        algorithm: str | None = None
+        if self.kind == "gradual":
+            algorithm = "token-bucket" if silent and silent.is_bucket else "sliding-counter"
+        elif self.freed is not None and silent is not None:
+            early_ns = self.first.first_sent_ns + self.window_ns * 98 // 100
+            is_aligned = self.freed[1] < early_ns
+            is_halved = halves is not None and 0 < halves.size < self.limit * 3 // 4
+            algorithm = "sliding-log" if is_halved and not is_aligned else "fixed-window"
+            if algorithm == "fixed-window":
+                self.readings["limits.fixed_anchor"] = "aligned" if is_aligned else "first"
+        if algorithm is not None:
+            self.readings["limits.algorithm"] = algorithm
+        self.readings.setdefault("limits.throttle", "refuse")
+
+    # --- delays -----------------------------------------------------------------------------------
+
+    async def _delayed(self) -> str:
+        """Time the answers of a limiter that holds requests back: it is kept busy for a while."""
+        self.readings["limits.throttle"] = "delay"
+        sender, window_ns = self.sender, self.window_ns
+        party = await sender.take_apart()
+        seen: list[Observation] = []
+        start_ns = sender.now_ns
+        until_ns = start_ns + window_ns * 33 // 10
+
+        async def work() -> None:
+            at_ns = start_ns
+            while at_ns < until_ns:
+                observation = await sender.send(party)
+                seen.append(observation)
+                at_ns = observation.received_ns
+                if observation.refused is not False:
+                    await sender.wait_until_ns(at_ns + window_ns // 50)
+
+        await sender.gather([work() for _ in range(min(_SATURATING, self.limit))])
+        times = sorted(x.received_ns for x in seen if x.refused is False)
+        message = self._batches(times)
+        return f"requests beyond the rate are slowed: {message}"
+
+    def _batches(self, times_ns: Sequence[int]) -> str:
+        """Judge answers that come in batches, one a window, or else at an even rate."""
+        gaps = [
+            place
+            for place, (before, after) in enumerate(itertools.pairwise(times_ns), 1)
+            if after - before > self.window_ns // 4
+        ]
+        blur_ns = self.window_ns // 50 + 2 * self.sender.least_rtt_ns
+        if len(gaps) >= 2:
+            first, second = gaps[:2]
+            size, period_ns = second - first, times_ns[second] - times_ns[first]
+            if size != self.limit:
+                self.fail(f"{size} requests were admitted in a window, not {self.limit}")
+            text = self.within("window", period_ns - blur_ns, period_ns + blur_ns, self.window_ns)
+            return f"{size} per {text}"
+        later = [at for at in times_ns if at > times_ns[0] + self.window_ns * 12 // 10]
+        if len(later) < self.limit // 2:
+            self.undecided(f"only {len(later)} answers came")
+        return self._rate(later, self.step_ns + blur_ns)
+
+    # --- trains -----------------------------------------------------------------------------------
+
+    async def paced(self, *, is_bucket: bool) -> str:
+        """Judge the rate by two trains: a slow one must pass, a fast one must not."""
+        return await paced(self, is_bucket=is_bucket)
+
+
+async def paced(measurement: Measurement, *, is_bucket: bool) -> str:
+    """Judge the rate of a gradual counter by two trains: a slow one must pass, a fast one not."""
+    sender, window_ns, step_ns = measurement.sender, measurement.window_ns, measurement.step_ns
+    is_blocking = measurement.block_ns > 0
+    is_saved_up = is_bucket and measurement.fresh[0].size > measurement.limit / 2
+
+    async def run(percent: int) -> tuple[int, int]:
+        party: Party = await sender.take()
+        if is_saved_up:  # empty it; then a train decides soon
+            if is_blocking:
+                burst = await sender.at_once(party, measurement.limit)
+            else:
+                burst = await sender.until_refused(party, measurement.limit)
+            rest_ns = (10 * len(burst.refused) + 13) * step_ns // 10 + 2 * sender.jitter_ns
+            await sender.wait_until_ns(burst.last_received_ns + rest_ns)
+        train = await sender.train(party, step_ns * percent // 100, window_ns * 5 // 2)
+        half = train[0 if is_blocking else len(train) // 2 :]
+        seen = [x for x in half if x.refused is not None]
+        return sum(bool(x.refused) for x in seen), len(seen)
+
+    (slow, slow_size), (fast, fast_size) = await sender.gather([run(107), run(93)])
+    text = f"at 93 % of the rate {slow} of {slow_size} were refused, at 108 % {fast} of {fast_size}"
+    if measurement.fresh[0].size < 3 and sender.jitter_ns > step_ns // 20:
+        measurement.undecided(f"{text}, but round trips differ by {seconds(sender.jitter_ns)} s")
+    # Where refused requests count, a train that is too fast is shut out.
+    is_fast_refused = bool(fast) if is_blocking else fast > fast_size / 2
+    if slow or not is_fast_refused:
+        measurement.fail(f"{text}: the rate is not {measurement.limit} per {seconds(window_ns)} s")
+    return text

@@ -1,0 +1,134 @@
+"""A conforming service passes every row of the limit table, however it counts.
+
+Every row, LIM-LOWEST, LIM-THROTTLE, LIM-BLOCK, ERR-429, AUTH-KINDS, AUTH-LEGACY. What the engine
+does is never told to the suite. Latencies are drawn; time is virtual.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.runner.verdicts import Verdict
+from engine import LimitTable
+from tests.conformance.limits.measured import PROBES, SECOND_NS, Measured, jittery, play
+
+LIGHT = tuple(
+    name.removeprefix("limits.")
+    for name in PROBES
+    if name not in {"limits.LIM-IP", "limits.LIM-PRIVATE"}
+)
+QUICK = ("LIM-SEARCH", "LIM-TEST-TENANT", "LIM-PUBLIC")
+ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
+READINGS: dict[str, dict[str, Any]] = {
+    "anchored": {"algorithm": "fixed-window", "fixed_anchor": "first"},
+    "clear": {"block_reset": "clear"},
+    "extends": {"block_extends": True},
+    "each": {"and_counter": "each"},
+    "success": {"counted_statuses": "success"},
+    "refused count": {"count_refused": True},
+    "refused count in a bucket": {"count_refused": True, "algorithm": "token-bucket"},
+    "refused count in a counter": {"count_refused": True, "algorithm": "sliding-counter"},
+    "legacy exclusive": {"legacy_class": "exclusive"},
+    "prefix": {"get_tokens": "prefix"},
+    "unkeyed": {"proxy_rules": "unkeyed"},
+    "delays": {"throttle": "delay"},
+    "delays of a bucket": {"throttle": "delay", "algorithm": "token-bucket"},
+    "delays of a counter": {"throttle": "delay", "algorithm": "sliding-counter"},
+    "delays of windows": {"throttle": "delay", "algorithm": "fixed-window"},
+}
+UNDECIDED = 2
+"""How many clauses a conforming variant may leave undecided."""
+
+
+def undecided(found: Measured) -> set[str]:
+    return {x.clause for x in found.run.findings if x.verdict is Verdict.INCONCLUSIVE}
+
+
+def told(found: Measured) -> list[tuple[str, str]]:
+    remark = Verdict.INFORMATIONAL
+    return [(x.clause, x.says) for x in found.bad if x.verdict is not remark]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_row_passes_and_its_algorithm_is_discovered(algorithm: str) -> None:
+    found = play(*QUICK, algorithm=algorithm, latency=jittery(1, 2, 4))
+    assert told(found) == []
+    seen = "token-bucket" if algorithm == "gcra" else algorithm  # with its usual burst the same
+    assert found.profile.limits.algorithm == seen
+    assert found.profile.limits.throttle == "refuse"
+    assert found.profile.limits.and_counter == "pair"
+
+
+@pytest.mark.parametrize(
+    ("checks", "choice", "value"),
+    [
+        (("LIM-SEARCH",), "count_refused", True),
+        (("LIM-PUBLIC",), "block_extends", True),
+        (("LIM-TEST-TENANT",), "and_counter", "each"),
+        (("counted",), "counted_statuses", "success"),
+        (("legacy-class",), "legacy_class", "added"),
+        (("legacy-class",), "legacy_class", "exclusive"),
+        (("LIM-SEARCH",), "throttle", "delay"),
+    ],
+)
+def test_a_reading_is_reported_and_never_failed(
+    checks: tuple[str, ...], choice: str, value: Any
+) -> None:
+    found = play(*checks, **{choice: value})
+    assert told(found) == []
+    assert f"limits.{choice}" in found.known
+    assert getattr(found.profile.limits, choice) == value
+
+
+@pytest.mark.parametrize("anchor", ["aligned", "first"])
+def test_where_fixed_windows_begin_is_discovered(anchor: str) -> None:
+    found = play("LIM-SEARCH", algorithm="fixed-window", fixed_anchor=anchor)
+    assert told(found) == []
+    assert found.profile.limits.fixed_anchor == anchor
+
+
+def test_strict_spacing_of_a_throttle_is_a_reading() -> None:
+    """D-ALGORITHM: one request each fifth of a second is 50 in 10 s too."""
+    found = play("LIM-PROXY-KEY", table=spaced(), burst_requests=1)
+    assert told(found) == []
+    assert found.profile.limits.burst_requests == 1
+
+
+def spaced() -> LimitTable:
+    """Return the seed's table with a throttle that spaces requests."""
+    return LimitTable.default().replace_rule("LIM-PROXY-KEY", algorithm="gcra")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jitter_ms", [4, 100])
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:4])
+def test_every_row_passes_under_jitter(algorithm: str, jitter_ms: int) -> None:
+    found = play(*LIGHT, algorithm=algorithm, latency=jittery(3, 2, jitter_ms))
+    assert found.failed == set()
+    assert len(undecided(found)) <= UNDECIDED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reading", READINGS)
+def test_every_reading_passes_every_row(reading: str) -> None:
+    found = play(*LIGHT, latency=jittery(2, 2, 4), **READINGS[reading])
+    assert found.failed == set()
+    assert len(undecided(found)) <= UNDECIDED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:4])
+def test_heavy_rows_pass(algorithm: str) -> None:
+    found = play("LIM-PRIVATE", "LIM-IP", algorithm=algorithm, latency=jittery(1, 2, 4))
+    assert told(found) == []
+
+
+@pytest.mark.parametrize("addresses", [1, 2])
+def test_few_addresses_and_few_keys_take_longer_and_decide_the_same(addresses: int) -> None:
+    sources = tuple(f"127.0.0.{place}" for place in range(2, 2 + addresses))
+    found = play("LIM-SEARCH", target={"sources": sources})
+    assert found.failed == set()
+    assert found.says("LIM-SEARCH").startswith("50 per ")
+    assert found.ended_ns < 600 * SECOND_NS

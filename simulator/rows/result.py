@@ -11,6 +11,7 @@ stays whole, so `refused_share{clause='LIM-READ'}` is the share that LIM-READ re
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import os
@@ -137,6 +138,15 @@ _HALF_WIDTH: Final = Rule(
 )
 
 
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Raise `InputError` naming the file where Arrow cannot read it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError):
+        raise InputError(f"{file} must be a run's rows; it is no readable Parquet") from None
+
+
 class Result:
     """A run's result.
 
@@ -190,7 +200,9 @@ class Result:
         """The attempt rows as an Arrow table, in decision order."""
         if self._table is None:
             assert self.folder is not None, "rows are in memory or in a folder"
-            self._table = pq.read_table(self.folder / REQUESTS_FILE)
+            file = self.folder / REQUESTS_FILE
+            with _readable(file):
+                self._table = pq.read_table(file)
         return self._table
 
     @property
@@ -200,10 +212,8 @@ class Result:
             return tuple(self._table.column_names)
         assert self.folder is not None, "rows are in memory or in a folder"
         file = self.folder / REQUESTS_FILE
-        try:
+        with _readable(file):
             return tuple(pq.read_schema(file).names)
-        except pa.ArrowInvalid:
-            raise InputError(f"{file} must be a run's rows; it is no readable Parquet") from None
 
     @property
     def requests(self) -> pd.DataFrame:
@@ -342,7 +352,8 @@ class Result:
             return
         assert self.folder is not None, "rows are in memory or in a folder"
         # Whatever is buffered ahead stays in memory until the whole file is read.
-        with pq.ParquetFile(self.folder / REQUESTS_FILE, pre_buffer=False) as file:
+        path = self.folder / REQUESTS_FILE
+        with _readable(path), pq.ParquetFile(path, pre_buffer=False) as file:
             yield from file.iter_batches(_BATCH_ROWS, columns=list(columns))
 
     def _metrics(

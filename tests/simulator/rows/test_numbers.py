@@ -320,6 +320,28 @@ def test_a_damaged_file_of_rows_is_refused_where_it_is_read(result: Result, tmp_
         again.metrics()
 
 
+@pytest.mark.parametrize("damage", ["cut", "zeros", "noise", "missing"])
+def test_any_damage_of_the_rows_is_one_line_that_names_the_file(
+    result: Result, tmp_path: Path, damage: str
+) -> None:
+    """Arrow's own errors came through where the end of the file was whole."""
+    again = Result.load(result.save(tmp_path / "mine"))
+    file = tmp_path / "mine" / "requests.parquet"
+    content = file.read_bytes()
+    damaged = {
+        "cut": content[: len(content) // 2],
+        "zeros": content[:4] + bytes(len(content) // 2) + content[4 + len(content) // 2 :],
+        "noise": content[:4] + b"\xff" * (len(content) // 2) + content[4 + len(content) // 2 :],
+    }
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(damaged[damage])
+    for read in (lambda: again.table, lambda: list(again.batches())):
+        with pytest.raises(InputError, match=r"requests\.parquet must be a run's rows"):
+            read()
+
+
 def test_a_saved_result_is_copied_batch_by_batch(result: Result, tmp_path: Path) -> None:
     """A day's rows do not fit into memory, and need not."""
     again = Result.load(result.save(tmp_path / "mine"))

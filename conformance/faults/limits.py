@@ -325,6 +325,145 @@ for _row, _kind, _block_s, _shared in (
     )
 
 
+# --- which requests a limit counts ----------------------------------------------------------------
+
+
+def _uncounted(engine: FaultyEngine, request: Request) -> None:
+    """Let no counter of an address hold a request: it comes from an address of its own."""
+    turn = engine.turn("uncounted")
+    request.ip = f"198.{18 + turn // 65_536 % 2}.{turn // 256 % 256}.{turn % 256}"
+
+
+def _left_out(
+    fault_id: str, rule_id: str, says: str, is_left_out: Callable[[FaultyEngine, Request], bool]
+) -> None:
+    """Register a fault: a row does not see some requests."""
+
+    async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+        if is_left_out(engine, request):
+            _uncounted(engine, request)
+        response = await submit(request)
+        if _path_of(request) == "/tokenize" and isinstance(response.body, dict):
+            made = [value for value in response.body.values() if isinstance(value, str)]
+            engine.notes |= {f"token {value}": "" for value in made}
+        return response
+
+    around.__doc__ = f"{rule_id} does not count {says}."
+    fault(fault_id, rule_id)(around)
+
+
+def _path_of(request: Request) -> str:
+    return request.path.partition("?")[0]
+
+
+_left_out(
+    "query-not-counted-LIM-SEARCH",
+    "LIM-SEARCH",
+    "requests with a query string",
+    lambda _, request: request.path.startswith("/tokens/search?"),
+)
+_left_out(
+    "query-not-counted-LIM-READ",
+    "LIM-READ",
+    "requests with a query string",
+    lambda _, request: request.path.startswith("/tokens?"),
+)
+_left_out(
+    "existing-not-counted",
+    "LIM-PATCH",
+    "requests for tokens that exist",
+    lambda engine, request: request.method == "PATCH" and _exists(engine, request),
+)
+_left_out(
+    "empty-bodies-not-counted",
+    "LIM-CREATE",
+    "requests without a token: it counts tokens",
+    lambda _, request: _path_of(request) == "/tokenize" and request.body == b"{}",
+)
+_left_out(
+    "unknown-not-counted",
+    "LIM-TEST-TENANT",
+    "requests for tokens that do not exist",
+    lambda engine, request: (
+        request.method == "GET"
+        and request.path.startswith("/tokens/")
+        and not _exists(engine, request)
+    ),
+)
+
+
+def _exists(engine: FaultyEngine, request: Request) -> bool:
+    """Whether a request is for a token that was created here."""
+    return f"token {_path_of(request).rpartition('/')[2]}" in engine.notes
+
+
+# --- limits over time -----------------------------------------------------------------------------
+
+
+def _over_time(
+    fault_id: str, rule_id: str, says: str, is_free: Callable[[list[int], int], bool]
+) -> None:
+    """Register a fault of a block row; is_free: whether to admit, by the refusals so far."""
+
+    async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+        caller = engine.identify(request)
+        if caller is None or caller.application.kind != "public":
+            return await submit(request)
+        place = f"refusals {request.key} {request.ip}"
+        refusals = [int(text) for text in engine.notes.get(place, "").split()]
+        if is_free(refusals, engine.clock.now_ns):
+            _uncounted(engine, request)
+        response = await submit(request)
+        if response.status == 429:
+            engine.notes[place] = " ".join(map(str, [*refusals, engine.clock.now_ns]))
+        return response
+
+    around.__doc__ = f"{rule_id} {says}."
+    fault(fault_id, rule_id)(around)
+
+
+def _block_starts(refusals: list[int]) -> list[int]:
+    """Return when blocks of 10 s began."""
+    begun: list[int] = []
+    for at_ns in refusals:
+        if not begun or at_ns >= begun[-1] + 10 * _SECOND_NS:
+            begun.append(at_ns)
+    return begun
+
+
+_over_time(
+    "second-block-half",
+    "LIM-PUBLIC",
+    "blocks for half of its time from the second block on",
+    lambda refusals, now_ns: (
+        len(_block_starts(refusals)) > 1 and now_ns >= _block_starts(refusals)[-1] + 5 * _SECOND_NS
+    ),
+)
+_over_time(
+    "no-limit-after-the-first-block",
+    "LIM-PUBLIC",
+    "limits nobody whose first block is over",
+    lambda refusals, now_ns: bool(refusals) and now_ns >= refusals[0] + 10 * _SECOND_NS,
+)
+
+
+@fault("unused-rate-carried-over", "LIM-SEARCH")
+async def _unused_rate_carried_over(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """LIM-SEARCH admits twice the rate after a window without a request."""
+    if _path_of(request) != "/tokens/search":
+        return await submit(request)
+    place, now_ns = f"search {request.key} {request.ip}", engine.clock.now_ns
+    last_ns, credit = map(int, engine.notes.get(place, f"{now_ns} 0").split())
+    if now_ns - last_ns > 15 * _SECOND_NS:
+        credit = 50
+    engine.notes[place] = f"{now_ns} {max(0, credit - 1)}"
+    if credit:
+        _uncounted(engine, request)
+    return await submit(request)
+
+
 # --- proxies, reactors, the account updater -------------------------------------------------------
 
 

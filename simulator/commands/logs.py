@@ -143,12 +143,11 @@ def _print_reading(replayed: dict[str, Any], args: argparse.Namespace, console: 
     fields = dict(reading["fields"])
     tenant, kind = args.tenant or DEFAULT_TENANT, args.as_kind or DEFAULT_KIND
     if args.map and replayed["as"] is None:
-        owner = f"by {args.map}"
+        owner = f"owners by {args.map}"
     else:
-        owner = f"{kind} keys of a {tenant} tenant (--as, --tenant)"
-    fields["key"] = (
-        f"{fields['key']}; {owner}" if "key" in fields else f"none in the log; all {owner}"
-    )
+        owner = f"{kind} of a {tenant} tenant (--as, --tenant)"
+    one = "none in the log; all requests count as one key"
+    fields["key"] = f"{fields.get('key', one)}, {owner}"
     fields.setdefault("status", "none (no limit reads it)")
     for name in ("address", "key", "request", "method", "path", "status", "time"):
         if name in fields:

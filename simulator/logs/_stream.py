@@ -243,6 +243,8 @@ class LogStream:
         targets = ("address", "key", "request", "method", "path")
         sources = self._map.sources
         fields = {name: _described(sources[name]) for name in targets if name in sources}
+        if not self.has_key_field and not self.names.get("key"):
+            fields.pop("key", None)
         names = self.names.get("address", ())
         others = sum(read_address(text) is None for text in names)
         if "address" in fields:

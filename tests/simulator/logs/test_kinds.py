@@ -378,7 +378,10 @@ def test_the_first_lines_of_output_say_how_the_log_was_read(
     assert printed[:9] == [
         "read access.log as combined:",
         "  address: field address",
-        "  key:     field key; public keys of a production tenant (--as, --tenant)",
+        (
+            "  key:     none in the log; all requests count as one key, public of a production"
+            " tenant (--as, --tenant)"
+        ),
         "  request: field request",
         "  status:  field status (no limit reads it)",
         "  time:    field time, with its zone",

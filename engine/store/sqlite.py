@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from engine.errors import StoreError, wrong_type
-from engine.model import KeptAnswer, LogEntry, Tenant, Token
+from engine.model import Application, KeptAnswer, LogEntry, Tenant, Token
 from engine.store.protocol import (
     UNCACHED,
     BaseStore,
@@ -43,6 +43,9 @@ _KINDS: Final[Mapping[type, str]] = {kind: kind.__name__ for kind in Document.__
 _KIND_OF: Final = {name: kind for kind, name in _KINDS.items()}
 _R = TypeVar("_R")
 _encode: Final = msgspec.msgpack.Encoder().encode
+_encode_sets: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+"""Of applications, whose permissions are sets; it would also sort the mappings of others."""
+
 _decoders: Final[Mapping[type, Any]] = {
     kind: msgspec.msgpack.Decoder(kind) for kind in (*_KINDS, Token)
 }
@@ -234,7 +237,8 @@ class SqliteStore(BaseStore):
         kind, tenant_id = _KINDS[type(record)], owner_of(record)
         self._note_change(type(record))
         until_ns = getattr(record, "until_ns", None)
-        row = (tenant_id, record.created_at_ns, until_ns, _encode(record), kind, record.id)
+        encode = _encode_sets if isinstance(record, Application) else _encode
+        row = (tenant_id, record.created_at_ns, until_ns, encode(record), kind, record.id)
         updated = self._run(
             "UPDATE documents SET tenant_id = ?, created_at_ns = ?, until_ns = ?, record = ?"
             " WHERE kind = ? AND id = ?",

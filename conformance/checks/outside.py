@@ -90,7 +90,7 @@ _JUST_BELOW: Final = 24
     "ERR-408",
     accepts="408 after 25 s for a destination that takes longer; else the destination's answer",
     roles=("slow_destination",),
-    requests=4,
+    requests=9,
     takes_ns=_PROXY_TIMEOUT_NS,
     is_timed=True,
 )
@@ -107,7 +107,9 @@ async def proxy_timeout(bench: Bench) -> list[Finding]:
         paths += [f"{front}/delay/{_JUST_BELOW}", f"{front}/delay/0"]
     lanes = [bench.lane(f"destination {place}", proxy_key=label) for place in range(len(paths))]
     asked = [lane.ask("GET", one) for lane, one in zip(lanes, paths, strict=True)]
-    (slow, *quick), held_ns = await stalls_beside(bench, asked)
+    asked += _other_ways(bench, label, path) if delay is not None else []
+    (slow, *rest), held_ns = await stalls_beside(bench, asked)
+    quick, others = rest[: len(paths) - 1], rest[len(paths) - 1 :]
     if quick:
         # Right after the slow one has ended, measure how long a request without a wait takes.
         after = await lanes[-1].ask("GET", paths[-1])
@@ -116,7 +118,19 @@ async def proxy_timeout(bench: Bench) -> list[Finding]:
     if quick and not any(exchange.ok for exchange in quick):
         says = f"no destination answers through this proxy: {quick[-1].status}"
         return [bench.unsettled(clause, says, *quick, slow) for clause in bench.check.clauses]
+    by_others = [finding for other in others for finding in _slow(bench, other, held_ns)]
+    found += [finding for finding in by_others if finding.verdict in {Verdict.PASS, Verdict.FAIL}]
     return [*found, *_slow(bench, slow, held_ns)]
+
+
+def _other_ways(bench: Bench, label: KeyLabel, path: str) -> list[Coroutine[Any, Any, Exchange]]:
+    """Ask for the slow destination by other methods, and by a custom hostname."""
+    asked = [
+        bench.lane(method, proxy_key=label).ask(method, path, {"v": "x"})
+        for method in ("POST", "PUT", "PATCH", "DELETE")
+    ]
+    hosts = bench.target.labels("custom_hostname")[:1]
+    return asked + [bench.lane("host", host=host).ask("GET", path) for host in hosts]
 
 
 def _quick(bench: Bench, exchange: Exchange) -> Finding:

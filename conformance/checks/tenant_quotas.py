@@ -26,6 +26,7 @@ from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.exchange import Exchange, KeyLabel
 from engine.files import format_duration
 from engine.messages import Json
+from engine.tokens import dumps
 
 _SECOND_NS: Final = 1_000_000_000
 _LONGEST_NS: Final = 60 * _SECOND_NS
@@ -100,6 +101,9 @@ def shown(bench: Bench) -> Iterator[Finding]:
 # --- retention ------------------------------------------------------------------------------------
 
 
+_IN_ARRAY: Final = "a cvc in an array"
+_PATCHED: Final = "a cvc that PATCH has replaced"
+_MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _Look = Callable[[Bench, Lane, str], Awaitable[tuple[bool | None, Exchange]]]
 """Returns whether what was created is readable, None if that is unknown, and the exchange."""
 
@@ -129,17 +133,39 @@ async def _log(bench: Bench, lane: Lane, made_id: str) -> tuple[bool | None, Exc
 
 _KEPT: Final[tuple[tuple[str, str, str, str, _Look], ...]] = (
     ("QUO-CVC", "CVC Retention", "a cvc", "tokenize", _cvc),
+    ("QUO-CVC", "CVC Retention", _IN_ARRAY, "tokenize", _cvc),
+    ("QUO-CVC", "CVC Retention", _PATCHED, "tokenize", _cvc),
     ("QUO-INTENT", "Token Intent Retention", "a token intent", "create_token_intent", _intent),
     ("QUO-LOG", "Log Retention", "a log entry", "tokenize", _log),
 )
 """Clause, quota, what it retains, the operation that creates it, and how to look for it."""
 
 
+async def _create(
+    bench: Bench, lane: Lane, clause: str, what: str, operation: str
+) -> tuple[Exchange, str | None]:
+    """Create what is retained; returns the exchange that starts its retention, and its id."""
+    make = bench.card if clause == "QUO-CVC" else bench.token
+    asked = make(f"kept {what}")
+    sent: Json = [asked] if what == _IN_ARRAY else asked
+    method, path, shaped = bench.shaped(operation, {"value": sent})
+    made = await lane.insist(method, path, shaped if operation == "tokenize" else asked)
+    if what == _IN_ARRAY and made.ok:
+        return made, str(records_of(made, 1)[0]["id"])
+    made_id = text_of(made, "id")
+    if what == _PATCHED and made_id is not None:
+        method, path, _ = bench.shaped("patch", {"id": made_id})
+        body = dumps({"data": {"cvc": "842"}})
+        patched = await lane.insist(method, path, body, headers=_MERGE_PATCH)
+        made = patched if patched.ok else made  # the shape of PATCH is assumed
+    return made, made_id
+
+
 async def _retained(
     bench: Bench, clause: str, name: str, what: str, operation: str, look: _Look
 ) -> list[Finding]:
     """Create something that a tenant retains; read it before and after its retention expires."""
-    lane = bench.lane(clause, key=bench.key("short"))
+    lane = bench.lane(what, key=bench.key("short"))
     retained_ns = bench.quota(name, bench.key("short"))
     if retained_ns > _LONGEST_NS:
         says = (
@@ -147,11 +173,7 @@ async def _retained(
             f"{retained_ns // _SECOND_NS} s; set it to a few, in [[tenants]] too"
         )
         return [bench.finding(clause, Verdict.SKIPPED, says)]
-    make = bench.card if clause == "QUO-CVC" else bench.token
-    asked = make(f"kept {what}")
-    method, path, shaped = bench.shaped(operation, {"value": asked})
-    made = await lane.insist(method, path, shaped if operation == "tokenize" else asked)
-    made_id = text_of(made, "id")
+    made, made_id = await _create(bench, lane, clause, what, operation)
     if made_id is None:
         return [_unsaid(bench, clause, f"{what} could not be created, got {made.status}", made)]
     found: list[Finding] = []
@@ -196,7 +218,7 @@ def _unsaid(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
     "QUO-LOG",
     accepts="readable in [t, t + R), not after, R being the quota of the tenant of role short",
     roles=("short",),
-    requests=14,
+    requests=24,
     takes_ns=3 * _SECOND_NS + _CLOCK_SLACK_NS,
 )
 async def retention(bench: Bench) -> list[Finding]:

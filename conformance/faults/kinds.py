@@ -479,3 +479,13 @@ _bytes_of_tokenize(
     "A byte order mark stands before the answer.",
     lambda raw: b"\xef\xbb\xbf" + raw,
 )
+
+
+# --- outside --------------------------------------------------------------------------------------
+
+
+@fault_of_responses("posts-time-out-with-504", "ERR-408")
+def _posts_time_out_with_504(_: FaultyEngine, request: Request, response: Response) -> None:
+    """A proxied POST that takes longer than 25 s gets 504."""
+    if request.method == "POST" and response.status == 408:
+        response.status = 504

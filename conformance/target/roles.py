@@ -65,14 +65,15 @@ _ALL: Final = (
         "management",
         "management application: permissions for applications and keys, tenant:read; no token "
         "permission unless `grants` states it",
-        "LIM-MANAGEMENT and its block, ACC-*, RCT-*, QUO-TENANT, AUTH-* (applications created to "
-        "test permissions), LIM-PUBLIC, LIM-LEGACY",
+        "LIM-MANAGEMENT and its block, ERR-429, ACC-*, RCT-*, QUO-TENANT, AUTH-* (applications "
+        "created to test permissions), LIM-PUBLIC, LIM-LEGACY",
         many=True,
     ),
     Role(
         "legacy",
         "a key that contains neither _prod_ nor _test_, with the permissions of private_prod",
-        "LIM-LEGACY, AUTH-LEGACY, AUTH-KINDS, LIM-ACCOUNT-UPDATER, LIM-LOWEST, LIM-PUBLIC, "
+        "LIM-LEGACY, ERR-429, AUTH-LEGACY, AUTH-KINDS, LIM-ACCOUNT-UPDATER, LIM-LOWEST, "
+        "LIM-PUBLIC, "
         "LIM-MANAGEMENT",
         many=True,
     ),
@@ -110,13 +111,13 @@ _ALL: Final = (
     Role(
         "proxy_key",
         "the key of a pre-configured proxy that needs no API key",
-        "LIM-PROXY-KEY, PRX-TIMEOUT",
+        "LIM-PROXY-KEY, ERR-429, PRX-TIMEOUT",
         many=True,
     ),
     Role(
         "custom_hostname",
         "no key: `host` is the custom hostname of such a proxy",
-        "LIM-PROXY-HOST",
+        "LIM-PROXY-HOST, ERR-429",
         many=True,
     ),
     Role(

@@ -83,7 +83,7 @@ notebooks: setup ## render every notebook and the static site
 
 # Tests in parallel would each wait for the first to compile.
 compiled: setup
-	@$(PY) -u -c "from simulator.play.compiled.run import warm_up; warm_up(print)"
+	@$(PY) -u -c "from simulator.play.simulation import warm_up; warm_up()"
 
 test: compiled ## the tests without the slow ones, below 3 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"

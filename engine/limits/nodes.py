@@ -25,7 +25,7 @@ common one to which its own later events are charged too.
 Both need instants that never decrease, which a reserved release may do; so they refuse requests
 beyond a rate and never delay them. Under `none` and `split` all choices of the limits are played.
 
-`CompiledLimiter` plays the same over arrays (`engine.limits.compiled.nodes`).
+The simulator's kernel knows one node only.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `LimitsGate` asks the limiter and nothing else; `simulator.play.engine_gate.EngineGate` runs the
 whole engine. The third gate decides in compiled code: attempt by attempt in a run
-(`simulator.play.compiled`), block by block in a replay (`simulator.play.replay`). All decide alike,
+(`simulator.kernel`), block by block in a replay (`simulator.play.replay`). All decide alike,
 bit for bit: draws of service times are the client's own, one an admitted attempt, whatever the
 fidelity.
 
@@ -19,7 +19,6 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-import numpy as np
 import simpy
 
 from engine.limits import Limiter, NodesLimiter, Subject
@@ -35,7 +34,7 @@ from simulator.play.outside import (
     step,
 )
 from simulator.rows.invariants import Violation
-from simulator.rows.record import NO_STATUS, Numbers, Recorder
+from simulator.rows.record import NO_STATUS, Recorder
 from simulator.rows.tally import NodesTally, Tally
 from simulator.scenario.clients import Ask
 from simulator.scenario.model import Proxy
@@ -43,7 +42,6 @@ from simulator.traffic.population import Client, KeyHolder
 from simulator.traffic.sampling import Duration
 
 if TYPE_CHECKING:
-    from engine.limits.compiled import CompiledLimiter
     from engine.resources.context import Services
     from simulator.play.engine_gate import EngineGate
 
@@ -106,24 +104,6 @@ class Answer(NamedTuple):
 
 Gate: TypeAlias = "LimitsGate | EngineGate"
 """Where attempts meet the service."""
-
-
-class VerdictNumbers:
-    """Converts the verdicts of a compiled limiter to the recorder's, column by column."""
-
-    def __init__(self, limiter: CompiledLimiter, recorder: Recorder) -> None:
-        self._legs = limiter.legs
-        self._verdicts = recorder.verdicts
-        self._numbers: Numbers = np.full(4 * (len(self._legs) + 1), -1, dtype=np.int64)
-
-    def of(self, verdicts: Numbers) -> Numbers:
-        """Return the recorder's number of each verdict; those that occur get one, and no other."""
-        from engine.limits.compiled.limiter import verdict_of  # noqa: PLC0415 # reason: numba loads where it is asked for
-
-        for number in np.flatnonzero(np.bincount(verdicts)).tolist():
-            if self._numbers[number] < 0:
-                self._numbers[number] = self._verdicts[verdict_of(number, self._legs)]
-        return self._numbers[verdicts]
 
 
 class LimitsGate:

@@ -24,16 +24,16 @@ from engine.limits import (
     Subject,
     TenantIdentity,
 )
-from engine.limits.subject import OTHER_FIELDS
 from engine.messages import Json, Request, Response
 from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import Profile
 from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block
 from simulator.logs.parties import Parties, Party
 from simulator.play.events import FIRST_OF_CLIENT, At, spawn
-from simulator.play.gates import Answer, Asked, Gate, LimitsGate, NodesGate, Rows, VerdictNumbers
-from simulator.progress import Progress, tell_line
-from simulator.rows.record import NO_STATUS, Numbers
+from simulator.play.gates import Answer, Asked, Gate, LimitsGate, NodesGate, Rows
+from simulator.play.simulation import is_without_kernel
+from simulator.progress import Progress
+from simulator.rows.record import NO_STATUS
 from simulator.rows.tally import NodesTally
 from simulator.traffic.draws import BALANCE_STREAM, Stream
 
@@ -71,28 +71,29 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
 
     It yields each block of arrivals that it has decided. The size of the blocks has no effect on
     the decisions, and memory grows with the requests in flight, not with the length of the log.
-    Raises `InputError` as `CompiledLimiter` does.
+    Raises `InputError` as `ColumnLimiter` does.
     """
     tables = {"Default": limits}
-    if fidelity != "compiled":
+    if fidelity != "compiled" or is_without_kernel():
         env = simpy.Environment()
         gate = _gate(env, arrivals, tables, profile, fidelity, seed, rows, nodes)
         yield from _Feed(env, arrivals, gate, subjects, progress).play(block_rows)
         return
-    from engine.limits.compiled import Columns, CompiledLimiter  # noqa: PLC0415 # reason: numba loads where it is asked for
+    from simulator.kernel.limiter import ColumnLimiter, Columns, VerdictNumbers  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-    limiter = CompiledLimiter(tables, profile.limits, tell=tell_line, origin_ns=arrivals.start_ns)
+    limiter = ColumnLimiter(tables, profile.limits, origin_ns=arrivals.start_ns)
     parties = arrivals.parties
     number, one_of_each = parties.kinds()
     kinds = np.array([limiter.kind(limit_subject(who)) for who in one_of_each], dtype=np.int64)
-    columns = np.array([kinds[number], parties.key.codes, parties.ip.codes], dtype=np.int64)
-    others = _other_fields(parties) if limiter.other_fields else None
+    kind_of = kinds[number]
+    if limiter.is_by_other_fields:  # two parties of one class may have other counters
+        kind_of = np.array([limiter.kind(limit_subject(who)) for who in parties], dtype=np.int64)
+    columns = np.array([kind_of, parties.key.codes, parties.ip.codes], dtype=np.int64)
     verdicts = VerdictNumbers(limiter, rows.recorder)
     done = 0
     for block in arrivals.blocks(block_rows):
         kind, key, ip = columns[:, block.party]
-        other = None if others is None else others[block.party]
-        decided = limiter.decide(Columns(block.t_ns, kind, key, ip, other))
+        decided = limiter.decide(Columns(block.t_ns, kind, key, ip))
         rows.recorder.take(
             {
                 "t_ns": block.t_ns,
@@ -229,22 +230,6 @@ class LogTraffic:
         """Return None: a log does not say what was created."""
         del engine
         return None
-
-
-def _other_fields(parties: Parties) -> Numbers:
-    """Return the numbers of the fields beside key and address that a party is counted by."""
-    numbers: dict[tuple[str, str], int] = {}
-    rows = []
-    for party in parties:
-        subject = limit_subject(party)
-        values = [(name, getattr(subject, name)) for name in OTHER_FIELDS]
-        rows.append(
-            [
-                -1 if value is None else numbers.setdefault((name, value), len(numbers))
-                for name, value in values
-            ]
-        )
-    return np.array(rows, dtype=np.int64)
 
 
 def _addresses(parties: Parties) -> dict[str, str]:

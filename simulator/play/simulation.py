@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
@@ -18,13 +19,14 @@ from simulator.arguments import Rule, optional, whole
 from simulator.progress import Progress, tell_line
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.record import Watcher
-from simulator.scenario import Scenario, profile_of
+from simulator.scenario import Scenario, limit_tables_of, profile_of
+from simulator.scenario.clients import FixedRetry, NoRetry, TokenBucketPacing
 from simulator.scenario.draws import SessionArrivals
 from simulator.scenario.model import needs_bodies
 from simulator.traffic.population import Setup
 
 if TYPE_CHECKING:
-    from simulator.play.compiled.run import Template
+    from simulator.kernel.running import Template
 
 Fidelity: TypeAlias = Literal["engine", "limits", "compiled"]
 FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
@@ -67,7 +69,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     if template is None:
         profile = profile_of(scenario)
         _refuse_unplayable(scenario, profile, fidelity)
-        fidelity = _fidelity_in_force(scenario, fidelity)
+        fidelity = fidelity_in_force(scenario, fidelity)
         setup = Setup.of(scenario, seed, profile)
     else:
         setup = replace(template.setup, seed=seed)
@@ -95,9 +97,9 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
         nodes=profile.nodes,
     )
     if fidelity == "compiled":
-        from simulator.play.compiled.run import simulate_compiled  # noqa: PLC0415 # reason: numba loads where it is asked for
+        from simulator.kernel.running import run_in_kernel  # noqa: PLC0415 # reason: numba loads where it is asked for
 
-        simulate_compiled(setup, book, progress, template)
+        run_in_kernel(setup, book, progress, template)
         return book.close()
     from simulator.play.simpy_driver import simulate_simpy  # noqa: PLC0415 # reason: it needs the engine's services, a compiled run does not
 
@@ -119,30 +121,71 @@ def template_for(
 
     Raises `InputError` where the scenario cannot be compiled.
     """
-    from simulator.play.compiled.run import template_of  # noqa: PLC0415 # reason: numba loads where it is asked for
-
     _refuse_unplayable(scenario, profile_of(scenario), "compiled")
-    if _fidelity_in_force(scenario, "compiled") != "compiled":
+    if fidelity_in_force(scenario, "compiled") != "compiled":
         return None
+    from simulator.kernel.running import template_of  # noqa: PLC0415 # reason: numba loads where it is asked for
+
     return template_of(scenario, _warm_up_ns(scenario, warm_up_ns), anonymous=anonymous)
 
 
-def _fidelity_in_force(scenario: Scenario, fidelity: Fidelity) -> Fidelity:
-    """Return the fidelity that runs: `limits` where the compiled code lacks what is needed."""
-    if fidelity == "compiled" and (reason := _not_compiled(scenario)) is not None:
-        _note_once(f"{reason} is not compiled; it runs at fidelity limits, with the same decisions")
+def has_kernel() -> bool:
+    """Whether the optional extra `fast` is installed."""
+    return find_spec("numba") is not None
+
+
+def warm_up() -> None:
+    """Compile the kernel if this machine has not done so and the extra `fast` is installed."""
+    if has_kernel():
+        from simulator.kernel.running import warm_up as compile_all  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+        compile_all(tell_line)
+
+
+def is_without_kernel() -> bool:
+    """Whether the extra `fast` is missing; if so, print once what it would buy."""
+    if has_kernel():
+        return False
+    _note_once(
+        "fidelity compiled needs the extra fast (pip install tollgate[fast]), which runs "
+        "30 to 50 times as fast; this runs at fidelity limits, with the same decisions"
+    )
+    return True
+
+
+def fidelity_in_force(scenario: Scenario, fidelity: Fidelity) -> Fidelity:
+    """Return the fidelity that runs: `limits` where the kernel lacks what a scenario needs."""
+    if fidelity != "compiled" or is_without_kernel():
+        return "limits" if fidelity == "compiled" else fidelity
+    if (reason := not_compiled(scenario)) is not None:
+        _note_once(f"{reason}: not compiled; runs at fidelity limits, with the same decisions")
         return "limits"
-    return fidelity
+    return "compiled"
 
 
-def _not_compiled(scenario: Scenario) -> str | None:
-    if any(group.loop == "open" and group.concurrency is not None for group in scenario.clients):
-        return "an open loop with concurrency"
-    if has_sessions(scenario):
-        return "sampling the sessions of a log"
+def not_compiled(scenario: Scenario) -> str | None:
+    """Return what the kernel lacks of a scenario, None where it runs it."""
+    if not profile_of(scenario).nodes.is_exact:
+        return "several nodes"
+    for group in scenario.clients:
+        if any(scenario.proxy_of(ask) or scenario.reactor_of(ask) for ask in group.mix):
+            return "proxies and reactors"
+        if group.pacing is not None and isinstance(group.pacing, TokenBucketPacing):
+            limit, window_ns = group.pacing.rate
+            if limit >= 1 << 31 or group.pacing.burst * window_ns >= _LARGEST_PRODUCT:
+                return "a pace of that size"
+        retry = group.retry
+        if not isinstance(retry, NoRetry):
+            longest_ns = retry.delay_ns if isinstance(retry, FixedRetry) else retry.cap_ns
+            if 4 * longest_ns >= _LARGEST_PRODUCT:
+                return "a retry's delay of 36 years"
+    for table in limit_tables_of(scenario).values():
+        if any(rule.limit_requests >= 1 << 31 for rule in table):
+            return "a limit of 2^31 requests"
     return None
 
 
+_LARGEST_PRODUCT: Final = 1 << 62
 _note_once: Final = lru_cache(tell_line)
 
 

@@ -37,9 +37,8 @@ from simulator.options import (
     takes_options,
     typed,
 )
-from simulator.play.compiled.run import warm_up
-from simulator.play.simulation import seed_in_force, simulate
-from simulator.progress import keeps_what_is_known, tell_line
+from simulator.play.simulation import seed_in_force, simulate, warm_up
+from simulator.progress import keeps_what_is_known
 from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
 from simulator.scenario.draws import Draw, durations_ns
@@ -297,7 +296,7 @@ def advise(options: AdviseOptions) -> Advice:
     seed = seed_in_force(base, options.seed)
     runs = options.replications if draws_at_random(base) else 1
     found = Advice(base, refused, runs)
-    warm_up(tell_line)
+    warm_up()
     with replicator() as runner:
         work = _Work(
             base,

@@ -18,9 +18,7 @@ from engine.files import Rate, format_duration
 from engine.profile import Algorithm
 from simulator.arguments import TEXT, Rule, optional, takes
 from simulator.options import SCENARIO, ScenarioLike, resolve
-from simulator.play.compiled.run import warm_up
-from simulator.play.simulation import simulate
-from simulator.progress import tell_line
+from simulator.play.simulation import simulate, warm_up
 from simulator.rows import Result
 from simulator.scenario import Scenario, limits_of, profile_of, with_values
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
@@ -67,7 +65,7 @@ class Explorer:
     def __init__(self, scenario: Scenario) -> None:
         if reason := needs_bodies(scenario):
             raise InputError(f"explore is compiled, limits alone, and {reason}; use run")
-        warm_up(tell_line)
+        warm_up()
         self.scenario = scenario
         self.algorithm: Algorithm = profile_of(scenario).limits.algorithm
         base = self.play()

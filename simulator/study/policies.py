@@ -28,9 +28,8 @@ from simulator.options import (
     resolve,
     takes_options,
 )
-from simulator.play.compiled.run import warm_up
-from simulator.play.simulation import SEED, seed_in_force
-from simulator.progress import keeps_what_is_known, tell_line
+from simulator.play.simulation import SEED, seed_in_force, warm_up
+from simulator.progress import keeps_what_is_known
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random, needs_bodies
 from simulator.study.observations import Observed, observe, paired
@@ -234,7 +233,7 @@ def policies(options: PolicyOptions) -> Policies:
     for _, name, scenario in plans:
         if reason := needs_bodies(scenario):
             raise InputError(f"policies are compiled, limits alone, and {name}: {reason}")
-    warm_up(tell_line)
+    warm_up()
     found = Policies(replications)
     before: list[Observed] = []
     with keeps_what_is_known(found):

@@ -45,8 +45,15 @@ from simulator.intervals import (
     sequential_error,
 )
 from simulator.options import Budget, RunOptions, takes_options
-from simulator.play.simulation import Fidelity, seed_in_force, simulate, template_for
-from simulator.progress import Interrupted, Progress, Stop, in_notebook, progress_bar, tell_line
+from simulator.play.simulation import (
+    Fidelity,
+    fidelity_in_force,
+    seed_in_force,
+    simulate,
+    template_for,
+    warm_up,
+)
+from simulator.progress import Interrupted, Progress, Stop, in_notebook, progress_bar
 from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
 from simulator.rows.result import columns_of, is_of_totals, measure, share_of, value_in
@@ -54,7 +61,7 @@ from simulator.scenario import METRICS, Condition, Scenario, dump, loads
 from simulator.scenario.model import draws_at_random
 
 if TYPE_CHECKING:
-    from simulator.play.compiled.run import Template
+    from simulator.kernel.running import Template
 
 
 P = ParamSpec("P")
@@ -391,7 +398,7 @@ class Replicator:
         line = line if only is None else partial(_line_of_conditions, only)
         play = Play(fidelity, warm_up_ns, check, line)
         done: list[Replication] = []
-        if fidelity == "compiled":
+        if fidelity_in_force(scenario, fidelity) == "compiled":
             keep = only is None or not all(map(is_of_totals, only))
             runs = self._compiled(play, scenario, seeds, keep=keep)
         else:
@@ -428,9 +435,7 @@ class Replicator:
         self, play: Play, scenario: Scenario, seeds: Sequence[int], *, keep: bool
     ) -> Iterator[Replication]:
         """Play compiled runs on threads, a single one in this one."""
-        from simulator.play.compiled.run import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
-
-        warm_up(tell_line)
+        warm_up()
         template = self._template(scenario, play.warm_up_ns, anonymous=not keep)
         shared = partial(play, scenario, progress=self.stop, template=template, keep=keep)
         if len(seeds) == 1:

@@ -52,8 +52,8 @@ from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
 from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, whole
 from simulator.options import CompiledOptions, count_option, option, options, takes_options
-from simulator.play.simulation import Fidelity, seed_in_force, template_for
-from simulator.progress import Progress, tell_line
+from simulator.play.simulation import Fidelity, seed_in_force, template_for, warm_up
+from simulator.progress import Progress
 from simulator.quantiles import latin_hypercube
 from simulator.scenario import Scenario, dump, loads, value_of, with_values
 from simulator.scenario.model import needs_bodies
@@ -69,7 +69,7 @@ from simulator.study.runs import (
 )
 
 if TYPE_CHECKING:
-    from simulator.play.compiled.run import Template
+    from simulator.kernel.running import Template
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -576,9 +576,7 @@ def sweep(options: SweepOptions) -> pd.DataFrame:
 
 def _play(left: Sequence[Task], folder: Path, options: SweepOptions, count: int) -> None:
     if options.fidelity == "compiled":
-        from simulator.play.compiled.run import warm_up  # noqa: PLC0415 # reason: numba loads where it is asked for
-
-        warm_up(tell_line)  # here, so that workers find it compiled
+        warm_up()  # here, so that workers find it compiled
     with closing(workers_of(options.scheduler, options.workers, options.fidelity)) as hands:
         play = hands.play if isinstance(hands, Threads) else play_task
         if hands.here:

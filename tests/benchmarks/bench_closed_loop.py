@@ -13,7 +13,7 @@ import numpy as np
 import simpy
 
 from engine.limits import Limiter, Subject
-from simulator.play.compiled.run import CompiledRun, warm_up
+from simulator.kernel.running import KernelRun, warm_up
 from simulator.scenario import Scenario, limit_tables_of, loads, profile_of
 from simulator.traffic.draws import stream_number
 from simulator.traffic.population import Setup, populate
@@ -54,12 +54,12 @@ rate = "10/10s"
 
 
 def _compiled(scenario: Scenario, count: list[int]) -> Callable[[], object]:
-    run = CompiledRun(Setup.of(scenario, scenario.seed))
+    run = KernelRun(Setup.of(scenario, scenario.seed))
 
     def play() -> None:
         total = 0
         while (rows := run.step()) is not None:
-            total += rows
+            total += len(rows)
         count[0] = total
 
     return play

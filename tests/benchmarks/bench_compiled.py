@@ -27,9 +27,9 @@ from throttled import RateLimiterType, Throttled, per_duration
 from throttled.store import MemoryStore
 
 from engine.limits import LimitTable, Subject
-from engine.limits.compiled import Columns, CompiledLimiter
-from engine.limits.compiled.core import ALL, LANE_COUNTERS, LINE_WIDTH, SLOTS
 from engine.profile import Algorithm, LimitsProfile
+from simulator.kernel.counting import RING_SLOTS
+from simulator.kernel.limiter import ColumnLimiter, Columns
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_limits import _peer, _peer_calls
 from tests.benchmarks.workload_w1 import KINDS, RESOURCES, Workload, subjects, w1
@@ -47,13 +47,11 @@ _ALGORITHMS: Final[tuple[Algorithm, ...]] = (
 )
 
 
-def _limiter(algorithm: Algorithm = "sliding-log") -> CompiledLimiter:
-    return CompiledLimiter(
-        {"Default": LimitTable.default()}, LimitsProfile(algorithm=algorithm), tell=print
-    )
+def _limiter(algorithm: Algorithm = "sliding-log") -> ColumnLimiter:
+    return ColumnLimiter({"Default": LimitTable.default()}, LimitsProfile(algorithm=algorithm))
 
 
-def _kinds(limiter: CompiledLimiter, workload: Workload) -> Any:
+def _kinds(limiter: ColumnLimiter, workload: Workload) -> Any:
     """Return a table, key and resource → the limiter's number, and where in it each key begins."""
     codes = 4 * len(KINDS)
     table = np.zeros((codes, len(RESOURCES)), dtype=np.int32)
@@ -73,7 +71,7 @@ def _kinds(limiter: CompiledLimiter, workload: Workload) -> Any:
     return table.reshape(-1), code_of_key.astype(np.int32) * len(RESOURCES)
 
 
-def _columns(limiter: CompiledLimiter, workload: Workload) -> Columns:
+def _columns(limiter: ColumnLimiter, workload: Workload) -> Columns:
     table, first_of_key = _kinds(limiter, workload)
     kind = table.take(first_of_key.take(workload.key) + workload.resource)
     return Columns(workload.t_ns, kind, workload.key, workload.ip)
@@ -97,21 +95,20 @@ def _loop(workload: Workload) -> Callable[[], object]:
 
 
 @numba.njit  # type: ignore[untyped-decorator] # reason: numba has no types
-def _touch(lines: Any, lanes: Any, class_sizes: Any, lane: Any, out: Any) -> None:
+def _touch(counters: Any, lanes: Any, lane: Any, out: Any) -> None:
     for row in range(len(lane)):
-        found = lanes[lane[row]]
         total = 0
-        for place in range(class_sizes[found[0], ALL]):
-            total += lines[found[LANE_COUNTERS + place] * LINE_WIDTH]
+        for place in range(lanes.shape[1]):
+            total += counters[lanes[lane[row], place]].ready
         out[row] = total
 
 
 def _floor(workload: Workload) -> Callable[[], object]:
     limiter = _limiter()
     lane = limiter.lanes(_columns(limiter, workload))
-    core = limiter.ready_core()
-    flat = core.lines.reshape(-1)
-    return lambda: _touch(flat, core.lanes, core.class_sizes, lane, np.empty(len(lane), np.int64))
+    limits = limiter.limits
+    out = np.empty(len(lane), np.int64)
+    return lambda: _touch(limits.counters, limits.lanes, lane, out)
 
 
 def _aiolimiter(calls: Any) -> Callable[[], object]:
@@ -178,9 +175,9 @@ _COLD: Final = """
 import time; began = time.perf_counter()
 import numpy as np
 from engine.limits import LimitTable, Subject
-from engine.limits.compiled import Columns, CompiledLimiter
 from engine.profile import LimitsProfile
-limiter = CompiledLimiter({"Default": LimitTable.default()}, LimitsProfile())
+from simulator.kernel.limiter import ColumnLimiter, Columns
+limiter = ColumnLimiter({"Default": LimitTable.default()}, LimitsProfile())
 kind = limiter.kind(Subject("POST", "/tokenize", "ip"))
 zero = np.zeros(1, np.int64)
 limiter.decide(Columns(zero, zero + kind, zero - 1, zero))
@@ -250,9 +247,9 @@ def main(*, big: bool = False) -> None:
 def _tell_memory(workload: Workload) -> None:
     limiter = _limiter()
     limiter.decide(_columns(limiter, workload))
-    core, counters = limiter.core, limiter.counter_count
-    line = core.lines[0].nbytes + core.lines_apart[0].nbytes
-    ring = core.ring.itemsize * int(core.used[SLOTS]) / counters
+    limits, counters = limiter.limits, limiter.counter_count
+    line = limits.counters.itemsize + limits.blocks.itemsize
+    ring = limits.rings.itemsize * int(limits.used[RING_SLOTS]) / counters
     whole = limiter.size_bytes / counters
     print(
         f"{counters} active counters: {line} bytes each and {ring:.0f} of ring; "
@@ -268,7 +265,7 @@ def _big() -> None:
     period_ns = int(piece.t_ns[-1]) + 1
     for turn in range(_BIG_REQUESTS // len(piece)):
         shifted = Columns(columns.t_ns + turn * period_ns, columns.kind, columns.key, columns.ip)
-        decided += len(limiter.decide(shifted))
+        decided += len(limiter.decide(shifted).verdict)
         if turn in {0, 9, 99}:
             peak = peak_kb() / 1_024
             print(f"after {decided} requests: peak memory {peak:.0f} MB")

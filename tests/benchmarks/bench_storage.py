@@ -25,8 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.messages import Outcome
-from simulator.play.compiled.layout import COMBO_COUNT
-from simulator.play.compiled.run import CompiledRun, warm_up
+from simulator.kernel.running import KernelRun, warm_up
 from simulator.rows.parquet import (
     COLUMN_SETS,
     FileSink,
@@ -35,7 +34,15 @@ from simulator.rows.parquet import (
     record_batch,
     schema_of,
 )
-from simulator.rows.record import CHUNK_ROWS, SCHEMA, TEXT_COLUMNS, Chunk, Subject, SubjectTable
+from simulator.rows.record import (
+    CHUNK_ROWS,
+    NO_STATUS,
+    SCHEMA,
+    TEXT_COLUMNS,
+    Chunk,
+    Subject,
+    SubjectTable,
+)
 from simulator.traffic.population import Setup
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_closed_loop import cl1
@@ -48,25 +55,28 @@ _VERDICTS: Final = ("t_ns", "outcome", "rule")
 _ROUNDS: Final = 5
 _W1_ROWS: Final = 1_000_000
 _FLOOR_ROWS: Final = 1_000_000
-_COLUMNS: Final = ("t_ns", "subject", "attempt", "verdict", "wait_ns", "latency_ns", "status")
-_VERDICT: Final = _COLUMNS.index("verdict")
 _REFUSED: Final[list[tuple[Outcome, str | None]]] = [("admitted", None), ("refused", "LIM-CREATE")]
 
 
 def _cl1_chunks(duration_s: int) -> list[Chunk]:
     scenario = cl1(2_000, duration_s)
     setup = Setup.of(scenario, scenario.seed)
-    run = CompiledRun(setup)
+    run = KernelRun(setup)
     subjects = SubjectTable()
     chunks = []
-    while (count := run.step()) is not None:
-        for combo in run.sim.combos[len(subjects) : int(run.sim.clock[COMBO_COUNT])].tolist():
-            client = setup.population.clients[combo[0]]
-            holder, ip = client.keys[combo[2]], client.addresses[combo[3]]
-            subjects.number(Subject(combo[0], "t", "a", holder.label, ip, "POST", "/tokenize"))
-        rows = run.sim.rows[:, :count].copy()
-        rows[_VERDICT] = rows[_VERDICT] > 0
-        columns: dict[str, Any] = dict(zip(_COLUMNS, rows, strict=True))
+    while (records := run.step()) is not None:
+        combos = run.sim.combos[len(subjects) : int(run.sim.clock[0]["combo_count"])]
+        for number, _, key, address in combos[["client", "entry", "key", "address"]].tolist():
+            client = setup.population.clients[number]
+            holder, ip = client.keys[key], client.addresses[address]
+            subjects.number(Subject(number, "t", "a", holder.label, ip, "POST", "/tokenize"))
+        columns: dict[str, Any] = {
+            name: records[name].astype(np.int64) for name in ("t_ns", "wait_ns", "latency_ns")
+        }
+        columns |= {name: records[name].astype(np.int64) for name in ("combo", "attempt")}
+        columns["subject"] = columns.pop("combo")
+        columns["verdict"] = (records["verdict"] > 0).astype(np.int64)
+        columns["status"] = np.full(len(records), NO_STATUS)
         chunks.append(Chunk(**columns, subjects=subjects, verdicts=_REFUSED))
     return chunks
 

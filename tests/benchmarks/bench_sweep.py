@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.play.compiled.run import warm_up
+from simulator.play.simulation import warm_up
 from simulator.study.sweep import (
     Cluster,
     Task,
@@ -58,7 +58,7 @@ def _show_dask(cluster: Cluster, tasks: list[Task]) -> None:
 
 def main(*, big: bool = False) -> None:
     """Print the tables."""
-    warm_up(print)
+    warm_up()
     axes = [{"clients.c.count": 40 + number % 10} for number in range(_RUNS)]
     tasks = tasks_of(cl1(40, 200 if big else 100), axes, 1, 7, "compiled")
     with tempfile.TemporaryDirectory() as name:

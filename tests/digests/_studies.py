@@ -15,21 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import orjson
 
 import simulator
 from engine.errors import InputError
 from engine.files import parse_toml
-from engine.limits.compiled import CompiledLimiter
 from simulator.logs import LogMap
-from simulator.play.compiled.plan import Plan
 from simulator.scenario import Scenario, builtin, dump, limits_of, load, loads
 from simulator.study.advise import _at_pace, _stated_pace
 from simulator.study.fit.model import varied
 from simulator.study.run_size import expected_requests, size_warning
 from simulator.traffic.bodies import GroupValues, Known, batch_file, body_of
-from simulator.traffic.population import Setup
 from tests.digests._commands import same_everywhere
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 from tests.simulator.fit.holdout import KINDS, log_of, map_of
@@ -210,26 +206,6 @@ def _paces_text() -> str:
     return same_everywhere("\n".join(parts))
 
 
-def _plans_text() -> str:
-    """Return the arrays that compiled runs of scenarios play."""
-    with _many() as scenarios:
-        return "\n".join(map(_plan_text, scenarios))
-
-
-def _plan_text(scenario: Scenario) -> str:
-    setup = Setup.of(scenario, scenario.seed)
-    profile = setup.profile
-    limiter = CompiledLimiter(setup.tables, profile.limits, nodes=profile.nodes)
-    plan = Plan(setup, limiter)
-    parts = [f"{scenario.name} {plan.loops}"]
-    for name, array in plan.sim._asdict().items():
-        rounded = np.round(array, 9) if array.dtype.kind == "f" else array
-        parts.append(
-            f"{name} {array.shape} {array.dtype} {np.trim_zeros(rounded.ravel()).tolist()}"
-        )
-    return "\n".join(parts)
-
-
 def _chart_text(name: str) -> str:
     """Return every chart of a run as Vega-Lite."""
     plots = simulator.run(name, fidelity="compiled").plots
@@ -353,7 +329,6 @@ STUDIES: Final[dict[str, Callable[[], str]]] = {
     **{f"explorer of {name}": partial(_explorer_text, name) for name in _EXPLORED},
     "traces": _trace_text,
     "sizes": _sizes_text,
-    "plans": _plans_text,
     "paces": _paces_text,
     "bodies": _bodies_text,
     "maps": _maps_text,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.files import Rate
-from simulator.play.compiled.run import CompiledRun, write_rows
+from simulator.kernel.running import KernelRun, write_rows
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.scenario import Scenario, loads, profile_of
 from simulator.study.runs import run
@@ -57,7 +57,7 @@ def in_chunks(scenario: Scenario, rows: int) -> Result:
         setup.population.groups,
     )
     book = RunBook(header, setup.tables, setup.profile.limits, headroom=True, chunk_rows=rows)
-    write_rows(CompiledRun(setup, chunk_rows=rows), book)
+    write_rows(KernelRun(setup, chunk_rows=rows), book)
     return book.close()
 
 

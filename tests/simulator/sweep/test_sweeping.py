@@ -22,7 +22,7 @@ import pytest
 import simulator
 from engine.errors import InputError
 from simulator.cli import main
-from simulator.play.compiled.run import warm_up
+from simulator.play.simulation import warm_up
 from simulator.scenario import loads
 from simulator.study.runs import ProcessWorkers, ThreadWorkers, Workers
 from simulator.study.sweep import (

@@ -17,10 +17,10 @@ from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 
 from engine.limits import Limiter, LimitTable, Subject
-from engine.limits.compiled import CompiledLimiter
 from engine.profile import LimitsProfile
+from simulator.kernel.limiter import ColumnLimiter
 from tests.benchmarks.workload_w1 import subjects, w1
-from tests.engine.limits.test_compiled import numbered
+from tests.simulator.kernel.test_column_limiter import numbered
 
 BY_KEY = {"LIM-PRIVATE.key", "LIM-MANAGEMENT"}
 BY_IP = {"LIM-PRIVATE.ip", "LIM-IP"}
@@ -75,7 +75,7 @@ def check(
 ) -> None:
     workload, table = w1(requests), without_blocks()
     calls = list(zip(workload.t_ns.tolist(), subjects(workload), strict=True))
-    limiter = CompiledLimiter({"Default": table}, profile)
+    limiter = ColumnLimiter({"Default": table}, profile)
     ours = limiter.decide(numbered(limiter, calls)).admitted
     assert 0.03 < 1 - ours.mean() < 0.5, "rules bind, or nothing is shown"
     differ = np.flatnonzero(ours != np.array(theirs(strategy, table, calls)))

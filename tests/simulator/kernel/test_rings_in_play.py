@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from simulator.scenario import loads
 from simulator.study.runs import run
-from tests.simulator.compiled.test_same_decisions import check_same
+from tests.simulator.kernel.test_same_decisions import check_same
 
 _AT_ONCE = """
 duration = "4s"

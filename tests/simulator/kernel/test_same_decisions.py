@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 from engine.errors import InputError
-from engine.limits.compiled.core import LARGEST
-from simulator.play.compiled.run import CompiledRun, write_rows
+from simulator.kernel.counting import LARGEST_RING
+from simulator.kernel.running import KernelRun, write_rows
 from simulator.rows import RunBook, RunHeader
 from simulator.scenario import Scenario, builtin, load, loads
 from simulator.study.runs import run
 from simulator.traffic.population import Setup
-from tests.simulator.play.test_drawn_scenarios import outside_scenarios, scenarios
+from tests.simulator.play.test_drawn_scenarios import scenarios
 
 
 def check_same(scenario: Scenario) -> None:
@@ -38,24 +38,10 @@ def test_drawn_scenarios(text: str) -> None:
     check_same(loads(text))
 
 
-@given(outside_scenarios())
-@settings(max_examples=40)
-def test_drawn_scenarios_with_proxies_reactors_and_uploads(text: str) -> None:
-    """RCT-HOT, RCT-TIMEOUT, PRX-TIMEOUT, ACC-SPLIT: the same waiting, to the nanosecond."""
-    check_same(loads(text))
-
-
 @pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=350)
 def test_many_drawn_scenarios(text: str) -> None:
-    check_same(loads(text))
-
-
-@pytest.mark.slow
-@given(outside_scenarios())
-@settings(max_examples=200)
-def test_many_drawn_scenarios_with_an_outside(text: str) -> None:
     check_same(loads(text))
 
 
@@ -65,66 +51,15 @@ def test_built_in_scenarios_whole(name: str) -> None:
     check_same(load(name))
 
 
-@pytest.mark.slow
-def test_thousands_of_clients() -> None:
-    """So many events are in the wheel, and so many answers on the way, that all of it is used."""
-    check_same(
-        loads(
-            """
-duration = "30s"
-[choices.outside]
-instances_cap = 900
-hot_concurrency = 3
-keep_hot = "2s"
-[rules.LIM-PROXY-KEY]
-rate = "9/1s"
-[[tenants]]
-name = "t"
-[[applications]]
-name = "a"
-tenant = "t"
-keys = 40
-[[proxies]]
-name = "p"
-tenant = "t"
-require_auth = true
-destination = { kind = "lognormal", median = "4s", sigma = 1.0 }
-request_transform = { kind = "exponential", mean = "300ms" }
-[[reactors]]
-name = "r"
-tenant = "t"
-service = { kind = "exponential", mean = "3s" }
-[[clients]]
-name = "closed"
-count = 6000
-application = "a"
-think = { kind = "exponential", mean = "6s" }
-mix = [
-    { request = "POST /proxy/score", proxy = "p" },
-    { request = "POST /reactors/{id}/react", reactor = "r" },
-    { request = "GET /tokens" },
-]
-retry = { kind = "full-jitter", base = "200ms", cap = "5s", attempts = 4, on = [429, 408, 504] }
-[[clients]]
-name = "open"
-count = 50
-application = "a"
-loop = "open"
-arrivals = { kind = "poisson", rate = "4/1s" }
-"""
-        )
-    )
-
-
-def test_answers_may_come_after_the_rows_between_were_handed_on() -> None:
-    """Rows are handed on in order and whole, however small the pieces that the loop plays in."""
-    scenario = load("slow-destination")
+def test_records_are_the_same_in_small_pieces() -> None:
+    """Records are written in order and whole, however small the pieces that the loop runs in."""
+    scenario = load("management-loop")
     whole = run(scenario, fidelity="compiled")
     setup = Setup.of(scenario, scenario.seed)
     groups = setup.population.groups
     header = RunHeader(scenario.name, scenario.seed, "compiled", 0, scenario.duration_ns, 0, groups)
     book = RunBook(header, setup.tables, setup.profile.limits)
-    write_rows(CompiledRun(setup, chunk_rows=3), book)
+    write_rows(KernelRun(setup, chunk_rows=3), book)
     assert book.close().requests.equals(whole.requests)
 
 
@@ -158,10 +93,12 @@ def test_charges_that_left_the_window_are_forgotten_before_the_limit_is_met(rate
 
 def test_a_ring_has_at_most_twice_the_slots_that_its_window_held() -> None:
     scenario = loads(_BURSTS.format(rate="100000/1s"))
-    played = CompiledRun(Setup.of(scenario, scenario.seed))
-    assert played.step() == 7_486
+    played = KernelRun(Setup.of(scenario, scenario.seed))
+    records = played.step()
+    assert records is not None
+    assert len(records) == 7_486
     # A key is asked with some 900 times a minute, the longest window, and 3,700 times in all.
-    longest = played._core.used[LARGEST]
+    longest = played.limiter.limits.used[LARGEST_RING]
     assert longest == 1_024
 
 

@@ -1,0 +1,401 @@
+"""The limiter over columns: arrays of requests in, arrays of decisions out.
+
+Counters are kept between calls, so a long log can be passed in pieces; memory grows with the
+counters, not with the requests.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from engine.errors import InputError
+from engine.limits.rules import CounterFamily, RequestClass, RuleSet
+from engine.limits.subject import OTHER_FIELDS, Subject
+from engine.limits.table import COUNTER_KEYS, LimitTable
+from engine.messages import Outcome
+from engine.profile import LimitsProfile
+from simulator.kernel import deciding
+from simulator.kernel.compiling import warm_up
+from simulator.kernel.counting import (
+    BLOCK,
+    COUNTER,
+    COUNTERS,
+    FIXED,
+    GCRA,
+    LANES,
+    LOG,
+    RULE,
+    SLIDING,
+)
+from simulator.kernel.deciding import BLOCKED, DELAYED, EAGER_PLACES, MOST_RULES, PROFILE, REFUSED
+from simulator.progress import tell_line
+from simulator.rows.record import Numbers, Recorder
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_ALGORITHMS: Final = {
+    "sliding-log": LOG,
+    "fixed-window": FIXED,
+    "sliding-counter": SLIDING,
+    "token-bucket": GCRA,
+    "gcra": GCRA,
+}
+LARGEST_LIMIT: Final = (1 << 31) - 1
+_LINE_BYTES: Final = 64
+_FIRST_ROOM: Final = 1 << 10
+_FIRST_RINGS: Final = 1 << 12
+_MOST_ROOM_AT_ONCE: Final = 1 << 17
+_MOST_COUNTERS: Final = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Requests in order of time, a row a request.
+
+    t_ns: arrivals, never decreasing. kind: numbers that `ColumnLimiter.kind` gave. key, ip: numbers
+    of the API key (−1 = none) and of the address.
+    """
+
+    t_ns: Array
+    kind: Array
+    key: Array
+    ip: Array
+
+    def __post_init__(self) -> None:
+        lengths = {len(column) for column in (self.t_ns, self.kind, self.key, self.ip)}
+        assert len(lengths) == 1, "columns are of one length"
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What was decided, a row a request.
+
+    verdict: a number; `verdict_of` returns its outcome and rule. wait_ns: the delay imposed, or the
+    exact time until admissible. refusing: bit i is set where the i-th rule of the request's kind
+    refuses (`ColumnLimiter.rules`); shadow: the same of rules in shadow, empty where there is none.
+    """
+
+    verdict: Array
+    wait_ns: Array
+    refusing: Array
+    shadow: Array
+    rules: Sequence[str] = field(repr=False)
+
+    @property
+    def admitted(self) -> Array:
+        """Whether each request was admitted, at once or delayed."""
+        return np.asarray((self.verdict == 0) | (self.verdict & 3 == DELAYED))
+
+    def verdicts(self) -> dict[int, tuple[Outcome, str | None]]:
+        """Return what each number among the verdicts stands for."""
+        return {int(n): verdict_of(int(n), self.rules) for n in np.unique(self.verdict)}
+
+
+_OUTCOMES: Final[dict[int, Outcome]] = {
+    DELAYED: "delayed",
+    REFUSED: "refused",
+    BLOCKED: "blocked",
+}
+
+
+def verdict_of(number: int, rules: Sequence[str]) -> tuple[Outcome, str | None]:
+    """Return the outcome and the reported rule that a verdict's number stands for."""
+    return (_OUTCOMES[number & 3], rules[(number >> 2) - 1]) if number else ("admitted", None)
+
+
+def aligned(size: int, dtype: np.dtype[Any]) -> Array:
+    """Return zeros that begin with a cache line, so that records cross as few as possible."""
+    raw = np.zeros(size * dtype.itemsize + _LINE_BYTES, np.uint8)
+    skipped = -raw.ctypes.data % _LINE_BYTES
+    return raw[skipped : skipped + size * dtype.itemsize].view(dtype)
+
+
+def enlarged(array: Array, size: int) -> Array:
+    """Return an array of `size` rows: those of this one, then zeros."""
+    larger = aligned(size, array.dtype) if array.ndim == 1 else None
+    if larger is None:
+        larger = np.zeros((size, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+class ColumnLimiter:
+    """Decides about columns of requests, exactly as `engine.limits.Limiter` does one by one.
+
+    tables, profile: as `Limiter` takes them. origin_ns: the Unix time of instant 0 (D-ALIGN).
+    from_ns: shadow refusals are counted from here on.
+
+    Raises `InputError` where `Limiter` does, and for what is not compiled.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, LimitTable],
+        profile: LimitsProfile,
+        *,
+        origin_ns: int = 0,
+        from_ns: int = 0,
+    ) -> None:
+        if profile.counted_statuses == "success":
+            raise InputError(
+                'counted_statuses = "success" must go with the engine; the compiled limits know '
+                "no answers"
+            )
+        warm_up("compiled limiter", _compile_all, tell_line)
+        self._rule_set = RuleSet(tables, profile, origin_ns)
+        self._profile, self._from_ns = profile, from_ns
+        self._known: dict[tuple[RequestClass, tuple[str | None, ...]], int] = {}
+        self._rows: list[list[int]] = []
+        self._others: list[list[int]] = []
+        self._other_numbers: dict[tuple[tuple[str, str | None], ...], int] = {}
+        self._families: list[CounterFamily] = []
+        self._limits: deciding.Limits | None = None
+
+    # --- kinds of requests -------------------------------------------------------------------
+
+    def kind(self, subject: Subject) -> int:
+        """Return the number of a subject's kind: all of it but its key and its address.
+
+        Raises `InputError` when its table is unknown.
+        """
+        resources = self._rule_set.classifier.matching(subject.method, subject.path)
+        request_class = RequestClass.of(subject, resources)
+        known = request_class, tuple(getattr(subject, field) for field in OTHER_FIELDS)
+        kind = self._known.get(known)
+        if kind is None:
+            kind = self._known[known] = len(self._rows)
+            families = self._rule_set.of_class(request_class)
+            ordered = sorted(families, key=lambda family: family.settings.in_shadow)
+            if len(ordered) > MOST_RULES:
+                raise InputError(
+                    f"limits = {len(ordered)} counters for one request must be at most "
+                    f"{MOST_RULES} where they are compiled; leave rules out"
+                )
+            self._rows.append([self._number(family) for family in ordered])
+            self._others.append([self._other(family, subject) for family in ordered])
+            self._limits = None
+        return kind
+
+    def _number(self, family: CounterFamily) -> int:
+        if family not in self._families:
+            if family.settings.limit_requests > LARGEST_LIMIT:
+                raise InputError(
+                    f"{family.rule.id}: rate must be at most {LARGEST_LIMIT} requests where it "
+                    "is compiled; take less"
+                )
+            if len(self._families) == _MOST_COUNTERS:
+                raise InputError(f"limits must have at most {_MOST_COUNTERS} counters; take less")
+            self._families.append(family)
+        return self._families.index(family)
+
+    def _other(self, family: CounterFamily, subject: Subject) -> int:
+        """Return a number for what a counter is keyed by beside key and address, −1 for nothing."""
+        fields = [field for field in COUNTER_KEYS[family.key_place] if field in OTHER_FIELDS]
+        if not fields:
+            return -1
+        if "key_id" in COUNTER_KEYS[family.key_place]:
+            raise InputError(
+                f"{family.rule.id}: a counter by key and {fields[0]} is not compiled; leave it out"
+            )
+        values = tuple((field, getattr(subject, field)) for field in fields)
+        return self._other_numbers.setdefault(values, len(self._other_numbers))
+
+    @property
+    def is_by_other_fields(self) -> bool:
+        """Whether a rule met so far is keyed by more than key and address."""
+        return bool(self._other_numbers)
+
+    def rules(self, kind: int) -> tuple[str, ...]:
+        """Return the names of a kind's rules as masks number them, those in shadow last."""
+        return tuple(self.names[number] for number in self._rows[kind])
+
+    @property
+    def names(self) -> list[str]:
+        """The names of rules' counters, as verdicts number them."""
+        return [family.name for family in self._families]
+
+    # --- arrays ------------------------------------------------------------------------------
+
+    @property
+    def limits(self) -> deciding.Limits:
+        """The arrays with all kinds in them, for compiled code."""
+        if self._limits is None:
+            self._limits = self._fresh()
+        return self._limits
+
+    def copy(self) -> ColumnLimiter:
+        """Return a limiter with the same rules and kinds, which has counted nothing."""
+        other = copy.copy(self)
+        other._limits = None  # noqa: SLF001 # reason: of this class
+        return other
+
+    def _fresh(self) -> deciding.Limits:
+        """Return arrays that have counted nothing."""
+        width = max(EAGER_PLACES, *map(len, self._rows), 0)
+        kinds = np.full((max(1, len(self._rows)), width), -1, np.int32)
+        others = np.full_like(kinds, -1)
+        for kind, (numbers, other) in enumerate(zip(self._rows, self._others, strict=True)):
+            kinds[kind, : len(numbers)], others[kind, : len(other)] = numbers, other
+        return empty_limits(max(1, len(self._families)), width)._replace(
+            profile=np.array([self._profile_record()], PROFILE),
+            rules=self._rule_records(),
+            kinds=kinds,
+            others=others,
+        )
+
+    def _profile_record(self) -> tuple[int, ...]:
+        profile = self._profile
+        bound_ns = profile.delay_bound_ns if profile.throttle == "delay" else 0
+        plain = not bound_ns and not any(family.rule.shadow for family in self._families)
+        clears = profile.block_reset == "clear"
+        counts_refused = profile.count_refused
+        return plain, bound_ns, profile.block_extends, clears, counts_refused, self._from_ns
+
+    def _rule_records(self) -> Array:
+        records, clauses = np.zeros(max(1, len(self._families)), RULE), dict[str, int]()
+        for record, family in zip(records, self._families, strict=False):
+            counter, fields = family.settings, COUNTER_KEYS[family.key_place]
+            limit, window_ns = counter.limit_requests, counter.window_ns
+            record["algorithm"] = _ALGORITHMS[counter.algorithm]
+            record["limit"], record["window_ns"] = limit, window_ns
+            record["span_ns"] = window_ns + counter.tick_ns
+            record["offset_ns"], record["anchored"] = counter.offset_ns, counter.is_anchored
+            record["step"], record["rest"] = divmod(window_ns, limit)
+            record["slack"] = (counter.burst_requests - 1) * window_ns
+            record["block_ns"], record["shadow"] = counter.block_ns, counter.in_shadow
+            record["by_key"], record["by_ip"] = "key_id" in fields, "ip" in fields
+            record["clause"] = clauses.setdefault(family.rule.id, len(clauses))
+        return records
+
+    def make_lane_room(self, lanes: int = 0) -> None:
+        """Double the room for lanes and counters, or make it for so many lanes."""
+        limits = self.limits
+        size = max(2 * len(limits.lanes), lanes)
+        tables = [_table(size) for _ in range(2)]
+        for table, old in zip(tables, (limits.counter_table, limits.lane_table), strict=True):
+            deciding.refill_table(table, old[old[:, 0] >= 0])
+        self._limits = limits._replace(
+            counters=enlarged(limits.counters, size),
+            blocks=enlarged(limits.blocks, size),
+            lanes=enlarged(limits.lanes, size),
+            counter_table=tables[0],
+            lane_table=tables[1],
+        )
+
+    def make_ring_room(self, slots: int = 0) -> None:
+        """Double the room for rings, or make it for so many slots and a growth of each ring."""
+        limits = self.limits
+        self._limits = limits._replace(rings=enlarged(limits.rings, 2 * len(limits.rings) + slots))
+
+    # --- deciding ----------------------------------------------------------------------------
+
+    def lanes(self, columns: Columns) -> Array:
+        """Return each row's lane."""
+        rows = len(columns.t_ns)
+        kind, key, ip = (
+            np.ascontiguousarray(column, np.int64)
+            for column in (columns.kind, columns.key, columns.ip)
+        )
+        lane = np.empty(rows, np.uint32)
+        if rows > 2 * len(self.limits.lanes):
+            self.make_lane_room(1 << min(rows, _MOST_ROOM_AT_ONCE).bit_length() - 1)
+        row = 0
+        while (row := deciding.find_lanes(row, kind, key, ip, lane, self.limits)) < rows:
+            self.make_lane_room()
+        return lane
+
+    def decide_lanes(self, t_ns: Array, lane: Array) -> Decisions:
+        """Decide about rows whose lanes `lanes` returned, and charge them where they count."""
+        assert len(t_ns) == len(lane), "columns are of one length"
+        limits, rows = self.limits, len(t_ns)
+        lane_rows = np.bincount(lane, minlength=int(limits.used[LANES]))
+        need = np.zeros(int(limits.used[COUNTERS]), np.int64)
+        slots = deciding.reserve_rings(lane_rows, need, limits)
+        if slots > len(limits.rings):
+            self.make_ring_room(slots)
+        verdict, wait_ns = np.empty(rows, np.int16), np.empty(rows, np.int64)
+        refusing = np.empty(rows, np.int32)
+        shadow = np.empty(0 if limits.profile[0]["plain"] else rows, np.int32)
+        t_ns = np.ascontiguousarray(t_ns, np.int64)
+        columns = t_ns, lane, verdict, wait_ns, refusing, shadow
+        row = 0
+        while (row := deciding.decide_rows(row, *columns, self.limits)) < rows:
+            self.make_ring_room()
+        return Decisions(verdict, wait_ns, refusing, shadow, self.names)
+
+    def decide(self, columns: Columns) -> Decisions:
+        """Decide about all rows, in order, and charge them where they count."""
+        return self.decide_lanes(columns.t_ns, self.lanes(columns))
+
+    def shadow_requests(self) -> dict[str, int]:
+        """Return clause → how many requests it would have refused in shadow since `from_ns`."""
+        counts: dict[str, int] = {}
+        for family, count in zip(self._families, self.limits.shadow_counts.tolist(), strict=False):
+            if count:
+                counts[family.rule.id] = counts.get(family.rule.id, 0) + count
+        return counts
+
+    @property
+    def counter_count(self) -> int:
+        """How many counters there are."""
+        return int(self.limits.used[COUNTERS]) - 1
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory the arrays take."""
+        return sum(array.nbytes for array in self.limits)
+
+
+class VerdictNumbers:
+    """Converts the verdicts of a limiter to the recorder's, column by column."""
+
+    def __init__(self, limiter: ColumnLimiter, recorder: Recorder) -> None:
+        self._names, self._verdicts = limiter.names, recorder.verdicts
+        self._numbers: Numbers = np.full(4 * (len(self._names) + 1), -1, dtype=np.int64)
+
+    def of(self, verdicts: Array) -> Numbers:
+        """Return the recorder's number of each verdict; those that occur get one, and no other."""
+        for number in np.flatnonzero(np.bincount(verdicts)).tolist():
+            if self._numbers[number] < 0:
+                self._numbers[number] = self._verdicts[verdict_of(number, self._names)]
+        return self._numbers[verdicts]
+
+
+def empty_limits(rules: int = 1, width: int = EAGER_PLACES) -> deciding.Limits:
+    """Return the arrays of a limiter without kinds of requests."""
+    return deciding.Limits(
+        profile=np.zeros(1, PROFILE),
+        rules=np.zeros(rules, RULE),
+        kinds=np.full((1, width), -1, np.int32),
+        others=np.full((1, width), -1, np.int32),
+        counters=aligned(_FIRST_ROOM, COUNTER),
+        blocks=np.zeros(_FIRST_ROOM, BLOCK),
+        counter_table=_table(_FIRST_ROOM),
+        lanes=np.zeros((_FIRST_ROOM, width), np.uint32),
+        lane_table=_table(_FIRST_ROOM),
+        rings=np.zeros(max(_FIRST_RINGS, 4 * width), np.int64),
+        used=np.array([0, 0, 0, 1], np.int64),
+        shadow_counts=np.zeros(rules, np.int64),
+    )
+
+
+def _table(room: int) -> Array:
+    """Return an empty hash table for `room` entries that is never more than half full."""
+    return np.full((1 << (2 * room - 1).bit_length(), 4), -1, np.int32)
+
+
+def _compile_all() -> None:
+    """Call every compiled function once, with the types that callers have."""
+    limits = empty_limits()
+    none = np.zeros(0, np.int64)
+    deciding.find_lanes(0, none, none, none, np.zeros(0, np.uint32), limits)
+    deciding.reserve_rings(none, none, limits)
+    deciding.refill_table(limits.lane_table, limits.lane_table[:0])
+    lane = np.zeros(0, np.uint32)
+    masks = np.zeros(0, np.int32)
+    deciding.decide_rows(0, none, lane, np.zeros(0, np.int16), none, masks, masks, limits)

@@ -1,0 +1,88 @@
+"""A new process with compiled code on disk comes to its first run without a detour.
+
+What takes the time of a cold start is loading, so the test looks at what is loaded, not at clocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from simulator.study.runs import run
+
+_RUN: Final = """
+import json, sys
+import simulator.study.runs
+
+known = set(sys.modules)
+result = simulator.study.runs.run("management-loop", fidelity="compiled", seed=7)
+print(json.dumps([result.summary["sha256"], sorted(known), sorted(sys.modules)]))
+"""
+
+
+@pytest.mark.timeout(600)  # the first run after a change compiles, on a busy machine for minutes
+def test_a_compiled_run_loads_neither_the_engines_services_nor_statistics() -> None:
+    expected = run("management-loop", fidelity="compiled", seed=7).summary["sha256"]
+    cold = subprocess.run([sys.executable, "-c", _RUN], capture_output=True, text=True, check=True)
+    digest, imported, loaded = json.loads(cold.stdout)
+    assert digest == expected
+    assert not {"pandas", "scipy.stats", "simpy", "numba"} & set(imported)
+    assert not {"scipy.stats", "scipy.linalg", "engine.service", "altair"} & set(loaded)
+
+
+_LIMITS: Final = """
+import sys
+from simulator.study.runs import run
+
+run("checkout", fidelity="limits", seed=7)
+print(*sys.modules)
+"""
+
+
+def test_a_run_of_the_limits_loads_no_store_no_encryption_and_no_resources() -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", _LIMITS], capture_output=True, text=True, check=True
+    )
+    loaded = set(made.stdout.split())
+    assert not {"sqlite3", "joserfc", "cryptography", "numba", "scipy"} & loaded
+    packages = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("engine.")}
+    assert not {f"engine.{name}" for name in ("store", "vault", "resources", "service")} & packages
+
+
+_BROKEN_CACHE: Final = """
+import simulator.kernel.compiling as compiling
+calls = []
+for number in (1, 2):
+    compiling.warm_up("tests", lambda: calls.append(number), print)
+print(calls, compiling._OPTIONS["_nrt"])
+"""
+
+
+@pytest.mark.parametrize(("is_folder", "calls"), [(True, "[1]"), (False, "[1, 2]")])
+def test_one_process_compiles_for_all_where_code_can_be_kept(
+    tmp_path: Path, is_folder: bool, calls: str
+) -> None:
+    """Where the folder cannot be written, as a home of somebody else, each process compiles."""
+    place = tmp_path / "place"
+    if is_folder:
+        place.mkdir()
+    else:
+        place.touch()
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(place)}
+    command = [sys.executable, "-c", _BROKEN_CACHE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.splitlines()[-1] == f"{calls} False"
+    assert done.stdout.startswith("compiling the tests, once on this machine")
+
+
+def test_numba_knows_the_option_that_compiles_without_reference_counts() -> None:
+    """It is private to numba, which is pinned for it; without it the kernel is a third as fast."""
+    from numba.core.options import DefaultOptions  # noqa: PLC0415 # reason: heavy
+
+    assert hasattr(DefaultOptions, "_nrt")

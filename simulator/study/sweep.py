@@ -52,7 +52,13 @@ from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
 from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, whole
 from simulator.options import CompiledOptions, count_option, option, options, takes_options
-from simulator.play.simulation import Fidelity, seed_in_force, template_for, warm_up
+from simulator.play.simulation import (
+    Fidelity,
+    fidelity_in_force,
+    seed_in_force,
+    template_for,
+    warm_up,
+)
 from simulator.progress import Progress
 from simulator.quantiles import latin_hypercube
 from simulator.scenario import Scenario, dump, loads, value_of, with_values
@@ -577,7 +583,8 @@ def sweep(options: SweepOptions) -> pd.DataFrame:
 def _play(left: Sequence[Task], folder: Path, options: SweepOptions, count: int) -> None:
     if options.fidelity == "compiled":
         warm_up()  # here, so that workers find it compiled
-    with closing(workers_of(options.scheduler, options.workers, options.fidelity)) as hands:
+    fidelity = fidelity_in_force(loads(left[0].scenario), options.fidelity)
+    with closing(workers_of(options.scheduler, options.workers, fidelity)) as hands:
         play = hands.play if isinstance(hands, Threads) else play_task
         if hands.here:
             play = partial(_play_into, folder.absolute(), play)

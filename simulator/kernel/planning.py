@@ -134,16 +134,14 @@ class Plan:
     def _pace(self, record: Any, group: ClientGroup) -> None:  # noqa: ANN401 # reason: a record
         if group.pacing is None:
             return
-        kind, _, rule = rules.pace_rows(group.pacing, group.start_ns)
+        _, _, rule = rules.pace_rows(group.pacing, group.start_ns)
         names = ("floor", "top", "growth", "kept_percent")
         record["pace"] = at.AIMD
         if not isinstance(group.pacing, AimdPacing):
             record["pace"] = at.BUCKET
-            names = ("limit", "", "", "", "step", "rest", "slack")  # type: ignore[assignment] # reason: of another length
-        for name, value in zip(names, rule, strict=False):
-            if name:
-                record[name] = value
-        del kind
+            names = ("limit", "step", "rest", "slack")
+        for name, value in zip(names, rule, strict=True):
+            record[name] = value
 
     def _arrivals(self, record: Any, group: ClientGroup) -> None:  # noqa: ANN401 # reason: a record
         process = self._processes.get(group.name)

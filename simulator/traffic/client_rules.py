@@ -14,7 +14,6 @@ from collections.abc import MutableSequence, Sequence
 from typing import Final
 
 from engine.files import Rate
-from engine.limits.compiled.algorithms import PART, READY, RULE_SIZE, TAT, charge_gcra
 from simulator.scenario.clients import (
     AimdPacing,
     DecorrelatedJitter,
@@ -127,27 +126,30 @@ _MILLI_NS: Final = 1_000_000_000_000
 _FASTEST: Final = 1 << 55
 """No pace is faster, so that a hundredfold one fits into 64 bits; its gap is 0 all the same."""
 
-# A pace's line and rule. A bucket's are those of `charge_gcra`; DUE is the same in both.
-DUE: Final = READY  # the instant from which the next attempt may begin
+# A pace's line and rule; DUE is the same in both kinds.
+DUE: Final = 0  # the instant from which the next attempt may begin
 PACE: Final = 1  # AIMD: thousandths of a request a second
 LAST: Final = 2  # AIMD: when the last attempt began, -1 = none yet
-LINE_SIZE: Final = PART + 1
+TAT: Final = 3  # bucket: when it is full again, in whole nanoseconds
+PART: Final = 4  # bucket: and the fraction, in N-ths of a nanosecond
+LINE_SIZE: Final = 5
+LIMIT, STEP, REST, SLACK = range(4)  # bucket: N, W / N, W mod N, (burst - 1) · W, of the rule
 FLOOR, TOP, GROWTH, KEPT_PERCENT = range(4)  # AIMD: of the rule
 
 
 def pace_rows(pacing: Pacing, start_ns: int) -> tuple[int, list[int], list[int]]:
     """Return the kind, the line and the rule of a fresh pace of a client that starts then."""
-    line, rule = [-1] * LINE_SIZE, [0] * RULE_SIZE
+    line, rule = [-1] * LINE_SIZE, [0] * 4
     line[DUE], line[TAT], line[PART] = start_ns, start_ns, 0
     if isinstance(pacing, AimdPacing):
         floor = _milli(pacing.minimum)
         top = max(floor, _milli(pacing.maximum))
         line[PACE] = min(max(_milli(pacing.start), floor), top)
         growth = nearest_ns(pacing.increase * 1_000)
-        rule[: KEPT_PERCENT + 1] = floor, top, growth, 100 - pacing.decrease_percent
+        rule[:] = floor, top, growth, 100 - pacing.decrease_percent
         return AIMD, line, rule
     limit, window_ns = pacing.rate
-    rule[:] = limit, window_ns, 0, 0, *divmod(window_ns, limit), (pacing.burst - 1) * window_ns, 0
+    rule[:] = limit, *divmod(window_ns, limit), (pacing.burst - 1) * window_ns
     return BUCKET, line, rule
 
 
@@ -157,7 +159,19 @@ def begin_attempt(kind: int, line: MutableSequence[int], rule: Sequence[int], no
         line[LAST] = now_ns
         line[DUE] = now_ns + _MILLI_NS // line[PACE]
     else:
-        charge_gcra(line, line, rule, now_ns)
+        _take_token(line, rule, now_ns)
+
+
+def _take_token(line: MutableSequence[int], rule: Sequence[int], now_ns: int) -> None:
+    """Take a token; the bucket holds one at t when (TAT - t) · N <= (burst - 1) · W."""
+    if line[TAT] < now_ns:
+        line[TAT], line[PART] = now_ns, 0
+    line[TAT] += rule[STEP]
+    line[PART] += rule[REST]
+    if line[PART] >= rule[LIMIT]:
+        line[PART] -= rule[LIMIT]
+        line[TAT] += 1
+    line[DUE] = max(now_ns, line[TAT] - (rule[SLACK] - line[PART]) // rule[LIMIT])
 
 
 def take_answer(kind: int, line: MutableSequence[int], rule: Sequence[int], limited: int) -> bool:

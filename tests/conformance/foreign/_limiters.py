@@ -121,6 +121,7 @@ def serving(configuration: Configuration, folder: Path) -> Iterator[int]:
         "by": configuration.by,
         "left_out": configuration.left_out,
         "limited": configuration.limited,
+        "anything": configuration.is_block_row,
     }
     if configuration.kind in PROXY_KINDS:
         open_service = {**given, "limited": False}

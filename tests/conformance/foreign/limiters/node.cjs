@@ -1,7 +1,8 @@
 // A small tokenization service behind a rate limiter from npm: node node.cjs KIND PORT JSON.
 //
 // JSON: limit, window_ms, block_ms (0: none), by ("pair", "key" or "ip"), left_out (a path that is
-// not limited, empty for none), limited (false: no limiter at all).
+// not limited, empty for none), limited (false: no limiter at all), anything (every operation is
+// limited, and not only the creation of tokens).
 "use strict";
 const { randomUUID } = require("node:crypto");
 const [kind, port, text] = process.argv.slice(2);
@@ -21,7 +22,7 @@ function party(address, headers) {
 
 function isLimited(method, path) {
   const isCreating = method === "POST" && ["/tokenize", "/tokens"].includes(path);
-  return given.limited && path !== given.left_out && (given.block_ms > 0 || isCreating);
+  return given.limited && path !== given.left_out && (given.anything || isCreating);
 }
 
 function answer(method, path, body) {

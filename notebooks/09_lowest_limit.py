@@ -16,7 +16,7 @@ import altair as alt
 import pandas as pd
 
 from engine import Limiter, LimitTable, Profile
-from simulator import caller, decide, strip, trace
+from simulator import caller, decide, mechanism, strip, trace
 
 _ = alt.renderers.enable("svg")
 SECOND_NS = 10**9
@@ -53,6 +53,13 @@ fast = [Fraction(n, 60) for n in range(60)]
 first = trace(fast, plain)
 assert (first["outcome"] == "admitted").sum() == 50
 assert set(first.loc[50:, "rule"]) == {"LIM-TEST-TENANT"}
+
+# %% [markdown]
+# Two counters, drawn: both count every request that is admitted, and the one that is full first
+# refuses. LIM-CREATE never fills.
+
+# %%
+mechanism([n / 4 for n in range(80)], plain, title="two counters, the lowest wins")
 
 # %% [markdown]
 # ## "Lowest" is not "lowest rate"

@@ -18,7 +18,7 @@ import altair as alt
 import pandas as pd
 
 from engine import LimitTable
-from simulator import caller, refused, spans, strip, trace
+from simulator import caller, mechanism, refused, spans, strip, trace
 
 _ = alt.renderers.enable("svg")
 ALGORITHMS = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
@@ -26,7 +26,7 @@ who = caller("POST", "/tokens", kind="public")
 throttle = LimitTable.default().replace_rule("LIM-PUBLIC", action="throttle", block_ns=None)
 
 # %% tags=["parameters"]
-SEED = 7  # of the drawn traces
+SEED = 7  # of the random traces
 
 # %% [markdown]
 # ## One request a second with a public key
@@ -63,6 +63,41 @@ assert refused(frames["token-bucket"]) == [*range(295, 400, 6)]
 assert refused(frames["gcra"]) == refused(frames["token-bucket"])
 
 # %% [markdown]
+# ## The mechanisms, drawn
+# The same sixty requests, one every 0.4 s, under a limit of ten in 10 s. Each picture shows the
+# requests as a strip and below it how full the counter is. Move the slider from request to request:
+# where does a place become free?
+
+# %%
+ten = LimitTable.default().replace_rule(
+    "LIM-PUBLIC", rate="10/10s", action="throttle", block_ns=None
+)
+sixty = [n * 0.4 for n in range(60)]
+drawn = {name: mechanism(sixty, who, title=name, table=ten, algorithm=name) for name in ALGORITHMS}
+admitted = {
+    name: sum(step.decision.outcome == "admitted" for step in made.steps)
+    for name, made in drawn.items()
+}
+assert admitted["sliding-log"] == admitted["fixed-window"] == 30
+assert admitted["token-bucket"] == admitted["gcra"] == 33
+drawn["sliding-log"]
+
+# %%
+drawn["fixed-window"]
+
+# %%
+drawn["sliding-counter"]
+
+# %%
+drawn["token-bucket"]
+
+# %%
+drawn["gcra"]
+
+# %% [markdown]
+# The log frees one place whenever a request becomes 10 s old. The fixed window frees all places at
+# once. The sliding counter and the buckets free them one by one.
+#
 # ## The same with the block
 # What a block of 10 s adds depends on the algorithm, and on what becomes of the counter when the
 # block ends: it slides on (`keep`) or starts anew (`clear`). And where refusals extend the block,
@@ -151,16 +186,16 @@ strip(pd.concat([frame.assign(who=name) for name, frame in burst.items()]), zero
 over: dict[str, int] = dict.fromkeys(ALGORITHMS, 0)
 for number in range(30):
     chance = random.Random(SEED + number)
-    drawn: list[float] = []
-    while len(drawn) < 240:
-        start = (drawn[-1] if drawn else 0) + chance.choice([0.1, 5, 20, 59.9, 60])
-        drawn += [round(start + n * chance.choice([0, 0.01, 0.5]), 2) for n in range(30)]
-        drawn.sort()
+    times: list[float] = []
+    while len(times) < 240:
+        start = (times[-1] if times else 0) + chance.choice([0.1, 5, 20, 59.9, 60])
+        times += [round(start + n * chance.choice([0, 0.01, 0.5]), 2) for n in range(30)]
+        times.sort()
     for name in ALGORITHMS:
-        found = most_within_a_minute(trace(drawn, who, table=throttle, algorithm=name))
+        found = most_within_a_minute(trace(times, who, table=throttle, algorithm=name))
         over[name] = max(over[name], found)
 assert all(over[name] <= worst[name] for name in ALGORITHMS)
-pd.DataFrame({"of the two traces": worst, "of thirty drawn ones": over}).rename_axis("at most")
+pd.DataFrame({"of the two traces": worst, "of thirty random ones": over}).rename_axis("at most")
 
 # %% [markdown]
 # ## Strict spacing

@@ -16,7 +16,7 @@ import altair as alt
 import pandas as pd
 
 from engine import LimitTable
-from simulator import caller, decide, refused, spans, strip, trace
+from simulator import caller, decide, mechanism, refused, spans, strip, trace
 
 _ = alt.renderers.enable("svg")
 public = caller("POST", "/tokens", kind="public")
@@ -47,6 +47,12 @@ strip(pd.concat([block.assign(who="10 s block"), throttle.assign(who="throttle")
 # One nanosecond before 65.5 it still refuses, at 65.5 it admits: a block that begins at *t* holds
 # in [*t*, *t* + 10 s).
 #
+# The counter beside it: nothing is charged during the block, and the window frees its places.
+
+# %%
+mechanism([0, *[50] * 29, *[55] * 20, *range(56, 80)], public, title="LIM-PUBLIC and its block")
+
+# %% [markdown]
 # ## Keep or clear
 # 51 requests at once, then one a second. The block ends at 10. If the counter slides on, it is
 # still full and the next request begins another block, until requests start leaving the window at

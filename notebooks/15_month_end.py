@@ -17,7 +17,7 @@ import pandas as pd
 
 import simulator
 from engine import Engine, split_batch
-from simulator import load, with_value
+from simulator import caller, load, mechanism, with_value
 
 _ = alt.renderers.enable("svg")
 scenario = load("month-end")
@@ -88,6 +88,24 @@ by_way.round(3)
 # the limit themselves; they are refused, wait, and lose their phase. With random intervals phases
 # cannot lock, and here the refused share falls with the interval. In this example a poll every six
 # seconds leaves enough room either way.
+#
+# Two pollers and one upload every 3 s, drawn. The polls come at the same phase of every window, and
+# each takes the place that it frees itself.
+
+# %%
+updater = caller("GET", "/account-updater/jobs")
+lanes = {
+    "poller 1": [n * 2.0 for n in range(20)],
+    "poller 2": [n * 2.0 + 1 for n in range(20)],
+    "uploads": [n * 3.0 + 0.5 for n in range(3, 13)],
+}
+locked = mechanism(lanes, updater, title="polls every 2 s")
+outcomes = [step.decision.outcome for step in locked.steps if step.lane == "uploads"]
+assert outcomes.count("refused") > 8
+locked
+
+# %% [markdown]
+# The picture below shows all intervals.
 
 # %%
 base = alt.Chart(

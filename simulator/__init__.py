@@ -8,7 +8,8 @@ and `fit` makes a scenario of one.
 `capacity` finds the largest value that meets a condition, `compare` says what differs between two
 runs, `coverage` triggers every limit once, `sweep` plays many values. `with_value` changes a
 scenario, and `interval_of` says what the values of several runs tell about their mean. `trace`
-puts single requests through the limits alone, and `strip` draws it.
+puts single requests through the limits alone, `strip` draws it, and `mechanism` draws the
+counters beside it.
 
 Names are imported lazily, on first use, so that a command loads only what it needs.
 """
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from simulator.traces import spans as spans
     from simulator.traces import strip as strip
     from simulator.traces import trace as trace
+    from simulator.views.mechanism import mechanism as mechanism
 
     __version__: str
 

@@ -27,6 +27,7 @@ from engine.errors import InputError, StoreBusy, check_text, wrong_type
 from engine.hosts import host_name
 from engine.identity import Caller, check_region
 from engine.limits import CountersFull, Limiter, LimitTable, RateLimitStatus, Subject
+from engine.limits.table import counted_by
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response, find_header
 from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS
@@ -546,7 +547,7 @@ def _refusal(
     row, _, counter = decision.rule.partition(".")  # LIM-PRIVATE is one row with two counters
     rule = table[row]
     window = _seconds(rule.window_ns)
-    counted = _WITH[counter or rule.counter]
+    counted = counted_by(rule, counter)
     detail = f"More than {rule.limit_requests} requests in {window} {counted}."
     wait_s = status.retry_after_s if status is not None else -(-decision.wait_ns // _SECOND_NS)
     if decision.outcome == "blocked" and rule.block_ns is not None:
@@ -562,16 +563,6 @@ def _refusal(
 def _origin_ns(clock: Clock) -> int:
     """Return the clock's instant 0 since the Unix epoch, from which windows align (D-ALIGN)."""
     return clock.wall_ns - clock.now_ns
-
-
-_WITH: Final = {
-    "ip+key": "with this key from this address",
-    "key": "with this key",
-    "ip": "from this address",
-    "proxy-key+ip": "with this proxy key from this address",
-    "host+ip": "to this hostname from this address",
-}
-"""What a counter counts by, after `N requests in W`."""
 
 
 def _seconds(duration_ns: int) -> str:

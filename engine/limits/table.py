@@ -468,6 +468,31 @@ SEED_SECTIONS: Final[dict[str, str]] = {rule.id: section for section, rule in _S
 _DEFAULT: Final = LimitTable(tuple(rule for _, rule in _SEED))
 
 
+_PHRASES: Final[dict[str, str]] = {
+    "ip": "from this address",
+    "key_id": "with this key",
+    "proxy_key_id": "with this proxy key",
+    "host_id": "to this hostname",
+}
+
+
+def counted_by(rule: Rule, suffix: str) -> str:
+    """Return what a counter of a rule counts by, after "N requests in W".
+
+    suffix: what follows the rule's id in the counter's name, without the dot.
+
+    >>> counted_by(LimitTable.default()["LIM-PUBLIC"], "")
+    'with this key from this address'
+    """
+    fields: tuple[str, ...] = COUNTER_KINDS[rule.counter].fields[0]
+    if suffix:
+        fields = tuple(part if part == "ip" else f"{part}_id" for part in suffix.split("+"))
+    ordered = sorted(fields, key=lambda field: field == "ip")  # the address comes last
+    return " ".join(
+        _PHRASES.get(field, f"of this {field.removesuffix('_id')}") for field in ordered
+    )
+
+
 _HEADINGS = ("rule", "section", "counts", "counter", "rate", "action", "")
 
 

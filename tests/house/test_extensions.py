@@ -137,8 +137,9 @@ _COUNTER = _Extension(
     from conformance.target import Target
     from conformance.wire.exchange import Ask
     from conformance.wire.pace import Pacer
-    from engine import LimitTable
+    from engine import InputError, Limiter, LimitTable, Subject
     from engine.files import parse_toml
+    from engine.profile import LimitsProfile
 
     own = [sys.executable, "-m", "engine", "limits", "--toml"]
     table = subprocess.run(own, check=True, capture_output=True, text=True).stdout
@@ -174,6 +175,15 @@ _COUNTER = _Extension(
     swept = simulator.sweep(minute, rates, out="swept", fidelity="limits")
     assert swept["refused_share"].is_monotonic_increasing, swept
     assert swept["refused_share"].nunique() == 2, swept
+
+    # Who identifies a caller and leaves the application out is told so.
+    try:
+        Limiter({"Default": LimitTable.from_toml("limits.toml")}, LimitsProfile()).decide(
+            0, Subject("GET", "/tokens", "192.0.2.1", key_id="k"))
+    except InputError as error:
+        assert "BY-APPLICATION counts by application_id" in str(error), error
+    else:
+        raise AssertionError("a request without its application was decided")
 
     # Two public keys of one application share its counter in the plan of a conformance run.
     loose = LimitTable((LimitTable.from_toml("limits.toml")["BY-APPLICATION"],))

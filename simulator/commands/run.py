@@ -230,7 +230,7 @@ def _print_head(asked: RunOptions, seed: int) -> None:
 def _print_groups(result: Result, screen: Console) -> None:
     """Print the table of client groups: how much of each is refused, by what, and what passes."""
     counts = ("count", "affected", "offered", "refused", "share")
-    table = plain_table(["clients"], counts, ("bound by", "would pass"), wraps=["bound by"])
+    table = plain_table(["clients"], counts, ("bound by", "fair share"), wraps=["bound by"])
     for group in result.summary["groups"]:
         share = group["refused"] / group["offered"] if group["offered"] else 0.0
         table.add_row(

@@ -450,6 +450,8 @@ def _print_advice(found: Advice, args: argparse.Namespace) -> None:
                 print(f"  {each.about}: {each.says}")
                 if each.verified:
                     print(f"    {each.verified}")
+    for each in found.contradicted:
+        print(f"\nleft out, as fresh runs contradict it: {each.group}, {each.about}: {each.says}")
     if not args.quiet:
         for name, frame in found.frames.items():
             print(f"\n{name}")

@@ -529,8 +529,12 @@ def share_of(summary: Mapping[str, Any], group: str | None = None, *, attempts: 
 
 
 def is_of_totals(condition: Condition) -> bool:
-    """Return whether a run's totals tell what a condition is about, without its rows."""
-    return not condition.labels and condition.metric in _TOTALS
+    """Return whether a run's totals tell what a condition is about, without its rows.
+
+    A share needs the busiest counter as well, which the subjects of the rows tell.
+    """
+    is_known = not condition.labels and condition.metric in _TOTALS
+    return is_known and condition.metric != "refused_share"
 
 
 def columns_of(condition: Condition, *, warm_up: bool = False) -> set[str]:

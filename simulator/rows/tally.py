@@ -20,8 +20,8 @@ them. Blocks that began in the warm-up count from its end.
 Of each client group it tells the refused share, the limit that binds it, the admitted pace.
 
 - binds: the rule that refused the group most, and its counter that refused the group most.
-- pace: that rule's rate shared evenly by all clients, of any group, that the counter counted. So
-  many requests a second of each, evenly spread, pass; it is exact for sliding-log.
+- fair share: that rule's rate shared evenly by all clients, of any group, that the counter counted.
+  It passes where all of them keep to it; `senders` tells what they send instead.
 
 *`Headroom`*: how full the counters of each rule were. Occupancy of a counter at an attempt is the
 number of admissions that it counted in the window that ends there, over the rule's limit: 1 is
@@ -359,8 +359,22 @@ class Tally:
                     "limit_requests": leg.rule.limit_requests,
                     "window_ns": leg.rule.window_ns,
                     "sharing": _distinct(clients[sharing]),
+                    "senders": self._senders(clients, sharing),
                 }
         return found
+
+    def _senders(
+        self, clients: Table, sharing: np.ndarray[Any, np.dtype[np.bool_]]
+    ) -> dict[str, dict[str, int]]:
+        """Return how many clients of each group meet a counter, and their attempts there."""
+        offered_of = self._cells.counts.sum(axis=1)
+        senders = {}
+        for name, numbers in self._groups.items():
+            mine = sharing & (clients >= numbers.start) & (clients < numbers.stop)
+            if mine.any():
+                attempts = int(offered_of[mine].sum())
+                senders[name] = {"clients": _distinct(clients[mine]), "offered": attempts}
+        return senders
 
     def _met(self) -> list[int]:
         """Return how many rows met each verdict."""

@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import html
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -52,16 +52,17 @@ from simulator.study.capacity import (
     rounded_to_whole,
     scenario_player,
 )
-from simulator.study.observations import Difference, Observed, observe, paired
+from simulator.study.observations import Detail, Difference, Observed, observe, paired
 from simulator.study.run_size import shorter
 from simulator.study.runs import Replicator, replicator
 from simulator.views import charts, svg
 from simulator.views.report import study_page, table_html
+from simulator.views.text import fair_share_text
 
 if TYPE_CHECKING:
     import altair as alt
 
-About: TypeAlias = Literal["pace", "batch", "retry", "keys", "addresses", "limit"]
+About: TypeAlias = Literal["cause", "pace", "batch", "retry", "keys", "addresses", "limit"]
 
 REPLICATIONS: Final = 20
 MOST_REPLICATIONS: Final = 60
@@ -74,10 +75,13 @@ _WIDEST: Final = 64
 _MOST_CLAUSES: Final = 3
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600}
 _LEAST_A_UNIT: Final = Fraction(1, 10)
-_TARGET: Final[dict[Verdict, str]] = {
+_TARGET: Final[Mapping[Verdict, str]] = {
     "kept": "the target is met",
     "broken": "the target is not met",
-    "not decided": "whether the target is met is not decided",
+}
+_ON_AVERAGE: Final = {
+    True: "the target is met on average",
+    False: "the target is missed on average, not surely",
 }
 _HEADINGS: Final = {
     "binding": "What binds",
@@ -90,7 +94,9 @@ _SPREAD: Final[dict[str, About]] = {"key_id": "keys", "ip": "addresses"}
 """What a counter counts by, and what clients could have more of."""
 _SECOND_NS: Final = 1_000_000_000
 _FRESH: Final = 1_000_000
-"""What `verify` adds to the seeds, so that it plays other runs than the advice rests on."""
+"""What verification adds to the seeds, so that it plays other runs than the advice rests on."""
+_FRESH_RUNS: Final = 10
+"""Runs that verify a suggestion; `--verify` plays as many as each change has."""
 _SHARE: Final = Rule("above 0 and below 1, such as 0.01", lambda v: is_number(v) and 0 < v < 1)
 
 
@@ -104,7 +110,8 @@ class Suggestion:
     """A change, what it does, and how sure that is.
 
     group: whom it is for. edits: path and value, as `with_value` takes them. effects: on the group.
-    verified: what fresh runs with the change say; empty unless asked for.
+    target: whether the change claims to meet the target. verified: what fresh runs with the change
+    say; empty without edits.
     """
 
     group: str
@@ -112,6 +119,7 @@ class Suggestion:
     says: str
     edits: tuple[tuple[str, Any], ...] = ()
     effects: tuple[Difference, ...] = ()
+    target: bool = False
     verified: str = ""
 
     def applied_to(self, scenario: Scenario) -> Scenario:
@@ -129,8 +137,10 @@ class Suggestion:
 class Advice:
     """What `advise` found.
 
-    refused: the share that may be refused. runs: under each change. suggestions: the changes.
-    unfinished: why it ended early; empty where it did not.
+    refused: the share that may be refused. runs: under each change. suggestions: what refuses a
+    group, and the changes that help it, each verified in runs under fresh seeds; those that fresh
+    runs contradict are in `contradicted` alone. unfinished: why it ended early; empty where it
+    did not.
 
     Frames: `binding` (group × clause: the share it refuses, and the share that would be refused
     less without it), `headroom` (rule: how full its fullest counter was), `pace`, `retry`, `limit`
@@ -147,6 +157,7 @@ class Advice:
     limit: pd.DataFrame = field(default_factory=pd.DataFrame)
     tradeoff: pd.DataFrame = field(default_factory=pd.DataFrame)
     suggestions: list[Suggestion] = field(default_factory=list)
+    contradicted: list[Suggestion] = field(default_factory=list)
     unfinished: str = ""
 
     @property
@@ -264,7 +275,9 @@ class AdviseOptions(ScenarioOptions):
     most_replications: int = count_option(
         "runs that deciding one pace or one limit may take (60)", default=MOST_REPLICATIONS
     )
-    verify: bool = option(FLAG, "play each suggestion again, under fresh seeds", default=False)
+    verify: bool = option(
+        FLAG, "verify each suggestion in as many fresh runs as a change has (10)", default=False
+    )
     told: Callable[[str], None] | None = option(
         optional(FUNCTION), "hears what is being played", default=None, flag=False
     )
@@ -307,11 +320,10 @@ def advise(options: AdviseOptions) -> Advice:
             runner,
             found,
             options.told or (lambda _: None),
+            options.replications if options.verify else _FRESH_RUNS,
         )
         with keeps_what_is_known(found):
             work.find()
-            if options.verify:
-                work.verify()
     return found
 
 
@@ -327,13 +339,16 @@ class _Work:
     runner: Replicator
     found: Advice
     told: Callable[[str], None]
+    fresh_runs: int
     _known: dict[str, list[Observed]] = field(default_factory=dict)
+    _senders: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def find(self) -> None:
         """Fill every frame, and suggest what helps."""
         self._binding()
-        self._headroom()
+        summary = self._headroom()
         for name in self.groups:
+            self._cause(name, summary)
             self._retry(name)
             self._spread(name)
             self._batch(name)
@@ -349,7 +364,8 @@ class _Work:
         key = repr(edits)
         if key not in self._known:
             self.told(_words_of(edits))
-            self._known[key] = observe(with_values(self.scenario, edits), self.seeds)
+            details: tuple[Detail, ...] = () if edits else ("echo",)
+            self._known[key] = observe(with_values(self.scenario, edits), self.seeds, details)
         return self._known[key]
 
     def _values(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> list[float]:
@@ -377,9 +393,42 @@ class _Work:
             for metric in ("refused_share", "goodput_per_s")
         )
 
-    def _suggest(self, group: str, about: About, says: str, *edits: tuple[str, Any]) -> None:
+    def _suggest(
+        self, group: str, about: About, says: str, *edits: tuple[str, Any], target: bool = False
+    ) -> None:
+        """Add a suggestion that fresh runs do not contradict."""
         effects = self._effects(group, edits) if edits else ()
-        self.found.suggestions.append(Suggestion(group, about, says, edits, effects))
+        suggestion = Suggestion(group, about, says, edits, effects, target)
+        verdict: Verdict = "kept"
+        if edits and about != "batch":  # a fuller request changes no refused share
+            suggestion, verdict = self._verified(suggestion)
+        into = self.found.contradicted if verdict == "broken" else self.found.suggestions
+        into.append(suggestion)
+
+    def _verified(self, suggestion: Suggestion) -> tuple[Suggestion, Verdict]:
+        """Return a suggestion with what fresh runs say of it, and whether they contradict it.
+
+        A change that claims to meet the target must not miss it surely; one that claims to lower
+        the refused share must lower it.
+        """
+        group, runs = suggestion.group, 1 if self._is_exact else self.fresh_runs
+        seeds = range(self.seeds.start + _FRESH, self.seeds.start + _FRESH + runs)
+        self.told(f"verify: {group}, {suggestion.about}")
+        name = f"refused_share{{client='{group}'}}"
+        observed = observe(suggestion.applied_to(self.scenario), seeds)
+        share = interval_of([run[name] for run in observed], name, exact=self._is_exact)
+        verdict = judged(self._condition(group), share)
+        text = f"Verified in {len(observed)} fresh runs: {_percent(share.mean)} refused"
+        if share.mean:
+            text += f" ({_percent(share.low)} to {_percent(share.high)})"
+        if suggestion.target:
+            is_met = share.mean <= self.refused
+            text += f", {_TARGET[verdict] if verdict != 'not decided' else _ON_AVERAGE[is_met]}"
+        else:
+            (before, *_) = suggestion.effects
+            claims_less = before.is_sure and before.change.mean < 0
+            verdict = "broken" if claims_less and share.low >= before.a else "kept"
+        return dataclasses.replace(suggestion, verified=text + "."), verdict
 
     def _add(self, name: str, line: dict[str, Any]) -> None:
         """Add a line to a frame at once, since an interrupt may follow."""
@@ -423,7 +472,8 @@ class _Work:
                     }
                 self._add("binding", line)
 
-    def _headroom(self) -> None:
+    def _headroom(self) -> dict[str, Any]:
+        """Fill the frame of how full counters were; return the summary of that run."""
         self.told("how full counters are")
         result = simulate(
             self.scenario,
@@ -445,6 +495,23 @@ class _Work:
                 "most": float(share.max()),
             }
             self._add("headroom", line)
+        return result.summary
+
+    def _cause(self, name: str, summary: Mapping[str, Any]) -> None:
+        """Say which counter refuses a group, and who fills it."""
+        row = next(row for row in summary["groups"] if row["name"] == name)
+        if row["binds"] is None:
+            return
+        share = self._mean(f"refused_share{{client='{name}'}}")
+        text = f"{row['binds']['clause']} refuses {_percent(share)}: "
+        self._senders[name] = row["binds"]["senders"]
+        self._suggest(name, "cause", text + fair_share_text(row["binds"], summary))
+
+    def _others_fill(self, name: str) -> list[str]:
+        """Return the groups that send more to the counter that refuses a group than it does."""
+        senders = self._senders.get(name, {})
+        mine = senders.get(name, {}).get("offered", 0)
+        return [other for other, row in senders.items() if row["offered"] > mine]
 
     # --- clients -----------------------------------------------------------------------------
 
@@ -466,11 +533,19 @@ class _Work:
         if not group.retry.honour_retry_after:
             kinder = to_plain(dataclasses.replace(group.retry, honour_retry_after=True))
             edits = ((f"{place}.retry", kinder),)
-            says = "honour Retry-After: " + self._in_words(name, edits)
-            self._suggest(name, "retry", says, *edits)
+            self._suggest_if_less(name, "retry", "honour Retry-After: ", edits)
         edits = ((f"{place}.retry", {"kind": "none"}),)
-        says = "without retries " + self._in_words(name, edits)
-        self._suggest(name, "retry", says, *edits)
+        self._suggest_if_less(name, "retry", "without retries ", edits)
+
+    def _suggest_if_less(
+        self, group: str, about: About, text: str, edits: tuple[tuple[str, Any], ...]
+    ) -> None:
+        """Suggest a change under which less is refused; name one that changes nothing or harms."""
+        share, _ = self._effects(group, edits)
+        helps = share.is_sure and share.change.mean < 0
+        self._suggest(
+            group, about, text + self._in_words(group, edits), *edits[: len(edits) * helps]
+        )
 
     def _in_words(self, group: str, edits: Sequence[tuple[str, Any]]) -> str:
         """Return what a change does, as the end of a sentence."""
@@ -494,7 +569,7 @@ class _Work:
                     self._suggest(name, about, text)
                 elif edits := self._each_its_own(group, about):
                     text = f"{rule.id} counts each {says}: with {edits[0][1]} {about} "
-                    self._suggest(name, about, text + self._in_words(name, edits), *edits)
+                    self._suggest_if_less(name, about, text, edits)
 
     def _each_its_own(self, group: ClientGroup, about: str) -> tuple[tuple[str, Any], ...]:
         """Return the change that gives the clients more keys, or more addresses, evenly.
@@ -573,17 +648,19 @@ class _Work:
         )
         ends = {"keeps": found.keeps, "breaks": found.breaks, "estimate": found.estimate}
         self._add("pace", {"group": name, "now": shown, **ends})
-        says = self._pace_in_words(found, shown)
-        best = found.keeps or found.estimate
+        says = self._pace_in_words(name, found, shown)
+        best = found.keeps
         is_less = best is not None and _pace_of(best) < now
         edits = _at_pace(place, group, _pace_of(best), now) if best and is_less else ()
-        self._suggest(name, "pace", says, *edits)
+        self._suggest(name, "pace", says, *edits, target=True)
 
-    def _pace_in_words(self, found: Capacity, now: str) -> str:
+    def _pace_in_words(self, name: str, found: Capacity, now: str) -> str:
         at_most = f"at most {_percent(self.refused)} refused"
         trials = found.trials
         if found.keeps is None and found.estimate is None:
             if trials and all(trial.interval.mean > self.refused for trial in trials):
+                if others := self._others_fill(name):
+                    return f"slowing down does not help: {', '.join(others)} fill the counter"
                 return (
                     f"more than {_percent(self.refused)} are refused even at {trials[0].value}"
                     f" each, a {int(1 / _SLOWEST)}nd of today's pace"
@@ -626,7 +703,7 @@ class _Work:
             )
 
         found = self._searched(name, _Lowered(first), edits)
-        best = found.keeps or found.estimate
+        best = found.keeps
         for trial in found.trials:
             self._add("tradeoff", self._traded(name, first, trial))
         line = {
@@ -642,13 +719,12 @@ class _Work:
         self._add("limit", line)
         if best is None:
             return
-        sure = "" if found.keeps else "about "
         says = (
-            f"raise {line['rule']} from {first.rate} to {sure}{best} for at most"
+            f"raise {line['rule']} from {first.rate} to {best} for at most"
             f" {_percent(self.refused)} refused; one party can then send {line['price']} in a"
             f" window, today {line['price_now']}"
         )
-        self._suggest(name, "limit", says, *edits(best))
+        self._suggest(name, "limit", says, *edits(best), target=True)
 
     def _traded(self, group: str, rule: LimitRule, trial: Trial) -> dict[str, Any]:
         limit = int(trial.value.partition("/")[0])
@@ -699,23 +775,6 @@ class _Work:
             exact=lambda _: self._is_exact,
         ).run()
 
-    def verify(self) -> None:
-        """Play each suggestion under fresh seeds, and say what became of it."""
-        seeds = range(self.seeds.start + _FRESH, self.seeds.stop + _FRESH)
-        for number, each in enumerate(self.found.suggestions):
-            if not each.edits:
-                continue
-            self.told(f"verify: {each.group}, {each.about}")
-            runs = observe(each.applied_to(self.scenario), seeds)
-            name = f"refused_share{{client='{each.group}'}}"
-            share = interval_of([run.get(name, 0.0) for run in runs], name, exact=self._is_exact)
-            verdict = judged(self._condition(each.group), share)
-            said = (
-                f"Verified in {len(runs)} fresh runs: {_percent(share.mean)} refused"
-                f" ({_percent(share.low)} to {_percent(share.high)}), {_TARGET[verdict]}."
-            )
-            self.found.suggestions[number] = dataclasses.replace(each, verified=said)
-
 
 class _Lowered:
     """The limits of a rule as reductions from 64 times its limit: the highest limit comes first."""
@@ -745,6 +804,10 @@ class _Lowered:
     def rounded(self, number: float, *, up: bool) -> Fraction:
         """Return the nearest value below a number, or above it; the scale's end where none is."""
         return min(max(rounded_to_whole(number, up=up), self.low), self.high)
+
+    def size(self, number: float) -> float:
+        """Return what a tolerance is a share of at a value: the limit."""
+        return self._highest - number
 
 
 def _stated_pace(group: ClientGroup) -> Fraction | None:

@@ -29,6 +29,7 @@ from engine.errors import InputError
 from simulator.arguments import FUNCTION, TEXT, Rule, instance, is_number, optional
 from simulator.intervals import (
     Interval,
+    Share,
     Verdict,
     crossing_of,
     interval_of,
@@ -232,6 +233,10 @@ class Scale(Protocol):
         """Return the nearest value below a number, or above it; the scale's end where none is."""
         ...
 
+    def size(self, number: float) -> float:
+        """Return what a tolerance is a share of at a value."""
+        ...
+
 
 class Values:
     """The values between two texts that differ in their first number only.
@@ -285,6 +290,10 @@ class Values:
             value = (math.floor(Fraction(number) / step) + (1 if up else 0)) * step
         return min(max(value, self.low), self.high)
 
+    def size(self, number: float) -> float:
+        """Return what a tolerance is a share of at a value: the value."""
+        return abs(number)
+
 
 def rounded_to_whole(number: float, *, up: bool) -> Fraction:
     """Return the largest whole number up to a number, or the smallest above it."""
@@ -309,7 +318,8 @@ def scenario_player(
 ) -> Player:
     """Return what plays a scenario under values of what is searched; changed: with a value."""
     changed = lru_cache(1)(changed)  # the scenario that is played shares its template
-    asked = condition, dataclasses.replace(condition, metric="offered")
+    offered = dataclasses.replace(condition, metric="offered")
+    asked = (condition,) if condition.metric == "refused_share" else (condition, offered)
 
     def play(value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
         found = runner.play(
@@ -320,8 +330,11 @@ def scenario_player(
             told=progress and (lambda done: progress(value, done, len(seeds))),
             only=asked,
         )
-        name, offered = (each.subject for each in asked)
-        return [run.line[name] for run in found], [run.line[offered] for run in found]
+        values = [run.line[condition.subject] for run in found]
+        return values, [
+            float(value.offered.sum()) if isinstance(value, Share) else run.line[offered.subject]
+            for value, run in zip(values, found, strict=True)
+        ]
 
     return play
 
@@ -423,7 +436,8 @@ class Search:
     def _find_crossing(self, near: Fraction) -> None:
         """Find where the metric crosses the bound, by runs of two values around it."""
         scale, found = self.scale, self.found
-        span = max(_SPAN_TOLERANCES * self.tolerance * float(near), 1.0 if scale.is_whole else 0.0)
+        size = scale.size(float(near))
+        span = max(_SPAN_TOLERANCES * self.tolerance * size, 1.0 if scale.is_whole else 0.0)
         for _ in range(_MAX_MOVES):
             low = scale.rounded(float(near) - span, up=False)
             high = scale.rounded(float(near) + span, up=True)
@@ -478,7 +492,7 @@ class Search:
         at, *ends = (float(low) + width * each for each in border[:3])
         if self.scale.is_whole and math.floor(ends[0]) == math.floor(ends[1]):
             return border.runs
-        aim = self.tolerance * abs(at) / 2
+        aim = self.tolerance * self.scale.size(at) / 2
         if self.scale.is_whole:  # to neighbours, unless the border is at one of them
             aim = max(aim, min(at % 1, 1 - at % 1))
         return math.ceil(border.runs * (border.half_width * width / aim) ** 2)

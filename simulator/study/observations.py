@@ -6,9 +6,10 @@ that their difference is due to the change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
 import pandas as pd
 
@@ -64,21 +65,27 @@ def paired(
     return Difference(metric, pooled(a), pooled(b), change)
 
 
-def observe(scenario: Scenario, seeds: Sequence[int]) -> list[Observed]:
+Detail: TypeAlias = Literal["echo", "shut_out_s", "peak_admitted_per_s"]
+
+
+def observe(
+    scenario: Scenario, seeds: Sequence[int], details: Collection[Detail] = ()
+) -> list[Observed]:
     """Play a scenario compiled, under each seed, and return what each run shows of each group.
 
     Named as in thresholds: offered, refused, refused_share, goodput_per_s, attempts_per_success of
     `{client='GROUP'}`, refused_share of `{client='GROUP',clause='CLAUSE'}`; `pace` (first attempts
-    a second of one client), `echo` (the share that is refused within a block's length after a
-    block's end) and `shut_out_s` (the longest time that one of its parties was told to wait); and
-    `peak_admitted_per_s`, the most attempts let in within one clock second of the run.
+    a second of one client). details, which take longer: `echo` (the share that is refused within a
+    block's length after a block's end), `shut_out_s` (the longest time that one of its parties was
+    told to wait) and `peak_admitted_per_s`, the most attempts let in within one clock second.
     """
+    line = partial(_observe, frozenset(details))
     with replicator() as player:
-        found = player.play(scenario, seeds, fidelity="compiled", check=False, line=_observe)
+        found = player.play(scenario, seeds, fidelity="compiled", check=False, line=line)
     return [run.line for run in found]
 
 
-def _observe(result: Result, scenario: Scenario) -> dict[str, float]:
+def _observe(details: Collection[Detail], result: Result, scenario: Scenario) -> dict[str, float]:
     """Return what a run shows of each group, and of each clause in it."""
     found: dict[str, float] = {}
     attempts = max_attempts(scenario)
@@ -107,12 +114,19 @@ def _observe(result: Result, scenario: Scenario) -> dict[str, float]:
         firsts = int(((firsts_of >= clients.start) & (firsts_of < clients.stop)).sum())
         if len(clients) and span_s > 0:
             found[f"pace{{client={group.name!r}}}"] = firsts / len(clients) / span_s
-    found.update(_echoes(result))
-    found.update(_shut_out(result))
+    if "echo" in details:
+        found.update(_echoes(result))
+    if "shut_out_s" in details:
+        found.update(_shut_out(result))
+    if "peak_admitted_per_s" in details:
+        found["peak_admitted_per_s"] = _peak_admitted_per_s(result)
+    return found
+
+
+def _peak_admitted_per_s(result: Result) -> float:
     times = result.table.select(["t_ns", "outcome"]).to_pandas()
     passed = times.loc[times["outcome"].isin(PASSED), "t_ns"] // _SECOND_NS
-    found["peak_admitted_per_s"] = float(passed.value_counts().max()) if len(passed) else 0.0
-    return found
+    return float(passed.value_counts().max()) if len(passed) else 0.0
 
 
 def _shut_out(result: Result) -> Iterator[tuple[str, float]]:

@@ -242,7 +242,8 @@ def policies(options: PolicyOptions) -> Policies:
                 options.told(f"{base.name}, {name}")
             exact = not draws_at_random(base)
             first = seed_in_force(base, options.seed)
-            after = observe(scenario, range(first, first + (1 if exact else replications)))
+            seeds = range(first, first + (1 if exact else replications))
+            after = observe(scenario, seeds, ("shut_out_s", "peak_admitted_per_s"))
             before = after if name == AS_IT_STANDS else before
             found.add(base, name, before, after, exact=exact)
     return found

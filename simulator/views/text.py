@@ -211,6 +211,8 @@ def nodes_text(summary: Mapping[str, Any]) -> str:
 
 _PACE_UNITS: Final = (("s", _SECOND_NS), ("min", 60 * _SECOND_NS), ("h", 3_600 * _SECOND_NS))
 _LEAST: Final = 0.1
+_MAX_SENDERS: Final = 4
+"""Groups of clients whose pace at a counter is told."""
 _BOTH: Final = 2
 _PARTS: Final = 1_000_000
 """Parts of a whole in which a share is told in percent."""
@@ -231,7 +233,7 @@ def group_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         if binding:
             share = runs_share_text(summary, f"refused_share{{client='{group['name']}'}}")
             share = share or share_text(group["refused"], group["offered"])
-            words = f"{share} by {binding}; {pace} would pass"
+            words = f"{share} by {binding}; {fair_share_text(group['binds'], summary)}"
         found.append({**group, "binding": binding, "pace": pace, "words": words})
     return found
 
@@ -290,6 +292,31 @@ def pace_text(binds: Mapping[str, Any] | None) -> str:
     floored = math.floor(pace / step + 1e-9) * step
     each = " each" if binds["sharing"] > 1 else ""
     return f"{floored:.4g}/{unit}{each}"
+
+
+def fair_share_text(binds: Mapping[str, Any] | None, summary: Mapping[str, Any]) -> str:
+    """Return the fair share of the counter that refused most, and what each group sends there.
+
+    >>> binds = {"limit_requests": 50, "window_ns": 60_000_000_000, "sharing": 5}
+    >>> binds["senders"] = {"shop": {"clients": 4, "offered": 40}}
+    >>> fair_share_text(binds, {"duration_ns": 600_000_000_000, "warm_up_ns": 0})
+    'fair share of this counter 10/min each; shop 1/min each'
+    """
+    if binds is None:
+        return ""
+    span_ns = summary["duration_ns"] - summary["warm_up_ns"]
+    senders = [
+        f"{name} {rate_text(row['offered'] / row['clients'] / span_ns)}"
+        + (" each" if row["clients"] > 1 else "")
+        for name, row in binds.get("senders", {}).items()
+    ]
+    return "; ".join([f"fair share of this counter {pace_text(binds)}", *senders[:_MAX_SENDERS]])
+
+
+def rate_text(per_ns: float) -> str:
+    """Return a rate in the largest unit of time in which it is not tiny: `6.6/s`."""
+    unit, unit_ns = next((u for u in _PACE_UNITS if per_ns * u[1] >= _LEAST), _PACE_UNITS[-1])
+    return f"{number_text(per_ns * unit_ns, 2)}/{unit}"
 
 
 def threshold_lines(summary: Mapping[str, Any]) -> list[dict[str, str]]:

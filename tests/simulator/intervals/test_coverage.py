@@ -127,6 +127,9 @@ class _Line:
     def rounded(self, number: float, *, up: bool) -> Fraction:
         return min(max(Fraction(math.floor(number) + up), self.low), self.high)
 
+    def size(self, number: float) -> float:
+        return number
+
 
 class _Drawn:
     """A metric that rises with the value: its mean is value / 200, so the border is at 20."""

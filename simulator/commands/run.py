@@ -92,7 +92,7 @@ def run_run(args: argparse.Namespace) -> int:
             _print_tail(result, screen, checked=asked.check)
         _print_warm_up(result, screen)
         if several is not None:
-            _print_replications(several)
+            _print_replications(several, checked=asked.check)
         print(f"columns: {RESULTS_PAGE} explains them")
         print("again:", shlex.join(command))
         print("report:", out / REPORT_FILE)
@@ -123,12 +123,13 @@ def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
         )
 
 
-def _print_replications(found: Mapping[str, Any]) -> None:
+def _print_replications(found: Mapping[str, Any], *, checked: bool) -> None:
     """Print the intervals of the metrics, and what they say of precision and thresholds."""
     count = len(found["runs"])
     _print_intervals(found["intervals"], count)
     faults = found["faults"]
-    print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")
+    if checked:
+        print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")
     if (reached := found.get("precision")) is not None:
         print(precision_text(reached, count))
     for line in found["thresholds"]:

@@ -175,6 +175,8 @@ def _bound(text: str, metric: Metric) -> float | str:
         return float(duration_ns)
     if not _NUMBER.fullmatch(text):
         return f"must compare with a number; {text} is none"
+    if text.endswith("%") and not math.isfinite(metric.most):
+        return f"must compare with a number; {text} is a share, of which refused_share is one"
     bound = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     if metric.least <= bound <= metric.most:
         return bound

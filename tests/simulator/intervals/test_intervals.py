@@ -232,3 +232,10 @@ def test_looks_spend_no_more_than_there_is() -> None:
 
 def test_shares_are_what_has_two_bounds() -> None:
     assert {name for name in METRICS if is_share(name)} == {"refused_share", "fairness"}
+
+
+def test_a_share_is_no_bound_of_a_count() -> None:
+    """`refused < 1%` was read as 0.01 requests."""
+    with pytest.raises(InputError, match="1% is a share"):
+        parse_condition("refused < 1%")
+    assert parse_condition("refused_share < 1%").bound == 0.01

@@ -52,7 +52,7 @@ def _is_trace(value: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell han
 
 
 _SECONDS: Final = list_of(
-    "a list of seconds from 0 up, such as [0, 0, 1.5]",
+    f"a list of seconds from 0 up and below {_LONGEST_S:,.0f}, such as [0, 0, 1.5]",
     lambda second: is_number(second) and 0 <= second < _LONGEST_S,
 )
 _TRACE: Final = Rule("a table with the columns second and outcome; `trace` makes one", _is_trace)

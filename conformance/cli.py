@@ -95,7 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     init = _add(commands, "init", _init)
     init.add_argument("file", type=Path, metavar="FILE", help="the file to write; must not exist")
     init.add_argument(
-        "--url", metavar="URL", help="a deployment to query first; the rest is left as questions"
+        "--url",
+        metavar="URL",
+        help="probe this deployment first; unanswered settings become comments",
     )
 
     check = _add(commands, "check", _check)

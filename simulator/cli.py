@@ -20,13 +20,16 @@ _LOGS: Final = "simulator.commands.logs"
 _STUDIES: Final = "simulator.commands.studies"
 _COMMANDS: Final = {
     "run": ("run a scenario", "simulator.commands.run"),
-    "replay": ("put a real access log through the limits", _LOGS),
-    "fit": ("fit a scenario to a real access log", _LOGS),
+    "replay": ("apply the limits to an access log", _LOGS),
+    "fit": ("fit a scenario to an access log", _LOGS),
     "coverage": ("trigger every limit, quota and bound once", _STUDIES),
     "sweep": ("run a scenario with many values", _STUDIES),
     "capacity": ("find the largest value that meets a condition", _STUDIES),
-    "compare": ("say what differs between runs or policies", _STUDIES),
-    "advise": ("say which limits bind each client group, and what helps", _STUDIES),
+    "compare": ("report what differs between runs or policies", _STUDIES),
+    "advise": (
+        "report which limits are the bottleneck of each client group, and what helps",
+        _STUDIES,
+    ),
     "scenarios": ("list the built-in scenarios", __name__),
     "check": ("check a scenario file", __name__),
     "init": ("write a small scenario to start from", __name__),
@@ -73,12 +76,14 @@ def _parser(asked: Collection[str]) -> argparse.ArgumentParser:
 
 def add_scenarios(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `scenarios`."""
-    parser.description = "List the built-in scenarios: each one's question, and its run's answer."
+    parser.description = (
+        "List the built-in scenarios: the question of each, and the answer of its run."
+    )
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `check`."""
-    parser.description = "Check a scenario file, and say what it holds."
+    parser.description = "Check a scenario file, and summarize it."
     parser.add_argument(
         "file", metavar="FILE", help="a scenario file, or a built-in scenario's name"
     )

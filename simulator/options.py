@@ -242,7 +242,7 @@ _PRECISION: Final = Rule(
     float,
 )
 _COLUMN_NAMES: Final = (
-    "columns that requests.parquet keeps, as t_ns,key,outcome; decisions stands for"
+    "columns to write to requests.parquet, such as t_ns,key,outcome; decisions stands for"
     " t_ns,key,outcome,rule,wait_ns (all)"
 )
 
@@ -270,11 +270,11 @@ class BudgetOptions:
 
     _: KW_ONLY
     most_replications: int | None = count_option(
-        "runs that precision may take (1000)", default=None
+        "stop after this many runs even if --precision is not reached (1000)", default=None
     )
     most_time: str | int | None = option(
         optional(DURATION, "no bound"),
-        "end after this time, such as 1m30s, at the latest",
+        "stop after this time, such as 1m30s",
         default=None,
         metavar="D",
     )
@@ -416,7 +416,9 @@ class RunOptions(FolderOptions, PrecisionOptions, ScenarioOptions):
         default="engine",
         choices=FIDELITIES,
     )
-    replications: int | None = count_option("runs, under seeds that count up (1)", default=None)
+    replications: int | None = count_option(
+        "number of runs, with consecutive seeds (1)", default=None
+    )
     warm_up: str | int | None = option(
         optional(DURATION, "the scenario's"),
         "leave out the first part of results, such as 1m30s",
@@ -631,7 +633,10 @@ class ReplayOptions(FolderOptions, LogOptions):
 
     _: KW_ONLY
     against: LimitTable | str | Path | None = option(
-        optional(_TABLE), "older table (or default): who gains?", default=None, metavar="FILE"
+        optional(_TABLE),
+        "limit table to compare with; reports who gains and who loses",
+        default=None,
+        metavar="FILE",
     )
     speed: str | int | Fraction = option(
         _SPEED, "how many times faster than the log (1)", default=1, metavar="X"

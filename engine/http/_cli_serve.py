@@ -63,7 +63,7 @@ KEY_VARIABLE: Final = "TOLLGATE_MASTER_KEY"
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `serve`."""
     parser.set_defaults(run=serve)
-    parser.description = "Answer HTTP until stopped."
+    parser.description = "Serve the engine over HTTP until stopped."
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
         "--port",
@@ -73,7 +73,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--config", metavar="FILE", help="a serve.toml: tenants, applications, keys")
-    what.add_argument("--demo", action="store_true", help="tenants and keys of every role")
+    what.add_argument("--demo", action="store_true", help="create tenants and keys of every role")
     parser.add_argument(
         "--demo-keys",
         type=number_of("a whole number", 1, 9_999),
@@ -101,10 +101,12 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics",
         type=_address,
         metavar="HOST:PORT",
-        help="answer /metrics only here, such as 127.0.0.1:9464",
+        help="serve /metrics only at this address, such as 127.0.0.1:9464",
     )
     parser.add_argument("--limits", metavar="FILE", help="a limit table instead of the default one")
-    parser.add_argument("--profile", metavar="FILE", help="choices other than the defaults")
+    parser.add_argument(
+        "--profile", metavar="FILE", help="a profile.toml: choices other than the defaults"
+    )
     parser.add_argument(
         "--workers",
         type=number_of("a whole number", 1, 9_999),
@@ -131,8 +133,12 @@ def add_openapi_arguments(parser: argparse.ArgumentParser) -> None:
         default="full",
         help="full: what this engine does; floor: what must be accepted; ceiling: what may be",
     )
-    parser.add_argument("--profile", metavar="FILE", help="choices other than the defaults")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="a file instead of the terminal")
+    parser.add_argument(
+        "--profile", metavar="FILE", help="a profile.toml: choices other than the defaults"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, help="file to write (default: standard output)"
+    )
 
 
 def openapi(args: argparse.Namespace) -> int:

@@ -52,7 +52,7 @@ _SCENARIO: Final = "scenario.toml"
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `replay`."""
-    parser.description = "Put the requests of a real access log through the limits."
+    parser.description = "Apply the limits to the requests of an access log."
 
     add_flags(parser, ReplayOptions, out="folder of the results (runs/<log>-0)")
     parser.add_argument("--formats", action=_ListFormats, help="list the formats and exit")
@@ -325,7 +325,7 @@ def run_fit(args: argparse.Namespace) -> int:
         print(out)
         return code
     console().print(found)
-    print("play it:", shlex.join(["python", "-m", "simulator", "run", str(out)]))
+    print("run it:", shlex.join(["python", "-m", "simulator", "run", str(out)]))
     print("scenario:", out)
     return code
 

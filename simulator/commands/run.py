@@ -117,7 +117,7 @@ def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
     with _told_what_is_known(asked.played, quiet=quiet), progress_shown(quiet=hidden) as tell:
         return run_replicated(
             asked,
-            told=tell and (lambda done: tell("playing", done, others, f"{done} of {others}")),
+            told=tell and (lambda done: tell("running", done, others, f"{done} of {others}")),
             told_of_precision=None if quiet else _tell_precision,
             command=command,
         )
@@ -129,7 +129,7 @@ def _print_replications(found: Mapping[str, Any], *, checked: bool) -> None:
     _print_intervals(found["intervals"], count)
     faults = found["faults"]
     if checked:
-        print(f"checks: {f'{faults} faults' if faults else 'all hold'} in {count} runs")
+        print(f"self-checks: {f'{faults} failed' if faults else 'passed'} in {count} runs")
     if (reached := found.get("precision")) is not None:
         print(precision_text(reached, count))
     for line in found["thresholds"]:
@@ -291,9 +291,7 @@ def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
     screen.print(share_line(result.summary), markup=False)
     if checked:
         faults = result.summary["checks"]["faults"]
-        found = f"{faults} faults" if faults else "all hold"
-        names = ", ".join(result.summary["checks"]["invariants"])
-        screen.print(f"checks: {found} ({names}; {result.check_s:.2f} s)", markup=False)
+        screen.print(f"self-checks: {f'{faults} failed' if faults else 'passed'}", markup=False)
     for line in result.summary["thresholds"]:
         word = "holds" if line["holds"] else "does not hold"
         value = "no value" if line["value"] is None else value_text(line["that"], line["value"])

@@ -170,7 +170,7 @@ def _print_capacity(found: Capacity, args: argparse.Namespace) -> None:
     elif "keeps" in found.undecided or found.unfinished:
         print(f"{found.condition} is not shown to be kept at any value")
     else:
-        print(f"{found.condition} is kept at no value from {args.between[0]} up")
+        print(f"{found.condition} holds for none of the values from {args.between[0]} up")
     if found.breaks is not None:
         print(f"it is broken from {found.path} = {found.breaks} on")
     elif "breaks" in found.undecided or found.unfinished:
@@ -397,9 +397,11 @@ def add_advise(parser: argparse.ArgumentParser) -> None:
     )
     who = parser.add_mutually_exclusive_group()
     who.add_argument(
-        "--as", dest="as_kind", choices=KINDS, help="of a log: the kind of every key (public)"
+        "--as", dest="as_kind", choices=KINDS, help="for a log: the kind of every key (public)"
     )
-    who.add_argument("--map", metavar="FILE", help="of a log: which fields are what")
+    who.add_argument(
+        "--map", metavar="FILE", help="field mapping for a log (see docs/simulator.md#map)"
+    )
     parser.add_argument(
         "--out", metavar="DIR", help="write a page, the tables and a diff of each suggestion there"
     )

@@ -225,7 +225,7 @@ class LogStream:
         if not self._good:
             why = f"; {first[0]}" if first else "; it is blank"
             raise InputError(
-                f"log = '{self.name}' must hold a line that parses as {self.format}{why}"
+                f"log = '{self.name}' contains no line in the expected format {self.format}{why}"
             )
         if self._is_detected and self.unparsed > self._good:
             raise InputError(

@@ -217,11 +217,11 @@ class Nodes:
     sharing: Annotated[
         Sharing | None, "what a node knows of the requests that the others count"
     ] = None
-    every_ns: Annotated[int | None, Duration(1), "synced: a node publishes so often"] = None
-    lag_ns: Annotated[int | None, "synced: the others know it so much later"] = None
-    race_ns: Annotated[
-        int | None, "shared-slow: a counter is written so long after it was read"
-    ] = None
+    every_ns: Annotated[int | None, Duration(1), "synced: publication interval"] = None
+    lag_ns: Annotated[int | None, "synced: delay until other nodes see it"] = None
+    race_ns: Annotated[int | None, "shared-slow: delay between reading and writing a counter"] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

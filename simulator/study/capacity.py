@@ -147,10 +147,10 @@ class CapacityOptions(BudgetOptions, CompiledOptions):
         "the condition to keep, such as 'refused_share <= 0.01'",
         metavar="CONDITION",
     )
-    replications: int = count_option("runs of a pilot (5)", default=5)
+    replications: int = count_option("runs per value in the first, coarse search (5)", default=5)
     tolerance: float = option(
         _TOLERANCE,
-        "how near to the border to go, as a share of the value (0.01)",
+        "stop when the bracket is this narrow, relative to the value (0.01)",
         default=0.01,
         type=typed(_TOLERANCE),
         metavar="SHARE",

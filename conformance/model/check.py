@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
-from conformance.model.generator import Offer
+from conformance.model.generator import OPEN_FIELDS, Offer
 from conformance.model.readings import Readings
 from conformance.model.search import Case, Outcome, Search, ordered
 from conformance.runner.bench import Bench
@@ -46,8 +46,9 @@ async def sequences(bench: Bench) -> list[Finding]:
     """Drawn sequences of requests are answered as the reference answers them."""
     bench.key("private_prod")
     lane = bench.lane("model")
-    labels = {role: bench.key(role) for role in sorted(offer_of(bench).roles)}
-    readings = Readings(bench, lane, offer_of(bench), labels)
+    offer = offer_of(bench)
+    labels = {role: bench.key(role) for role in sorted(offer.roles)}
+    readings = Readings(bench, lane, offer, labels)
     await readings.run()
     search = Search(
         bench,
@@ -55,7 +56,7 @@ async def sequences(bench: Bench) -> list[Finding]:
         readings.profile,
         readings.offer,
         most_steps=_STEPS,
-        until_ns=bench.transport.now_ns + (1 << 60 if _is_virtual(bench) else _LIVE_NS),
+        until_ns=bench.transport.now_ns + (1 << 60 if offer.is_virtual else _LIVE_NS),
     )
     outcome = await search.run()
     learned = [
@@ -73,7 +74,9 @@ def _left_out(bench: Bench, readings: Readings) -> Iterator[Finding]:
 
 
 def _is_virtual(bench: Bench) -> bool:
-    return isinstance(bench.transport, VirtualTransport)
+    """Whether waiting costs no time; recorded, since a judgement from the history must know."""
+    is_virtual = isinstance(bench.transport, VirtualTransport)
+    return bench.make("virtual time", lambda: str(is_virtual)) == "True"
 
 
 def offer_of(bench: Bench) -> Offer:
@@ -94,9 +97,10 @@ def offer_of(bench: Bench) -> Offer:
         operations=frozenset(allowed),
         mapped=frozenset(target.requests or ()),
         containers=target.containers,
-        profile=bench.profile,
+        profile=bench.session.given_profile,
         can_encrypt=target.encryption_jwk is not None,
         is_virtual=_is_virtual(bench),
+        fields=OPEN_FIELDS - ({"flag"} if "deduplication" in target.always else set()),
         narrow=target.container_of(one[0]) if one else "/pci/",
     )
 

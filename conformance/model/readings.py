@@ -263,7 +263,7 @@ class Readings:
         self._plays = 0
         self._posed: dict[str, _Posed] = {}
         self.offer = offer
-        self.profile = bench.profile
+        self.profile = bench.session.given_profile
         self.learned: list[Learned] = []
         self.left_out: list[str] = []
 
@@ -285,6 +285,10 @@ class Readings:
                 await self._try(name, self._adapted(steps))
         self.offer = replace(self.offer, profile=self.profile)
 
+    def _knows(self, setting: str) -> bool:
+        """Whether the operator has stated a setting; what other checks learn depends on timing."""
+        return setting in self._bench.session.given
+
     def _is_open(self, question: Question) -> bool:
         needs = question.needs
         if needs == "containers" and "containers" not in self.offer.fields:
@@ -294,7 +298,7 @@ class Readings:
         if needs == "encryption_jwk" and not self.offer.can_encrypt:
             return False
         has_roles = set(question.roles) <= self.offer.roles
-        return has_roles and not self._bench.knows(question.setting)
+        return has_roles and not self._knows(question.setting)
 
     def _containers(self) -> tuple[str, ...]:
         return self.offer.containers or ("/conformance/one/", "/conformance/two/")
@@ -410,8 +414,8 @@ class Readings:
 
     async def _learn_container_field(self) -> None:
         """Find the field whose container the record then shows, and its form (D-CONTAINER)."""
-        is_known = self._bench.knows("tokens.container_field")
-        if is_known and self._bench.knows("tokens.container_form"):
+        is_known = self._knows("tokens.container_field")
+        if is_known and self._knows("tokens.container_form"):
             return
         path = self._containers()[0]
         usual = self.profile.tokens.container_field
@@ -432,7 +436,7 @@ class Readings:
         field = self.profile.tokens.container_field
         for kind, element in (("token", _token()), ("card", _card())):
             setting = f"tokens.container_default_{kind}"
-            if self._bench.knows(setting):
+            if self._knows(setting):
                 continue
             shown, exchanges = await self._container_of(element, field)
             if shown is not None:
@@ -457,7 +461,7 @@ class Readings:
     async def _learn_limit_status(self) -> None:
         """Find the status over a token quota (D-LIMIT-STATUS)."""
         setting = "tokens.limit_status"
-        if self._bench.knows(setting):
+        if self._knows(setting):
             return
         quota = self._bench.quota("Tokenize Limit", self._labels["private_prod"])
         body = [Text(place + 1) for place in range(quota + 1)]

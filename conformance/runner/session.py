@@ -84,6 +84,7 @@ class Session:
         self.seed = seed
         self.nonce = ""
         self.profile, self.known = _told(target, profile)
+        self.given_profile, self.given = self.profile, frozenset(self.known)
         if limits is None and target.limits is not None:
             limits = LimitTable.from_toml(target.limits.file)
         self.limits = LimitTable.default() if limits is None else limits

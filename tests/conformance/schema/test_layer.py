@@ -101,7 +101,8 @@ def test_a_run_in_virtual_time_says_so_and_is_partial(tmp_path: Path) -> None:
     assert report.verdict_line.startswith("partial: 2 passed")
     assert "not run: schema.floor" in report.verdict_line
     judged = judge(tmp_path)
-    assert (judged.verdict_line, judged.notes) == (report.verdict_line, report.notes)
+    assert judged.verdict_line == report.verdict_line
+    assert set(report.notes) <= set(judged.notes)
     without = Options(select=("TOK-JSON",), seed=7)
     alone = Run(deployment.target, without, transport=deploy().transport).execute()
     assert (alone.notes, alone.partial) == ((), False)

@@ -86,6 +86,8 @@ def offer_of(bench: Bench) -> Offer:
         role for role in ROLES if bench.keys(role) and role not in bench.session.doubts
     )
     roles -= {"proxy_key", "custom_hostname", "slow_destination"}
+    if target.default_containers:
+        roles -= {"private_one_container"}  # where its container stands among them is not told
     allowed = [
         name
         for name in _OPERATIONS

@@ -92,6 +92,7 @@ def offer_of(bench: Bench) -> Offer:
         name
         for name in _OPERATIONS
         if bench.session.forbids(target.shape(name).method, target.shape(name).path) is None
+        and not (name == "patch" and target.fields)  # a patch has no `type` to translate by
     ]
     one = bench.keys("private_one_container")
     return Offer(

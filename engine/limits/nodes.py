@@ -196,10 +196,15 @@ def choose_node(balance: int, count: int, turn: int, u: float, in_flight: Sequen
 class Balancer:
     """Chooses the node of each request, and knows how many requests each node has in flight.
 
-    draw: returns numbers in (0, 1), for `random`.
+    draw: returns numbers in (0, 1). Raises `InputError` where `random` has none.
     """
 
-    def __init__(self, nodes: NodesProfile, draw: Callable[[], float]) -> None:
+    def __init__(self, nodes: NodesProfile, draw: Callable[[], float] | None = None) -> None:
+        if nodes.balance == "random" and draw is None:
+            raise InputError(
+                "nodes.balance = 'random' must go with draw, a function that returns numbers in"
+                " (0, 1), such as random.Random(7).random"
+            )
         self._count = nodes.count
         self._balance = BALANCES[nodes.balance]
         self._is_by_key = nodes.balance == "key"
@@ -218,7 +223,7 @@ class Balancer:
             return self._homes[name]
         while self._ends and self._ends[0][0] <= now_ns:
             self._in_flight[heapq.heappop(self._ends)[1]] -= 1
-        u = self._draw() if self._balance == AT_RANDOM else 0.0
+        u = self._draw() if self._draw is not None and self._balance == AT_RANDOM else 0.0
         self._turn += 1
         return choose_node(self._balance, self._count, self._turn, u, self._in_flight)
 
@@ -286,12 +291,12 @@ def _apply(counter: Counter, t_ns: int, event: int) -> None:
 class NodesLimiter:
     """Decides about requests as nodes do whose balancer gives each request to one of them.
 
-    tables, profile, origin_ns: as `Limiter` takes them. draw: returns numbers in (0, 1), for
-    `random` balance.
+    tables, profile, origin_ns: as `Limiter` takes them. draw: returns numbers in (0, 1); `random`
+    balance needs it.
     decision, node: the last one, and who made it. exact: what one exact counter for all nodes has
     decided about the same request.
 
-    Raises `InputError` as `Limiter` and `sets_of_counters` do.
+    Raises `InputError` as `Limiter`, `Balancer` and `sets_of_counters` do.
 
     >>> nodes = NodesProfile(count=2, sharing="none")
     >>> limiter = NodesLimiter({"Default": LimitTable.default()}, LimitsProfile(), nodes)
@@ -307,7 +312,7 @@ class NodesLimiter:
         tables: Mapping[str, LimitTable],
         profile: LimitsProfile,
         nodes: NodesProfile,
-        draw: Callable[[], float] = lambda: 0.5,
+        draw: Callable[[], float] | None = None,
         *,
         origin_ns: int = 0,
     ) -> None:

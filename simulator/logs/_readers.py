@@ -538,6 +538,11 @@ class FrameReader(Reader):
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 # reason: whatever Arrow takes
         """Take the frame as an Arrow table. Raises `InputError` when Arrow cannot take it."""
         if _is_pandas(frame):
+            if frame.columns.nlevels > 1:
+                raise InputError(
+                    f"frame: columns must have one level, not {frame.columns.nlevels}; choose one"
+                    " group, or join the names: frame.columns.map('.'.join)"
+                )
             _refuse_twins("frame", frame.columns.astype(str))
         try:
             if _is_pandas(frame):

@@ -178,6 +178,15 @@ def test_only_least_busy_remembers_when_requests_end() -> None:
         assert len(balancer._ends) == held
 
 
+def test_a_random_balance_needs_a_draw() -> None:
+    """Without one, every request would go to the same node."""
+    with pytest.raises(InputError, match=r"nodes\.balance = 'random' must go with draw"):
+        NodesLimiter(TABLES, LimitsProfile(), nodes_of(balance="random"))
+    draws = iter([0.1, 0.9])
+    limiter = NodesLimiter(TABLES, LimitsProfile(), nodes_of(balance="random"), lambda: next(draws))
+    assert [(limiter.decide(0, PUBLIC), limiter.node)[1] for _ in range(2)] == [0, 1]
+
+
 def test_a_request_without_a_key_goes_by_its_address() -> None:
     balancer = Balancer(nodes_of(count=5, balance="key"), lambda: 0.5)
     assert balancer.choose(0, PUBLIC) == home_of("k", 5)

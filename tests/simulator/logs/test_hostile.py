@@ -195,6 +195,13 @@ def test_every_line_of_a_block_stands_for_itself(lines: list[str]) -> None:
             "frame: column = 'ip' must stand once; rename the others or leave them out",
         ),
         (
+            pd.concat({"a": pd.DataFrame({"t_ns": [1]})}, axis=1),
+            (
+                "frame: columns must have one level, not 2; choose one group, or join the names:"
+                " frame.columns.map('.'.join)"
+            ),
+        ),
+        (
             pa.table([[1], ["a"], ["b"]], names=["t_ns", "ip", "ip"]),
             "frame: column = 'ip' must stand once; rename the others or leave them out",
         ),

@@ -74,6 +74,7 @@ _CLAUSES: Final = {
     "offered": "attempts to which the clause's rule applied",
     "admitted": "those admitted by all rules",
     "refused": "those that this clause refused",
+    "refused_by_others": "those that another clause refused; offered = admitted + refused + this",
     "delayed": "those that this clause delayed",
     "shadow_refused": "those that it would have refused, for a rule in shadow",
     "blocked_ns": "total time of its blocks",

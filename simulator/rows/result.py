@@ -445,8 +445,7 @@ class Result:
         """Return the table by limit clause, of those that any request met, for a terminal."""
         from simulator.views.text import plain_table  # noqa: PLC0415 # reason: loads only where it is shown
 
-        counts = ("offered", "admitted", "refused", "delayed", "blocked s", "keys", "IPs", "first")
-        table = plain_table(["clause"], counts)
+        table = plain_table(["clause"], _COUNTS)
         for line in self.summary["clauses"]:
             if line["offered"]:
                 table.add_row(line["clause"], *_cells(line))
@@ -462,11 +461,23 @@ class Result:
             f"({totals['refused_share']:.2%})"
         )
         blocked = shown["blocked_ns"].map(lambda ns: format_duration(int(ns)) if ns else "–")
-        columns = ["offered", "admitted", "refused", "delayed", "keys", "ips"]
-        table = shown[columns].assign(blocked=blocked).to_html(border=0)
+        counts = ["offered", "admitted", "refused", "refused_by_others", "delayed"]
+        table = shown[counts].assign(blocked=blocked, keys=shown["keys"], ips=shown["ips"])
+        names = {
+            "refused_by_others": "refused by others",
+            "keys": "refused keys",
+            "ips": "refused IPs",
+        }
+        text = table.rename(columns=names).to_html(border=0)
         faults = self.summary["checks"]["faults"]
         tail = f"<p><b>{faults} broken invariants</b></p>" if faults else ""
-        return f"<div><p>{head}</p>{table}{tail}</div>"
+        return f"<div><p>{head}</p>{text}{tail}</div>"
+
+
+_COUNTS: Final = (
+    *("offered", "admitted", "refused", "refused by others", "delayed", "blocked (s)"),
+    *("refused keys", "refused IPs", "first refusal"),
+)
 
 
 def _cells(line: dict[str, Any]) -> list[str]:
@@ -476,6 +487,7 @@ def _cells(line: dict[str, Any]) -> list[str]:
         f"{line['offered']:,}",
         f"{line['admitted']:,}",
         f"{line['refused']:,}{shadow}",
+        f"{line['refused_by_others']:,}",
         f"{line['delayed']:,}",
         f"{line['blocked_ns'] / 1e9:,.1f}",
         str(line["keys"]),

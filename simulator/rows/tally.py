@@ -255,13 +255,17 @@ class Tally:
         return {f"p{q * 100:g}": round(self._digest.quantile(q)) for q in QUANTILES}
 
     def clauses(self) -> list[dict[str, Any]]:
-        """Return the table by clause, in table order, with zeros where no request met one."""
+        """Return the table by clause: those that refused most first, and then in table order.
+
+        offered = admitted + refused + refused_by_others; all are 0 where no request met a clause.
+        """
         lines: dict[str, dict[str, Any]] = {
             clause: {
                 "clause": clause,
                 "offered": 0,
                 "admitted": 0,
                 "refused": 0,
+                "refused_by_others": 0,
                 "delayed": 0,
                 "shadow_refused": self._shadow[clause],
                 "blocked_ns": self._blocked_ns[clause],
@@ -282,7 +286,9 @@ class Tally:
             if rule is not None:
                 told = "delayed" if outcome == "delayed" else "refused"
                 lines[clause_of(rule)][told] += count
-        return list(lines.values())
+        for line in lines.values():
+            line["refused_by_others"] = line["offered"] - line["admitted"] - line["refused"]
+        return sorted(lines.values(), key=lambda line: -line["refused"])
 
     def groups(self) -> list[dict[str, Any]]:
         """Return a line a client group, as `summary.json` has it."""

@@ -48,7 +48,7 @@ CLAUSES: Final = (
     "#7f3b08",
     "#66708a",
 )
-"""One colour per clause, in table order; with more clauses the colours repeat."""
+"""One colour per clause, in the order of the table by clause; with more clauses the colours repeat."""
 
 
 COLOURS: Final[dict[str, str]] = {
@@ -160,7 +160,7 @@ class Band:
 
 
 def clause_colours(summary: Mapping[str, Any], findings: Findings) -> dict[str, str]:
-    """Return a colour class for each clause that refused, in table order."""
+    """Return a colour class for each clause that refused, those that refused most first."""
     order = [line["clause"] for line in summary["clauses"]]
     order += sorted(clause for clause in findings.refused if clause not in order)
     bound = [clause for clause in order if clause in findings.refused]

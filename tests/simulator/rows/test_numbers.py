@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from engine.errors import InputError
+from engine.limits import LimitTable
 from simulator.rows import Result, out_folder
 from simulator.rows.metrics import frame_of, lines_of
 from simulator.rows.result import measure
@@ -53,10 +54,20 @@ def test_the_table_by_clause_is_the_rows(result: Result) -> None:
         ]
         assert line["refused"] == len(refused)
         assert line["keys"] == len({row["key"] for row in refused} - {None})
+        by_both = line["refused"] + line["refused_by_others"]
+        assert line["offered"] == line["admitted"] + by_both
         assert line["ips"] == len({row["ip"] for row in refused})
         assert line["first_refusal_ns"] == min((row["t_ns"] for row in refused), default=None)
     everybody = next(line for line in result.summary["clauses"] if line["clause"] == "LIM-IP")
     assert everybody["offered"] == len(rows)
+    others = sum(row["rule"] not in {None, "LIM-IP"} for row in rows)
+    assert everybody["refused_by_others"] == others > 0
+    counts = [line["refused"] for line in result.summary["clauses"]]
+    assert counts == sorted(counts, reverse=True)
+    met_none = [line["clause"] for line in result.summary["clauses"] if not line["refused"]]
+    rules = [rule.id for rule in LimitTable.default()]
+    assert met_none == [name for name in rules if name in met_none], "then in table order"
+    assert str(result.clauses["first_refusal_ns"].dtype) == "Int64"
 
 
 def test_blocked_time_counts_overlaps_once(result: Result) -> None:

@@ -11,6 +11,7 @@ To add an option to a run, add a field here, and use it where it has its effect.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import inspect
 import re
@@ -56,7 +57,7 @@ from simulator.logs import FORMATS, KINDS, Kind, LogMap
 from simulator.play.simulation import FIDELITIES, SEED, Fidelity
 from simulator.rows import out_folder
 from simulator.rows.parquet import COLUMNS, choose_columns
-from simulator.scenario import Scenario, is_toml, load
+from simulator.scenario import Scenario, is_toml, load, with_values
 
 P = ParamSpec("P")
 Told = TypeVar("Told")
@@ -364,6 +365,10 @@ class FolderOptions:
         return choose_columns(self.columns)
 
 
+DEFAULT: Final = "default"
+"""The built-in limit table, wherever an option names or takes one."""
+
+
 def resolve(scenario: ScenarioLike) -> Scenario:
     """Return the scenario. Raises `InputError` with file:line:col where a file has a fault."""
     return scenario if isinstance(scenario, Scenario) else load(scenario)
@@ -383,11 +388,34 @@ class ScenarioOptions:
     seed: int | None = option(
         SEED, "the scenario's unless given", default=None, type=seed_of, metavar="N"
     )
+    limits: str | Path | None = option(
+        optional(instance(f"a file's path or {DEFAULT!r}", str, Path), "the scenario's"),
+        "limit table in place of the scenario's own; default is the built-in one",
+        default=None,
+        metavar="FILE",
+    )
+    profile: str | Path | None = option(
+        optional(instance("a file's path", str, Path), "the scenario's"),
+        "choices of how limits count, in place of the scenario's own profile",
+        default=None,
+        metavar="FILE",
+    )
 
-    @property
+    @functools.cached_property
     def played(self) -> Scenario:
-        """The scenario. Raises `InputError` with file:line:col where a file has a fault."""
-        return resolve(self.scenario)
+        """The scenario, under the limits and the profile that are given in place of its own.
+
+        Its `rules` and `choices` change those. Raises `InputError` with file:line:col where a file
+        has a fault.
+        """
+        scenario, files = resolve(self.scenario), {"limits": self.limits, "profile": self.profile}
+        if is_default(self.limits):
+            scenario, files["limits"] = dataclasses.replace(scenario, limits=None), None
+        for name, file in files.items():
+            if file is not None and not Path(file).is_file():
+                raise InputError(f"{name} = {str(file)!r} must be a file; there is none")
+        edits = {name: str(Path(file).resolve()) for name, file in files.items() if file}
+        return with_values(scenario, edits.items())
 
 
 @options
@@ -442,8 +470,6 @@ class RunOptions(FolderOptions, PrecisionOptions, ScenarioOptions):
 
 # --- logs ----------------------------------------------------------------------------------------
 
-DEFAULT: Final = "default"
-"""The built-in limit table, wherever a replay names or takes one."""
 DEFAULT_KIND: Final[Kind] = "public"
 """From this many addresses on, a key looks like a public key in a web page."""
 DEFAULT_TENANT: Final[TenantKind] = "production"
@@ -604,9 +630,14 @@ class LogOptions:
         return None if self.progress is None else functools.partial(self.progress, name)
 
 
+def is_default(limits: LimitTable | str | Path | None) -> bool:
+    """Return whether an option names the built-in limit table."""
+    return limits == DEFAULT and not Path(DEFAULT).exists()
+
+
 def table_of(limits: LimitTable | str | Path | None) -> LimitTable:
     """Return a limit table; `DEFAULT` is the built-in one, unless a file has that name."""
-    if limits is None or (limits == DEFAULT and not Path(DEFAULT).exists()):
+    if limits is None or is_default(limits):
         return LimitTable.default()
     return limits if isinstance(limits, LimitTable) else LimitTable.from_toml(limits)
 

@@ -437,7 +437,14 @@ def _advised(args: argparse.Namespace) -> Scenario | str:
 
     if not args.quiet:
         _tell("the log, to fit a scenario to it; `fit` shows how well the two match")
-    found: Scenario = fit(args.scenario, as_kind=args.as_kind, map=args.map, judged=False).scenario
+    found: Scenario = fit(
+        args.scenario,
+        as_kind=args.as_kind,
+        map=args.map,
+        limits=args.limits,
+        profile=args.profile,
+        judged=False,
+    ).scenario
     return found
 
 

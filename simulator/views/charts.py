@@ -48,7 +48,7 @@ CLAUSES: Final = (
     "#7f3b08",
     "#66708a",
 )
-"""One colour per clause, in the order of the table by clause; with more clauses the colours repeat."""
+"""One colour per clause, in the order of the table; with more clauses the colours repeat."""
 
 
 COLOURS: Final[dict[str, str]] = {

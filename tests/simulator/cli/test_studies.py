@@ -49,6 +49,93 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+LOW = """
+[[rule]]
+id = "EVERYBODY"
+match = {}
+counter = "ip"
+rate = "LOW/10s"
+action = "throttle"
+"""
+
+
+@pytest.fixture
+def files(here: Path) -> Path:
+    """A scenario that names a table and a profile, and other ones to take in place of them."""
+    (here / "own.toml").write_text(LOW.replace("LOW", "1000"))
+    (here / "low.toml").write_text(LOW.replace("LOW", "5"))
+    (here / "counts.toml").write_text("[limits]\ncount_refused = true\n")
+    (here / "plain.toml").write_text("[limits]\ncount_refused = false\n")
+    own = 'limits = "own.toml"\nprofile = "plain.toml"\n'
+    (here / "poisson.toml").write_text(own + POISSON)
+    (here / "low-inside.toml").write_text(
+        own.replace("own", "low").replace("plain", "counts") + POISSON
+    )
+    return here
+
+
+def test_a_run_takes_limits_and_a_profile_in_place_of_the_scenarios(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = ["--limits", "low.toml", "--profile", "counts.toml"]
+    assert main(["run", "poisson.toml", "--fidelity", "limits", *told, "--out", "a"]) == 1
+    again = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("again:"))
+    assert "--limits low.toml --profile counts.toml" in again
+    found = [
+        simulator.run("poisson.toml", fidelity="limits"),
+        simulator.run("poisson.toml", fidelity="limits", limits=Path("low.toml")),
+        simulator.run("poisson.toml", fidelity="limits", limits="low.toml", profile="counts.toml"),
+        simulator.run("low-inside.toml", fidelity="limits"),
+    ]
+    none, low, *counted = [each.summary["totals"]["refused"] for each in found]
+    counted.append(json.loads(Path("a/summary.json").read_text())["totals"]["refused"])
+    assert (none, counted) == (0, [counted[0]] * 3)
+    assert 0 < low < counted[0], "refused requests count too"
+    built_in = simulator.run("poisson.toml", fidelity="limits", limits="default")
+    assert "LIM-PUBLIC" in built_in.clauses.index
+
+
+def test_studies_take_limits_and_a_profile_in_place_of_the_scenarios(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = ["--limits", "low.toml", "--profile", "counts.toml"]
+    plays = {
+        "sweep": ["--set", "clients.c.count=1,2"],
+        "capacity": [
+            *("--vary", "clients.c.arrivals.rate", "--between", "10/1m", "90/1m", "--quiet"),
+            *("--keep", "refused_share <= 0.1", "--tolerance", "0.2"),
+        ],
+        "advise": ["--replications", "2", "--quiet"],
+    }
+    for command, words in plays.items():
+        out = {"sweep": ["--out", "s1"]}.get(command, [])
+        code = main([command, "poisson.toml", *words, *told, *out])
+        shown = capsys.readouterr().out
+        out = {"sweep": ["--out", "s2"]}.get(command, [])
+        assert main([command, "low-inside.toml", *words, *out]) == code, command
+        inside = capsys.readouterr().out.replace("low-inside", "poisson").replace("s2", "s1")
+        if command == "sweep":
+            assert " ".join(told) in shown
+            inside = inside.replace(" --out s1", f" {' '.join(told)} --out s1", 1)
+        assert inside == shown, command
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (["--limits", "no.toml"], "limits = 'no.toml' must be a file; there is none"),
+        (["--profile", "low.toml"], "low.toml:2:3: rule is no known key"),
+        (["--limits", "counts.toml"], "counts.toml:1:2: limits is no known key"),
+    ],
+)
+def test_limits_and_profiles_that_cannot_be_are_named(
+    files: Path, told: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["run"], ["sweep", "--set", "clients.c.count=1"]):
+        assert main([*command, "poisson.toml", *told]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_replications_have_intervals_and_their_own_seeds(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,7 +31,7 @@ _COMMANDS: Final = {
         _STUDIES,
     ),
     "scenarios": ("list the built-in scenarios", __name__),
-    "check": ("check a scenario file", __name__),
+    "check": ("check a scenario file", "simulator.commands.check"),
     "init": ("write a small scenario to start from", __name__),
 }
 """Command → what the overview says, and the module whose `add_…` takes its flags, `run_…` runs."""
@@ -81,14 +81,6 @@ def add_scenarios(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_check(parser: argparse.ArgumentParser) -> None:
-    """Fill the parser of `check`."""
-    parser.description = "Check a scenario file, and summarize it."
-    parser.add_argument(
-        "file", metavar="FILE", help="a scenario file, or a built-in scenario's name"
-    )
-
-
 def add_init(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `init`."""
     parser.description = (
@@ -108,30 +100,6 @@ def run_scenarios(args: argparse.Namespace) -> int:
         lines = textwrap.wrap(question, 74) + textwrap.wrap(f"→ {load(name).answer}", 74)
         for head, line in zip([name, *[""] * len(lines)], lines, strict=False):
             print(f"{head:<18} {line}")
-    return 0
-
-
-def run_check(args: argparse.Namespace) -> int:
-    """Check a file; returns 0. Raises `InputError` for what is wrong in it."""
-    from engine.files import format_duration
-    from simulator.scenario import limit_tables_of, load, profile_of
-    from simulator.study.run_size import expected_requests, size_warning
-    from simulator.views.text import counted_text
-
-    scenario = load(args.file)
-    tables = limit_tables_of(scenario)
-    profile_of(scenario)
-    clients = sum(group.count for group in scenario.clients)
-    keys = sum(app.ordinary_keys + app.legacy_keys for app in scenario.applications)
-    print(
-        f"{args.file}: fine; scenario {scenario.name!r}, {format_duration(scenario.duration_ns)}, "
-        f"{counted_text(len(scenario.tenants), 'tenant')}, {counted_text(keys, 'key')}, "
-        f"{counted_text(clients, 'client')} in {counted_text(len(scenario.clients), 'group')}, "
-        f"{counted_text(sum(len(table.rules) for table in tables.values()), 'limit rule')}, "
-        f"about {expected_requests(scenario):,} requests"
-    )
-    if (warning := size_warning(scenario)) is not None:
-        print(f"simulator: warning: {args.file}: {warning}", file=sys.stderr)
     return 0
 
 

@@ -415,6 +415,8 @@ def _ask_name_faults(scenario: Scenario, group: ClientGroup, ask: Ask) -> Faults
 
 _STEP: Final = re.compile(r'\.?([A-Za-z0-9_-]+)|\.?"([^"]*)"|\[([0-9]{1,9})\]|\[([A-Za-z0-9_-]+)\]')
 _ANSWER: Final = "Answer:"
+_TEXT_NAME: Final = "scenario.toml"
+"""What messages call a text without a file."""
 _WIDTH: Final = 98
 _FILE: Final = instance("a file's path, the name of a built-in scenario, or TOML text", str, Path)
 
@@ -432,25 +434,30 @@ def load(source: str | Path) -> Scenario:
 
     Raises `InputError` with file:line:col at the first fault.
     """
+    return read_scenario(document_of(source))
+
+
+def document_of(source: str | Path) -> Document:
+    """Return what `load` reads, before it is checked as a scenario."""
     name = str(source)
     if isinstance(source, str) and "\n" in source:
-        return loads(source)
+        return parse_toml(source, _TEXT_NAME)
     if name in _builtin_names():
-        return _read(parse_toml(_builtin_text(name), name))
+        return parse_toml(_builtin_text(name), name)
     if isinstance(source, str) and not Path(source).exists() and re.fullmatch(r"[\w-]+", source):
         raise InputError(
             f"scenario = {source!r} is neither a file nor a built-in scenario"
             f"{did_you_mean(source, _builtin_names())}"
         )
-    return _read(read_toml(source))
+    return read_toml(source)
 
 
-def loads(text: str, name: str = "scenario.toml", *, folder: Path | None = None) -> Scenario:
+def loads(text: str, name: str = _TEXT_NAME, *, folder: Path | None = None) -> Scenario:
     """Return a scenario from TOML text; `name` is what messages call it.
 
     folder: where the files that it includes are; None = the working directory.
     """
-    return _read(parse_toml(text, name, folder=folder))
+    return read_scenario(parse_toml(text, name, folder=folder))
 
 
 def dump(scenario: Scenario, *, absolute: bool = False) -> str:
@@ -536,7 +543,8 @@ def schema() -> dict[str, Any]:
     return json_schema(Scenario, title="Tollgate scenario")
 
 
-def _read(document: Document) -> Scenario:
+def read_scenario(document: Document) -> Scenario:
+    """Return the scenario that a document holds. Raises `InputError` at the first fault."""
     plain = dict(document.value)
     plain.setdefault("name", re.sub(r"[^A-Za-z0-9_-]+", "-", Path(document.name).stem))
     question, answer = _question(document.text or "")

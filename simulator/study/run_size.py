@@ -30,25 +30,24 @@ def expected_requests(scenario: Scenario) -> int:
     >>> expected_requests(load("management-loop"))
     8400
     """
-    return round(sum(_of_groups(scenario).values()))
+    return round(sum(_of_group(scenario, group) for group in scenario.clients))
 
 
-def _of_groups(scenario: Scenario) -> dict[str, float]:
-    return {group.name: _of_group(scenario, group) for group in scenario.clients}
+def largest_group(scenario: Scenario) -> ClientGroup:
+    """Return the group whose clients begin the most requests."""
+    return max(scenario.clients, key=lambda group: _of_group(scenario, group))
 
 
 def size_warning(scenario: Scenario) -> str | None:
     """Return one line about a run that is larger than usual; None for other runs."""
-    groups = _of_groups(scenario)
-    asked = round(sum(groups.values()))
+    asked = expected_requests(scenario)
     if asked <= LARGE_RUN:
         return None
-    name = max(groups, key=lambda each: groups[each])
-    count = next(group.count for group in scenario.clients if group.name == name)
+    group = largest_group(scenario)
     return (
         f"duration asks for about {asked:,} requests, more than {LARGE_RUN:,}; most are of"
-        f" clients.{name}, {count:,} clients, and a rate is of each client: lower its rate or"
-        " count, or shorten the duration"
+        f" clients.{group.name}, {group.count:,} clients, and a rate is of each client:"
+        " lower its rate or count, or shorten the duration"
     )
 
 

@@ -241,6 +241,36 @@ def test_check_says_what_a_scenario_holds(here: Path, capsys: pytest.CaptureFixt
     )
 
 
+def test_check_warns_of_what_cannot_be_meant(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More tokens than the quota, and paths and methods that no endpoint has; others are fine."""
+    mix = """mix = [
+  { request = "POST /tokenise" },
+  { request = "PUT /tokens/{id}" },
+  { request = "GET /tokens/{id}?x=1" },
+  { request = "POST /tokenize", tokens = 5 },
+  { request = "POST /tokenize", tokens = 2, tokens_max = 6 },
+  { request = "POST /detokenize", tokens = 4 },
+]
+"""
+    quotas = 'name = "t"\nquotas = { "Detokenize Limit" = 3 }'
+    (here / "odd.toml").write_text(SMALL.replace('name = "t"', quotas, 1) + mix)
+    assert main(["check", "odd.toml"]) == 0
+    said = capsys.readouterr().err.replace("simulator: warning: ", "")
+    refused = "the engine refuses them, and the limits alone do not; send fewer, or raise quotas."
+    assert said == (
+        "odd.toml:16:15: request = 'POST /tokenise' must be of an endpoint; the service answers it"
+        " 404; did you mean 'POST /tokenize'?\n"
+        "odd.toml:17:15: request = 'PUT /tokens/{id}' must be of an endpoint; the service answers"
+        " it 405; did you mean 'PATCH /tokens/{id}'?\n"
+        "odd.toml:20:58: 6 tokens in a request are more than 5, the Tokenize Limit of tenant 't': "
+        f'{refused}"Tokenize Limit"\n'
+        "odd.toml:21:44: 4 tokens in a request are more than 3, the Detokenize Limit of tenant 't':"
+        f' {refused}"Detokenize Limit"\n'
+    )
+
+
 def test_check_and_run_warn_of_a_run_that_is_larger_than_meant(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,9 +281,9 @@ def test_check_and_run_warn_of_a_run_that_is_larger_than_meant(
     said = capsys.readouterr()
     assert said.out.endswith("about 240,000,000 requests\n")
     assert said.err == (
-        "simulator: warning: huge.toml: duration asks for about 240,000,000 requests, more than"
-        " 100,000,000; most are of clients.c, 30,000 clients, and a rate is of each client: lower"
-        " its rate or count, or shorten the duration\n"
+        "simulator: warning: huge.toml:14:40: duration asks for about 240,000,000 requests, more"
+        " than 100,000,000; most are of clients.c, 30,000 clients, and a rate is of each client:"
+        " lower its rate or count, or shorten the duration\n"
     )
 
     def stop(*_: object, **__: object) -> None:

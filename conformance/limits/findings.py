@@ -151,7 +151,7 @@ def _findings(bench: Bench, rule: Rule, outcomes: list[Outcome]) -> list[Finding
     findings = [dataclasses.replace(finding, follows=decided.clause)]
     if decided.verdict is Verdict.PASS:
         findings += [
-            bench.reads(rule.id, name, value) for name, value in measurement.readings.items()
+            _of_choice(bench, rule, name, value) for name, value in measurement.readings.items()
         ]
     clauses = bench.check.clauses
     if "LIM-THROTTLE" in clauses:
@@ -161,6 +161,25 @@ def _findings(bench: Bench, rule: Rule, outcomes: list[Outcome]) -> list[Finding
     if "ERR-429" in clauses:
         findings.append(_of_status(bench, measurement))
     return findings
+
+
+def _of_choice(bench: Bench, rule: Rule, name: str, value: object) -> Finding:
+    """Return the finding on a choice: a reading, unless the target's profile states another one."""
+    session = bench.session
+    stated = getattr(session.given_profile.limits, name.removeprefix("limits."))
+    if name in session.given and _contradicts(stated, value):
+        message = f"{name} must be {stated!r}, as the target's profile states; it is {value!r}"
+        return bench.fails(rule.id, message)
+    return bench.reads(rule.id, name, value)
+
+
+def _contradicts(stated: object, value: object) -> bool:
+    """Whether a measured choice differs from a stated one in a way that a measurement decides.
+
+    A token bucket is GCRA with a burst of N; a sliding counter often decides as a log does.
+    """
+    same = ({"token-bucket", "gcra"}, {"sliding-counter", "sliding-log"})
+    return stated != value and not any({stated, value} <= group for group in same)
 
 
 def _of_throttle(bench: Bench, measurement: Measurement, row_finding: Finding) -> Finding:

@@ -21,6 +21,7 @@ from engine.on_demand import on_demand
 if TYPE_CHECKING:
     from simulator.intervals import Interval as Interval
     from simulator.intervals import interval_of as interval_of
+    from simulator.mechanisms import mechanism as mechanism
     from simulator.rows import Result as Result
     from simulator.scenario import Scenario as Scenario
     from simulator.scenario import load as load
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from simulator.traces import spans as spans
     from simulator.traces import strip as strip
     from simulator.traces import trace as trace
-    from simulator.views.mechanism import mechanism as mechanism
 
     __version__: str
 

@@ -51,13 +51,13 @@ def _is_trace(value: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell han
     return {"second", "outcome"} <= set(map(str, getattr(value, "columns", ())))
 
 
-_SECONDS: Final = list_of(
+SECONDS: Final = list_of(
     f"a list of seconds from 0 up and below {_LONGEST_S:,.0f}, such as [0, 0, 1.5]",
     lambda second: is_number(second) and 0 <= second < _LONGEST_S,
 )
 _TRACE: Final = Rule("a table with the columns second and outcome; `trace` makes one", _is_trace)
-_PLAYED: Final = {
-    "times_s": _SECONDS,
+TRACE_RULES: Final = {
+    "times_s": SECONDS,
     "who": instance("a Subject; `caller` makes one", Subject),
     "table": optional(instance("a LimitTable", LimitTable), "the default table"),
     "limits": instance("fields of the profile's section", dict),
@@ -104,7 +104,7 @@ def caller(  # noqa: PLR0913 # reason: what a rule can look at
     )
 
 
-@takes(**_PLAYED)
+@takes(**TRACE_RULES)
 def decide(
     times_s: Sequence[Fraction | float],
     who: Subject,
@@ -126,7 +126,7 @@ def decide(
     return [limiter.decide(now_ns, who) for now_ns in _ascending_ns(times_s)]
 
 
-@takes(**_PLAYED)
+@takes(**TRACE_RULES)
 def trace(
     times_s: Sequence[Fraction | float],
     who: Subject,
@@ -160,7 +160,7 @@ def refused(frame: pd.DataFrame) -> list[float]:
     return list(frame.loc[frame["outcome"].isin(("refused", "blocked")), "second"])
 
 
-@takes(seconds=_SECONDS)
+@takes(seconds=SECONDS)
 def spans(seconds: Sequence[float]) -> str:
     """Return whole seconds as spans.
 

@@ -59,6 +59,8 @@ Side: TypeAlias = Literal["keeps", "breaks"]
 _NUMBER: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)", re.DOTALL)
 _SPAN_TOLERANCES: Final = 3
 """How far the two values are from the border at first, in tolerances."""
+_MAX_SPAN: Final = 0.03
+"""And at most, as a share of the value: further apart, a metric is not straight."""
 _NEAR: Final = 2
 """A crossing further away, or known so badly, asks for values further apart."""
 _MAX_MOVES: Final = 6
@@ -437,7 +439,11 @@ class Search:
         """Find where the metric crosses the bound, by runs of two values around it."""
         scale, found = self.scale, self.found
         size = scale.size(float(near))
-        span = max(_SPAN_TOLERANCES * self.tolerance * size, 1.0 if scale.is_whole else 0.0)
+        least = max(
+            min(_SPAN_TOLERANCES * self.tolerance, _MAX_SPAN) * size,
+            1.0 if scale.is_whole else 0.0,
+        )
+        span, is_again = least, False
         for _ in range(_MAX_MOVES):
             low = scale.rounded(float(near) - span, up=False)
             high = scale.rounded(float(near) + span, up=True)
@@ -447,9 +453,12 @@ class Search:
                 mean, *ends = (low_end + width * each for each in border[:3])
                 found.border = border._replace(mean=mean, low=ends[0], high=ends[1])
                 near = min(max(Fraction(mean), scale.low), scale.high)
-            if _is_near(border):
+            if not _is_near(border):
+                span *= 2
+            elif span > least and not is_again:  # the crossing of values far apart is rough
+                span, is_again = least, True
+            else:
                 break
-            span *= 2
         if found.border is None:
             found.undecided = ("breaks", "keeps")
             return

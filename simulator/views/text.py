@@ -300,7 +300,7 @@ def fair_share_text(binds: Mapping[str, Any] | None, summary: Mapping[str, Any])
     >>> binds = {"limit_requests": 50, "window_ns": 60_000_000_000, "sharing": 5}
     >>> binds["senders"] = {"shop": {"clients": 4, "offered": 40}}
     >>> fair_share_text(binds, {"duration_ns": 600_000_000_000, "warm_up_ns": 0})
-    'fair share of this counter 10/min each; shop 1/min each'
+    'fair share of this counter 0.16/s each; shop 1/min each'
     """
     if binds is None:
         return ""

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from engine import Decision, InputError, LimitTable, Profile
 from engine.limits import Limiter, Subject
+from simulator.arguments import TEXT, Rule, takes
+from simulator.traces import SECONDS, TRACE_RULES
 
 _SECOND_NS: Final = 1_000_000_000
 _WIDTH: Final = 640
@@ -113,6 +115,25 @@ class Mechanism:
         )
 
 
+def _are_lanes(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(lane, str) and SECONDS.holds(seconds) for lane, seconds in value.items()
+    )
+
+
+_TIMES: Final = Rule(
+    "a list of seconds from 0 up, or a dict of such lists by lane",
+    lambda value: SECONDS.holds(value) or _are_lanes(value),
+)
+
+
+@takes(
+    times_s=_TIMES,
+    who=TRACE_RULES["who"],
+    title=TEXT,
+    table=TRACE_RULES["table"],
+    limits=TRACE_RULES["limits"],
+)
 def mechanism(
     times_s: Sequence[Fraction | float] | Mapping[str, Sequence[Fraction | float]],
     who: Subject,

@@ -63,11 +63,12 @@ assert report.partial
 assert report.result("QUO-RATE").word == "not-observable"
 
 # %% [markdown]
-# ## Why it takes a minute
-# That a limit is 50 a minute and not 60 shows at the 51st request. What takes a minute is the
-# window: only waiting shows that the counter has room again after 60 s. So all probes of limits
-# run side by side from the first second, each on keys and addresses of its own, and the other
-# checks run beside them: here a run takes less than a second longer than its longest probe.
+# ## Why it takes minutes
+# That a limit is 50 a minute and not 60 shows at the 51st request. What takes minutes is the
+# window: only waiting shows that the counter has room again after 60 s, and a block is measured
+# against a window that is about to free itself. So the probes of limits run side by side, each on
+# keys and addresses of its own; the two rows of 2,000 requests run alone, so that they disturb no
+# other measurement.
 
 # %%
 made = report.requests_made
@@ -81,21 +82,22 @@ seen = pd.DataFrame(
 )
 cells = seen.groupby(["rule", "second"], as_index=False)["refused"].mean()
 cells["until"] = cells["second"] + 1
-print(report.floor_ns // 10**9, "s at least;", report.took_ns / 10**9, "s taken")
+SHOWN_S = 600
+print(report.floor_ns // 10**9, "s at least; retentions of a day are waited for in virtual time")
 assert set(cells["rule"]) <= {clause.id for clause in CLAUSES}
 assert cells["rule"].nunique() == 14, "a probe for each row of the limit table"
-assert report.floor_ns <= report.took_ns < report.floor_ns + 10**9
+assert report.floor_ns <= report.took_ns
 public = seen[seen["rule"] == "LIM-PUBLIC"]
 assert public["second"].max() >= 60, "the last question comes a window after the first"
 wider = LimitTable.default().replace_rule("LIM-PUBLIC", rate="60/1m")
 burst, asker = [0] * 51, caller("POST", "/tokens", kind="public")
 assert [decide(burst, asker, table=each)[50].admitted for each in (None, wider)] == [False, True]
 alt.Chart(
-    cells,
+    cells[cells["second"] < SHOWN_S],
     width=520,
     height=260,
-    description="Seconds of the run by rule, coloured by the refused share: each of fourteen probes"
-    " begins in the first seconds, and those of windows of a minute ask again after 60 s.",
+    description="Seconds of the run by rule, coloured by the refused share, for fourteen probes."
+    " Those of windows of a minute send requests again after 60 s.",
 ).mark_rect(aria=False).encode(
     x=alt.X("second:Q", title="seconds of the run"),
     x2="until",
@@ -104,7 +106,7 @@ alt.Chart(
 )
 
 # %% [markdown]
-# A probe finds where refusals begin, waits until the window must have let go, and looks again.
+# A probe finds where refusals begin, waits until the window must have ended, and looks again.
 #
 # ## A deployment that fails
 # The suite brings known-bad deployments: the real engine with one small change each, for every

@@ -21,6 +21,9 @@ from engine.tokens.strict_json import check_value, dumps, parse, too_large
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
 
+_ACCEPTED: Final = {"merge-patch": {"Accept-Patch": MEDIA_TYPES["merge-patch"]}}
+"""Header fields of a 415, by the form that the body should have (RFC 5789, 2.2)."""
+
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9a-z-]++"
 _PARAMETER: Final = re.compile(rf';[ \t]*+(?:({_WORD})=({_WORD}|"(?:[^"\\]|\\.)*+"))?+[ \t]*+')
 _MEDIA_TYPE: Final = re.compile(rf"(?P<type>{_WORD}/{_WORD})[ \t]*+(?:{_PARAMETER.pattern})*+")
@@ -70,12 +73,12 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
             raise too_large(limit_bytes)
         if not body and operation.body_optional:
             return body
-        check_coding(request)
-        _check_media_type(request, MEDIA_TYPES[form])
+        check_coding(request, form)
+        _check_media_type(request, form)
         context.raw = body
         return parsed(body, context)
     if form == "merge-patch" and request.headers is not None:
-        _check_media_type(request, MEDIA_TYPES[form])
+        _check_media_type(request, form)
     return check_value(body, limit_bytes, context)
 
 
@@ -105,15 +108,15 @@ async def read_raw(request: Request, limit_bytes: int, clause: str = "D-SIZE") -
     return raw
 
 
-def check_coding(request: Request) -> None:
-    """Raise `Problem` 415 for a body in a content coding."""
+def check_coding(request: Request, form: str = "raw") -> None:
+    """Raise `Problem` 415 for a body in a content coding; `form` is the body's."""
     coding = find_header(request.headers, "Content-Encoding")
     if coding is not None and coding.strip().lower() not in {"", "identity"}:
         raise Problem(
             415,
             "The body must come as it is, without a Content-Encoding.",
             clause="D-STATUSES",
-            headers={"Accept-Encoding": "identity"},
+            headers={"Accept-Encoding": "identity", **_ACCEPTED.get(form, {})},
         )
 
 
@@ -130,13 +133,13 @@ def _is_media_type(given: str, wanted: str) -> bool:
     return all(value.strip('"') == "utf-8" for value in values)
 
 
-def _check_media_type(request: Request, wanted: str) -> None:
+def _check_media_type(request: Request, form: str) -> None:
+    wanted = MEDIA_TYPES[form]
     given = find_header(request.headers, "Content-Type")
     if given != wanted and (given is None or not _is_media_type(given, wanted)):
-        is_patch = request.method == "PATCH"
         raise Problem(
             415,
             f"The body must be {wanted}.",
-            clause="D-PATCH" if is_patch else "TOK-JSON",
-            headers={"Accept-Patch": wanted} if is_patch else None,
+            clause="D-PATCH" if form == "merge-patch" else "TOK-JSON",
+            headers=_ACCEPTED.get(form),
         )

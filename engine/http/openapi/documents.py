@@ -451,7 +451,10 @@ class _Builder:
         else:
             found[str(self._success_status())] = self._success()
         for status in sorted(self._error_statuses()):
-            found[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
+            name = f"Problem{status}"
+            if status == 415 and self._operation.body == "merge-patch":
+                name = _PATCH_415
+            found[str(status)] = {"$ref": f"#/components/responses/{name}"}
         return found
 
     def _open_responses(self) -> dict[str, Any]:
@@ -541,10 +544,11 @@ _CORS: Final = ("Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
 _RATES: Final = ("RateLimit", "RateLimit-Policy")
 _OF_STATUS: Final = {
     401: ("WWW-Authenticate",),
-    415: ("Accept-Encoding", "Accept-Patch"),
+    415: ("Accept-Encoding",),
     429: ("Retry-After",),
     503: ("Retry-After",),
 }
+_PATCH_415: Final = "Problem415OfPatch"
 _BEFORE_THE_ENGINE: Final = (431, 500, 503)
 _MEANINGS: Final = {
     408: "The destination took too long (PRX-TIMEOUT).",
@@ -585,7 +589,7 @@ def _headers(http: HttpProfile) -> dict[str, Any]:
             {"type": "string"},
         ),
         "Accept-Patch": (
-            "Sent with 415 for PATCH: the media type the server accepts.",
+            "Sent with 415 to PATCH: the media type the server accepts.",
             {"type": "string"},
         ),
         "WWW-Authenticate": ("Which key is needed.", {"type": "string"}),
@@ -618,8 +622,8 @@ def _problem_example(status: int) -> dict[str, Any]:
 
 
 def _problems(http: HttpProfile) -> dict[str, Any]:
-    """Return the problem answers (D-PROBLEM), by status."""
-    found = {}
+    """Return the problem answers (D-PROBLEM), by status; 415 is another one to a merge patch."""
+    found: dict[str, Any] = {}
     for status in _STATUSES:
         rates = () if status in _BEFORE_THE_ENGINE else _RATES
         headers = _header_refs(http, *rates, *_OF_STATUS.get(status, ()))
@@ -633,4 +637,6 @@ def _problems(http: HttpProfile) -> dict[str, Any]:
                 PROBLEM_TYPE: {"schema": ref("Problem"), "example": _problem_example(status)}
             },
         }
+    headers = {**found["Problem415"]["headers"], **_header_refs(http, "Accept-Patch")}
+    found[_PATCH_415] = {**found["Problem415"], "headers": headers}
     return found

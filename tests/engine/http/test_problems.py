@@ -10,8 +10,10 @@ import asyncio
 import gzip
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -158,6 +160,37 @@ def test_another_media_type_is_415(live: Live, full: dict[str, Any], media_type:
     answer = live.ask("POST", "/tokenize", content=b"{}", headers={"Content-Type": media_type})
     assert answer.status_code == 415
     check_answer(full, "tokenize", answer)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"Content-Type": "application/json"}, {"Content-Encoding": "gzip"}]
+)
+def test_each_415_of_a_patch_names_the_media_type_and_no_other_415_does(
+    live: Live, full: dict[str, Any], wrong: dict[str, str]
+) -> None:
+    # D-PATCH; RFC 5789, 2.2
+    headers = {"Content-Type": "application/merge-patch+json", **wrong}
+    answer = live.ask("PATCH", f"/tokens/{uuid4()}", content=b"{}", headers=headers)
+    assert answer.status_code == 415
+    assert answer.headers["accept-patch"] == "application/merge-patch+json"
+    check_answer(full, "patch_token", answer)
+    headers["Content-Type"] = "text/plain"
+    answer = live.ask("POST", "/tokenize", content=b"{}", headers=headers)
+    assert (answer.status_code, answer.headers.get("accept-patch")) == (415, None)
+    answers = full["components"]["responses"]
+    described = {
+        (method, path)
+        for path, item in full["paths"].items()
+        for method, operation in item.items()
+        if (problem := operation["responses"].get("415"))
+        and "Accept-Patch" in answers[problem["$ref"].rpartition("/")[2]]["headers"]
+    }
+    patches = {
+        ("patch", path)
+        for path, item in full["paths"].items()
+        if "patch" in item and not re.match(r"/proxy(/|$)", path)  # there it is the destination's
+    }
+    assert described == patches
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "x"])

@@ -42,8 +42,8 @@ from engine.store.sqlite_file import StoreFile, store_error
 _KINDS: Final[Mapping[type, str]] = {kind: kind.__name__ for kind in Document.__args__}
 _KIND_OF: Final = {name: kind for kind, name in _KINDS.items()}
 _R = TypeVar("_R")
-_encode: Final = msgspec.msgpack.Encoder().encode
-_encode_sets: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+_plain: Final = msgspec.msgpack.Encoder()
+_of_sets: Final = msgspec.msgpack.Encoder(order="deterministic")
 """Of applications, whose permissions are sets; it would also sort the mappings of others."""
 
 _decoders: Final[Mapping[type, Any]] = {
@@ -67,6 +67,14 @@ _WALK_TERM: Final = (
     " AND (filed.created_at_ns, filed.id) > (?, ?) ORDER BY filed.created_at_ns, filed.id"
 )
 _LOG: Final = ", ".join(LogEntry.__struct_fields__)
+
+
+def _encode(record: Document | Token) -> bytes:
+    encoder = _of_sets if isinstance(record, Application) else _plain
+    try:
+        return encoder.encode(record)
+    except UnicodeEncodeError as error:
+        raise store_error(error) from None  # the codec's error holds the text
 
 
 def _decode(kind: type[_R], row_id: str, record: bytes) -> _R:
@@ -237,8 +245,7 @@ class SqliteStore(BaseStore):
         kind, tenant_id = _KINDS[type(record)], owner_of(record)
         self._note_change(type(record))
         until_ns = getattr(record, "until_ns", None)
-        encode = _encode_sets if isinstance(record, Application) else _encode
-        row = (tenant_id, record.created_at_ns, until_ns, encode(record), kind, record.id)
+        row = (tenant_id, record.created_at_ns, until_ns, _encode(record), kind, record.id)
         updated = self._run(
             "UPDATE documents SET tenant_id = ?, created_at_ns = ?, until_ns = ?, record = ?"
             " WHERE kind = ? AND id = ?",

@@ -16,7 +16,7 @@ import pytest
 
 ROUNDS = 200 if os.environ.get("BIG", "0") not in {"", "0"} else 25
 SCRIPT = """
-import os, random, select, signal, sys, time
+import asyncio, os, random, select, signal, sys, time
 from engine import Engine, LimitTable, Request, SqliteStore
 from engine.http.system import SystemWorld
 
@@ -72,10 +72,12 @@ for turn in range(rounds):
             *ids, what = line[1:].split()
             first, _, second = what.partition("-")
             kept.update({each: f"{first} {second} {at}" for at, each in enumerate(ids)})
-with opened() as engine:
+with opened() as engine, asyncio.Runner() as runner:
     lost = 0
     for token, value in kept.items():
-        answer = engine.handle(asked("POST", "/detokenize", key, ["{{ " + token + " }}"]))
+        answer = runner.run(
+            engine.submit(asked("POST", "/detokenize", key, ["{{ " + token + " }}"]))
+        )
         if token in deleted:
             lost += answer.status != 400
         elif token not in either:

@@ -305,7 +305,7 @@ def test_a_store_has_one_server(tmp_path: Path) -> None:
     flags = ("--demo", "--demo-keys", "1", "--store", str(tmp_path / "demo.sqlite"))
     environment = {"TOLLGATE_MASTER_KEY": MASTER_KEY}
     with Live(*flags, environment=environment) as live:
-        with pytest.raises(AssertionError, match="must have one server"):
+        with pytest.raises(AssertionError, match="must have one owner"):
             Live(*flags, environment=environment)
         live.stop()
     with Live(*flags, environment=environment) as again:

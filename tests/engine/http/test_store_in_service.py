@@ -107,7 +107,7 @@ def test_a_file_has_one_server_whatever_it_is_called(
         command, check=False, capture_output=True, text=True, timeout=60, env=environment
     )
     assert second.returncode == 2
-    assert second.stderr.startswith(f"engine: store = {other} must have one server")
+    assert second.stderr.startswith(f"engine: store = {other} must have one owner")
     assert second.stderr.count("\n") == 1
     assert sorted(each.name for each in tmp_path.iterdir()) == before
     assert kept.ask("POST", "/tokenize", json=["x"]).status_code == 200

@@ -278,7 +278,7 @@ def test_a_wall_clock_that_was_set_back_brings_no_cvc_back(tmp_path: Path) -> No
         assert live.stop() == (0, "")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         later_ns = time.time_ns() + 2 * 3_600 * 1_000_000_000
-        other.execute("INSERT OR REPLACE INTO counters VALUES ('latest_ns', ?)", (later_ns,))
+        other.execute("INSERT OR REPLACE INTO state VALUES ('latest_ns', ?)", (later_ns,))
     with served(tmp_path, "--store", str(path)) as live:
         shown = live.ask("POST", "/detokenize", json=[f"{{{{ {token} }}}}"])
         assert shown.json() == [{"number": "4242424242424242"}]

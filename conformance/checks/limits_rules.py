@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from conformance.limits.findings import pool_of, sender_of
+from conformance.limits.measurement import FEW_AT_ONCE
 from conformance.limits.observations import Burst, is_missing
 from conformance.limits.rows import ROWS, RowRequests, rule_of
 from conformance.limits.sending import SECOND_NS, Party, Sender
@@ -105,7 +106,7 @@ async def classes(bench: Bench) -> list[Finding]:
     size = rule_of(bench.limits, "LIM-LEGACY").limit_requests * 5 // 4
     sender, party, _ = await _row_sender(bench, "LIM-PRIVATE", bench.key("private_prod"))
     private = await sender.at_once(party, size)
-    if private.refused and private.size < 3:
+    if private.refused and private.size < FEW_AT_ONCE:
         raise Inconclusive("requests sent together are refused at once: they seem to be spaced")
     missing = [role for role in ("public", "management") if not limited[role]]
     refused = [x.exchange for x in private.refused[:1]]

@@ -23,7 +23,10 @@ from conformance.runner.verdicts import Verdict
 from conformance.wire.exchange import Exchange
 
 _OTHERS: Final = 4
-_SPACED: Final = 3
+FEW_AT_ONCE: Final = 16
+"""A fresh counter that admits fewer at once may be one of the address, which rows share."""
+SPACED: Final = 3
+"""A fresh counter that admits fewer at once spaces requests strictly (a reading)."""
 _MIXED_AT_ONCE: Final = 8
 _ROUNDS: Final = 6
 _TURNS: Final = 3
@@ -140,7 +143,7 @@ class Measurement:
             burst = await self.fill(party)
             if turn and not self.is_heavy:
                 await self._mixed()
-            if burst.size < _SPACED and await self.sender.is_blocked(party):
+            if await self._is_address_spaced(party, burst):
                 self.undecided(
                     "the address is refused whatever is sent, so the row cannot be seen: LIM-IP "
                     "seems to space requests"
@@ -261,6 +264,18 @@ class Measurement:
                 return False
         return True
 
+    async def _is_address_spaced(self, party: Party, burst: Burst) -> bool:
+        """Whether a small burst was refused by the address's counter: it saves up few requests.
+
+        Of more requests, without a key and together, some are refused then too.
+        """
+        most = SPACED if self.counter == "ip" else FEW_AT_ONCE
+        if burst.size >= min(most, self.limit):
+            return False
+        address = Party(None, party.sources[:1])
+        sends = [self.sender.send(address, "apart") for _ in range(2 * FEW_AT_ONCE)]
+        return any(x.refused for x in await self.sender.gather(sends))
+
     async def _share_refused(self, parties: Sequence[Party], times: int) -> bool | None:
         """Whether these parties are refused; None where there are none."""
         if not parties:
@@ -300,7 +315,7 @@ class Measurement:
 
     async def _other_pairs(self, party: Party, burst: Burst) -> None:
         """See whether a pair is counted: neither its key nor its address alone."""
-        times = 1 if burst.size < _SPACED else _TURNS
+        times = 1 if burst.size < SPACED else _TURNS
         key, sources = party.key, party.sources
         same_key = self._fresh(lambda x: x.key == key and x.sources != sources)
         same_source = self._fresh(lambda x: x.key != key and x.sources == sources)
@@ -408,7 +423,7 @@ class Measurement:
         regained = self.regained(burst) + 1e-6
         fewest = min(self.fresh[0].size, self.limit)
         is_enough = burst.size + burst.lost + self.limit // 20 + 1 >= fewest
-        return like <= self.limit + regained and (is_enough or fewest < _SPACED)
+        return like <= self.limit + regained and (is_enough or fewest < SPACED)
 
     # --- how many ---------------------------------------------------------------------------------
 

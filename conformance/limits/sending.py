@@ -260,10 +260,6 @@ class Sender:
         await self.gather([work() for _ in range(min(WIDTH, size))])
         return Burst(seen)
 
-    async def is_blocked(self, party: Party) -> bool:
-        """Whether an address is refused without a key too, and for another operation."""
-        return (await self.send(Party(None, party.sources[:1]), "apart")).refused is True
-
     def is_slow(self, observation: Observation) -> bool:
         """Whether an admission came so late that it may have been held back."""
         return observation.refused is False and observation.rtt_ns > self.slow_ns

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.limits.measurement import Decided, Delays, Measurement, seconds
+from conformance.limits.measurement import SPACED, Decided, Delays, Measurement, seconds
 from conformance.limits.observations import Burst, Observation
 from conformance.limits.sending import Party
 from conformance.runner.verdicts import Verdict
@@ -39,7 +39,7 @@ class ThrottleMeasurement(Measurement):
         """Return words on what was measured; raises `Decided` where the row is not right."""
         try:
             await self.whom()
-            if self.fresh[0].size < 3:
+            if self.fresh[0].size < SPACED:
                 return await self._spaced()
             return await self._number_and_window()
         except Delays:
@@ -255,7 +255,7 @@ class ThrottleMeasurement(Measurement):
         self.readings |= {"limits.algorithm": "gcra", "limits.burst_requests": 1}
         sender = self.sender
         party = await sender.take()
-        duration_ns = min(self.window_ns, 60 * self.step_ns)
+        duration_ns = max(min(self.window_ns, 60 * self.step_ns), _ENOUGH * self.step_ns)
         train = await sender.train(party, self.step_ns // 20, duration_ns)
         times = sorted(x.sent_ns for x in train if x.refused is False)
         if len(times) < _MANY // 2:
@@ -358,10 +358,21 @@ async def paced(measurement: Measurement, *, is_bucket: bool) -> str:
 
     (slow, slow_size), (fast, fast_size) = await sender.gather([run(107), run(93)])
     text = f"at 93 % of the rate {slow} of {slow_size} were refused, at 108 % {fast} of {fast_size}"
-    if measurement.fresh[0].size < 3 and sender.jitter_ns > step_ns // 20:
+    size = measurement.fresh[0].size
+    if size < SPACED and sender.jitter_ns > step_ns // 20:
         measurement.undecided(f"{text}, but round trips differ by {seconds(sender.jitter_ns)} s")
-    # Where refused requests count, a train that is too fast is shut out.
-    is_fast_refused = bool(fast) if is_blocking else fast > fast_size / 2
+    is_fast_refused = bool(fast) if is_blocking else fast > fast_size * _least_share(size)
     if slow or not is_fast_refused:
         measurement.fail(f"{text}: the rate is not {measurement.limit} per {seconds(window_ns)} s")
     return text
+
+
+def _least_share(size: int) -> float:
+    """Return the share of a train at 108 % of the rate that is refused at least.
+
+    size: of a burst on a fresh counter. Where refused requests count, such a train is shut out.
+    Strict spacing refuses every second request, and what is beyond the rate if it lets two through.
+    """
+    if size >= SPACED:
+        return 1 / 2
+    return 1 / 3 if size < SPACED - 1 else 1 / 40

@@ -89,16 +89,23 @@ def test_where_fixed_windows_begin_is_discovered(anchor: str) -> None:
     assert found.profile.limits.fixed_anchor == anchor
 
 
-def test_strict_spacing_of_a_throttle_is_a_reading() -> None:
+@pytest.mark.parametrize("rule", ["LIM-PROXY-KEY", "LIM-ACCOUNT-UPDATER", "LIM-CREATE"])
+def test_strict_spacing_of_a_throttle_is_a_reading(rule: str) -> None:
     """D-ALGORITHM: one request each fifth of a second is 50 in 10 s too."""
-    found = play("LIM-PROXY-KEY", table=spaced(), burst_requests=1)
+    table = LimitTable.default().replace_rule(rule, algorithm="gcra")
+    found = play(rule, table=table, burst_requests=1)
     assert told(found) == []
     assert found.profile.limits.burst_requests == 1
 
 
-def spaced() -> LimitTable:
-    """Return the seed's table with a throttle that spaces requests."""
-    return LimitTable.default().replace_rule("LIM-PROXY-KEY", algorithm="gcra")
+@pytest.mark.slow
+@pytest.mark.parametrize("jitter_ms", [0, 4, 50])
+@pytest.mark.parametrize("burst_requests", [1, 2, 3])
+def test_small_bursts_of_all_counters_fail_nothing(burst_requests: int, jitter_ms: int) -> None:
+    """An address's counter saves up little as well, so that rows disturb one another."""
+    latency = jittery(5, 2, jitter_ms) if jitter_ms else None
+    limits: dict[str, Any] = {"algorithm": "gcra", "burst_requests": burst_requests}
+    assert play(*LIGHT, seed=5, latency=latency, **limits).failed == set()
 
 
 @pytest.mark.slow

@@ -188,8 +188,9 @@ class Measurement:
         if burst.lost > len(burst.all) // _LOST_SHARE:
             self.undecided(f"{burst.lost} of {len(burst.all)} answers were lost")
         usual = sender.refusals.usual
-        if usual.get("plain", 0) >= 400 and "valid" not in usual and not self._do_failures_count():
-            return await self._valid_twin(burst)
+        is_uncounted = is_missing(exchanges) or not self._do_failures_count()
+        if usual.get("plain", 0) >= 400 and "valid" not in usual and is_uncounted:
+            return await self._valid_twin(burst)  # it skips a row whose operation is missing
         if is_missing(exchanges):
             raise Skip("the deployment does not have this operation")
         if burst.duration_ns >= self.window_ns or any(sender.is_slow(x) for x in burst.all):

@@ -49,6 +49,10 @@ SCHEDULED_VARIATION: Final = 0.3
 """Starts are scheduled if the coefficient of variation of their intervals is below this."""
 MIN_SCHEDULED_STARTS: Final = 5
 _FINE_STEPS: Final = 4_000
+_MIN_PAUSED: Final = 0.5
+"""The share of operational time in pauses from which on a caller samples sessions of others."""
+_LEAST_PAUSE: Final = 0.01
+"""The shortest pause, as a share of the mean distance of session starts."""
 _WHOLE: Final = re.compile(r"[0-9]{1,9}")
 
 Arrival: TypeAlias = tuple[int, int]
@@ -271,15 +275,18 @@ class SessionLog:
     def _free(self, stream: SessionStream, until_ns: int, uniform: Uniform) -> Iterator[Arrival]:
         """Yield the arrivals of sessions that alternate with pauses."""
         shape, few = self.shape, len(stream.sessions) < FEW_SESSIONS
-        sessions = self.pool if few and self.pool else stream.sessions
         pauses = _pauses(stream, shape)
         mean = sum(pauses) / len(pauses)
+        # A caller that hardly pauses keeps its own sessions: short ones would follow without end.
+        pauses_often = sum(pauses) > _MIN_PAUSED
+        sessions = self.pool if few and self.pool and pauses_often else stream.sessions
+        least = _LEAST_PAUSE / len(pauses)
         at_ns, first = 0.0, True
         while True:
             pause = -math.log(1.0 - uniform()) * mean if few else _sampled(pauses, uniform)
             if first:
                 pause, first = pause * uniform(), False
-            at_ns = shape.instant_ns(shape.busy(at_ns) + max(pause, 1e-12))
+            at_ns = shape.instant_ns(shape.busy(at_ns) + max(pause, least))
             if at_ns >= until_ns:
                 return
             session = _sampled(sessions, uniform)

@@ -167,6 +167,8 @@ def not_compiled(scenario: Scenario) -> str | None:
     """Return what the kernel lacks of a scenario, None where it runs it."""
     if not profile_of(scenario).nodes.is_exact:
         return "several nodes"
+    if has_sessions(scenario):
+        return "sessions of a log"
     for group in scenario.clients:
         if any(scenario.proxy_of(ask) or scenario.reactor_of(ask) for ask in group.mix):
             return "proxies and reactors"

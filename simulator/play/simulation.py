@@ -20,7 +20,7 @@ from simulator.progress import Progress, tell_line
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.record import Watcher
 from simulator.scenario import Scenario, limit_tables_of, profile_of
-from simulator.scenario.clients import FixedRetry, NoRetry, TokenBucketPacing
+from simulator.scenario.clients import ClientGroup, FixedRetry, NoRetry, TokenBucketPacing
 from simulator.scenario.draws import SessionArrivals
 from simulator.scenario.model import needs_bodies
 from simulator.traffic.population import Setup
@@ -172,18 +172,25 @@ def not_compiled(scenario: Scenario) -> str | None:
     for group in scenario.clients:
         if any(scenario.proxy_of(ask) or scenario.reactor_of(ask) for ask in group.mix):
             return "proxies and reactors"
-        if group.pacing is not None and isinstance(group.pacing, TokenBucketPacing):
-            limit, window_ns = group.pacing.rate
-            if limit >= 1 << 31 or group.pacing.burst * window_ns >= _LARGEST_PRODUCT:
-                return "a pace of that size"
-        retry = group.retry
-        if not isinstance(retry, NoRetry):
-            longest_ns = retry.delay_ns if isinstance(retry, FixedRetry) else retry.cap_ns
-            if 4 * longest_ns >= _LARGEST_PRODUCT:
-                return "a retry's delay of 36 years"
+        if (reason := _too_large(group)) is not None:
+            return reason
     for table in limit_tables_of(scenario).values():
         if any(rule.limit_requests >= 1 << 31 for rule in table):
             return "a limit of 2^31 requests"
+    return None
+
+
+def _too_large(group: ClientGroup) -> str | None:
+    """Return what of a group does not fit into the kernel's integers."""
+    if group.pacing is not None and isinstance(group.pacing, TokenBucketPacing):
+        limit, window_ns = group.pacing.rate
+        if limit >= 1 << 31 or group.pacing.burst * window_ns >= _LARGEST_PRODUCT:
+            return "a pace of that size"
+    retry = group.retry
+    if not isinstance(retry, NoRetry):
+        longest_ns = retry.delay_ns if isinstance(retry, FixedRetry) else retry.cap_ns
+        if 4 * longest_ns >= _LARGEST_PRODUCT:
+            return "a retry's delay of 36 years"
     return None
 
 

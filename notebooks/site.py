@@ -147,7 +147,7 @@ def _front(course: list[Chapter]) -> str:
         "header and quota with curl.</p>"
         f'<div class="doors">{doors}</div>'
         '<div class="all"><h2>All chapters, by question</h2>'
-        '<h3>One call</h3><ul><li><a href="reference.html#one-call-whole">'
+        '<h3>One call</h3><ul><li><a href="reference.html#a-complete-request-and-response">'
         "What does one call look like, whole?</a>"
         "<p>The request and its answer, byte by byte, with curl.</p></li></ul>"
         f"{rows}"

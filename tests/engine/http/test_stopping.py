@@ -137,6 +137,6 @@ def test_a_restart_keeps_tokens_keys_and_applications(tmp_path: Path) -> None:
         # The same file again makes no second tenant and no second application.
         assert again.ask("GET", "/tenants/self").json() == first
         names = [a["name"] for a in again.ask("GET", "/applications").json()["data"]]
-        assert names == ["backend", "second"]
+        assert names == ["backend", "manager", "second"]
     assert b"Ada" not in store.read_bytes()
     assert bytes.fromhex(MASTER_KEY) not in store.read_bytes()

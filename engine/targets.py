@@ -16,7 +16,7 @@ _TARGET: Final = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.\-]*://[^/?#]*)?(?P<path>[^?#]*)(?P<query>\?[^#]*)?", re.DOTALL
 )
 _METHOD: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_VERSION: Final = re.compile(r" +[A-Za-z]+/[0-9]+(?:\.[0-9]+)?$")
+_VERSION: Final = re.compile(r" +(?:[A-Za-z]+/[0-9]+(?:\.[0-9]+)?|[0-9](?:\.[0-9])?)$")
 
 
 def path_and_query(target: str) -> str:
@@ -41,10 +41,12 @@ def is_method(text: str) -> bool:
 def split_request_line(line: str) -> tuple[str, str] | None:
     """Return the method and the target of a request line; None when the text is no request line.
 
-    The version may be missing, or be that of another protocol.
+    The version may be missing, be that of another protocol, or stand alone, as Hypercorn logs it.
 
     >>> split_request_line("POST /tokenize HTTPS/1.1"), split_request_line("GET /a b HTTP/2.0")
     (('POST', '/tokenize'), ('GET', '/a b'))
+    >>> split_request_line("GET /tokens 1.1"), split_request_line("GET /tokens 2")
+    (('GET', '/tokens'), ('GET', '/tokens'))
     >>> split_request_line("GET /tokens"), split_request_line("-") is None
     (('GET', '/tokens'), True)
     """

@@ -492,15 +492,9 @@ _SPEED: Final = Rule(
 
 
 @options
-class LogOptions:
-    """The options of reading a log, and the limits that its requests are put through."""
+class LogReadingOptions:
+    """What is stated about a log."""
 
-    source: Any = option(
-        _LOG,
-        "the log; plain or packed; - is standard input",
-        python="; or a frame or an Arrow table",
-        metavar="LOG",
-    )
     _: KW_ONLY
     format: str | None = option(
         optional(_FORMAT),
@@ -552,6 +546,19 @@ class LogOptions:
         action="append",
         metavar="FIELD=VALUE",
     )
+
+
+@options
+class LogOptions(LogReadingOptions):
+    """A log, and the limits that its requests are put through."""
+
+    source: Any = option(
+        _LOG,
+        "the log; plain or packed; - is standard input",
+        python="; or a frame or an Arrow table",
+        metavar="LOG",
+    )
+    _: KW_ONLY
     limits: LimitTable | str | Path | None = option(
         optional(_TABLE), "limit table; default is the built-in one", default=None, metavar="FILE"
     )
@@ -705,9 +712,12 @@ class ReplayOptions(FolderOptions, LogOptions):
     )
 
     @property
-    def newly_refused_limit(self) -> float | None:
-        """The share of requests that a change may newly refuse."""
-        return None if self.allow_newly_refused is None else _share_of(self.allow_newly_refused)
+    def newly_refused_limit(self) -> Fraction | None:
+        """The share of requests that a change may newly refuse, exactly as it is written."""
+        if self.allow_newly_refused is None:
+            return None
+        text = str(self.allow_newly_refused).strip()
+        return Fraction(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
     command: Sequence[str] = option(TEXTS, "what repeats the replay", default=(), flag=False)
 

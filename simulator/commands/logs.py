@@ -47,6 +47,9 @@ _REASONS: Final = 5
 _SEED: Final = 0
 """A replay draws nothing."""
 
+_JSON: Final = "json"
+"""Of `--format`: how the answer is printed. No log format is called so."""
+
 _SCENARIO: Final = "scenario.toml"
 
 
@@ -54,14 +57,14 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `replay`."""
     parser.description = "Apply the limits to the requests of an access log."
 
-    add_flags(parser, ReplayOptions, out="folder of the results (runs/<log>-0)")
-    parser.add_argument("--formats", action=_ListFormats, help="list the formats and exit")
-    parser.add_argument(
-        "--report",
-        choices=("text", "json"),
-        default="text",
-        help="what is printed: text (default), or the summary as one JSON object",
+    add_flags(
+        parser,
+        ReplayOptions,
+        format="format of the log, detected unless named; `--formats` lists all. json, alone or"
+        " after a comma, prints the summary as one JSON object",
+        out="folder of the results (runs/<log>-0)",
     )
+    parser.add_argument("--formats", action=_ListFormats, help="list the formats and exit")
     parser.add_argument("--quiet", action="store_true", help="print only the report's path")
 
 
@@ -88,11 +91,14 @@ def run_replay(args: argparse.Namespace) -> int:
     from simulator.study.replay import SEED, replay, run_name
     from simulator.views.report import REPORT_FILE
 
+    named = [name for name in (args.format or "").split(",") if name != _JSON]
+    is_json = _JSON in (args.format or "").split(",")
+    args.format = ",".join(named) or None
     out = Path(args.out) if args.out else Path("runs") / f"{run_name(log_name(args.source))}-{SEED}"
     check_out(out, force=args.force)
     command = ["python", "-m", "simulator", "replay", *repeated(args, ReplayOptions, force=True)]
     asked = given(args, ReplayOptions) | {"out": out, "command": command}
-    is_text = args.report == "text" and not args.quiet
+    is_text = not is_json and not args.quiet
     with _progress(quiet=not is_text) as progress:
         result = replay(**asked, progress=progress)
     if is_text:
@@ -187,19 +193,19 @@ def _print_headline(summary: dict[str, Any], console: Console) -> None:
 
 def _by_clause(summary: dict[str, Any], findings: Findings, axis: Axis) -> Table:
     # A log with too few columns does not show when and for how long (`Findings.parts`).
-    told = ("first", "last", "shut out") if "parties" in findings.parts else ()
-    names = ("clause", "offered", "refused", "share", *told, "addresses")
+    spans = ("first", "last", "shut out") if "parties" in findings.parts else ()
+    names = ("clause", "offered", "refused", "share", *spans, "addresses")
     table = _table("By limit clause", names[:1], names[1:])
     for line in summary["clauses"]:
         if not line["offered"]:
             continue
-        found = [each for who, each in findings.parties.items() if who.clause == line["clause"]]
-        times = ["–"] * len(told)
-        if found:
+        refusals = [row for who, row in findings.parties.items() if who.clause == line["clause"]]
+        times = ["–"] * len(spans)
+        if refusals:
             times = [
-                axis.instant(min(each.first_ns for each in found)),
-                axis.instant(max(each.last_ns for each in found)),
-                span_text(together_ns(found)),
+                axis.instant(min(row.first_ns for row in refusals)),
+                axis.instant(max(row.last_ns for row in refusals)),
+                span_text(together_ns(refusals)),
             ]
         table.add_row(
             line["clause"],
@@ -219,15 +225,15 @@ def _by_party(findings: Findings, axis: Axis) -> Table:
     title = f"Refused most ({min(_SHOWN, len(ordered))} of {count_text(len(ordered))})"
     numbers = ("refused", "first", "last", "shut out")
     table = _table(title, ("address", "key", "clause"), numbers)
-    for who, found in ordered[:_SHOWN]:
+    for who, row in ordered[:_SHOWN]:
         table.add_row(
             Text(plain_text(who.ip)),
             Text(plain_text(who.key or "no key")),
             who.clause,
-            count_text(found.refused),
-            axis.instant(found.first_ns),
-            axis.instant(found.last_ns),
-            span_text(found.shut_ns),
+            count_text(row.refused),
+            axis.instant(row.first_ns),
+            axis.instant(row.last_ns),
+            span_text(row.shut_ns),
         )
     return table
 
@@ -254,7 +260,7 @@ def _print_against(summary: dict[str, Any], console: Console) -> None:
         numbers = ("refused before", "refused now", "gain", "lose")
         table = _table(f"Who gains and who loses, by {word}", [word], numbers)
         for line in lines:
-            counts = (line[each] for each in ("refused_old", "refused_new", "gained", "lost"))
+            counts = (line[count] for count in ("refused_old", "refused_new", "gained", "lost"))
             label = Text(plain_text(line[name] or "no key"))
             table.add_row(label, *(count_text(count) for count in counts))
         console.print(table)
@@ -318,13 +324,13 @@ def run_fit(args: argparse.Namespace) -> int:
     out = Path(args.out or _SCENARIO)
     check_free(out, force=args.force)
     with _progress(quiet=args.quiet) as progress:
-        found = fit(**given(args, FitOptions), judged=not args.quiet, progress=progress)
-    found.save(out, force=args.force)
-    code = 1 if args.strict and found.differs else 0
+        scenario = fit(**given(args, FitOptions), judged=not args.quiet, progress=progress)
+    scenario.save(out, force=args.force)
+    code = 1 if args.strict and scenario.differs else 0
     if args.quiet:
         print(out)
         return code
-    console().print(found)
+    console().print(scenario)
     print("run it:", shlex.join(["python", "-m", "simulator", "run", str(out)]))
     print("scenario:", out)
     return code

@@ -11,15 +11,14 @@ import dataclasses
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from engine.errors import InputError
-from simulator.logs import KINDS
-from simulator.options import PrecisionOptions, add_flags, given, resolve
+from simulator.options import LogReadingOptions, PrecisionOptions, add_flags, given, resolve
 from simulator.progress import Due, Interrupted, progress_shown
 from simulator.rows import check_out, out_folder
 from simulator.views.text import (
@@ -76,12 +75,13 @@ def _finished(
     return found
 
 
-def _refuse(args: argparse.Namespace, flags: Sequence[str], why: str) -> None:
+def _refuse(args: argparse.Namespace, flags: Iterable[str], why: str) -> None:
     """Raise `InputError` where one of some flags is given."""
     for flag in flags:
         if (value := getattr(args, flag)) is not None:
             name = flag.removesuffix("_kind").replace("_", "-")
-            raise InputError(f"--{name} = {value} {why}")
+            text = "" if isinstance(value, list) else f" = {value}"  # a key may be assumed
+            raise InputError(f"--{name}{text} {why}")
 
 
 def _tell(text: str) -> None:
@@ -395,13 +395,7 @@ def add_advise(parser: argparse.ArgumentParser) -> None:
         scenario="a scenario's file (.toml), a built-in scenario's name, or an access log, to which"
         " a scenario is fitted first",
     )
-    who = parser.add_mutually_exclusive_group()
-    who.add_argument(
-        "--as", dest="as_kind", choices=KINDS, help="for a log: the kind of every key (public)"
-    )
-    who.add_argument(
-        "--map", metavar="FILE", help="field mapping for a log (see docs/simulator.md#map)"
-    )
+    add_flags(parser, LogReadingOptions)
     parser.add_argument(
         "--out", metavar="DIR", help="write a page, the tables and a diff of each suggestion there"
     )
@@ -431,7 +425,9 @@ def _advised(args: argparse.Namespace) -> Scenario | str:
     """Return the scenario that is named, or the one that is fitted to the log."""
     is_log = Path(args.scenario).suffix != ".toml" and Path(args.scenario).is_file()
     if not is_log:
-        _refuse(args, ("as_kind", "map"), f"must go with a log; {args.scenario} is none")
+        _refuse(
+            args, given(args, LogReadingOptions), f"must go with a log; {args.scenario} is none"
+        )
         return str(args.scenario)
     from simulator.study.fit import fit
 
@@ -439,8 +435,7 @@ def _advised(args: argparse.Namespace) -> Scenario | str:
         _tell("the log, to fit a scenario to it; `fit` shows how well the two match")
     found: Scenario = fit(
         args.scenario,
-        as_kind=args.as_kind,
-        map=args.map,
+        **given(args, LogReadingOptions),
         limits=args.limits,
         profile=args.profile,
         judged=False,

@@ -30,7 +30,7 @@ from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
 from engine.hosts import read_address
 from engine.targets import is_method, path_and_query, split_request_line
-from simulator.logs._values import UNITS, Rejected
+from simulator.logs._values import UNITS, ValueRejected
 from simulator.logs.formats import FORMATS, LogFormat, plain_name
 
 Kind: TypeAlias = Literal["legacy", "public", "management", "private"]
@@ -55,6 +55,7 @@ CHOICES: Final[MappingOf[str, tuple[str, ...]]] = {
     "application_kind": KINDS,
     "legacy": ("false", "true"),
 }
+_NEEDED: Final = ("time", "address", "method", "path")
 _OWNER: Final = ("tenant", "tenant_kind", "application", "application_kind", "legacy")
 _LONGEST_NAME: Final = 40
 _NAMES_SHOWN: Final = 30
@@ -75,8 +76,8 @@ class Source:
 
     where: `file:line:col: ` of the map for messages, or empty. second: the field with the time of a
     day that stands in `field`. is_guess: whether only the names of the fields speak for it; then
-    `field` or `second` may hold the whole time. unit: the notation of times, `auto` to tell it by
-    the lines.
+    `field` or `second` alone may hold the time, or a duration. unit: the notation of times, `auto`
+    to tell it by the lines.
     """
 
     target: str
@@ -93,12 +94,12 @@ class Source:
     def __repr__(self) -> str:
         """Return the fields; those that may be texts of keys are not shown."""
         secret = ("value", "lookup", "default") if self.target == "key" else ()
-        said = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        shown = (
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        texts = (
             f"{name}={'…' if value is not None and name in secret else repr(value)}"
-            for name, value in said.items()
+            for name, value in values.items()
         )
-        return f"Source({', '.join(shown)})"
+        return f"Source({', '.join(texts)})"
 
     @property
     def is_plain(self) -> bool:
@@ -106,23 +107,25 @@ class Source:
         return self.pattern is None and self.lookup is None and self.default is None
 
     def map_value(self, raw: str | None) -> str | None:
-        """Return what `raw` stands for; None means absent. Raises `Rejected`."""
-        found = raw
-        if found is not None and self.pattern is not None:
-            match = self.pattern.search(found)
-            found = None if match is None else match[self._group(self.pattern)]
-        if found is not None and self.lookup is not None:
-            found = self.lookup.get(found)
-            if found is None and self.default is None:
-                raise Rejected(f"{self.target} has no entry in the map's lookup, and no default")
-        if found is None:
-            found = self.default
-        if found is None and self.target not in {"key", "time"}:
-            raise Rejected(f"{self.target} is missing")
+        """Return what `raw` stands for; None means absent. Raises `ValueRejected`."""
+        value = raw
+        if value is not None and self.pattern is not None:
+            match = self.pattern.search(value)
+            value = None if match is None else match[self._group(self.pattern)]
+        if value is not None and self.lookup is not None:
+            value = self.lookup.get(value)
+            if value is None and self.default is None:
+                raise ValueRejected(
+                    f"{self.target} has no entry in the map's lookup, and no default"
+                )
+        if value is None:
+            value = self.default
+        if value is None and self.target not in {"key", "time"}:
+            raise ValueRejected(f"{self.target} is missing")
         choices = CHOICES.get(self.target)
-        if found is not None and choices is not None and found not in choices:
-            raise Rejected(f"{self.target} must be one of {', '.join(choices)}")
-        return found
+        if value is not None and choices is not None and value not in choices:
+            raise ValueRejected(f"{self.target} must be one of {', '.join(choices)}")
+        return value
 
     def _group(self, pattern: re.Pattern[str]) -> str | int:
         return self.target if self.target in pattern.groupindex else min(1, pattern.groups)
@@ -197,13 +200,14 @@ class LogMap:
                 target,
                 name,
                 unit="ns" if name == "t_ns" else "auto",
+                is_guess=not time_column,
                 # A request without a key has no owner; its place is never looked at (D-UNKEYED).
                 default=CHOICES.get(target, ("-",))[0] if target in _OWNER else None,
             )
             for target, name in called.items()
         }
         if second:
-            sources["time"] = dataclasses.replace(sources["time"], second=second, is_guess=True)
+            sources["time"] = dataclasses.replace(sources["time"], second=second)
         if "method" in sources and "path" in sources:
             sources.pop("request", None)
         elif "request" in sources:
@@ -237,7 +241,7 @@ class LogMap:
         given = set(self.sources)
         if "request" in given:
             given |= {"method", "path"}
-        absent = [name for name in ("time", "address", "method", "path") if name not in given]
+        absent = [name for name in _NEEDED if name not in given]
         if not absent:
             return
         named = [name for name in fields if name not in {"key", *EXTRAS}]
@@ -247,6 +251,12 @@ class LogMap:
             assumable["method"] = "method=POST"
         ways = "".join(f", --assume '{assumable[name]}'" for name in absent if name in assumable)
         entries = "; ".join(f'{name} = "…"' for name in absent)
+        nested = next((name for name in _shown(named) if name.endswith("[]")), None)
+        if nested is not None and len(absent) == len(_NEEDED):
+            raise InputError(
+                f"{log}: an object must be a request; {nested} holds several, write each of them"
+                " as an object of its own"
+            )
         raise InputError(
             f"{log}: {', '.join(absent)} must be a field of the log; the fields are: {known};"
             f" name it in a map (--map FILE with: {entries}; see {DOCUMENTED}){ways}"
@@ -333,10 +343,10 @@ def _source(spot: Spot, target: str) -> Source:
     for key in spot.value:
         if "value" in spot.value and key != "value":
             spot.child(key).fail_key("needs a field; a constant value stands alone")
-    said = {key: _READERS[key](spot.child(key), target) for key in spot.value if key != "field"}
+    values = {key: _READERS[key](spot.child(key), target) for key in spot.value if key != "field"}
     if "field" in spot.value:
-        said |= _fields(spot.child("field"), target)
-    return Source(target, where=where, **said)
+        values |= _fields(spot.child("field"), target)
+    return Source(target, where=where, **values)
 
 
 def _fields(spot: Spot, target: str) -> dict[str, str]:
@@ -379,7 +389,7 @@ def _constant(spot: Spot, target: str) -> str:
     for part in parts_of(target).values():
         try:
             part(value)
-        except Rejected as fault:
+        except ValueRejected as fault:
             spot.fail(str(fault).removeprefix(f"{target} "))
     return value
 
@@ -446,6 +456,8 @@ _READERS: Final[MappingOf[str, Callable[[Spot, str], Any]]] = {
 # --- what a value comes to -----------------------------------------------------------------------
 
 _NAME: Final = re.compile(r"(?=[^\s,]*[A-Za-z0-9])[^\s,\x00-\x1f\x7f]{1,255}")
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_NO_ADDRESSES: Final = frozenset({"unknown", "unix:"})
 _CLIENT: Final = re.compile(r"first|last|trusted:([1-9][0-9]?)", re.ASCII)
 BAD_ADDRESS: Final = "address must be an IP address, a host name or a pseudonym"
 
@@ -467,7 +479,9 @@ def read_client(rule: str) -> Callable[[Sequence[str]], str]:
 
     def pick(addresses: Sequence[str]) -> str:
         if len(addresses) <= trusted:
-            raise Rejected(f"address must be a list of more than {trusted} for --client {rule}")
+            raise ValueRejected(
+                f"address must be a list of more than {trusted} for --client {rule}"
+            )
         return addresses[-1 - trusted]
 
     return pick
@@ -476,30 +490,49 @@ def read_client(rule: str) -> Callable[[Sequence[str]], str]:
 def parts_of(target: str, client: str = "first") -> dict[str, Callable[[str], str]]:
     """Return the fields that a target gives, and what reads each from its value.
 
-    They raise `Rejected`. A request line gives two.
+    They raise `ValueRejected`. A request line gives two.
     """
     if target == "request":
         return {
             "method": lambda text: _request(text)[0],
-            "path": lambda text: path_and_query(_request(text)[1]),
+            "path": lambda text: _path_of(*_request(text)),
         }
     if target == "address":
         pick = read_client(client)
         return {target: lambda text: _address(text, pick)}
-    return {target: {"method": _method, "path": path_and_query}.get(target, str)}
+    return {target: {"method": _method_field, "path": _path}.get(target, str)}
 
 
 def _request(text: str) -> tuple[str, str]:
     parts = split_request_line(text)
     if parts is None:
-        raise Rejected("request must be a method, a path and a version")
+        raise ValueRejected("request must be a method, a path and a version")
     return parts
 
 
 def _method(text: str) -> str:
     if not is_method(text):
-        raise Rejected("method must be a word such as GET")
+        raise ValueRejected("method must be a word such as GET")
     return text
+
+
+def _method_field(text: str) -> str:
+    """Return a method that stands alone; some loggers write it in lower case."""
+    upper = text.upper()
+    return upper if text.islower() and upper in _METHODS else _method(text)
+
+
+def _path_of(method: str, text: str) -> str:
+    """Return the path of a request line; CONNECT has an authority in its place."""
+    return text if method == "CONNECT" else _path(text)
+
+
+def _path(text: str) -> str:
+    """Return the path and the query of a target; no server takes another one."""
+    path = path_and_query(text)
+    if path[0] not in "/*":
+        raise ValueRejected("path must begin with / (or be a whole URL)")
+    return path
 
 
 def _address(text: str, pick: Callable[[Sequence[str]], str]) -> str:
@@ -509,6 +542,11 @@ def _address(text: str, pick: Callable[[Sequence[str]], str]) -> str:
     address = read_address(text)
     if address is not None:
         return str(address)
-    if _NAME.fullmatch(text) is None or text == "unknown":
-        raise Rejected(BAD_ADDRESS)
+    if _NAME.fullmatch(text) is None or text in _NO_ADDRESSES:
+        raise ValueRejected(BAD_ADDRESS)
+    ends = (text.partition(":")[2], text.rpartition(":")[2])
+    if any(read_address(end) is not None for end in ends):
+        raise ValueRejected(
+            "address must stand alone; something precedes it, such as a file's name"
+        )
     return text

@@ -30,7 +30,14 @@ from simulator.logs._readers import (
 from simulator.logs._source import Pipe, Place, Unwrapper, head_lines, open_log, place_of
 from simulator.logs._stream import LogStream, Reader
 from simulator.logs._values import read_zone
-from simulator.logs.formats import FORMATS, WRAPPERS, LogFormat, Wrapper
+from simulator.logs.formats import (
+    FORMATS,
+    FORWARDED,
+    WRAPPERS,
+    LogFormat,
+    Wrapper,
+    plain_name,
+)
 
 _HEAD_LINES: Final = 200
 _SUFFIXES: Final = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
@@ -97,6 +104,8 @@ def stream_log(  # noqa: PLR0913 # reason: all that a user may state about a log
             place.close()
         raise
     form, status = detected.form, fields_of(reader.fields, detected.form).get("status")
+    address = log_map.sources["address"].field
+    forwarded = _forwarded(reader, address)
     return LogStream(
         name,
         _title(detected, map) if place is not None else "frame",
@@ -108,6 +117,7 @@ def stream_log(  # noqa: PLR0913 # reason: all that a user may state about a log
         zone=stated_zone,
         client=client,
         status=status,
+        forwarded=forwarded,
         is_detected=format is None and form.layout != "csv" and map is None,
     )
 
@@ -156,6 +166,14 @@ def _fitted(
     known.check_whole(reader.fields, name)
     has_column = "key" in known.sources and detected.form.layout != "line"
     return known, (is_mapped and "key" in known.sources) or has_column
+
+
+def _forwarded(reader: Reader, address: str | None) -> str | None:
+    """Return a field with addresses that nobody reads: that of the client, behind a proxy."""
+    if isinstance(reader, LineReader):
+        return next((name for name in reader.extra_addresses() if name != address), None)
+    names = (name for name in reader.fields if plain_name(name) in FORWARDED)
+    return next((name for name in names if name != address), None)
 
 
 _ASSUMABLE: Final = ("address", "key", "method", "path")
@@ -218,7 +236,7 @@ def _detected(path: Place, format_: str | None, map_: LogMap | None) -> Detected
     if map_ is not None and map_.line is not None:
         return Detected(FORMATS["nginx"])
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    suffix = next((each for each in reversed(suffixes) if each not in _PACKED_SUFFIXES), "")
+    suffix = next((end for end in reversed(suffixes) if end not in _PACKED_SUFFIXES), "")
     form = FORMATS.get(stated or _SUFFIXES.get(suffix, ""))
     if form is not None and form.layout in {"parquet", "csv"}:
         return Detected(form)
@@ -228,7 +246,7 @@ def _detected(path: Place, format_: str | None, map_: LogMap | None) -> Detected
     if lines[0].startswith("PAR1"):
         return Detected(FORMATS["parquet"])
     forms = [form] if form is not None else [*FORMATS.values()]
-    if _is_stream(lines) and any(each.layout == "json" for each in forms):
+    if _is_stream(lines) and any(form.layout == "json" for form in forms):
         fields = JsonReader(path, (), is_stream=True).fields
         return Detected(_json_forms(fields, forms)[0], is_stream=True)
     detected = _detect(lines, forms, depth=0)

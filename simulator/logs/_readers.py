@@ -25,6 +25,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from ipaddress import ip_address
 from itertools import accumulate, islice
 from typing import Any, Final, NoReturn, cast
 
@@ -84,6 +85,19 @@ class LineReader(Reader):
         self._named = [name for name in line.groupindex if name != "tail"]
         extras = ("key", *EXTRAS) if "tail" in line.groupindex and pattern is None else ()
         self.fields = (*self._named, *extras, *((WRAPPER_TIME,) if wrappers else ()))
+
+    def extra_addresses(self) -> Iterator[str]:
+        """Yield the further fields that are addresses, without ports, in the first lines."""
+        if EXTRAS[0] not in self.fields:
+            return
+        unwrap, line = Unwrapper(self._wrappers), re.compile("".join(p for _, p in self._parts))
+        heads = [unwrap(text) for text in head_lines(self._path, _HEAD_RECORDS)]
+        matches = [line.match(head[0]) for head in heads if head and head[0]]
+        tails = [_extras(match["tail"]) for match in matches if match]
+        for name in EXTRAS:
+            values = [fields[name] for fields in tails if fields.get(name, "-") not in {"", "-"}]
+            if values and all(map(_is_bare_address, values)):
+                yield name
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
@@ -160,6 +174,14 @@ class LineReader(Reader):
                     faults.add(number, "line must match the pattern of the map")
 
 
+def _is_bare_address(text: str) -> bool:
+    """Whether a text ends in an address without a port, as a list of forwarded ones does."""
+    try:
+        return bool(ip_address(text.rpartition(",")[2].strip()))
+    except ValueError:
+        return False
+
+
 _IN_TAIL: Final = frozenset({"key", *EXTRAS})
 
 
@@ -214,8 +236,8 @@ class CsvReader(Reader):
         if any(map(_is_value, self.fields)):
             raise InputError(
                 f"{path}:1: the first row must name the columns, and holds values; name the"
-                f' {len(names)} columns in a map: columns = ["time", "client_ip", …], see'
-                f" {DOCUMENTED}"
+                f' {len(names)} columns in a map (columns = ["time", "client_ip", …]), or describe'
+                f" its lines (line = '(?P<time>…) …'), see {DOCUMENTED}"
             )
 
     def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
@@ -248,7 +270,7 @@ class CsvReader(Reader):
 
 
 def _is_value(name: str) -> bool:
-    is_number = epoch_unit(name) is not None
+    is_number = name.isdigit() or epoch_unit(name) is not None
     return is_number or read_address(name) is not None or _VALUE.fullmatch(name) is not None
 
 
@@ -457,10 +479,12 @@ _CHUNK: Final = 1 << 16
 
 
 def collect_names(record: Mapping[str, Any], names: dict[str, None], before: str = "") -> None:
-    """Add the dotted names of the fields of an object that hold something."""
+    """Add the dotted names of the fields of an object that hold something; `a[]` holds objects."""
     for name, value in record.items():
         if isinstance(value, dict) and before.count(".") < _DEEPEST_NAME:
             collect_names(value, names, f"{before}{name}.")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            names[f"{before}{name}[]"] = None
         elif value is not None:
             names[before + name] = None
 

@@ -8,9 +8,8 @@ little.
 *Wrappers*: a log's carrier may put a prefix before each line or the line into a JSON field
 (`simulator.logs.formats`); `text_blocks` takes it off, and joins what the carrier has split.
 
-*Pipes* (standard input, a named pipe, a process substitution) can be read once, and several readers
-look at a log's first lines before one reads all of it. So what is
-read from a pipe at first is kept, and returned again when the whole log is read.
+*Pipes* (standard input, a named pipe, a process substitution) can be read once. So their head, of
+`_HEAD_BYTES`, is read first; formats are told by it, and the whole log begins with it.
 """
 
 from __future__ import annotations
@@ -65,6 +64,9 @@ _REFUSED: Final[Mapping[bytes, str]] = {
     b"Obj\x01": "must be a log; it is Avro, convert it to Parquet or JSON lines first",
     b"ORC": "must be a log; it is ORC, convert it to Parquet first",
     b"%PDF": "must be a log; it is a PDF",
+    b"\x1f\x9d": "must be a log; it is packed by compress, unpack it first",
+    b"\xff\x06\x00\x00sNaPpY": "must be a log; it is packed by Snappy, unpack it first",
+    b"ElfFile\x00": "must be a log; it is a Windows event log, export it as CSV first",
 }
 _TAR: Final = (257, b"ustar")
 _PEEKED: Final = 512
@@ -85,12 +87,16 @@ def unreadable(path: Place) -> Iterator[None]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The bytes of a packed log; raises `InputError` where they are cut or damaged."""
+    """The bytes of a packed log; raises `InputError` where they are cut or damaged.
 
-    def __init__(self, path: Place, packing: str, packed: Any) -> None:  # noqa: ANN401 # reason: readers of several libraries
+    is_head: of its head alone, which ends where it is cut.
+    """
+
+    def __init__(self, path: Place, packing: str, packed: Any, *, is_head: bool) -> None:  # noqa: ANN401 # reason: readers of several libraries
         self._path = path
         self._packing = packing
         self._packed = packed
+        self._is_head = is_head
 
     def readable(self) -> bool:
         return True
@@ -100,6 +106,8 @@ class _Unpacked(io.RawIOBase):
         try:
             part = self._packed.read(len(view))
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            if self._is_head:
+                return 0
             raise InputError(
                 f"log = '{self._path}' must be whole {self._packing}; it is cut or damaged"
             ) from error
@@ -114,7 +122,8 @@ def open_log(path: Place, *, look: bool = False) -> Iterator[io.BufferedIOBase]:
         start = _start(path, raw)
         for mark, (packing, unpack) in _PACKED.items():
             if start.startswith(mark):
-                raw_log: io.RawIOBase = _Unpacked(path, packing, unpack(raw))
+                is_head = look and isinstance(path, Pipe) and path.is_longer
+                raw_log: io.RawIOBase = _Unpacked(path, packing, unpack(raw), is_head=is_head)
                 with io.BufferedReader(raw_log, 1 << 16) as unpacked:
                     _start(path, unpacked)
                     yield unpacked
@@ -312,12 +321,11 @@ def _json_parts(wrapper: Wrapper, line: str) -> tuple[str, str | None, str, bool
 STDIN: Final = "-"
 """What stands for standard input where a log is asked for."""
 
-_MARK_BYTES: Final = 6
-"""Bytes that identify a packed log; a pipe may return fewer at once."""
+_HEAD_BYTES: Final = 1 << 20
 
 
 class Pipe:
-    """A log that can be read once. It is opened where it is first read, and shown as it was given.
+    """A log that can be read once. It is opened when it is first looked at.
 
     name: what the log is called. suffixes: those of its name, as a path has them.
     """
@@ -327,25 +335,32 @@ class Pipe:
         self.name = log_name(given)
         self.suffixes = [] if given == STDIN else Path(given).suffixes
         self._source: io.BufferedReader | None = None
-        self._kept = bytearray()
+        self._head = b""
         self._is_spent = False
 
     def __str__(self) -> str:
         return self._given
 
+    @property
+    def is_longer(self) -> bool:
+        """Whether there is more than its head."""
+        return len(self._head) == _HEAD_BYTES
+
     def open(self, *, look: bool) -> io.BufferedReader:
-        """Return the log from its first byte. look: it will be opened again, so keep what is read.
+        """Return the log from its first byte; its head alone if it will be opened again.
 
         Raises `InputError` once it was read whole, and `OSError` where it cannot be opened.
         """
         if self._is_spent:
             raise InputError(f"log = '{self}' must be a file to be read twice; write it to one")
-        self._is_spent = not look
         if self._source is None:
             is_stdin = self._given == STDIN
             opened = sys.stdin.buffer if is_stdin else Path(self._given).open("rb")  # noqa: SIM115 # reason: it is read across calls
             self._source = cast("io.BufferedReader", opened)
-        return io.BufferedReader(_FromStart(self._source, self._kept, None if look else self.close))
+            self._head = self._source.read(_HEAD_BYTES)
+        self._is_spent = not look
+        head: Any = io.BytesIO(self._head)
+        return io.BufferedReader(head if look else _Joined(head, self._source, self.close))
 
     def close(self) -> None:
         """Close what was opened; standard input stays open."""
@@ -353,45 +368,28 @@ class Pipe:
             self._source.close()
 
 
-class _FromStart(io.RawIOBase):
-    """The bytes that are kept, and then those that were not read yet.
-
-    ended: called where nobody reads them again, None where somebody does.
-    """
+class _Joined(io.RawIOBase):
+    """The bytes of a head, and then the rest. ended: called at the end."""
 
     def __init__(
-        self, source: io.BufferedReader, kept: bytearray, ended: Callable[[], None] | None
+        self, head: io.BytesIO, rest: io.BufferedReader, ended: Callable[[], None]
     ) -> None:
-        self._source = source
-        self._kept = kept
+        self._head = head
+        self._rest = rest
         self._ended = ended
-        self._at = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        found = memoryview(buffer).cast("B")
-        is_kept = self._at < len(self._kept)
-        if is_kept:
-            part = bytes(self._kept[self._at : self._at + len(found)])
-        elif self._at:
-            part = self._source.read1(len(found))
-        else:
-            part = self._source.read(min(_MARK_BYTES, len(found)))
-        self._at += len(part)
-        if not is_kept:
-            if self._ended is None:
-                self._kept += part
-            else:
-                self._kept.clear()
-        found[: len(part)] = part
+        view = memoryview(buffer).cast("B")
+        part = self._head.read(len(view)) or self._rest.read1(len(view))
+        view[: len(part)] = part
         return len(part)
 
     def close(self) -> None:
-        """Close the source too, where nobody reads it again."""
-        if self._ended is not None:
-            self._ended()
+        """Close the rest too."""
+        self._ended()
         super().close()
 
 

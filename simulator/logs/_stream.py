@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
@@ -32,12 +33,13 @@ from engine.hosts import read_address
 from simulator.logs._log_map import DOCUMENTED, LogMap, Source, parts_of
 from simulator.logs._values import (
     UNIT_DIGITS,
-    Rejected,
+    ValueRejected,
     arrow_instants,
     arrow_texts,
     epoch_unit,
     read_instant,
 )
+from simulator.logs.formats import plain_name
 from simulator.rows.record import Numbered, words
 
 BATCH_LINES: Final = 1 << 15
@@ -168,6 +170,7 @@ class LogStream:
         zone: dt.tzinfo | None,
         client: str | None,
         status: str | None,
+        forwarded: str | None,
         is_detected: bool,
     ) -> None:
         self.name = name
@@ -179,20 +182,21 @@ class LogStream:
         self._faults = Faults()
         self._good = 0
         self._client = client
-        self._lists = 0
+        self._has_lists = False
         self._status = status
+        self._forwarded = forwarded
         self._is_detected = is_detected
         source = log_map.sources["time"]
         self._stamps = _Stamps(source, reader, zone, name)
-        others = [each for target, each in log_map.sources.items() if target != "time"]
-        self._raw = {each.field: _Texts() for each in others if each.field is not None}
+        others = [other for target, other in log_map.sources.items() if target != "time"]
+        self._raw = {other.field: _Texts() for other in others if other.field is not None}
         self._targets = {
-            target: _Target(each, part, reader, changes.get(target, str))
-            for each in others
-            for target, part in parts_of(each.target, client or "first").items()
+            name: _Target(other, part, reader, changes.get(name, str))
+            for other in others
+            for name, part in parts_of(other.target, client or "first").items()
         }
         self.names: dict[str, Sequence[str]] = {
-            target: found.names for target, found in self._targets.items()
+            name: target.names for name, target in self._targets.items()
         }
 
     @property
@@ -223,9 +227,10 @@ class LogStream:
                 yield requests
         first = self.unparsed_first
         if not self._good:
-            why = f"; {first[0]}" if first else "; it is blank"
+            why = f"{first[0]}; describe its fields in a map (see {DOCUMENTED})" if first else ""
             raise InputError(
-                f"log = '{self.name}' contains no line in the expected format {self.format}{why}"
+                f"log = '{self.name}' contains no line in the expected format {self.format};"
+                f" {why or 'it is blank'}"
             )
         if self._is_detected and self.unparsed > self._good:
             raise InputError(
@@ -248,10 +253,12 @@ class LogStream:
         names = self.names.get("address", ())
         others = sum(read_address(text) is None for text in names)
         if "address" in fields:
-            if self._lists or self._client:
+            if self._has_lists or self._client:
                 fields["address"] += f", {self._client or 'first'} of forwarded addresses"
             if others:
                 fields["address"] += f"; {others} of {len(names)} values are names or pseudonyms"
+            if self._forwarded is not None:
+                fields["address"] += f"; {self._forwarded} holds addresses too, a map can take it"
         if self._status is not None:
             fields["status"] = f"field {self._status} (no limit reads it)"
         fields["time"] = self._stamps.described()
@@ -270,18 +277,18 @@ class LogStream:
         self._drop(bad, line, good)
         raw = {name: self._numbered(name, columns[name]) for name in self._raw}
         codes: dict[str, npt.NDArray[np.int32]] = {}
-        for target, found in self._targets.items():
-            name = found.source.field
-            if name is None:
-                codes[target] = np.zeros(len(line), dtype=np.int32)
+        for name, target in self._targets.items():
+            source = target.source.field
+            if source is None:
+                codes[name] = np.zeros(len(line), dtype=np.int32)
                 continue
-            if target == "address" and not self._lists:
-                self._lists = int(any("," in text for text in self._raw[name].known if text))
-            found.learn(self._raw[name].known)
-            codes[target], bad = found.map(raw[name])
+            if name == "address" and not self._has_lists:
+                self._has_lists = any("," in text for text in self._raw[source].known if text)
+            target.learn(self._raw[source].known)
+            codes[name], bad = target.map(raw[source])
             self._drop(bad, line, good)
-        found_all = LogBatch(t_ns, line, codes)
-        return found_all if good.all() else found_all.take(np.flatnonzero(good))
+        requests = LogBatch(t_ns, line, codes)
+        return requests if good.all() else requests.take(np.flatnonzero(good))
 
     def _numbered(self, name: str, column: Column) -> npt.NDArray[np.int32]:
         """Return each row's text as a number; raises `InputError` where rows hold no texts."""
@@ -348,9 +355,9 @@ class _Target:
         for text in texts[len(codes) :]:
             try:
                 value = source.map_value(self._reader.clean(text))
-                found = None if value is None else self._change(self._part(value))
-                codes.append(self._words[found])
-            except Rejected as error:
+                changed = None if value is None else self._change(self._part(value))
+                codes.append(self._words[changed])
+            except ValueRejected as error:
                 self._why[len(codes)] = str(error)
                 codes.append(_REJECTED)
 
@@ -441,14 +448,17 @@ class _Stamps(dict["str | None", int]):
     def _decide(self, columns: Sequence[Column]) -> None:
         """Decide by many lines which field holds the time, and in which unit numbers are."""
         heads = [column[:_UNIT_SAMPLE] for column in columns]
-        if self._source.is_guess:
+        if self._source.is_guess and len(heads) > 1:
             places = [(1,), (0,), (0, 1)]
             counts = [self._readable([heads[place] for place in used]) for used in places]
             self._used = list(places[counts.index(max(counts))])
         if self._unit != "auto":
             return
         texts = self._texts([heads[place] for place in self._used])
-        units = Counter(unit for text in texts if text and (unit := epoch_unit(self._mapped(text))))
+        values = [self._mapped(text) for text in texts if text]
+        units = Counter(unit for value in values if (unit := epoch_unit(value)))
+        if self._source.is_guess:
+            self._refuse_durations([float(value) for value in values if epoch_unit(value)])
         ranked = units.most_common(2)
         if len(ranked) > 1 and ranked[0][1] == ranked[1][1]:
             raise InputError(
@@ -463,16 +473,30 @@ class _Stamps(dict["str | None", int]):
     def _mapped(self, text: str) -> str:
         try:
             return self._source.map_value(self._reader.clean(text)) or ""
-        except Rejected:
+        except ValueRejected:
             return ""
 
     def _readable(self, columns: Sequence[Column]) -> int:
         count = 0
         for text in self._texts(columns)[:_HEAD_STAMPS]:
-            with suppress(Rejected):
-                text = text and self._mapped(text)  # noqa: PLW2901 # reason: the map's word for it
-                count += bool(text and (epoch_unit(text) or read_instant(text)))
+            with suppress(ValueRejected):
+                value = self._mapped(text) if text else ""
+                if epoch_unit(value):
+                    count += float(value) >= _EARLIEST_S
+                elif value:
+                    count += bool(read_instant(value))
         return count
+
+    def _refuse_durations(self, numbers: Sequence[float]) -> None:
+        """Raise `InputError` where numbers are small and jump: nothing says that they are times."""
+        name = plain_name(self.fields[self._used[0]])
+        falls = sum(later < earlier for earlier, later in pairwise(numbers))
+        jumps = len(numbers) >= _LEAST_FALLS and _LEAST_FALLS * falls >= len(numbers)
+        if numbers and max(numbers) < _EARLIEST_S and (jumps or name == "requesttime"):
+            raise InputError(
+                f"{self._log}: time must be an instant; {self.fields[self._used[0]]} seems to hold"
+                f" durations. Name the time with --time-column, or in a map (see {DOCUMENTED})"
+            )
 
     _is_unit_decided = False
 
@@ -485,19 +509,19 @@ class _Stamps(dict["str | None", int]):
 
     def __missing__(self, stamp: str | None) -> int:
         try:
-            instant = self._read_one(stamp)
-        except Rejected as error:
+            instant = self._instant_of(stamp)
+        except ValueRejected as error:
             self._why[stamp] = str(error)
             instant = _NO_TIME
         self[stamp] = instant
         return instant
 
-    def _read_one(self, stamp: str | None) -> int:
+    def _instant_of(self, stamp: str | None) -> int:
         text = self._source.map_value(self._reader.clean(stamp))
         if text is None:
-            raise Rejected("time is missing")
+            raise ValueRejected("time is missing")
         if self._is_unit_decided and epoch_unit(text) not in {None, self._unit}:
-            raise Rejected(
+            raise ValueRejected(
                 f"time must be in {_UNIT_NAMES[self._unit]} since 1970, as most lines have it; else"
                 " state its unit in a map"
             )
@@ -510,3 +534,7 @@ class _Stamps(dict["str | None", int]):
 
 
 _HEAD_STAMPS: Final = 1000
+_EARLIEST_S: Final = 10**8
+"""A smaller number is no date of a log (1973), but may count from its start."""
+_LEAST_FALLS: Final = 4
+"""Of so many numbers in a row, one or more that is below the one before it: durations."""

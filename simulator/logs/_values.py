@@ -7,8 +7,8 @@ stamp of the common log format (`17/May/2015:10:05:03 +0000`), ISO 8601
 digits, not a number, so seven digits are exactly 100 ns. A stamp without a zone is in the zone that
 the caller states.
 
-Each function is applied once a distinct value. What cannot be used raises `Rejected`, whose text
-never repeats the value: a wrongly mapped column may hold a key.
+Each function is applied once a distinct value. What cannot be used raises `ValueRejected`, whose
+text never repeats the value: a wrongly mapped column may hold a key.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import pyarrow.compute as pc
 
 from engine.errors import InputError
 
-Notation: TypeAlias = Literal["clf", "iso", "http", "s", "ms", "us", "ns"]
+TimestampFormat: TypeAlias = Literal["clf", "iso", "http", "s", "ms", "us", "ns"]
 """How a column writes time: a stamp, or the unit of an epoch number."""
-UNITS: Final = ("auto", *get_args(Notation))
+UNITS: Final = ("auto", *get_args(TimestampFormat))
 
 
-class Rejected(ValueError):
+class ValueRejected(ValueError):
     """A value cannot be used; the text says why and never repeats the value."""
 
 
@@ -48,14 +48,18 @@ _MONTHS: Final = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
     )
 }
-_CLOCK: Final = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
+_CLOCK: Final = (
+    r"(?P<hour>\d\d)(?P<colon>:?)(?P<minute>\d\d)"
+    r"(?:(?P=colon)(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?"
+)
 _ZONE: Final = r"(?: ?(?P<zone>[Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
 _MONTH: Final = "(?P<month>[A-Za-z]{3})"
 _STAMPS: Final = {
     notation: re.compile(pattern, re.ASCII)
     for notation, pattern in {
-        "clf": rf"(?P<day>\d{{1,2}})/{_MONTH}/(?P<year>\d{{4}}):{_CLOCK}{_ZONE}",
-        "iso": rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T t_]{_CLOCK}{_ZONE}",
+        "clf": rf"(?P<day>\d{{1,2}})/{_MONTH}/(?P<year>\d{{4}})[: ]{_CLOCK}{_ZONE}",
+        "iso": rf"(?P<year>\d{{4}})(?P<dash>[-/]?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
+        rf"(?:[T t_]| - ){_CLOCK}{_ZONE}",
         "http": rf"(?:[A-Za-z]{{3}}, )?(?P<day>\d\d?) {_MONTH} (?P<year>\d{{4}}) {_CLOCK}{_ZONE}",
     }.items()
 }
@@ -65,6 +69,7 @@ _EXAMPLES: Final = {
     "http": "Mon, 09 Jun 2025 12:10:00 GMT",
 }
 _EPOCH: Final = re.compile(r"-?\d{1,20}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
+_DATE: Final = re.compile(r"(?:19|20)\d\d[01]\d[0-3]\d", re.ASCII)
 _TOO_FINE: Final = "time must not be finer than a nanosecond (nine fraction digits)"
 _NUMBER: Final = "time must be an epoch number, such as 1431857103.25 or 1.4e9"
 
@@ -73,9 +78,10 @@ def epoch_unit(text: str) -> str | None:
     """Return the unit that an epoch number's size suggests; None when the text is no number.
 
     A number below 10¹¹ is seconds (until the year 5138), below 10¹⁴ milliseconds, below 10¹⁷
-    microseconds, else nanoseconds.
+    microseconds, else nanoseconds. Eight digits that are a date (`20250609`) are no number.
     """
-    if _EPOCH.fullmatch(text := text.strip()) is None:
+    text = text.strip()
+    if _EPOCH.fullmatch(text) is None or _DATE.fullmatch(text) is not None:
         return None
     size = abs(float(text))
     return next((unit for unit, digits in UNIT_DIGITS.items() if size < 10 ** (20 - digits)), "ns")
@@ -85,7 +91,7 @@ def read_instant(text: str, unit: str = "auto", zone: dt.tzinfo | None = None) -
     """Return an instant in ns since the Unix epoch, and whether its zone was assumed.
 
     unit: a notation, or `auto` for any but epoch numbers. zone: of stamps that have none (UTC).
-    Raises `Rejected`.
+    Raises `ValueRejected`.
 
     >>> read_instant("01/Jan/1970:02:00:00 +0200"), read_instant("1970-01-01 00:00:01.0000001")
     ((0, False), (1000000100, True))
@@ -101,7 +107,7 @@ def read_instant(text: str, unit: str = "auto", zone: dt.tzinfo | None = None) -
             return _read_stamp(match.groupdict(), zone)
     forms = _EXAMPLES if unit == "auto" else {unit: _EXAMPLES[unit]}
     number = " or an epoch number" if unit == "auto" else ""
-    raise Rejected(f"time must be like {', '.join(forms.values())}{number}")
+    raise ValueRejected(f"time must be like {', '.join(forms.values())}{number}")
 
 
 def _read_stamp(parts: dict[str, str | None], zone: dt.tzinfo | None) -> tuple[int, bool]:
@@ -109,12 +115,12 @@ def _read_stamp(parts: dict[str, str | None], zone: dt.tzinfo | None) -> tuple[i
     if not month.isdigit():
         month = _MONTHS.get(month.lower(), "")
         if not month:
-            raise Rejected("time must name a month from Jan to Dec")
+            raise ValueRejected("time must name a month from Jan to Dec")
     hours, minutes = int(str(parts["hour"])), int(str(parts["minute"]))
     seconds = int(parts["second"] or "0")
     # 60 is a leap second: it falls together with the first of the next minute, as in POSIX time.
     if hours > 23 or minutes > 59 or seconds > 60:
-        raise Rejected("time must lie between 00:00:00 and 23:59:60")
+        raise ValueRejected("time must lie between 00:00:00 and 23:59:60")
     clock_ns = (hours * 3600 + minutes * 60 + seconds) * _SECOND_NS
     at_ns = _day_ns(int(year), int(month), int(day)) + clock_ns + _fraction(parts["fraction"])
     stated = parts["zone"]
@@ -127,11 +133,11 @@ def _read_stamp(parts: dict[str, str | None], zone: dt.tzinfo | None) -> tuple[i
 
 def _read_epoch(text: str, digits: int) -> int:
     if _EPOCH.fullmatch(text) is None:
-        raise Rejected(_NUMBER)
+        raise ValueRejected(_NUMBER)
     if "e" in text or "E" in text:
         exact = Fraction(text) * 10**digits
         if exact.denominator != 1:
-            raise Rejected(_TOO_FINE)
+            raise ValueRejected(_TOO_FINE)
         return _bounded(exact.numerator)
     whole, _, fraction = text.removeprefix("-").partition(".")
     size_ns = int(whole) * 10**digits + _fraction(fraction, digits)
@@ -143,7 +149,7 @@ def _fraction(text: str | None, digits: int = 9) -> int:
     if not text:
         return 0
     if text[digits:].strip("0"):
-        raise Rejected(_TOO_FINE)
+        raise ValueRejected(_TOO_FINE)
     return int(text[:digits].ljust(digits, "0") or "0")
 
 
@@ -154,7 +160,7 @@ def _offset_ns(zone: str) -> int:
     hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or "0")
     away = hours * 3600 + minutes * 60
     if away > 24 * 3600:
-        raise Rejected("time must have a zone within 24 hours of UTC")
+        raise ValueRejected("time must have a zone within 24 hours of UTC")
     return (-away if zone[0] == "-" else away) * _SECOND_NS
 
 
@@ -164,9 +170,11 @@ def _local_offset_ns(wall_s: int, zone: dt.tzinfo) -> int:
         wall = dt.datetime(1970, 1, 1, tzinfo=zone) + dt.timedelta(seconds=wall_s)
         offsets = {wall.replace(fold=fold).utcoffset() for fold in (0, 1)}
     except OverflowError:
-        raise Rejected("time must lie between the years 1678 and 2262") from None
+        raise ValueRejected("time must lie between the years 1678 and 2262") from None
     if len(offsets) > 1:
-        raise Rejected("time falls into a change of the zone's clocks; write it with its offset")
+        raise ValueRejected(
+            "time falls into a change of the zone's clocks; write it with its offset"
+        )
     (offset,) = offsets
     assert offset is not None, "a zone has an offset"
     return round(offset.total_seconds()) * _SECOND_NS
@@ -177,13 +185,13 @@ def _day_ns(year: int, month: int, day: int) -> int:
     try:
         ordinal = dt.date(year, month, day).toordinal()
     except ValueError as error:
-        raise Rejected("time must name a day of the calendar") from error
+        raise ValueRejected("time must name a day of the calendar") from error
     return (ordinal - _EPOCH_DAY) * 86_400 * _SECOND_NS
 
 
 def _bounded(at_ns: int) -> int:
     if not -LATEST_NS <= at_ns <= LATEST_NS:
-        raise Rejected("time must lie between the years 1678 and 2262")
+        raise ValueRejected("time must lie between the years 1678 and 2262")
     return at_ns
 
 

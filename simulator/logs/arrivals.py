@@ -4,11 +4,11 @@ An arrival is an instant and the number of a `Party` (who asks for what). Every 
 takes this form, one request at a time or a column at a time. Order is (instant, line) after a
 stable sort; an instant is floor((t − t0) / speed) in exact integers, t0 the earliest in the log.
 
-The log is read once, and its rows wait in a `Spill`: in runs, on disk where there are many. Each
-run is sorted when it is full, and runs that overlap in time are merged while they are read. A log
-in order, as most are, is neither sorted nor merged, and one that is a little out of order is merged
-from two runs at a time. Memory is that of one run, however many there are. The file is unlinked
-from the start, so that it disappears with the process, however that ends.
+The log is read once, and its rows wait in an `ExternalSort`: in runs, on disk where there are many.
+Each run is sorted when it is full, and runs that overlap in time are merged while they are read. A
+log in order, as most are, is neither sorted nor merged, and one that is a little out of order is
+merged from two runs at a time. Memory is that of one run, however many there are. The file is
+unlinked from the start, so that it disappears with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DTYPES: Final[Sequence[np.dtype[Any]]] = tuple(map(np.dtype, ("i8", "i4", "i8")
 _COLUMNS: Final = 2
 
 
-class Spill:
+class ExternalSort:
     """Takes rows in the log's order, and gives them in order of time.
 
     folder: where the file lies, once there are more rows than a run has; None keeps all of them in
@@ -62,7 +62,7 @@ class Spill:
         self._run_rows = run_rows
         self._columns = columns
         self._file: IO[bytes] | None = None
-        self._runs: list[_Run] = []
+        self._runs: list[SortedRun] = []
         self._held: Piece = _empty(run_rows, columns)
         self._count = 0
 
@@ -73,20 +73,20 @@ class Spill:
         """Take in the next rows, as a piece's columns."""
         while len(columns[0]):
             room = min(self._run_rows - self._count, len(columns[0]))
-            for kept, column in zip(self._held, columns, strict=True):
-                kept[self._count : self._count + room] = column[:room]
+            for held, column in zip(self._held, columns, strict=True):
+                held[self._count : self._count + room] = column[:room]
             self._count += room
             columns = tuple(column[room:] for column in columns)
             if self._count == self._run_rows:
-                self._put_away()
+                self._flush()
 
-    def _put_away(self) -> None:
+    def _flush(self) -> None:
         """End the run that is being filled, and begin another one."""
         run = self._sorted()
         self._count = 0
         if self._folder is None:
             self._held = _empty(self._run_rows, self._columns)
-            self._runs.append(_Run(run[0], partial(_part, run)))
+            self._runs.append(SortedRun(run[0], partial(_part, run)))
             return
         try:
             self._runs.append(self._written(run, self._folder))
@@ -96,7 +96,7 @@ class Spill:
     def _sorted(self) -> Piece:
         return _in_order(tuple(column[: self._count] for column in self._held))
 
-    def _written(self, run: Piece, folder: Path) -> _Run:
+    def _written(self, run: Piece, folder: Path) -> SortedRun:
         """Write a run column by column."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 # reason: `close` closes it
@@ -105,14 +105,14 @@ class Spill:
             starts.append(self._file.seek(0, io.SEEK_END))
             self._file.write(np.ascontiguousarray(column).data)
         self._file.flush()
-        return _Run(run[0], partial(_read, self._file, starts))
+        return SortedRun(run[0], partial(_read, self._file, starts))
 
     def in_order(self) -> Iterator[Piece]:
         """Yield every row in pieces, in order of (instant, place in the log); add none later."""
         runs = list(self._runs)
         if self._count:
             run = self._sorted()
-            runs.append(_Run(run[0], partial(_part, run)))
+            runs.append(SortedRun(run[0], partial(_part, run)))
         yield from _merged(runs, self._run_rows)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class Spill:
                 self._file.close()
 
 
-class _Run:
+class SortedRun:
     """Rows in order of time. read: returns so many rows from a number on.
 
     first_ns, last_ns: their earliest and latest instant.
@@ -150,7 +150,7 @@ def _read(file: IO[bytes], starts: Sequence[int], first: int, rows: int) -> Piec
 class _Cursor:
     """How far a run is read; `piece` has the rows that are read and not given."""
 
-    def __init__(self, number: int, run: _Run) -> None:
+    def __init__(self, number: int, run: SortedRun) -> None:
         self.number = number
         self._run = run
         self._next = 0
@@ -182,7 +182,7 @@ class _Cursor:
         return piece
 
 
-def _merged(runs: list[_Run], room: int) -> Iterator[Piece]:
+def _merged(runs: list[SortedRun], room: int) -> Iterator[Piece]:
     """Merge runs by (instant, number of the run), holding about `room` rows.
 
     Only runs that may hold the next row are open. What is given goes up to a bound that no unread
@@ -209,7 +209,7 @@ def _merged(runs: list[_Run], room: int) -> Iterator[Piece]:
             cursors.sort(key=lambda cursor: cursor.number)
 
 
-def _most_together(runs: list[_Run]) -> int:
+def _most_together(runs: list[SortedRun]) -> int:
     """Return how many runs overlap at one instant, at most."""
     starts = np.sort([run.first_ns for run in runs])
     ends = np.sort([run.last_ns for run in runs])
@@ -281,7 +281,9 @@ class Arrivals:
     end gives back the room that the requests took.
     """
 
-    def __init__(self, rows: Spill, table: PartyTable, parties: Parties, speed: Fraction) -> None:
+    def __init__(
+        self, rows: ExternalSort, table: PartyTable, parties: Parties, speed: Fraction
+    ) -> None:
         self.parties = parties
         self.start_ns, self.end_ns = table.start_ns, table.end_ns
         self._rows = rows
@@ -308,9 +310,9 @@ class Arrivals:
         Their instants count from `from_ns`. They are in the same room, and nobody counts them.
         """
         assert self._speed == 1, "instants are the log's own"
-        found = copy.copy(self)
-        found.start_ns, found.end_ns = self.start_ns + from_ns, self.start_ns + to_ns - 1
-        return found
+        part = copy.copy(self)
+        part.start_ns, part.end_ns = self.start_ns + from_ns, self.start_ns + to_ns - 1
+        return part
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Block]:
         """Yield all arrivals, `rows` at a time; of a part without requests, nothing."""
@@ -342,12 +344,12 @@ def read_speed(speed: str | int | Fraction) -> Fraction:
     Fraction(1, 2)
     """
     try:
-        found = Fraction(speed if not isinstance(speed, str) or _SPEED.fullmatch(speed) else 0)
+        factor = Fraction(speed if not isinstance(speed, str) or _SPEED.fullmatch(speed) else 0)
     except (TypeError, ValueError, OverflowError):
-        found = Fraction(0)
-    if found <= 0:
+        factor = Fraction(0)
+    if factor <= 0:
         raise InputError(f"speed = {speed!r} must be a decimal number above 0, such as 1000 or 0.5")
-    return found
+    return factor
 
 
 def speed_text(speed: Fraction) -> str:
@@ -388,7 +390,7 @@ def make_arrivals(  # noqa: PLR0913 # reason: all that a log does not say
     Raises `InputError` when the log gives one key two owners, or is too long at this speed, and as
     `LogStream.batches` does; `OSError` when the folder has no room.
     """
-    rows = Spill(folder, run_rows=run_rows, columns=_COLUMNS + has_lines)
+    rows = ExternalSort(folder, run_rows=run_rows, columns=_COLUMNS + has_lines)
     table = PartyTable(log.names)
     try:
         for batch in _gathered(log.batches()):

@@ -34,7 +34,7 @@ _FIELDS: Final[Mapping[str, str]] = {
     "identity": rf"(?:-|(?!{_IP} )\S+)",  # an address there has a host or another one ahead
     "client": rf"{_IP}(?:, ?{_IP})*",
     "host_port": rf"(?!{_IP} )(?!\d+[ \-])[\w*][\w.*\-]*(?::\d+)?",
-    "user": r"(?:-|\"[^\"\n]*\"|(?!- )[^\s\"\[]+(?: (?!-)[^\s\"\[]+){0,5})",
+    "user": rf"(?:-|\"[^\"\n]*\"|(?!- )(?!{_IP} )[^\s\"\[]+(?: (?!-)[^\s\"\[]+){{0,5}})",
     "status": r"(?:\d{3}|-)",
     "size": r"(?:\d+|-)",
     "port": r"(?:\d{1,5}|-)",
@@ -49,8 +49,9 @@ _FIELDS: Final[Mapping[str, str]] = {
     "level": r"[A-Z]+",
     "tail": rf"(?: [^\"\n]*(?:\"{QUOTED}\"[^\"\n]*)*)?",
     "captures": r"(?: \{[^}\n]*\}){0,2}",
+    "gin_time": r"\d{4}/\d\d/\d\d - \d\d:\d\d:\d\d",
 }
-_ALIASES: Final = {"client": "address", "epoch": "time"}
+_ALIASES: Final = {"client": "address", "epoch": "time", "gin_time": "time"}
 _SILENT: Final = frozenset({"blanks", "words", "ingress", "code", "captures"})
 _PLACE: Final = re.compile(
     r"""(?P<open>["\[])\{(?P<inside>\w+)\}(?P<close>["\]])|\{(?P<bare>\w+)\}"""
@@ -114,17 +115,34 @@ _ENVOY: Final = (
     ' "{upstream}"{tail}'
 )
 
+FORWARDED: Final = (
+    *("xforwardedfor", "httpxforwardedfor", "cs(xforwardedfor)", "forwardedfor", "xrealip"),
+    *("httpxrealip", "trueclientip", "cfconnectingip"),
+)
+"""What fields with the addresses of clients behind proxies are called."""
 _LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
     "time": (
-        *("tns", "time", "timestamp", "@timestamp", "datetime", "ts", "date", "eventtime", "at"),
+        *(
+            "tns",
+            "requestcreationtime",
+            "time",
+            "timestamp",
+            "@timestamp",
+            "datetime",
+            "ts",
+            "date",
+            "eventtime",
+            "at",
+        ),
         *("timelocal", "timeiso8601", "requesttime", "starttime", "createdat", "startedat"),
-        *("arrival", "msec", "requesttimeepoch", "t", "wrappertime"),
+        *("arrival", "msec", "requesttimeepoch", "@t", "t", "wrappertime"),
     ),
     "address": (
         *("ip", "address", "clientip", "clientaddress", "remoteaddr", "remoteip", "sourceip"),
         *("srcip", "cip", "remotehost", "remoteaddress", "clientaddr", "clienthost", "client"),
         *("requestclientip", "requestremoteip", "requestremoteaddr", "requestip", "reqip"),
-        "requestremoteaddress",
+        *("requestremoteaddress", "remote"),
+        *FORWARDED,
     ),
     "key": ("key", "apikey", "svcapikey", "xapikey"),
     "request": ("request", "requestline"),
@@ -150,8 +168,8 @@ _W3C: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 FORMATS: Final[Mapping[str, LogFormat]] = {
-    each.name: each
-    for each in (
+    form.name: form
+    for form in (
         LogFormat(
             "traefik-clf",
             "Traefik, common log format",
@@ -231,6 +249,29 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             template='{level}:{blanks}{address} - "{request}" {status}{tail}',
         ),
         LogFormat(
+            "gin",
+            "Gin",
+            template=(
+                "[GIN] {gin_time} |{blanks}{status} |{blanks}{latency} |{blanks}{address} |"
+                '{blanks}{method}{blanks}"{path}"{tail}'
+            ),
+        ),
+        LogFormat(
+            "aiohttp",
+            "aiohttp",
+            template='{client} [{time}] "{request}" {status} {size}{tail}',
+        ),
+        LogFormat(
+            "api-gateway",
+            "AWS API Gateway, CLF",
+            template='{address} {identity} {user} [{time}]"{request}" {status} {size}{tail}',
+        ),
+        LogFormat(
+            "ssl-request",
+            "Apache ssl_request_log",
+            template='[{time}] {client} {protocol} {cipher} "{request}" {size}',
+        ),
+        LogFormat(
             "nginx",
             "nginx or Apache with other fields after the request (upstream, request time …)",
             template="{client} " + _ANY_FIELDS,
@@ -282,7 +323,7 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             "Envoy, JSON",
             "json",
             fields={
-                "time": ("start_time",),
+                "time": ("start_time", "@timestamp"),
                 "address": ("x_forwarded_for", "downstream_remote_address"),
                 "method": ("method",),
                 "path": ("x_envoy_original_path", "path"),
@@ -326,14 +367,14 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
         ),
         LogFormat(
             "azure-gateway",
-            "Azure Application Gateway",
+            "Azure Application Gateway and Front Door",
             "json",
             fields={
                 "time": ("timeStamp", "time"),
-                "address": ("properties.clientIP",),
+                "address": ("properties.clientIP", "properties.clientIp"),
                 "method": ("properties.httpMethod",),
                 "path": ("properties.requestUri",),
-                "status": ("properties.httpStatus",),
+                "status": ("properties.httpStatus", "properties.httpStatusCode"),
             },
         ),
         LogFormat(
@@ -392,8 +433,11 @@ def plain_name(name: str) -> str:
 
 # --- what stands around a line -------------------------------------------------------------------
 
-_ISO: Final = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_DAY: Final = r"\d{4}-\d\d-\d\d"
+_ISO: Final = _DAY + r"[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _PRIORITY: Final = r"(?:<\d{1,3}>)?"
+_TAG: Final = r"[^\s:\[]+(?:\[\d+\])?"
+_DATA: Final = r"(?:-|(?:\[(?:[^\]\\]|\\.)*\])+)"
 _OLD: Final = r"[A-Z][a-z]{2} [ \d]\d (?:\d{4} )?\d\d:\d\d:\d\d"
 
 
@@ -428,28 +472,40 @@ WRAPPERS: Final = (
             (
                 "syslog",
                 "syslog (RFC 3164, rsyslog)",
-                rf"{_PRIORITY}(?:(?P<time>{_ISO})|{_OLD}) \S+ [^\s:\[]+(?:\[\d+\])?: ?(?P<text>.*)",
+                rf"{_PRIORITY}(?:(?P<time>{_ISO})|{_OLD}) (?:\S*[^\s:] )?{_TAG}: ?(?P<text>.*)",
             ),
             (
                 "syslog",
                 "syslog (RFC 5424)",
-                rf"{_PRIORITY}1 (?P<time>{_ISO}) (?:\S+ ){{4}}(?:-|(?:\[[^\]]*\])+) ?(?P<text>.*)",
+                rf"{_PRIORITY}1 (?P<time>{_ISO}) (?:\S+ ){{4}}{_DATA} ?(?P<text>.*)",
             ),
             (
                 "kubectl",
                 "kubectl logs --prefix or --timestamps, docker logs -t",
-                rf"(?:\[pod/[^\]]*\] (?:(?P<time>{_ISO}) )?|{_ISO} )(?P<text>.*)",
+                rf"(?=\[pod/|{_DAY}[T ])(?:\[pod/[^\]]*\] )?(?:(?P<time>{_ISO}) )?(?P<text>.*)",
             ),
             (
                 "compose",
-                "docker compose logs",
-                rf"[\w.\-]+ +\| (?:(?P<time>{_ISO}) )?(?P<text>.*)",
+                "docker compose logs, docker service logs, pm2 logs",
+                rf"[\w.\-@|]+ +\| (?:(?P<time>{_ISO}) )?(?P<text>.*)",
+            ),
+            (
+                "gunicorn",
+                "Gunicorn's and Hypercorn's logger",
+                rf"\[{_ISO} [+-]\d{{4}}\] \[\d+\] \[[A-Z]+\] (?P<text>.*)",
             ),
             ("pid", "a process number", rf"\[?\d+\]? (?P<text>{_IP} .*)"),
         )
     ),
     Wrapper("docker", "Docker JSON", text="log", time=("time",), stream="stream", whole="\n"),
-    Wrapper("message", "JSON with the line in `message`", text="message", time=("@timestamp",)),
+    Wrapper(
+        "message",
+        "JSON with the line in `message`",
+        text="message",
+        time=("@timestamp", "timestamp"),
+    ),
+    Wrapper("loki", "JSON of logcli", text="line", time=("timestamp",)),
+    Wrapper("cloudwatch", "JSON of CloudWatch Insights", text="@message", time=("@timestamp",)),
     Wrapper("journald", "JSON of journald", text="MESSAGE"),
     Wrapper("gcp", "JSON with the line in `textPayload`", text="textPayload", time=("timestamp",)),
 )

@@ -125,7 +125,7 @@ class Parties(Sequence[Party]):
         return len(self.owner)
 
     def __getitem__(self, number: Any) -> Any:  # noqa: ANN401 # reason: a sequence's own signature
-        names: Any = (each.name(number) for each in (self.key, self.ip, self.method, self.path))
+        names: Any = (column.name(number) for column in (self.key, self.ip, self.method, self.path))
         return Party(self.owners[self.owner[number]], *names)
 
     def kinds(self) -> tuple[Numbers, Iterator[Party]]:
@@ -137,12 +137,12 @@ class Parties(Sequence[Party]):
         sorts: dict[Owner, int] = {}
         sort = np.array(
             [
-                sorts.setdefault(each._replace(tenant=None, application=None), len(sorts))
-                for each in self.owners
+                sorts.setdefault(owner._replace(tenant=None, application=None), len(sorts))
+                for owner in self.owners
             ]
         )
         number, first = distinct([sort[self.owner], self.method.codes, self.path.codes])
-        return number, (self[each] for each in first.tolist())
+        return number, (self[number] for number in first.tolist())
 
 
 class PartyTable:
@@ -282,8 +282,8 @@ class Naming:
         keyed = np.flatnonzero(key >= 0)
         if not len(keyed):
             return owner, [NOBODY]
-        said = [column[keyed] for name, column in self.codes.items() if name in _IDENTITY]
-        identity, first = distinct(said or [owner[keyed]])
+        stated = [column[keyed] for name, column in self.codes.items() if name in _IDENTITY]
+        identity, first = distinct(stated or [owner[keyed]])
         numbers = {NOBODY: 0}
         of_identity = [
             numbers.setdefault(self._owner(row), len(numbers)) for row in keyed[first].tolist()
@@ -306,15 +306,15 @@ class Naming:
     def _owner(self, row: int) -> Owner:
         """Return tenant, its kind, application, its kind and whether the key is a legacy one."""
         codes, names = self.codes, self.log.names
-        said = {name: names[name][codes[name][row]] for name in _IDENTITY if name in codes}
-        its_kind = said.get("application_kind", self.kind)
-        its_tenant_kind = said.get("tenant_kind", self.tenant_kind)
+        stated = {name: names[name][codes[name][row]] for name in _IDENTITY if name in codes}
+        its_kind = stated.get("application_kind", self.kind)
+        its_tenant_kind = stated.get("tenant_kind", self.tenant_kind)
         return Owner(
-            said.get("tenant", its_tenant_kind),
+            stated.get("tenant", its_tenant_kind),
             its_tenant_kind,
-            said.get("application", its_kind),
+            stated.get("application", its_kind),
             "private" if its_kind == "legacy" else its_kind,
-            said.get("legacy", "true" if its_kind == "legacy" else "false") == "true",
+            stated.get("legacy", "true" if its_kind == "legacy" else "false") == "true",
         )
 
     def _labels(self, key: Codes, *, has_keys: bool) -> tuple[Codes, list[str]]:
@@ -323,7 +323,7 @@ class Naming:
         label = np.full(len(key), -1, dtype=np.int32)
         label[keyed], first = distinct([key[keyed]])
         if self.pseudonym_key is None or not has_keys:
-            return label, [f"key-{each:04d}" for each in range(1, len(first) + 1)]
+            return label, [f"key-{number:04d}" for number in range(1, len(first) + 1)]
         texts = self.log.names["key"]
         hashed = [self._hashed("key-", texts[code]) for code in key[keyed[first]].tolist()]
         return label, hashed
@@ -349,19 +349,19 @@ def _mapped(column: Texts, change: Callable[[str], str]) -> Texts:
     return Texts(to[column.codes], list(numbers))
 
 
-def _replaced(column: Texts, told: Texts, by: Mapping[int, str], shortest: int) -> Texts:
-    """Return the column with each occurrence of the party's own text of `told` replaced.
+def _replaced(column: Texts, secrets: Texts, by: Mapping[int, str], shortest: int) -> Texts:
+    """Return the column with each occurrence of the party's own text of `secrets` replaced.
 
-    by: what stands in its place, by code of `told`. shortest: of fewer letters nothing is replaced.
+    by: its replacement, by code of `secrets`. shortest: of fewer letters nothing is replaced.
     """
-    number, first = distinct([column.codes, told.codes])
+    number, first = distinct([column.codes, secrets.codes])
     numbers = {text: place for place, text in enumerate(column.texts)}
     to = column.codes[first].astype(np.int32)
-    pairs = zip(to.tolist(), told.codes[first].tolist(), strict=True)
+    pairs = zip(to.tolist(), secrets.codes[first].tolist(), strict=True)
     for place, (code, own) in enumerate(pairs):
         if own < 0:
             continue
-        text, secret = column.texts[code], told.texts[own]
+        text, secret = column.texts[code], secrets.texts[own]
         if len(secret) >= shortest and secret in text:
             to[place] = numbers.setdefault(text.replace(secret, by[own]), len(numbers))
     return _used(Texts(to[number], list(numbers)))

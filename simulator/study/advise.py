@@ -297,11 +297,6 @@ def advise(options: AdviseOptions) -> Advice:
     base = options.played
     if reason := needs_bodies(base):
         raise InputError(f"advise is compiled, limits alone, and {reason}")
-    if not (nodes := profile_of(base).nodes).is_exact:
-        raise InputError(
-            f"nodes.sharing = {nodes.sharing!r} must be 'exact' for advice, which reckons with one "
-            "counter; sweep nodes.count or nodes.every to see what nodes cost"
-        )
     known = [group.name for group in base.clients]
     for name in groups or ():
         if name not in known:
@@ -721,9 +716,11 @@ class _Work:
             return
         says = (
             f"raise {line['rule']} from {first.rate} to {best} for at most"
-            f" {_percent(self.refused)} refused; one party can then send {line['price']} in a"
-            f" window, today {line['price_now']}"
+            f" {_percent(self.refused)} refused"
         )
+        if line["price"] is not None:
+            says += f"; one party can then send {line['price']} in a window, today"
+            says += f" {line['price_now']}"
         self._suggest(name, "limit", says, *edits(best), target=True)
 
     def _traded(self, group: str, rule: LimitRule, trial: Trial) -> dict[str, Any]:
@@ -739,8 +736,15 @@ class _Work:
             "verdict": "" if trial.is_pilot else trial.verdict,
         }
 
-    def _price(self, rule: LimitRule, limit: int | None = None) -> int:
-        """Return the most that one party can send within a window (D-ALGORITHM)."""
+    def _price(self, rule: LimitRule, limit: int | None = None) -> int | None:
+        """Return the most that one party can send within a window (D-ALGORITHM).
+
+        Nodes with counters of their own add up. None where a slow counter bounds nothing.
+        """
+        nodes = profile_of(self.scenario).nodes
+        if nodes.sharing == "shared-slow" and not nodes.is_exact:
+            return None
+        counters = nodes.count if nodes.sharing in {"none", "synced"} else 1
         profile = profile_of(self.scenario).limits
         algorithm = ALGORITHMS[rule.algorithm or profile.algorithm]
         limit = rule.limit_requests if limit is None else limit
@@ -748,7 +752,7 @@ class _Work:
         if algorithm.has_burst:
             burst = rule.burst_requests or profile.burst_requests or limit
             most += (burst if algorithm.takes_burst else limit) - 1
-        return most
+        return most * counters
 
     # --- searches ----------------------------------------------------------------------------
 

@@ -200,8 +200,8 @@ _REFUSED_SCHEMA: Final = pa.schema(
 )
 
 
-class Kept(deque[Chunk]):
-    """Keeps rows until somebody takes them out."""
+class ChunkQueue(deque[Chunk]):
+    """Holds rows until somebody takes them out."""
 
     take = deque.append
 
@@ -218,7 +218,7 @@ class Comparison:
         self._per_subject = Cells()
         self._of_verdicts = Cells(), Cells()
         self._verdicts: list[Sequence[tuple[Outcome, str | None]]] = [(), ()]
-        self._olds = Kept()
+        self._olds = ChunkQueue()
         self.newly_refused = NewlyRefused(subjects)
         recorder = Recorder([self._olds], subjects=subjects)
         self.old = Rows(recorder, Tally((), (), end_ns=0))
@@ -231,8 +231,8 @@ class Comparison:
         self.newly_refused.take(chunk, np.flatnonzero(change == _LOST))
         self._per_subject.add(chunk.subject, change, (len(self._subjects), _CHANGES))
         self._verdicts = [old.verdicts, chunk.verdicts]
-        for cells, each in zip(self._of_verdicts, (old, chunk), strict=True):
-            cells.add(each.verdict, change, (len(each.verdicts), _CHANGES))
+        for cells, rows in zip(self._of_verdicts, (old, chunk), strict=True):
+            cells.add(rows.verdict, change, (len(rows.verdicts), _CHANGES))
 
     def summary(self, start_ns: int, speed: Fraction) -> dict[str, Any]:
         """Return what `summary.json` has of a comparison of a log that began at `start_ns`.
@@ -285,11 +285,11 @@ class Comparison:
         changed = np.flatnonzero(change)
         least = 0 if len(changed) <= SHOWN else np.partition(change, -SHOWN)[-SHOWN]
         # Lines are made of few of them: all of a log's addresses may have changed.
-        shown = changed[change[changed] >= least].tolist()
-        shown.sort(key=lambda code: (-change[code], known[code] or ""))
+        most = changed[change[changed] >= least].tolist()
+        most.sort(key=lambda code: (-change[code], known[code] or ""))
         lines = [
             {"name": known[code], **dict(zip(_COUNTS, totals[:, code].tolist(), strict=True))}
-            for code in shown[:SHOWN]
+            for code in most[:SHOWN]
         ]
         return lines, len(changed)
 
@@ -381,10 +381,10 @@ def _check(options: ReplayOptions) -> None:
             'counted_statuses = "success" must go with fidelity engine; the limits alone know'
             " no status"
         )
-    if not profile.nodes.is_exact and options.fidelity != "limits":
+    if not profile.nodes.is_exact and options.fidelity == "engine":
         raise InputError(
-            f"fidelity = {options.fidelity!r} must be 'limits' for a replay with nodes.sharing ="
-            f" {profile.nodes.sharing!r}"
+            f"fidelity = 'engine' is one node, and nodes.sharing = {profile.nodes.sharing!r} takes"
+            " several; choose limits"
         )
 
 
@@ -410,6 +410,7 @@ def _decided(
 ) -> tuple[RunBook, Comparison | None]:
     """Decide and write every row; compare with the older limits, where there are any."""
     tables, profile = {"Default": limits}, options.read_profile
+    fidelity = options.fidelity if profile.nodes.is_exact else "limits"
     view, subjects = LimitsView(tables, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, arrivals, view)
     requests = _Requests()
@@ -420,7 +421,7 @@ def _decided(
     )
     compared = None if old is None else Comparison(subjects)
     book = RunBook(
-        RunHeader(name, SEED, options.fidelity, arrivals.start_ns, _OPEN_END_NS),
+        RunHeader(name, SEED, fidelity, arrivals.start_ns, _OPEN_END_NS),
         tables,
         profile.limits,
         folder=folder,
@@ -438,7 +439,7 @@ def _decided(
         arrivals,
         profile=profile,
         subjects=numbers,
-        fidelity=options.fidelity,
+        fidelity=fidelity,
         seed=SEED,
     )
     rows = Rows(book.recorder, book.tally)
@@ -529,8 +530,8 @@ def enter_parties(subjects: SubjectTable, arrivals: Arrivals, view: LimitsView) 
     numbers, first = distinct([key.codes, ip.codes, method.codes, path.codes])
     owner = parties.owner[first]
     tenants, applications = words(), words()
-    tenant = np.array([tenants[each.tenant] for each in parties.owners])
-    application = np.array([applications[each.application] for each in parties.owners])
+    tenant = np.array([tenants[owner.tenant] for owner in parties.owners])
+    application = np.array([applications[owner.application] for owner in parties.owners])
     subjects.adopt(
         {
             "tenant": Texts(tenant[owner], tenants.known),

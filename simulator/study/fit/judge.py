@@ -39,7 +39,7 @@ from simulator.study.fit.selection import RefusedShare, scaled
 from simulator.study.fit.series import WIDTHS_S, Floats, Hints, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
-from simulator.study.replay import Kept, enter_parties
+from simulator.study.replay import ChunkQueue, enter_parties
 
 _SEED: Final = 20_260_101
 _MOST_ROWS: Final = 4_000_000
@@ -130,7 +130,7 @@ def replayed(
     )
     view, subjects = LimitsView({"Default": table}, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, part, view)
-    kept = Kept(maxlen=1)
+    kept = ChunkQueue(maxlen=1)
     book = RunBook(
         header,
         {"Default": table},

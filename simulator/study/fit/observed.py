@@ -1,8 +1,8 @@
 """What a log shows: its requests in order of time, who sent each, and whether it was refused.
 
-The log is read once, and its rows wait in a `Spill`, as those of a replay do. Paths are read as
-templates: what looks like an identifier becomes `{id}`, a query is dropped. So memory follows the
-clients and their kinds of requests, and not the lines.
+The log is read once, and its rows wait in an `ExternalSort`, as those of a replay do. Paths are
+read as templates: what looks like an identifier becomes `{id}`, a query is dropped. So memory
+follows the clients and their kinds of requests, and not the lines.
 
 A *client* is what the log's `client` column tells apart; without one it is a key at an address.
 Whether a request was refused is its status 429, or the `outcome` of a run's own rows.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.logs._values import Rejected, arrow_instants, epoch_unit, read_instant
+from simulator.logs._values import ValueRejected, arrow_instants, epoch_unit, read_instant
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_stamps_are_read_exactly(notation: str, text: str, expected_ns: int) -> 
     ],
 )
 def test_a_bad_stamp_says_why_and_never_what(notation: str, text: str, why: str) -> None:
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(ValueRejected) as caught:
         read_instant(text, notation)
     assert why in str(caught.value)
     assert text not in str(caught.value)

@@ -179,7 +179,41 @@ LINES: Final[dict[str, tuple[str, str]]] = {
         "common in syslog",
         f"<134>2025-06-09T12:10:07Z cache-fra1 log[4711]: {CLF}".replace("- -", '"-" "-"'),
     ),
+    "syslog without a host, as HAProxy writes it": (
+        "haproxy in syslog",
+        (
+            f"<134>Jun  9 12:10:00 haproxy[8]: {IP}:33317 [09/Jun/2025:12:10:00.000] in st/s1"
+            ' 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET /tokens HTTP/1.1"'
+        ),
+    ),
+    "HAProxy, CLF": (
+        "combined in syslog",
+        (
+            f'Jun  9 12:10:00 lb haproxy[1]: {CLF} "" "" 33317 000 "http-in" "static" "srv1" 10 0'
+            ' 30 69 109 ---- 1 1 1 1 0 0 0 "" "" '
+        ),
+    ),
+    "Docker Swarm": ("combined in compose", f"web.1.k2x@node1    | {COMBINED}"),
+    "pm2 logs": ("combined in compose", f"0|app  | {COMBINED}"),
+    "Hypercorn": (
+        "combined in gunicorn",
+        f"[2025-06-09 12:10:00 +0000] [7] [INFO] {COMBINED.replace('HTTP/1.1', '1.1')}",
+    ),
+    "logcli": ("combined in loki", json.dumps({"labels": {"a": "b"}, "line": COMBINED})),
+    "CloudWatch Insights": ("combined in cloudwatch", json.dumps({"@message": COMBINED})),
     "a process number first": ("combined in pid", f"4711 {COMBINED}"),
+    "Gin": (
+        "gin",
+        f'[GIN] 2025/06/09 - 12:10:00 | 200 |     1.2ms |     {IP} | GET      "/tokens"',
+    ),
+    "aiohttp": ("aiohttp", COMBINED.replace(" - -", "")),
+    "API Gateway, CLF": ("api-gateway", CLF.replace('] "', ']"') + " a1b2"),
+    "Apache, ssl_request_log": (
+        "ssl-request",
+        f'[{STAMP}] {IP} TLSv1.2 ECDHE-RSA-AES128-GCM-SHA256 "GET /tokens HTTP/1.1" 612',
+    ),
+    "Werkzeug": ("common", CLF.replace(":12:10:00 +0000", " 12:10:00")),
+    "WEBrick": ("common", CLF.replace("+0000", "UTC")),
     "Caddy": ("caddy", json.dumps(CADDY)),
     "Caddy 2.4": (
         "caddy",
@@ -299,6 +333,52 @@ LINES: Final[dict[str, tuple[str, str]]] = {
             }
         ),
     ),
+    "Azure Front Door": (
+        "azure-gateway",
+        json.dumps(
+            {
+                "time": "2025-06-09T12:10:00Z",
+                "properties": {"clientIp": IP, "httpMethod": "GET", "requestUri": "/tokens"},
+            }
+        ),
+    ),
+    "Contour": (
+        "envoy-json",
+        json.dumps(
+            {
+                "@timestamp": "2025-06-09T12:10:00Z",
+                "downstream_remote_address": f"{IP}:2",
+                "method": "GET",
+                "path": "/tokens",
+            }
+        ),
+    ),
+    "Fluent Bit, parsed": (
+        "jsonl",
+        json.dumps({"date": AT_S, "remote": IP, "method": "GET", "path": "/tokens"}),
+    ),
+    "a logger that writes methods in lower case": (
+        "jsonl",
+        json.dumps({"@t": AT_S, "x_forwarded_for": IP, "method": "get", "path": "/tokens"}),
+    ),
+    "CloudFront, JSON": (
+        "jsonl",
+        json.dumps(
+            {
+                "date": "2025-06-09",
+                "time": "12:10:00",
+                "c-ip": IP,
+                "cs-method": "GET",
+                "cs-uri-stem": "/tokens",
+            }
+        ),
+    ),
+    "a day beside a duration": (
+        "jsonl",
+        json.dumps(
+            {"date": "2025-06-09T12:10Z", "time": 0.1, "ip": IP, "method": "GET", "path": "/tokens"}
+        ),
+    ),
     "JSON of nginx": (
         "jsonl",
         json.dumps({"msec": f"{AT_S}.000", "remote_addr": IP, "request": "GET /tokens HTTP/1.1"}),
@@ -320,6 +400,17 @@ LINES: Final[dict[str, tuple[str, str]]] = {
     "CSV with day and time of day apart": (
         "csv",
         f"date,time,c-ip,cs-method,cs-uri-stem\n2025-06-09,12:10:00,{IP},GET,/tokens",
+    ),
+    "CSV with compact dates": (
+        "csv",
+        f"date,time,ip,method,path\n20250609,121000,{IP},GET,/tokens",
+    ),
+    "CSV from Athena, of a load balancer": (
+        "csv",
+        (
+            "time,client_ip,request_verb,request_url,request_creation_time\n"
+            f"2025-06-09T12:10:04Z,{IP},GET,https://x.example/tokens,2025-06-09T12:10:00Z"
+        ),
     ),
     "CSV with a whole time beside a day": (
         "csv",
@@ -353,6 +444,30 @@ def test_what_a_tool_writes_is_read_as_it_is_meant(tmp_path: Path, form: str) ->
     assert read(log, format=expected.partition(" ")[0])[:2] == (name, requests)
 
 
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (f'{COMBINED} "198.51.100.7, 198.51.100.8"', "extra1"),
+        (f'{COMBINED} 0.003 10.0.0.5:80 "198.51.100.7"', "extra3"),
+        (f"{COMBINED} 0.003 10.0.0.5:80", None),
+        (
+            json.dumps(
+                {"time": AT_S, "ip": IP, "x_forwarded_for": IP, "method": "GET", "path": "/tokens"}
+            ),
+            "x_forwarded_for",
+        ),
+    ],
+)
+def test_addresses_that_nobody_reads_are_named(
+    tmp_path: Path, text: str, field: str | None
+) -> None:
+    """Behind a proxy the first address is the proxy's, and all clients would count as one."""
+    log = tmp_path / "access.log"
+    log.write_text(text + "\n")
+    note = "" if field is None else f"; {field} holds addresses too, a map can take it"
+    assert read(log)[2]["fields"]["address"].partition(";")[2] == note.removeprefix(";")
+
+
 def test_every_format_and_wrapper_has_a_line_here() -> None:
     formats = {name.partition(" ")[0] for name, _ in LINES.values()} | {"parquet", "tollgate"}
     assert formats == set(FORMATS)
@@ -370,7 +485,22 @@ def test_every_format_and_wrapper_has_a_line_here() -> None:
             f"2025-06-09T12:10:00Z,{IP},GET,/tokens",
             "the first row must name the columns, and holds values; name the 4 columns in a map",
         ),
-        (json.dumps({"Records": [{"ip": IP}]}), "time, address, method, path must be a field"),
+        (json.dumps({"Records": [{"ip": IP}]}), r"Records\[\] holds several, write each of them"),
+        (f"access.log.1:{COMBINED}", "address must stand alone; something precedes it"),
+        (f"17:{COMBINED}", "address must stand alone"),
+        (COMBINED.replace("- -", "- 198.51.100.7"), "must be in a known format"),
+        (COMBINED.replace(IP, "unix:"), "address must be an IP address"),
+        (f"date,ip,method,path\n20250609,{IP},GET,/x", "time must be like"),
+        (f"time,ip,method,path\n{AT_S},{IP},GET,GET /x HTTP/1.1", "path must begin with /"),
+        (f"time,ip,method,path\n{AT_S},{IP},GET,tokens", "path must begin with /"),
+        (
+            json.dumps({"request_time": 0.003, "remote_addr": IP, "request": "GET /x HTTP/1.1"}),
+            "request_time seems to hold durations. Name the time",
+        ),
+        (
+            "\n".join(["time,ip,method,path", *(f"{n * 7 % 10},{IP},GET,/x" for n in range(9))]),
+            "time seems to hold durations. Name the time",
+        ),
         (json.dumps({"time": AT_S, "ip": IP}), "method, path must be a field of the log"),
         (f"- {COMBINED.removeprefix(IP + ' ')}", "address is missing"),
         ("#Fields: time c-ip cs-method cs-uri\n12:10:00 203.0.113.9 GET /x", "time must be like"),

@@ -199,7 +199,7 @@ def test_a_legacy_key_is_a_private_application_s(tmp_path: Path) -> None:
     table = frame([0] * 101, key=["a"] * 101)
     result = replay(table, as_kind="legacy")
     met = result.clauses[result.clauses["offered"] > 0].index.tolist()
-    assert met == ["LIM-CREATE", "LIM-PRIVATE", "LIM-IP", "LIM-LEGACY"]
+    assert met == ["LIM-LEGACY", "LIM-CREATE", "LIM-PRIVATE", "LIM-IP"]
     assert result.clauses.loc["LIM-LEGACY", "refused"] == 1
     told = result.summary["replay"]
     assert (told["as"], told["map"], told["tenant"]) == ("legacy", None, "production")

@@ -101,7 +101,7 @@ def test_the_command_is_a_gate_for_ci(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*words, "--allow-newly-refused-keys", "2"]) == 0
     printed = capsys.readouterr().out
     assert "Newly refused, by harm (2 keys)" in printed
-    assert main([*words, "--allow-newly-refused", "1%", "--report", "json"]) == 1
+    assert main([*words, "--allow-newly-refused", "1%", "--format", "json"]) == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out)["against"]["gate"]["broken"] == [
         "27 of 72 requests are newly refused"
@@ -147,5 +147,7 @@ def test_several_nodes_let_in_what_each_alone_counts() -> None:
     shared = simulator.replay(log(a=60)).summary["totals"]["refused"]
     alone = simulator.replay(log(a=60), profile=local).summary["totals"]["refused"]
     assert (shared, alone) == (10, 0)
-    with pytest.raises(InputError, match="must be 'limits' for a replay with nodes"):
-        simulator.replay(log(a=60), profile=local, fidelity="compiled")
+    compiled = simulator.replay(log(a=60), profile=local, fidelity="compiled").summary
+    assert (compiled["fidelity"], compiled["totals"]["refused"]) == ("limits", 0)
+    with pytest.raises(InputError, match="fidelity = 'engine' is one node"):
+        simulator.replay(log(a=60), profile=local, fidelity="engine")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.logs import arrivals
-from simulator.logs.arrivals import Piece, Spill, in_blocks
+from simulator.logs.arrivals import ExternalSort, Piece, in_blocks
 
 PARTS = st.lists(st.lists(st.integers(0, 12), max_size=9), max_size=8)
 """Instants of a log in the batches in which it is read: few distinct ones, so many ties."""
@@ -23,7 +23,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def filled(spill: Spill, parts: list[list[int]]) -> list[tuple[int, int]]:
+def filled(spill: ExternalSort, parts: list[list[int]]) -> list[tuple[int, int]]:
     """Put the parts in; return what must come out. A row's party is its place in the log."""
     rows = [t_ns for part in parts for t_ns in part]
     first = 0
@@ -51,7 +51,7 @@ def test_rows_come_in_order_of_instant_then_place(
 ) -> None:
     """Of runs that overlap, a part is read at a time; small ones would be read whole."""
     with mock.patch.object(arrivals, "_FEWEST_ROWS", read_rows):
-        spill = Spill(folder if on_disk else None, run_rows=run_rows)
+        spill = ExternalSort(folder if on_disk else None, run_rows=run_rows)
         expected = filled(spill, parts)
         assert len(spill) == len(expected)
         assert rows(spill.in_order()) == expected
@@ -62,7 +62,7 @@ def test_rows_come_in_order_of_instant_then_place(
 def test_two_readers_do_not_disturb_each_other(
     folder: Path, parts: list[list[int]], run_rows: int, block_rows: int
 ) -> None:
-    spill = Spill(folder, run_rows=run_rows)
+    spill = ExternalSort(folder, run_rows=run_rows)
     expected = filled(spill, parts)
     blocks = [in_blocks(spill.in_order(), block_rows) for _ in range(2)]
     both = list(zip(*blocks, strict=True))
@@ -76,7 +76,7 @@ def test_two_readers_do_not_disturb_each_other(
 def test_what_merging_holds_does_not_grow_with_the_runs(folder: Path) -> None:
     """A log that is shuffled whole is given in pieces no larger than a few runs."""
     run_rows, count = 5_000, 40
-    spill = Spill(folder, run_rows=run_rows)
+    spill = ExternalSort(folder, run_rows=run_rows)
     t_ns = np.random.Generator(np.random.Philox(8)).permutation(run_rows * count)
     spill.add(t_ns, np.zeros(len(t_ns), dtype=np.int32))
     pieces = [piece[0] for piece in spill.in_order()]
@@ -86,14 +86,14 @@ def test_what_merging_holds_does_not_grow_with_the_runs(folder: Path) -> None:
 
 
 def test_a_log_in_order_is_given_a_run_at_a_time(folder: Path) -> None:
-    spill = Spill(folder, run_rows=100)
+    spill = ExternalSort(folder, run_rows=100)
     spill.add(np.arange(1_000) // 7, np.zeros(1_000, dtype=np.int32))
     assert max(len(piece[0]) for piece in spill.in_order()) <= 100
     spill.close()
 
 
 def test_the_file_has_no_name_and_few_rows_need_none(tmp_path: Path) -> None:
-    few, many = Spill(tmp_path, run_rows=100), Spill(tmp_path, run_rows=10)
+    few, many = ExternalSort(tmp_path, run_rows=100), ExternalSort(tmp_path, run_rows=10)
     for spill in (few, many):
         spill.add(np.arange(50), np.zeros(50, dtype=np.int32))
         assert list(tmp_path.iterdir()) == []
@@ -103,7 +103,7 @@ def test_the_file_has_no_name_and_few_rows_need_none(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    spill = Spill(tmp_path / "none", run_rows=1)
+    spill = ExternalSort(tmp_path / "none", run_rows=1)
     with pytest.raises(OSError, match="No such file") as caught:
         spill.add(np.arange(2), np.zeros(2, dtype=np.int32))
     assert caught.value.filename == str(tmp_path / "none")

@@ -52,12 +52,12 @@ def replayed_ns(replay: draws.ReplayArrivals) -> list[int]:
 
 
 def _read(replay: draws.ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
-    from simulator.logs._values import Rejected, epoch_unit, read_instant  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
+    from simulator.logs._values import ValueRejected, epoch_unit, read_instant  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
 
     for number, text in _texts(replay, lines):
         try:
             yield read_instant(text, "iso" if epoch_unit(text) is None else "s")[0]
-        except Rejected as fault:
+        except ValueRejected as fault:
             raise InputError(f"{replay.file.file}:{number}:1: {fault}") from None
 
 

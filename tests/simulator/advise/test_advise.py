@@ -145,6 +145,16 @@ def test_the_price_is_the_worst_case_of_the_algorithm(algorithm: str, price: int
     assert advise(scenario).limit["price_now"].tolist() == [price]
 
 
+def test_nodes_with_counters_of_their_own_add_up() -> None:
+    """Of 480 requests a minute each of two nodes gets 240; both may pass (D-COUNTERS-LIFE)."""
+    text = one_group("GET /applications", kind="management", rate="8/1s", duration="1m")
+    found = advise(text + '[nodes]\ncount = 2\nsharing = "none"\n', refused=0.0001)
+    (line,) = found.limit.to_dict("records")
+    assert (line["enough"], line["price_now"], line["price"]) == ("240/1m", 400, 480)
+    slow = advise(text + '[nodes]\ncount = 2\nsharing = "shared-slow"\nrace = "100ms"\n')
+    assert slow.limit["price_now"].tolist() == [None]
+
+
 def test_spreading_follows_the_counter() -> None:
     """LIM-MANAGEMENT counts the key alone: more keys help, more addresses cannot (section 8.4)."""
     text = one_group("GET /applications", kind="management", count=4, rate="2/1s")

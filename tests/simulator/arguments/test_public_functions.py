@@ -148,8 +148,8 @@ RUN_RULE: Final = "must be a Result, or the path of a run's folder"
             SIM.run,
             (
                 "run: missing a required argument: 'scenario'; its parameters are scenario, seed,"
-                " most_replications, most_time, precision, check, out, columns, force, fidelity,"
-                " replications, warm_up, progress"
+                " limits, profile, most_replications, most_time, precision, check, out, columns,"
+                " force, fidelity, replications, warm_up, progress"
             ),
         ),
         (
@@ -178,8 +178,8 @@ RUN_RULE: Final = "must be a Result, or the path of a run's folder"
         (
             lambda: SIM.sweep(SMALL, {"clients.c.count": [1]}, out="s", set=3),
             (
-                "sweep takes no parameter 'set'; known: scenario, axes, seed, fidelity, sample,"
-                " replications, scheduler, workers, out, progress"
+                "sweep takes no parameter 'set'; known: scenario, axes, seed, limits, profile,"
+                " fidelity, sample, replications, scheduler, workers, out, progress"
             ),
         ),
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,26 +29,6 @@ class Due:
             return False
         self._told_s = time.monotonic()
         return True
-
-
-class Stop:
-    """A progress callback that stops runs on other threads once it is set."""
-
-    def __init__(self) -> None:
-        self._is_set = threading.Event()
-
-    def set(self) -> None:
-        """Stop every run with this callback, at its next call."""
-        self._is_set.set()
-
-    def __call__(self, _now_ns: int) -> None:
-        """Raise to stop the run if it is set."""
-        if self._is_set.is_set():
-            raise _StoppedError
-
-
-class _StoppedError(BaseException):
-    """Stops a run; a `BaseException`, so that handlers of errors do not catch it."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -59,25 +59,29 @@ def entry(function: _Function) -> _Function:
     return kept
 
 
+def is_compiled(name: str) -> bool:
+    """Whether the cache holds a part."""
+    return _FOLDER is not None and (_FOLDER / f"{name}.ready").exists()
+
+
 def warm_up(name: str, call: Callable[[], object], tell: Callable[[str], None]) -> None:
     """Run `call`, which compiles a part, unless the cache holds it already.
 
     One of several processes compiles; the others wait for it. name: of the part. tell: called with
     a line of text.
     """
-    marker = None if _FOLDER is None else _FOLDER / f"{name}.ready"
-    if marker is not None and marker.exists():
+    if is_compiled(name):
         return
     with _alone():
-        if marker is not None and marker.exists():
+        if is_compiled(name):
             return
         tell(f"compiling the {name}, once on this machine (below half a minute) …")
         began_s = time.monotonic()
         call()
         tell(f"compiled in {time.monotonic() - began_s:.0f} s")
-        if marker is not None:
-            marker.touch()
-            _forget_unused(marker.parent)
+        if _FOLDER is not None:
+            (_FOLDER / f"{name}.ready").touch()
+            _forget_unused(_FOLDER)
 
 
 def _cache_folder() -> Path | None:

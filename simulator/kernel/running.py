@@ -10,6 +10,7 @@ import numpy as np
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile
 from simulator.kernel import deciding, records
+from simulator.kernel.compiling import is_compiled
 from simulator.kernel.compiling import warm_up as _warm_up
 from simulator.kernel.limiter import (
     Array,
@@ -33,6 +34,7 @@ from simulator.traffic.population import Setup
 
 _FIRST_ROWS: Final = 1 << 12
 _MOST_SUBJECTS: Final = 1_000_000
+_PART: Final = "compiled simulation"
 _ANYBODY: Final = Subject(0, None, None, None, "", "", "")
 
 
@@ -240,7 +242,13 @@ class _Writer:
 def warm_up(tell: Callable[[str], None] = tell_line) -> None:
     """Compile everything, unless an earlier run on this machine has done it."""
     ColumnLimiter({"Default": LimitTable(())}, LimitsProfile())
-    _warm_up("compiled simulation", _compile_all, tell)
+    _warm_up(_PART, _compile_all, tell)
+
+
+def load() -> None:
+    """Load the machine code that the cache holds; compile nothing."""
+    if is_compiled(_PART):
+        _compile_all()
 
 
 def _compile_all() -> None:

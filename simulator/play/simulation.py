@@ -142,6 +142,14 @@ def warm_up() -> None:
         compile_all(tell_line)
 
 
+def load_kernel() -> None:
+    """Load the kernel where an earlier run has compiled it."""
+    if has_kernel():
+        from simulator.kernel.running import load  # noqa: PLC0415 # reason: as above
+
+        load()
+
+
 def is_without_kernel() -> bool:
     """Whether the extra `fast` is missing; if so, print once what it would buy."""
     if has_kernel():

@@ -360,7 +360,9 @@ class _Work:
         if key not in self._known:
             self.told(_words_of(edits))
             details: tuple[Detail, ...] = () if edits else ("echo",)
-            self._known[key] = observe(with_values(self.scenario, edits), self.seeds, details)
+            self._known[key] = observe(
+                self.runner, with_values(self.scenario, edits), self.seeds, details
+            )
         return self._known[key]
 
     def _values(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> list[float]:
@@ -410,7 +412,7 @@ class _Work:
         seeds = range(self.seeds.start + _FRESH, self.seeds.start + _FRESH + runs)
         self.told(f"verify: {group}, {suggestion.about}")
         name = f"refused_share{{client='{group}'}}"
-        observed = observe(suggestion.applied_to(self.scenario), seeds)
+        observed = observe(self.runner, suggestion.applied_to(self.scenario), seeds)
         share = interval_of([run[name] for run in observed], name, exact=self._is_exact)
         verdict = judged(self._condition(group), share)
         text = f"Verified in {len(observed)} fresh runs: {_percent(share.mean)} refused"
@@ -476,7 +478,6 @@ class _Work:
             fidelity="compiled",
             check=False,
             headroom=True,
-            progress=self.runner.stop,
         )
         for rule in result.summary["headroom"]["rules"]:
             most = pd.Series([held for held in rule["most"] if held >= 0])

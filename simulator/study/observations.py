@@ -18,7 +18,7 @@ from simulator.rows import Result
 from simulator.rows.record import PASSED
 from simulator.rows.result import share_of
 from simulator.scenario import Scenario
-from simulator.study.runs import max_attempts, replicator
+from simulator.study.runs import Replicator, max_attempts
 from simulator.views.findings import gather
 
 _SECOND_NS: Final = 1_000_000_000
@@ -69,7 +69,10 @@ Detail: TypeAlias = Literal["echo", "shut_out_s", "peak_admitted_per_s"]
 
 
 def observe(
-    scenario: Scenario, seeds: Sequence[int], details: Collection[Detail] = ()
+    player: Replicator,
+    scenario: Scenario,
+    seeds: Sequence[int],
+    details: Collection[Detail] = (),
 ) -> list[Observed]:
     """Play a scenario compiled, under each seed, and return what each run shows of each group.
 
@@ -80,9 +83,8 @@ def observe(
     told to wait) and `peak_admitted_per_s`, the most attempts let in within one clock second.
     """
     line = partial(_observe, frozenset(details))
-    with replicator() as player:
-        found = player.play(scenario, seeds, fidelity="compiled", check=False, line=line)
-    return [run.line for run in found]
+    runs = player.play(scenario, seeds, fidelity="compiled", check=False, line=line)
+    return [run.line for run in runs]
 
 
 def _observe(details: Collection[Detail], result: Result, scenario: Scenario) -> dict[str, float]:

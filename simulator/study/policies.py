@@ -33,6 +33,7 @@ from simulator.progress import keeps_what_is_known
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random, needs_bodies
 from simulator.study.observations import Observed, observe, paired
+from simulator.study.runs import replicator
 from simulator.views.report import study_page, table_html
 
 AS_IT_STANDS: Final = "as it stands"
@@ -236,14 +237,14 @@ def policies(options: PolicyOptions) -> Policies:
     warm_up()
     found = Policies(replications)
     before: list[Observed] = []
-    with keeps_what_is_known(found):
+    with replicator() as player, keeps_what_is_known(found):
         for base, name, scenario in plans:
             if options.told is not None:
                 options.told(f"{base.name}, {name}")
             exact = not draws_at_random(base)
             first = seed_in_force(base, options.seed)
             seeds = range(first, first + (1 if exact else replications))
-            after = observe(scenario, seeds, ("shut_out_s", "peak_admitted_per_s"))
+            after = observe(player, scenario, seeds, ("shut_out_s", "peak_admitted_per_s"))
             before = after if name == AS_IT_STANDS else before
             found.add(base, name, before, after, exact=exact)
     return found

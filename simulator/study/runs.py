@@ -1,35 +1,22 @@
 """Runs of a scenario: one, or several under seeds of their own, into a folder or memory.
 
 Replication r plays seed + r and keeps a line of metrics; `simulator.intervals` makes intervals of
-the lines. Compiled runs use threads of this process, since compiled code releases the interpreter
-lock; runs in Python use several processes when that is faster.
-
-The processes of a pool end with the one that started them, even if it is killed. They never load
-the program that started them: a script without a main guard, or one that came through a pipe, can
-start them too.
+the lines. Runs are played here until starting processes costs less than it saves
+(`simulator.study.workers`).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
-import signal
+import pickle
 import statistics
-import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from multiprocessing import get_context, parent_process, resource_tracker
-from multiprocessing.context import SpawnContext, SpawnProcess
-from threading import Lock, Thread
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import InputError
 from simulator.intervals import (
@@ -53,153 +40,16 @@ from simulator.play.simulation import (
     template_for,
     warm_up,
 )
-from simulator.progress import Interrupted, Progress, Stop, in_notebook, progress_bar
+from simulator.progress import Interrupted, Progress, in_notebook, progress_bar
 from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
 from simulator.rows.result import columns_of, is_of_totals, measure, share_of, value_in
-from simulator.scenario import METRICS, Condition, Scenario, dump, loads
+from simulator.scenario import METRICS, Condition, Scenario, dump
 from simulator.scenario.model import draws_at_random
+from simulator.study.workers import Lost, ProcessWorkers, play_all
 
 if TYPE_CHECKING:
     from simulator.kernel.running import Template
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-class Workers(ABC):
-    """What plays runs at the same time. here: whether it shares this machine's files."""
-
-    here = True
-
-    def __init__(self, count: int | None = None) -> None:
-        self.count = count or cores()
-
-    @abstractmethod
-    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Have a worker call a function."""
-
-    def broken(self) -> None:  # noqa: B027 # reason: threads do not die, and a cluster replaces its workers
-        """Note that workers died, so that the next call has fresh ones."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the workers at once; what is under way is lost."""
-
-
-class ThreadWorkers(Workers):
-    """Threads of this process, for compiled runs: nothing is loaded or compiled again."""
-
-    def __init__(self, count: int | None = None) -> None:
-        super().__init__(count)
-        self.stop = Stop()
-        self._pool = ThreadPoolExecutor(self.count, thread_name_prefix="runs")
-
-    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Have a thread call a function."""
-        return self._pool.submit(call, *args, **kwargs)
-
-    def close(self) -> None:
-        """End what is under way, and the threads."""
-        self.stop.set()
-        self._pool.shutdown(cancel_futures=True)
-
-
-class ProcessWorkers(Workers):
-    """Fresh processes of this machine; they start with the first call."""
-
-    _pool: ProcessPoolExecutor | None = None
-
-    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Have a process call a function."""
-        with interrupts_blocked():
-            try:
-                return self._started().submit(call, *args, **kwargs)
-            except BrokenProcessPool:  # it broke between two calls
-                self.broken()
-                return self._started().submit(call, *args, **kwargs)
-
-    def _started(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(self.count, mp_context=_Context(), initializer=_begin)
-        return self._pool
-
-    def broken(self) -> None:
-        """Forget the pool; the next one is fresh."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        self._pool = None
-
-    def close(self) -> None:
-        """End the processes at once; what is under way is lost."""
-        processes = list((getattr(self._pool, "_processes", None) or {}).values())
-        self.broken()
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join()
-
-
-@contextmanager
-def interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C in the processes and threads started here; the parent handles it.
-
-    They inherit the blocked signal when they start; the parent receives it after the block.
-    """
-    if sys.platform == "win32":  # it has no signals to block
-        yield
-        return
-    resource_tracker.ensure_running()  # it would unblock the signal when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _Process(SpawnProcess):
-    """A fresh process that does not load the main module of its parent."""
-
-    _starting: ClassVar[Lock] = Lock()
-
-    def start(self) -> None:
-        """Start the process; it is told of an empty main module."""
-        with self._starting:
-            main = sys.modules["__main__"]
-            sys.modules["__main__"] = ModuleType("__main__")
-            try:
-                super().start()
-            finally:
-                sys.modules["__main__"] = main
-
-
-class _Context(SpawnContext):
-    Process: ClassVar[Any] = _Process
-
-    def get_context(self, method: str | None = None) -> Any:  # noqa: ANN401 # reason: multiprocessing's own signature
-        """Return this context, so that a pool does not fall back to another one."""
-        return self if method is None else get_context(method)
-
-
-def _begin() -> None:
-    # Only the parent handles Ctrl-C; otherwise each process would print an error.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Wait until the parent has ended, even by a kill, and then end this process."""
-    parent = parent_process()
-    assert parent is not None, "a pool's process has a parent"
-    parent.join()
-    os._exit(1)  # the parent is gone; work in progress is lost with the pool
 
 
 NONE_IS_0: Final = (
@@ -207,8 +57,12 @@ NONE_IS_0: Final = (
     *("admitted_beyond", "refused_below"),
 )
 """Prefixes of metrics that a run keeps only when not 0: a missing one is 0."""
-_WORTH_S: Final = 6.0
+PRELOAD: Final = ("simulator.study.preloaded",)
+"""What the server of processes that play runs loads."""
+_START_S: Final = 2.0
 """Shorter work is done before other processes could start."""
+_HAND_S: Final = 0.02
+"""Shorter work is done before processes that wait for it would have it."""
 FIRST: Final = 10
 """Runs before the first look at a precision."""
 
@@ -342,39 +196,61 @@ def replication_of(result: Result, line: dict[str, float]) -> Replication:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """How runs are played, and what makes the lines of their metrics."""
+    """How runs of a scenario are played, and what makes the lines of their metrics.
 
+    scenario: as `pickle` writes it. keep: False when only the summary's totals are wanted. shares:
+    whether runs under other seeds follow, so that what they share is worth making.
+    """
+
+    scenario: bytes
     fidelity: Fidelity
     warm_up_ns: int | None
     check: bool
+    keep: bool
     line: Callable[[Result, Scenario], dict[str, float]]
+    shares: bool = True
 
-    def __call__(self, scenario: Scenario | str, seed: int, **shared: Any) -> Replication:  # noqa: ANN401 # reason: what `simulate` takes
-        """Play a scenario, or its text in another process. shared: what compiled runs share."""
-        scenario = loads(scenario) if isinstance(scenario, str) else scenario
+    def __call__(self, seed: int) -> Replication:
+        """Play a run, here or in another process."""
+        scenario = _scenario_of(self.scenario)
+        template = None
+        if self.fidelity == "compiled" and self.shares:
+            template = _template_of(self.scenario, self.warm_up_ns, anonymous=not self.keep)
         result = simulate(
             scenario,
             seed=seed,
             fidelity=self.fidelity,
             warm_up_ns=self.warm_up_ns,
             check=self.check,
-            **shared,
+            template=template,
+            keep=self.keep or template is None,
         )
         return replication_of(result, self.line(result, scenario))
 
 
+@lru_cache(maxsize=2)
+def _scenario_of(pickled: bytes) -> Scenario:
+    scenario: Scenario = pickle.loads(pickled)  # noqa: S301 # reason: this program wrote it
+    return scenario
+
+
+@lru_cache(maxsize=2)
+def _template_of(pickled: bytes, warm_up_ns: int | None, *, anonymous: bool) -> Template | None:
+    """Return what the compiled runs of a scenario share."""
+    return template_for(_scenario_of(pickled), warm_up_ns, anonymous=anonymous)
+
+
 class Replicator:
-    """Plays scenarios under many seeds, on all cores where that pays."""
+    """Plays scenarios under many seeds, in processes where that pays."""
 
     def __init__(self) -> None:
-        self._threads, self._processes = ThreadWorkers(), ProcessWorkers()
-        self.stop = self._threads.stop
-        self._planned: tuple[Scenario, tuple[int | None, bool], Template | None] | None = None
+        self._workers = ProcessWorkers(preload=PRELOAD)
+        self._run_s: float | None = None
+        self._spent_s = 0.0
 
     def close(self) -> None:
         """End the workers at once; what is under way is lost."""
-        self._threads.close()
-        self._processes.close()
+        self._workers.close()
 
     def play(
         self,
@@ -391,69 +267,55 @@ class Replicator:
         """Return one replication a seed, in order. `told` hears how many are done.
 
         only: lines hold what these conditions are about, and nothing else. line: what else makes
-        the line of a run; a compiled one unless it can be sent to processes.
+        the line of a run; it can be pickled.
 
         Raises `Interrupted` with those that are done where Ctrl-C stops it.
         """
+        fidelity = fidelity_in_force(scenario, fidelity)
+        keep = fidelity != "compiled" or only is None or not all(map(is_of_totals, only))
         line = line if only is None else partial(_line_of_conditions, only)
-        play = Play(fidelity, warm_up_ns, check, line)
-        done: list[Replication] = []
-        if fidelity_in_force(scenario, fidelity) == "compiled":
-            keep = only is None or not all(map(is_of_totals, only))
-            runs = self._compiled(play, scenario, seeds, keep=keep)
-        else:
-            runs = self._interpreted(play, scenario, seeds)
+        if fidelity == "compiled":
+            warm_up()  # here, so that workers find it compiled
+        play = Play(pickle.dumps(scenario), fidelity, warm_up_ns, check, keep, line)
+        done: dict[int, Replication] = {}
         try:
-            for replication in runs:
-                done.append(replication)
+            for place, replication in self._played(play, seeds):
+                done[place] = replication
                 if told is not None:
                     told(len(done))
         except KeyboardInterrupt:
-            raise Interrupted(done) from None
-        return done
+            firsts = itertools.takewhile(done.__contains__, range(len(seeds)))
+            raise Interrupted([done[place] for place in firsts]) from None
+        return [done[place] for place in range(len(seeds))]
 
-    def _interpreted(
-        self, play: Play, scenario: Scenario, seeds: Sequence[int]
-    ) -> Iterator[Replication]:
-        """Play runs in Python: the first here, the others in processes where that is faster."""
-        text = dump(scenario, absolute=True)
-        began_s = time.perf_counter()
-        first = play(text, seeds[0])
-        work_s = (time.perf_counter() - began_s) * (len(seeds) - 1)
-        yield first
-        done = 1
-        if work_s > _WORTH_S and (os.cpu_count() or 1) > 1:
-            # A worker that dies breaks its pool; the missing runs are then played here.
-            with suppress(BrokenProcessPool):
-                for each in [self._processes.submit(play, text, seed) for seed in seeds[1:]]:
-                    yield each.result()
-                    done += 1
-        for seed in seeds[done:]:
-            yield play(text, seed)
+    def _played(self, play: Play, seeds: Sequence[int]) -> Iterator[tuple[int, Replication]]:
+        """Play runs here, and the rest in processes as soon as that is faster."""
+        for place, seed in enumerate(seeds):
+            if self._pays(len(seeds) - place):
+                yield from self._in_processes(play, seeds, place)
+                break
+            began_s = time.perf_counter()
+            replication = play(seed)
+            self._run_s = time.perf_counter() - began_s
+            self._spent_s += self._run_s
+            yield place, replication
 
-    def _compiled(
-        self, play: Play, scenario: Scenario, seeds: Sequence[int], *, keep: bool
-    ) -> Iterator[Replication]:
-        """Play compiled runs on threads, a single one in this one."""
-        warm_up()
-        template = self._template(scenario, play.warm_up_ns, anonymous=not keep)
-        shared = partial(play, scenario, progress=self.stop, template=template, keep=keep)
-        if len(seeds) == 1:
-            yield shared(seeds[0])
-        else:
-            for each in [self._threads.submit(shared, seed) for seed in seeds]:
-                yield each.result()
+    def _pays(self, runs: int) -> bool:
+        """Whether processes would be done with some runs sooner than this one."""
+        if self._workers.count == 1 or runs == 1 or self._run_s is None:
+            return False
+        work_s = self._run_s * runs
+        if self._workers.are_started:
+            return work_s > _HAND_S
+        return self._spent_s + work_s > _START_S
 
-    def _template(
-        self, scenario: Scenario, warm_up_ns: int | None, *, anonymous: bool
-    ) -> Template | None:
-        """Return what runs of a scenario share; kept for the scenario that was played last."""
-        asked = warm_up_ns, anonymous
-        known = self._planned
-        if known is None or known[0] is not scenario or known[1] != asked:
-            found = template_for(scenario, warm_up_ns, anonymous=anonymous)
-            known = self._planned = scenario, asked, found
-        return known[2]
+    def _in_processes(
+        self, play: Play, seeds: Sequence[int], first: int
+    ) -> Iterator[tuple[int, Replication]]:
+        assert self._run_s is not None, "a run was played here"
+        for place, result in play_all(self._workers, seeds[first:], play, self._run_s):
+            # What breaks its worker is played here, where its fault is heard.
+            yield first + place, play(seeds[first + place]) if isinstance(result, Lost) else result
 
 
 def replicator() -> closing[Replicator]:

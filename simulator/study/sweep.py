@@ -11,10 +11,7 @@ covered evenly however many there are.
 and moved, so what is there is done; a sweep that goes on plays what is missing. `_sweep.json` says
 which sweep it is, so that another one is not mixed in.
 
-*Workers*: one interface, `concurrent.futures.Executor`: threads of this process for compiled runs,
-which release the lock, processes of this machine for runs in Python, or a Dask cluster. A process
-that dies takes its task along, and in a local pool all that were under way. The pool is made anew
-and those are played again one by one; a task that breaks it a second time is recorded as failed.
+A run that breaks its worker twice is recorded as failed (`simulator.study.workers`).
 """
 
 from __future__ import annotations
@@ -22,26 +19,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import logging
+import pickle
 import re
 import secrets
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    CancelledError,
-    Future,
-    wait,
-)
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, closing, suppress
-from dataclasses import KW_ONLY, asdict, dataclass
-from functools import lru_cache, partial
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -52,33 +38,12 @@ from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
 from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, whole
 from simulator.options import CompiledOptions, count_option, option, options, takes_options
-from simulator.play.simulation import (
-    Fidelity,
-    fidelity_in_force,
-    seed_in_force,
-    template_for,
-    warm_up,
-)
-from simulator.progress import Progress
+from simulator.play.simulation import Fidelity, fidelity_in_force, seed_in_force, warm_up
 from simulator.quantiles import latin_hypercube
-from simulator.scenario import Scenario, dump, loads, value_of, with_values
+from simulator.scenario import Scenario, dump, value_of, with_values
 from simulator.scenario.model import needs_bodies
-from simulator.study.runs import (
-    NONE_IS_0,
-    Play,
-    ProcessWorkers,
-    ThreadWorkers,
-    Workers,
-    cores,
-    interrupts_blocked,
-    line_of,
-)
-
-if TYPE_CHECKING:
-    from simulator.kernel.running import Template
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from simulator.study.runs import NONE_IS_0, PRELOAD, Play, line_of
+from simulator.study.workers import Lost, check_scheduler, play_all, workers_of
 
 Point: TypeAlias = dict[str, Any]
 """Path in the scenario → value, as a file would hold it."""
@@ -293,7 +258,12 @@ def load_sweep(folder: str | Path) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """point: its number in the sweep; values: what was set; scenario: its resolved TOML text."""
+    """One run of a sweep.
+
+    point: its number in the sweep. values: what was set. scenario: its resolved TOML text. pickled:
+    the same scenario as a worker reads it. shares: whether more runs of the point follow, so that
+    what they share is worth making.
+    """
 
     point: int
     replication: int
@@ -301,6 +271,8 @@ class Task:
     fidelity: Fidelity
     values: Point
     scenario: str
+    pickled: bytes
+    shares: bool = False
 
     @property
     def known(self) -> tuple[int, int]:
@@ -308,22 +280,14 @@ class Task:
         return self.point, self.replication
 
 
-def play_task(
-    task: Task,
-    prepare: Callable[[Task], tuple[Scenario, Template | None]] | None = None,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Play a task; return its row, which holds the error where the run fails.
-
-    prepare: returns the task's scenario, and what runs of it share.
-    """
+def play_task(task: Task) -> dict[str, Any]:
+    """Play a task; return its row, which holds the error where the run fails."""
     try:
-        scenario, template = prepare(task) if prepare else (loads(task.scenario), None)
-        play = Play(task.fidelity, warm_up_ns=None, check=False, line=line_of)
-        found = play(scenario, task.seed, progress=progress, template=template)
+        play = Play(task.pickled, task.fidelity, None, False, True, line_of, shares=task.shares)
+        run = play(task.seed)
     except Exception as fault:  # noqa: BLE001 # reason: one run's fault must not end the others
         return failed_row(task, f"{type(fault).__name__}: {fault}")
-    return _head(task) | {"status": "ok", "error": "", "sha256": found.sha256} | found.line
+    return _head(task) | {"status": "ok", "error": "", "sha256": run.sha256} | run.line
 
 
 def failed_row(task: Task, error: str) -> dict[str, Any]:
@@ -332,181 +296,9 @@ def failed_row(task: Task, error: str) -> dict[str, Any]:
 
 
 def _head(task: Task) -> dict[str, Any]:
-    return asdict(task) | {"values": json.dumps(task.values, sort_keys=True)}
-
-
-LOCAL: Final = "local"
-_AHEAD: Final = 2
-_BREAKS: Final = 2
-_BATCH_S: Final = 0.1
-"""Tasks sent together take about this long: few messages, and results come back soon."""
-
-_DASK: Final = {
-    # How often a task may break a worker is counted here, as for local processes.
-    "distributed.scheduler.allowed-failures": 0,
-    # A worker that died is started again however long it takes; else none might be left.
-    "distributed.deploy.lost-worker-timeout": "1h",
-}
-
-_Played: TypeAlias = tuple[float, list[dict[str, Any]]]
-"""How many seconds some tasks took, and their rows."""
-
-
-class Threads(ThreadWorkers):
-    """Threads of this process, for compiled runs: those of one point share what they can."""
-
-    def __init__(self, count: int | None = None) -> None:
-        super().__init__(count)
-        self._preparing = Lock()
-        self._scenario = lru_cache(self.count + 1)(loads)
-        self._template = lru_cache(self.count + 1)(self._shared)
-
-    def play(self, task: Task) -> dict[str, Any]:
-        """Play a task, until `close`."""
-        return play_task(task, self._prepare, self.stop)
-
-    def _prepare(self, task: Task) -> tuple[Scenario, Template | None]:
-        with self._preparing:  # one thread prepares what others wait for
-            scenario = self._scenario(task.scenario)
-            # A template pays from the second run of a point on.
-            return scenario, self._template(task.scenario) if task.replication else None
-
-    def _shared(self, text: str) -> Template | None:
-        return template_for(self._scenario(text))
-
-
-class Cluster(Workers):
-    """A Dask cluster: one of this machine (`local`), or one by its address."""
-
-    here = False
-
-    def __init__(self, scheduler: str, count: int | None = None) -> None:
-        check_scheduler(scheduler)
-        import dask as _dask  # noqa: PLC0415 # reason: an optional dependency
-        import distributed as _distributed  # noqa: PLC0415 # reason: as above
-
-        dask: Any = _dask
-        distributed: Any = _distributed
-        cluster: Any = None
-        self._own = ExitStack()
-        try:
-            if scheduler == LOCAL:
-                self._own.enter_context(dask.config.set(_DASK))
-                cluster = _local_cluster(distributed, count)
-                self._own.callback(cluster.close)
-            self._client = distributed.Client(cluster or scheduler, timeout="10s")
-        except (OSError, ValueError) as fault:
-            self._own.close()
-            raise InputError(
-                f"--scheduler = {scheduler!r} must be local or a scheduler's address that "
-                f"answers; {fault}"
-            ) from None
-        self.count = max(1, sum(self._client.nthreads().values()))
-        self._executor = self._client.get_executor(retries=0, pure=False)
-
-    def submit(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Have a worker call a function; the cluster replaces workers that die."""
-        with interrupts_blocked():
-            found: Future[R] = self._executor.submit(call, *args, **kwargs)
-        return found
-
-    def close(self) -> None:
-        """Leave the cluster; end it where it is this machine's own."""
-        self._client.close()
-        self._own.close()
-
-
-def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 # reason: Dask has no types
-    # The task's row reports what broke a worker, so Dask's own messages are off.
-    with interrupts_blocked():
-        return distributed.LocalCluster(
-            n_workers=count or cores(),
-            threads_per_worker=1,
-            dashboard_address=None,
-            silence_logs=logging.CRITICAL,
-        )
-
-
-def check_scheduler(scheduler: str | None) -> None:
-    """Raise `InputError` where a scheduler is asked for and Dask is not installed."""
-    if scheduler is not None and None in map(find_spec, ("dask", "distributed")):
-        raise InputError(f"--scheduler = {scheduler!r} must have Dask; install tollgate[dask]")
-
-
-def workers_of(
-    scheduler: str | None, count: int | None = None, fidelity: Fidelity = "limits"
-) -> Workers:
-    """Return the workers that a command asks for. Raises `InputError` where there are none."""
-    if count is not None and scheduler not in {None, LOCAL}:
-        raise InputError(
-            f"--workers = {count} must be left out; {scheduler} has the workers that it has"
-        )
-    if scheduler is not None:
-        return Cluster(scheduler, count)
-    return Threads(count) if fidelity == "compiled" else ProcessWorkers(count)
-
-
-def play_all(
-    workers: Workers,
-    tasks: Sequence[Task],
-    play: Callable[[Task], dict[str, Any]] = play_task,
-) -> Iterator[dict[str, Any]]:
-    """Yield each task's row, in order of arrival.
-
-    Short tasks travel several at a time, so that handing them out costs little beside them.
-    """
-    waiting = deque(tasks)
-    suspects: deque[Task] = deque()
-    breaks: Counter[tuple[int, int]] = Counter()
-    under_way: dict[Future[_Played], Sequence[Task]] = {}
-    each_s = _BATCH_S
-    while waiting or suspects or under_way:
-        if suspects:
-            if not under_way:
-                batch = [suspects.popleft()]
-                under_way[workers.submit(_play_some, play, batch)] = batch
-        else:
-            while waiting and len(under_way) < _AHEAD * workers.count:
-                size = _batch_size(each_s, len(waiting), workers.count)
-                batch = [waiting.popleft() for _ in range(size)]
-                under_way[workers.submit(_play_some, play, batch)] = batch
-        done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-        for future in done:
-            batch = list(under_way.pop(future))
-            fault = _fault(future)
-            if fault is None:
-                taken_s, rows = future.result()
-                each_s = taken_s / len(rows)
-                yield from rows
-                continue
-            if isinstance(fault, BrokenProcessPool | CancelledError):
-                workers.broken()
-            for task in batch:
-                breaks[task.known] += 1
-                if (number := breaks[task.known]) < _BREAKS:
-                    suspects.append(task)
-                else:
-                    why = f"its worker died {number} times ({type(fault).__name__})"
-                    yield failed_row(task, why)
-
-
-def _batch_size(each_s: float, waiting: int, count: int) -> int:
-    """Return how many tasks go together: `_BATCH_S` of them, fewer towards the end."""
-    fair = waiting // (_AHEAD * count)
-    return max(1, min(fair, int(_BATCH_S / max(each_s, 1e-4))))
-
-
-def _play_some(play: Callable[[Task], dict[str, Any]], tasks: Sequence[Task]) -> _Played:
-    """Play tasks one after the other: what a worker runs."""
-    began_s = time.perf_counter()
-    rows = [play(task) for task in tasks]
-    return time.perf_counter() - began_s, rows
-
-
-def _fault(future: Future[_Played]) -> BaseException | None:
-    with suppress(CancelledError):
-        return future.exception()
-    return CancelledError()
+    names = ("point", "replication", "seed", "fidelity", "scenario")
+    values = json.dumps(task.values, sort_keys=True)
+    return {name: getattr(task, name) for name in names} | {"values": values}
 
 
 _WRITTEN: Final = "written"
@@ -537,7 +329,7 @@ class SweepOptions(CompiledOptions):
         metavar="ADDRESS",
     )
     workers: int | None = count_option(
-        "how many: threads where compiled, else processes (all cores)",
+        "how many processes (all cores)",
         default=None,
         rule=optional(whole(1), "all cores"),
     )
@@ -583,21 +375,21 @@ def sweep(options: SweepOptions) -> pd.DataFrame:
 def _play(left: Sequence[Task], folder: Path, options: SweepOptions, count: int) -> None:
     if options.fidelity == "compiled":
         warm_up()  # here, so that workers find it compiled
-    fidelity = fidelity_in_force(loads(left[0].scenario), options.fidelity)
-    with closing(workers_of(options.scheduler, options.workers, fidelity)) as hands:
-        play = hands.play if isinstance(hands, Threads) else play_task
-        if hands.here:
-            play = partial(_play_into, folder.absolute(), play)
-        for number, row in enumerate(play_all(hands, left, play), count - len(left) + 1):
+    with closing(workers_of(options.scheduler, options.workers, PRELOAD)) as workers:
+        play = partial(_play_into, folder.absolute()) if workers.here else play_task
+        done = count - len(left)
+        for place, result in play_all(workers, left, play):
+            row = failed_row(left[place], result.why) if isinstance(result, Lost) else result
             if not row.pop(_WRITTEN, False):
                 write_row(folder, row)
+            done += 1
             if options.progress is not None:
-                options.progress(number, count)
+                options.progress(done, count)
 
 
-def _play_into(folder: Path, play: Callable[[Task], dict[str, Any]], task: Task) -> dict[str, Any]:
+def _play_into(folder: Path, task: Task) -> dict[str, Any]:
     """Play a task and write its row, where the worker has the sweep's own disk."""
-    row = play(task)
+    row = play_task(task)
     # A row that cannot be written here is written again by the parent, which reports the error.
     with suppress(OSError):
         write_row(folder, row)
@@ -614,7 +406,8 @@ def tasks_of(
         scenario = with_values(base, values.items())
         if fidelity == "compiled" and (reason := needs_bodies(scenario)):
             raise InputError(f"fidelity = 'compiled' is limits alone, and {reason}")
-        text = dump(scenario, absolute=True)
+        text, pickled = dump(scenario, absolute=True), pickle.dumps(scenario)
+        used = fidelity_in_force(scenario, fidelity)
         first = scenario.seed if _SEED in values else seed
         if first + replications > _SEEDS:
             raise InputError(
@@ -622,8 +415,8 @@ def tasks_of(
                 " take a lower one"
             )
         tasks += [
-            Task(number, replication, first + replication, fidelity, values, text)
-            for replication in range(replications)
+            Task(number, run, first + run, used, values, text, pickled, shares=replications > 1)
+            for run in range(replications)
         ]
     return tasks
 

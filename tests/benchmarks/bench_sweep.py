@@ -1,8 +1,7 @@
-"""A sweep of 200 short runs on two threads against one, and what Dask adds to a task.
+"""A sweep of 200 short runs on two processes against one, and what Dask adds to a task.
 
-The runs are played and written as `simulator sweep` does. Compiled code runs on both threads at
-once; planning a run and adding up its rows are Python's and do not, so short runs gain least. A
-busy machine hides what two threads gain, so the processor time of a run stands below the times.
+The runs are played and written as `simulator sweep` does, by processes that have started. A busy
+machine hides what two processes gain, so the processor time of a run stands below the times.
 """
 
 import statistics
@@ -14,15 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulator.play.simulation import warm_up
-from simulator.study.sweep import (
-    Cluster,
-    Task,
-    Threads,
-    _play_into,
-    failed_row,
-    play_all,
-    tasks_of,
-)
+from simulator.study.runs import PRELOAD
+from simulator.study.sweep import Task, _play_into, failed_row, play_task, tasks_of
+from simulator.study.workers import Cluster, ProcessWorkers, Workers, play_all
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_closed_loop import cl1
 
@@ -34,8 +27,9 @@ def _nothing(task: Task) -> dict[str, Any]:
     return failed_row(task, "")
 
 
-def _timed(workers: Threads, tasks: list[Task], folder: Path) -> Callable[[], Callable[[], object]]:
-    play = partial(_play_into, folder, workers.play)
+def _timed(workers: Workers, tasks: list[Task], folder: Path) -> Callable[[], Callable[[], object]]:
+    play = partial(_play_into, folder)
+    list(play_all(workers, tasks[:_SUBMISSIONS], play))  # processes start
     return lambda: lambda: list(play_all(workers, tasks, play))
 
 
@@ -71,18 +65,19 @@ def main(*, big: bool = False) -> None:
 
 
 def _show_local(tasks: list[Task], folder: Path) -> None:
-    one, two = Threads(1), Threads(2)
+    one, two = ProcessWorkers(1, PRELOAD), ProcessWorkers(2, PRELOAD)
     try:
         timings = _measure.interleave(
             [
-                _measure.Contestant("two threads", _timed(two, tasks, folder), len(tasks)),
-                _measure.Contestant("one thread", _timed(one, tasks, folder), len(tasks)),
+                _measure.Contestant("two processes", _timed(two, tasks, folder), len(tasks)),
+                _measure.Contestant("one process", _timed(one, tasks, folder), len(tasks)),
             ],
             rounds=5,
         )
         _measure.show(f"A sweep of {len(tasks)} runs", "runs", timings)
         began_s = time.process_time()
-        _timed(one, tasks, folder)()()
+        for task in tasks:
+            play_task(task)
         each_ms = (time.process_time() - began_s) / len(tasks) * 1e3
         print(f"processor time of a run: {each_ms:.2f} ms")
     finally:

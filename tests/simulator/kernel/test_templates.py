@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from typing import Any
 
 import pytest
 
 from simulator.play.simulation import simulate, template_for
 from simulator.scenario import Scenario, builtin, load, loads, parse_condition
+from simulator.study import runs
 from simulator.study.runs import line_of, replicator
 
 
@@ -75,21 +74,25 @@ def test_what_is_dealt_by_chance_is_not_shared(deal: str, keys: str, shares: boo
         assert run.sha256 == alone.summary["sha256"]
 
 
-def test_compiled_replications_share_this_process() -> None:
-    """No process is started, and one that another thread looks at is the same everywhere."""
+def test_runs_are_the_same_here_and_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the totals alone are wanted."""
     scenario = load("shared-office")
     only = [parse_condition("refused_share <= 0.01"), parse_condition("offered > 0")]
-    before = set(sys.modules)
+    alone = [line_of(simulate(scenario, seed=n, fidelity="compiled"), scenario) for n in range(6)]
+    monkeypatch.setattr(runs, "_START_S", 0.0)
+    told = list[int]()
     with replicator() as player:
-        found = player.play(scenario, range(6), fidelity="compiled")
-        names = {thread.name for thread in threading.enumerate()}
+        whole = player.play(scenario, range(6), fidelity="compiled", told=told.append)
+        assert player._workers.are_started
         lean = player.play(scenario, range(6), fidelity="compiled", check=False, only=only)
-    assert any(name.startswith("runs_") for name in names)
-    assert "multiprocessing.popen_spawn_posix" not in set(sys.modules) - before
-    assert not any(thread.name.startswith("runs_") for thread in threading.enumerate())
-    for whole, part in zip(found, lean, strict=True):
-        assert part.line == {name: whole.line[name] for name in part.line}
-        assert (
-            line_of(simulate(scenario, seed=whole.seed, fidelity="compiled"))["offered"]
-            == (part.line["offered"])
-        )
+    assert told == [1, 2, 3, 4, 5, 6]
+    assert [run.seed for run in whole] == list(range(6))
+    for run, part, line in zip(whole, lean, alone, strict=True):
+        assert repr(run.line) == repr(line)
+        assert part.line["offered"] == line["offered"]
+
+
+def test_short_work_starts_no_process() -> None:
+    with replicator() as player:
+        player.play(load("shared-office"), range(6), fidelity="compiled")
+        assert not player._workers.are_started

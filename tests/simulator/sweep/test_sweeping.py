@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,20 +23,22 @@ from engine.errors import InputError
 from simulator.cli import main
 from simulator.play.simulation import warm_up
 from simulator.scenario import loads
-from simulator.study.runs import ProcessWorkers, ThreadWorkers, Workers
 from simulator.study.sweep import (
-    Cluster,
     Span,
     Task,
-    Threads,
-    _batch_size,
     _play_into,
-    play_all,
     play_task,
     points_of,
     read_axis,
     tasks_of,
-    workers_of,
+)
+from simulator.study.workers import (
+    Cluster,
+    Lost,
+    ProcessWorkers,
+    Workers,
+    _batch_size,
+    play_all,
 )
 
 SCENARIO = """
@@ -199,17 +200,17 @@ def test_every_row_says_its_scenario_and_seed_and_a_sweep_goes_on(tmp_path: Path
 
 def test_what_a_worker_cannot_write_is_heard(tmp_path: Path) -> None:
     task = tasks(1)[0]
-    row = _play_into(tmp_path / "gone", play_task, task)
+    row = _play_into(tmp_path / "gone", task)
     assert row == play_task(task)
     (tmp_path / "there").mkdir()
-    assert _play_into(tmp_path / "there", play_task, task) == {**row, "written": True}
+    assert _play_into(tmp_path / "there", task) == {**row, "written": True}
     assert list((tmp_path / "there").glob("point=*/run-*.parquet"))
 
 
 # --- how tasks travel ----------------------------------------------------------------------------
 
 
-class _Here(ThreadWorkers):
+class _Here(Workers):
     """A worker in this process, which notes how many tasks come together."""
 
     def __init__(self) -> None:
@@ -218,8 +219,12 @@ class _Here(ThreadWorkers):
 
     def submit(self, call: Any, *args: Any, **kwargs: Any) -> Future[Any]:
         self.sizes.append(len(args[1]))
-        found: Future[Any] = super().submit(call, *args, **kwargs)
-        return found
+        future = Future[Any]()
+        future.set_result(call(*args, **kwargs))
+        return future
+
+    def close(self) -> None:
+        """Nothing is under way after a call."""
 
 
 def _quick(task: Task) -> dict[str, Any]:
@@ -231,7 +236,7 @@ def test_short_tasks_travel_together_and_few_at_the_end() -> None:
     many = [dataclasses.replace(one, point=number) for number in range(500)]
     workers = _Here()
     rows = list(play_all(workers, many, _quick))
-    assert sorted(row["point"] for row in rows) == list(range(500))
+    assert sorted(rows) == [(number, {"point": number}) for number in range(500)]
     assert workers.sizes[0] == 1
     assert max(workers.sizes) > 20
     assert workers.sizes[-1] == 1
@@ -254,57 +259,27 @@ def test_a_batch_lasts_a_tenth_of_a_second_and_leaves_work_for_others(
     assert _batch_size(each_s, waiting, 2) == size
 
 
-# --- compiled runs on threads --------------------------------------------------------------------
+# --- compiled runs -------------------------------------------------------------------------------
 
 
 def _compiled(count: int, replications: int = 1, duration: str = "20s") -> list[Task]:
-    warm_up()  # as `sweep` does, before it hands tasks to threads
+    warm_up()  # as `sweep` does, before it hands tasks to processes
     base = loads(SCENARIO.replace("20s", duration))
     points = [{"clients.c.count": n + 1} for n in range(count)]
     return tasks_of(base, points, replications, 7, "compiled")
 
 
-def test_a_compiled_sweep_stays_in_this_process(tmp_path: Path) -> None:
-    """Its runs share what they can, and each is what it is alone."""
-    pids = set[int]()
-    workers = workers_of(None, 2, "compiled")
-    assert isinstance(workers, Threads)
-
-    def play(task: Task) -> dict[str, Any]:
-        pids.add(os.getpid())
-        return workers.play(task)
-
-    try:
-        rows = list(play_all(workers, _compiled(2, 3), play))
-    finally:
-        workers.close()
-    assert pids == {os.getpid()}
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("runs_")]
-    rows.sort(key=lambda row: (row["point"], row["replication"]))
-    for row, task in zip(rows, _compiled(2, 3), strict=True):
-        assert row == play_task(task)
+def test_what_runs_of_a_point_share_moves_nothing() -> None:
+    for task in _compiled(2, 3):
+        assert task.shares
+        assert play_task(task) == play_task(dataclasses.replace(task, shares=False))
 
 
-def test_a_fault_of_a_run_on_a_thread_is_a_row() -> None:
-    fine = _compiled(1)[0]
-    wrong = dataclasses.replace(fine, point=1, scenario="duration = 3")
-    workers = Threads(2)
-    try:
-        rows = {row["point"]: row for row in play_all(workers, [fine, wrong], workers.play)}
-    finally:
-        workers.close()
-    assert rows[0]["status"] == "ok"
-    assert rows[1]["status"] == "failed"
-    assert rows[1]["error"].startswith("InputError: ")
-
-
-def test_what_is_under_way_on_threads_ends_when_nobody_waits() -> None:
-    """Runs of a year would not end by themselves; a fault that stops a run is not in its row."""
-    workers = Threads(2)
-    running = play_all(workers, [*_compiled(1), *_compiled(3, 1, "365d")], workers.play)
-    next(running)
-    workers.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("runs_")]
+def test_a_fault_of_a_run_is_a_row() -> None:
+    wrong = dataclasses.replace(_compiled(1)[0], seed=-1)
+    row = play_task(wrong)
+    assert row["status"] == "failed"
+    assert row["error"].startswith("InputError: seed = -1")
 
 
 # --- workers that die ----------------------------------------------------------------------------
@@ -332,9 +307,9 @@ def _die_once(marker: Path, task: Task) -> dict[str, Any]:
 def test_a_worker_that_dies_costs_nothing_in_the_end(processes: Workers, tmp_path: Path) -> None:
     """What the others play is what is played here."""
     rows = play_all(processes, tasks(4), partial(_die_once, tmp_path / "died"))
-    found = sorted(rows, key=lambda row: row["point"])
+    played = dict(rows)
     assert (tmp_path / "died").exists()
-    assert found == [play_task(task) for task in tasks(4)]
+    assert [played[place] for place in range(4)] == [play_task(task) for task in tasks(4)]
 
 
 def _blocked(task: Task) -> dict[str, Any]:
@@ -344,8 +319,10 @@ def _blocked(task: Task) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_workers_leave_ctrl_c_to_their_parent(processes: Workers) -> None:
-    rows = list(play_all(processes, tasks(2), _blocked))
-    assert all(signal.SIGINT in row["blocked"] for row in rows)
+    rows = dict(play_all(processes, tasks(2), _blocked))
+    masks = [row["blocked"] for row in rows.values() if isinstance(row, dict)]
+    assert len(masks) == 2
+    assert all(signal.SIGINT in mask for mask in masks)
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
@@ -359,11 +336,11 @@ def _die_at_70(task: Task) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_task_that_kills_its_worker_twice_fails_alone(processes: Workers) -> None:
     many = [dataclasses.replace(tasks(1)[0], point=number) for number in range(200)]
-    rows = list(play_all(processes, many, _die_at_70))
-    assert sorted(row["point"] for row in rows) == list(range(200))
-    (failed,) = [row for row in rows if row["status"] == "failed"]
-    assert failed["point"] == 70
-    assert "died 2 times" in failed["error"]
+    rows = dict(play_all(processes, many, _die_at_70))
+    assert sorted(rows) == list(range(200))
+    lost = {place: row.why for place, row in rows.items() if isinstance(row, Lost)}
+    assert list(lost) == [70]
+    assert lost[70].startswith("its worker died 2 times (")
 
 
 def _hear_ctrl_c() -> None:

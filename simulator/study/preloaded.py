@@ -1,0 +1,11 @@
+"""What the server of worker processes loads before it forks them: the simulator and its kernel."""
+
+from __future__ import annotations
+
+from simulator.play.simpy_driver import simulate_simpy
+from simulator.play.simulation import load_kernel
+from simulator.study.runs import Play
+
+__all__ = ["Play", "load_kernel", "simulate_simpy"]
+
+load_kernel()

@@ -359,9 +359,9 @@ def sweep(options: SweepOptions) -> pd.DataFrame:
         for path, values in axes.items()
     }
     points = points_of(spaces, None if sample is None else read_sample(sample), seed)
+    check_scheduler(options.scheduler)  # before anything is said or written
     tasks = tasks_of(base, points, options.replications, seed, options.fidelity)
     folder = Path(options.out)
-    check_scheduler(options.scheduler)  # before anything is written
     open_folder(folder, _spec(options, base, seed))
     done = done_runs(folder)
     left = [task for task in tasks if task.known not in done]

@@ -228,7 +228,7 @@ def _local_cluster(distributed: Any, count: int | None) -> Any:  # noqa: ANN401 
         return distributed.LocalCluster(
             n_workers=count or cores(),
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         )
 

@@ -10,7 +10,7 @@ import pytest
 import simulator
 from engine.errors import InputError
 from engine.limits import Limiter, Subject
-from engine.profile import NodesProfile, Profile
+from engine.profile import NodesProfile
 from simulator.cli import main
 from simulator.rows.invariants import checkers
 from simulator.scenario import (
@@ -199,16 +199,6 @@ def test_an_engine_plays_one_node() -> None:
         "or compiled"
     )
     simulator.run(on(loads(SMALL), sharing="exact", count=5), fidelity="engine")
-
-
-def test_advice_and_replays_say_that_they_know_one_counter(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^nodes\.sharing = 'none' must be 'exact' for advice"):
-        simulator.advise(loads(SMALL))
-    log = tmp_path / "access.log"
-    log.write_text('192.0.2.7 - - [17/May/2025:10:05:03 +0000] "GET /tokens HTTP/1.1" 200 512\n')
-    profile = Profile().replace(nodes={"count": 2, "sharing": "none"})
-    with pytest.raises(InputError, match=r"^nodes\.sharing = 'none' must be 'exact' in a replay"):
-        simulator.replay(log, profile=profile)
 
 
 def test_a_policy_may_be_a_profile_of_nodes(tmp_path: Path) -> None:

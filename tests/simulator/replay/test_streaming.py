@@ -169,14 +169,16 @@ def write_rows(file: Path, rows: int) -> None:
     """Write the like as Parquet."""
     chance = np.random.Generator(np.random.Philox(2))
     names = np.array([f"192.0.2.{n}" for n in range(40)])
-    schema = pa.schema({"t_ns": pa.int64(), "ip": pa.string(), "path": pa.string()})
+    texts = dict.fromkeys(("ip", "method", "path"), pa.string())
+    schema = pa.schema({"t_ns": pa.int64()} | texts)
     with pq.ParquetWriter(file, schema) as writer:
         for first in range(0, rows, 1 << 18):
             count = min(1 << 18, rows - first)
             address = chance.integers(1, 40, count)
             t_ns = np.arange(first, first + count) * 10**6 - chance.integers(0, 10**9, count)
             paths = np.array(["/tokenize", "/tokens", "/x"])[address % 3]
-            columns = [pa.array(column) for column in (t_ns, names[address], paths)]
+            methods = np.full(count, "POST")
+            columns = [pa.array(column) for column in (t_ns, names[address], methods, paths)]
             writer.write_table(pa.table(columns, schema=schema))
 
 

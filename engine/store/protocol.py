@@ -198,6 +198,7 @@ class Store(Protocol):
 
     def tenants(self) -> Sequence[Tenant]:
         """Return all tenants in order of (created_at_ns, id)."""
+        return self.list(Tenant, "")
 
     def key_by_hash(self, text_hash: bytes) -> Key | None:
         """Return the API key of that text hash."""
@@ -247,10 +248,17 @@ class Store(Protocol):
         """Remove a token and the kept answers that show it; False when there is none."""
 
     def find_tokens(
-        self, tenant_id: str, chosen: TokenFilter, *, after: Cursor | None = None, size: int
+        self,
+        tenant_id: str,
+        chosen: TokenFilter,
+        *,
+        after: Cursor | None = None,
+        size: int,
+        has_data: bool = True,
     ) -> Sequence[Token]:
         """Return at most `size` chosen tokens in order of (created_at_ns, id), after a cursor.
 
+        has_data: False where nobody reads the sealed data, which may be large and is left out then.
         A cursor that names a deleted token by its id alone gives an empty page; one of
         `cursor` goes on where that token stood.
         """
@@ -307,6 +315,7 @@ class Store(Protocol):
     # the vault's own: wrapped data keys and other small secrets, by name
     def secret(self, name: str) -> bytes | None:
         """Return the wrapped secret of that name."""
+        return self.secrets().get(name)
 
     def put_secret(self, name: str, wrapped: bytes) -> None:
         """Insert or replace a wrapped secret."""

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from engine.errors import StoreError, wrong_type
-from engine.model import Application, KeptAnswer, LogEntry, Tenant, Token
+from engine.model import Application, KeptAnswer, LogEntry, Token
 from engine.store.protocol import (
     UNCACHED,
     BaseStore,
@@ -57,12 +57,12 @@ _MAX_COUNTED: Final = 1_000
 
 _BY_ID: Final = "tenant_id = ? AND id = ?"
 _WALK: Final = (
-    "SELECT created_at_ns, id, record FROM tokens INDEXED BY tokens_listed WHERE tenant_id = ?"
-    " AND (created_at_ns, id) > (?, ?) ORDER BY created_at_ns, id"
+    "SELECT created_at_ns, id, record, {data} FROM tokens INDEXED BY tokens_listed"
+    " WHERE tenant_id = ? AND (created_at_ns, id) > (?, ?) ORDER BY created_at_ns, id"
 )
 _WALK_TERM: Final = (
-    "SELECT filed.created_at_ns, filed.id, record FROM token_terms AS filed CROSS JOIN tokens"
-    " ON tokens.tenant_id = filed.tenant_id AND tokens.id = filed.id"
+    "SELECT filed.created_at_ns, filed.id, record, {data} FROM token_terms AS filed"
+    " CROSS JOIN tokens ON tokens.tenant_id = filed.tenant_id AND tokens.id = filed.id"
     " WHERE filed.tenant_id = ? AND filed.term = ?"
     " AND (filed.created_at_ns, filed.id) > (?, ?) ORDER BY filed.created_at_ns, filed.id"
 )
@@ -70,6 +70,8 @@ _LOG: Final = ", ".join(LogEntry.__struct_fields__)
 
 
 def _encode(record: Document | Token) -> bytes:
+    if isinstance(record, Token):
+        record = replace(record, sealed_data=b"")  # which has a column of its own
     encoder = _of_sets if isinstance(record, Application) else _plain
     try:
         return encoder.encode(record)
@@ -86,6 +88,10 @@ def _decode(kind: type[_R], row_id: str, record: bytes) -> _R:
             f"the store is damaged: table {table}, row {row_id!a}, column record"
         ) from None
     return decoded
+
+
+def _token(token_id: str, record: bytes, sealed_data: bytes) -> Token:
+    return replace(_decode(Token, token_id, record), sealed_data=sealed_data)
 
 
 def _term_rows(tokens: Sequence[Token]) -> list[tuple[object, ...]]:
@@ -304,20 +310,9 @@ class SqliteStore(BaseStore):
         self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
     ) -> Sequence[D]:
         """Return a tenant's records of that class in order, after a cursor."""
-        if kind is Tenant:
-            own = self.get(kind, tenant_id)
-            return [] if own is None or after is not None else [own][:size]
-        name = _KINDS[kind]
-        place = self._place("documents WHERE kind = ? AND id = ?", (name,), after)
-        return [] if place is None else self._listed(kind, tenant_id, place, size)
-
-    def tenants(self) -> Sequence[Tenant]:
-        """Return all tenants in order."""
-        return self._listed(Tenant, "", (-1, ""), None)
-
-    def _listed(
-        self, kind: type[_R], tenant_id: str, place: tuple[int, str], size: int | None
-    ) -> Sequence[_R]:
+        place = self._place("documents WHERE kind = ? AND id = ?", (_KINDS[kind],), after)
+        if place is None:
+            return []
         rows = self._all(
             "SELECT id, record FROM documents WHERE kind = ? AND tenant_id = ?"
             " AND (created_at_ns, id) > (?, ?) ORDER BY created_at_ns, id LIMIT ?",
@@ -353,11 +348,20 @@ class SqliteStore(BaseStore):
     def add_tokens(self, tokens: Sequence[Token]) -> None:
         """Insert new tokens."""
         self._many(
-            "INSERT INTO tokens (id, tenant_id, created_at_ns, dedup_hash, cvc_until_ns, record)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO tokens"
+            " (id, tenant_id, created_at_ns, dedup_hash, cvc_until_ns, record, sealed_data)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
-                (t.id, t.tenant_id, t.created_at_ns, t.dedup_hash, t.cvc_until_ns, _encode(t))
-                for t in tokens
+                (
+                    token.id,
+                    token.tenant_id,
+                    token.created_at_ns,
+                    token.dedup_hash,
+                    token.cvc_until_ns,
+                    _encode(token),
+                    token.sealed_data,
+                )
+                for token in tokens
             ],
         )
         self._many("INSERT INTO token_terms VALUES (?, ?, ?, ?)", _term_rows(tokens))
@@ -366,17 +370,18 @@ class SqliteStore(BaseStore):
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
         """Return a tenant's token."""
-        row = self._one(f"SELECT record FROM tokens WHERE {_BY_ID}", (tenant_id, token_id))
-        return None if row is None else _decode(Token, token_id, row[0])
+        columns = "id, record, sealed_data"
+        row = self._one(f"SELECT {columns} FROM tokens WHERE {_BY_ID}", (tenant_id, token_id))
+        return None if row is None else _token(*row)
 
     def duplicate(self, tenant_id: str, dedup_hash: bytes) -> Token | None:
         """Return the oldest token of that hash (D-DEDUP-KEY)."""
         row = self._one(
-            "SELECT id, record FROM tokens WHERE tenant_id = ? AND dedup_hash = ?"
+            "SELECT id, record, sealed_data FROM tokens WHERE tenant_id = ? AND dedup_hash = ?"
             " ORDER BY created_at_ns, id LIMIT 1",
             (tenant_id, dedup_hash),
         )
-        return None if row is None else _decode(Token, *row)
+        return None if row is None else _token(*row)
 
     def update_token(self, token: Token) -> None:
         """Replace the token of the same id."""
@@ -386,8 +391,16 @@ class SqliteStore(BaseStore):
         assert old.created_at_ns == token.created_at_ns, "a token's creation never changes"
         self._erases, self._knows_deadline = True, False
         self._run(
-            f"UPDATE tokens SET dedup_hash = ?, cvc_until_ns = ?, record = ? WHERE {_BY_ID}",
-            (token.dedup_hash, token.cvc_until_ns, _encode(token), token.tenant_id, token.id),
+            "UPDATE tokens SET dedup_hash = ?, cvc_until_ns = ?, record = ?, sealed_data = ?"
+            f" WHERE {_BY_ID}",
+            (
+                token.dedup_hash,
+                token.cvc_until_ns,
+                _encode(token),
+                token.sealed_data,
+                token.tenant_id,
+                token.id,
+            ),
         )
         before, after = set(_term_rows([old])), set(_term_rows([token]))
         self._drop_terms(list(before - after))
@@ -412,19 +425,25 @@ class SqliteStore(BaseStore):
         return True
 
     def find_tokens(
-        self, tenant_id: str, chosen: TokenFilter, *, after: Cursor | None = None, size: int
+        self,
+        tenant_id: str,
+        chosen: TokenFilter,
+        *,
+        after: Cursor | None = None,
+        size: int,
+        has_data: bool = True,
     ) -> Sequence[Token]:
         """Return at most `size` chosen tokens in order, after a cursor."""
         place = self._place(f"tokens WHERE {_BY_ID}", (tenant_id,), after)
         if place is None:
             return []
         page: list[Token] = []
-        walks = self._walks(tenant_id, token_unions(chosen), place)
+        walks = self._walks(tenant_id, token_unions(chosen), place, has_data=has_data)
         try:
-            for _, token_id, record in heapq.merge(*walks):
+            for _, *row in heapq.merge(*walks):
                 if len(page) == size:
                     break
-                token = _decode(Token, token_id, record)
+                token = _token(*row)
                 if token_matches(token, chosen):
                     page.append(token)
         except sqlite3.Error as error:
@@ -440,15 +459,16 @@ class SqliteStore(BaseStore):
         return count
 
     def _walks(
-        self, tenant_id: str, unions: Sequence[Union], place: tuple[int, str]
+        self, tenant_id: str, unions: Sequence[Union], place: tuple[int, str], *, has_data: bool
     ) -> Sequence[sqlite3.Cursor]:
-        execute = self._connection.execute
+        execute, data = self._connection.execute, "sealed_data" if has_data else "x''"
         if not unions:
-            return [self._execute(execute, _WALK, (tenant_id, *place))]
+            return [self._execute(execute, _WALK.format(data=data), (tenant_id, *place))]
         narrowest = unions[0]
         if len(unions) > 1:
             narrowest = min(unions, key=lambda union: self._width(tenant_id, union))
-        return [self._execute(execute, _WALK_TERM, (tenant_id, t, *place)) for t in narrowest]
+        walk = _WALK_TERM.format(data=data)
+        return [self._execute(execute, walk, (tenant_id, term, *place)) for term in narrowest]
 
     def _width(self, tenant_id: str, union: Union) -> int:
         width = 0
@@ -536,10 +556,11 @@ class SqliteStore(BaseStore):
         assert self._writes, "a write must stand in a transaction that writes"
         most = -1 if size is None else size
         cvcs = self._all(
-            "SELECT id, record FROM tokens WHERE cvc_until_ns <= ? LIMIT ?", (now_ns, most)
+            "SELECT id, record, sealed_data FROM tokens WHERE cvc_until_ns <= ? LIMIT ?",
+            (now_ns, most),
         )
         for row in cvcs:
-            self.update_token(without_cvc(_decode(Token, *row)))
+            self.update_token(without_cvc(_token(*row)))
         documents = self._all(
             "SELECT kind, id FROM documents WHERE until_ns <= ? LIMIT ?", (now_ns, most)
         )

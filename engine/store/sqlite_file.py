@@ -27,7 +27,7 @@ _BUSY_TIMEOUT_S: Final = 0.25
 APPLICATION_ID: Final = 0x544F4C47
 """`TOLG`: the `PRAGMA application_id` of our files."""
 
-VERSION: Final = 9
+VERSION: Final = 10
 """The `PRAGMA user_version`: the version of a file's tables."""
 
 _PRAGMAS: Final = (
@@ -58,7 +58,8 @@ CREATE TABLE answers_of (
 CREATE INDEX entities_of ON answers_of (answer_id);
 CREATE TABLE tokens (
     seq INTEGER PRIMARY KEY, id TEXT NOT NULL, tenant_id TEXT NOT NULL, created_at_ns INTEGER,
-    dedup_hash BLOB, cvc_until_ns INTEGER, record BLOB NOT NULL
+    dedup_hash BLOB, cvc_until_ns INTEGER, record BLOB NOT NULL,
+    sealed_data BLOB NOT NULL -- apart and last: a list reads none of it
 );
 CREATE UNIQUE INDEX tokens_by_id ON tokens (tenant_id, id);
 CREATE INDEX tokens_listed ON tokens (tenant_id, created_at_ns, id);

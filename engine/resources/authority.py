@@ -8,20 +8,21 @@ Every operation that could pass on access asks here, and nowhere else:
     API keys                made by management applications alone, by `check_makes_keys`
     proxies and reactors    changed by whoever holds what runs through them, by `check_takes_over`
 
-What runs later runs with the rights of whoever configured it last. A proxy without authentication
-has the rights of `configured_by`. A reactor, and a proxy that asks for a key, have those of whoever
-invokes them: so another application may change them only if it holds what every such caller holds.
+What runs later runs with the rights of whoever configured it last; where it asks for a key (a
+reactor, a proxy with authentication), only with those that its caller holds too. An application may
+change one only if it holds what runs through it now, the rights of its configurer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
-from engine.identity import ADMINISTRATIVE
+from engine.identity import ADMINISTRATIVE, Caller
 from engine.messages import Problem
 from engine.model import Application, Grant, Proxy, Reactor
 from engine.resources.context import Context
+from engine.resources.identification import principal_of
 
 _READS_TOKENS: Final = frozenset({"token:use"})
 _RUNS_CODE: Final = frozenset({"token:use", "token:create"})
@@ -67,24 +68,22 @@ def check_takes_over(context: Context, record: Proxy | Reactor) -> None:
     if record.configured_by == context.caller.application.id:
         return
     rights = _READS_TOKENS if isinstance(record, Proxy) else _RUNS_CODE
-    for application in _acting(context, record):
-        for grant in application.grants:
-            for permission in sorted(grant.permissions & rights):
-                _check_holds(context, permission, grant.container, "D-RIGHTS")
+    configurer = context.services.store.get(Application, record.configured_by)
+    for grant in () if configurer is None else configurer.grants:
+        for permission in sorted(grant.permissions & rights):
+            _check_holds(context, permission, grant.container, "D-RIGHTS")
 
 
-def _acting(context: Context, record: Proxy | Reactor) -> Iterator[Application]:
-    """Yield the applications whose rights apply when the record is invoked."""
-    store = context.services.store
-    if isinstance(record, Proxy) and not record.require_auth:
-        configurer = store.get(Application, record.configured_by)
-        if configurer is not None:
-            yield configurer
-        return
-    invoke = "proxy:invoke" if isinstance(record, Proxy) else "reactor:invoke"
-    for application in store.list(Application, record.tenant_id):
-        if any(invoke in grant.permissions for grant in application.grants):
-            yield application
+def configurer_of(context: Context, record: Proxy | Reactor) -> Caller:
+    """Return the principal that configured a record last; `Problem` 403 where it is gone."""
+    principal = principal_of(context.services, record.configured_by)
+    if principal is None:
+        raise Problem(
+            403,
+            "The application that configured this is gone, and with it its rights.",
+            clause="D-RIGHTS",
+        )
+    return principal
 
 
 def _check_holds(context: Context, permission: str, container: str, clause: str) -> None:

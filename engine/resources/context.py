@@ -58,6 +58,7 @@ class Context(Struct, eq=False):
     body: the parsed JSON, or the bytes where the operation takes them raw. raw: the bytes of a JSON
     body that came as such.
     prepared: what the operation's `prepare` has made of it.
+    configurer: who configured what runs for the caller, and must hold its rights too (D-RIGHTS).
     rights, entity_ids: what a kept answer depends on, None where no answer is kept (D-IDEMPOTENCY).
     caller: the principal; None only where an operation asks for no key, since the service
     authenticates first. Such an operation reads `known_caller`.
@@ -75,6 +76,7 @@ class Context(Struct, eq=False):
     body: Json | bytes = None
     raw: bytes | None = None
     prepared: Any = None
+    configurer: Caller | None = None
     rights: set[str] | None = None
     entity_ids: dict[str, None] | None = None
 
@@ -118,6 +120,8 @@ class Context(Struct, eq=False):
     def may(self, permission: str, container: str | None = None) -> bool:
         """Return whether the caller holds `permission`; an answer that is kept depends on it."""
         may = self.caller.may(permission, container)
+        if self.configurer is not None:
+            may = may and self.configurer.may(permission, container)
         if may and self.rights is not None:
             self.rights.add(permission if container is None else f"{permission} {container}")
         return may
@@ -132,7 +136,10 @@ class Context(Struct, eq=False):
         if not self.may(permission, container):
             where = "" if container is None else f" on {container}"
             clause = "AUTH-CREATE" if permission == "token:create" else "D-PERMISSIONS"
-            raise Problem(403, f"The key lacks {permission}{where}.", clause=clause)
+            who = "The key"
+            if self.caller.may(permission, container):
+                who, clause = "The application that configured this", "D-RIGHTS"
+            raise Problem(403, f"{who} lacks {permission}{where}.", clause=clause)
 
     def log(self, operation: str, entity_type: str, entity_id: str, status: int) -> None:
         """Append one log entry: what was done to what, never a value (D-LOGS)."""

@@ -15,8 +15,8 @@ A proxy is invoked by ANY /proxy[/path] with a proxy key, or any path on a custo
 2. The body: at most 10 MB, or 1 MB where there is a transform (D-SIZE, RCT-PAYLOAD).
 3. Expressions `{{ id }}` in a JSON body are replaced by the plaintext of their tokens, as
    POST /detokenize does, within the tenant's Detokenize Limit and with token:use where each token
-   is (403 else): the caller's right where the proxy asks for a key, else that of the application
-   that configured the proxy last (D-RIGHTS). A body without an expression, or of another media
+   is (403 else): a right of the application that configured the proxy last, and of the caller
+   where the proxy asks for a key (D-RIGHTS). A body without an expression, or of another media
    type, passes byte for byte.
 4. Request transform, destination, response transform, one after the other. The destination has
    25 s for itself, to its last byte, exactly 25 s included; over that the answer is 408
@@ -61,13 +61,13 @@ from engine.identity import secret_text
 from engine.messages import Json, Problem, Response, find_header
 from engine.model import Proxy, Tenant
 from engine.profile import HttpProfile
-from engine.resources.authority import check_takes_over
+from engine.resources.authority import check_takes_over, configurer_of
 from engine.resources.bodies import parsed, read_raw
 from engine.resources.context import Context, Services
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
 from engine.resources.forms import MADE, NAME, OWNED, TEXT, Form, View, object_schema
-from engine.resources.identification import principal_of, unauthenticated
+from engine.resources.identification import unauthenticated
 from engine.resources.invocation import (
     check_code,
     code_fault,
@@ -79,6 +79,7 @@ from engine.resources.invocation import (
 from engine.resources.operation import Operation
 from engine.resources.work import Work, apart_if_large
 from engine.tokens import dumps
+from engine.tokens.strict_json import bytes_as_values
 from engine.vault import hash_key_text
 from engine.world import Call, CallAnswer
 
@@ -209,10 +210,13 @@ async def _parts(
     value: Json = None
     try:
         if body and is_json(headers):
+            context.services.world.reserve(bytes_as_values(body))
             value = await apart_if_large(context, len(body), partial(parsed, body, context))
         elif body:
             value = body.decode()
-    except (Problem, UnicodeDecodeError):
+    except (Problem, UnicodeDecodeError) as error:
+        if isinstance(error, Problem) and error.status == 503:
+            raise
         raise Problem(
             status,
             "The body is neither JSON nor UTF-8 text, or it holds too much.",
@@ -292,20 +296,14 @@ async def _body_of(context: Context, proxy: Proxy) -> bytes:
 
 
 def _acting(context: Context, proxy: Proxy) -> Context:
-    """Return the context whose rights apply to tokens; `Problem` 403 without its application."""
+    """Return the context whose rights apply to tokens (D-RIGHTS)."""
+    with context.services.store.transaction(write=False):
+        configurer = configurer_of(context, proxy)
     if proxy.require_auth:
+        context.configurer = configurer
         return context
-    services = context.services
-    with services.store.transaction(write=False):
-        principal = principal_of(services, proxy.configured_by)
-    if principal is None:
-        raise Problem(
-            403,
-            "The application that configured the proxy is gone, and with it its rights.",
-            clause="D-RIGHTS",
-        )
     instants = (context.now_ns, context.wall_ns, context.steady_ns)
-    return Context(services, context.request, principal, {}, {}, *instants)
+    return Context(context.services, context.request, configurer, {}, {}, *instants)
 
 
 def _revealed(context: Context, proxy: Proxy, body: bytes) -> bytes:
@@ -313,6 +311,7 @@ def _revealed(context: Context, proxy: Proxy, body: bytes) -> bytes:
     context.body = parsed(body, context)
     answer, _ = reveal(context.body, acting, "token:use", body)
     assert isinstance(answer, bytes), "bytes came"
+    context.body = None  # the destination may take long
     return answer
 
 

@@ -5,11 +5,11 @@
 1. The payload is `args` as compact JSON, at most 1 MB (RCT-PAYLOAD). It is measured before token
    expressions are replaced, and spaces in the body do not count.
 2. Expressions `{{ id }}` in `args` are replaced by the plaintext of their tokens, as
-   POST /detokenize does, for a caller who holds token:use where each token is (403 else) and
-   within the tenant's Detokenize Limit.
+   POST /detokenize does, where the caller and the application that configured the reactor last
+   hold token:use where each token is (403 else, D-RIGHTS), within the tenant's Detokenize Limit.
 3. The code runs (`engine.resources.invocation`: RCT-HOT, RCT-TIMEOUT).
 4. If the result is an object with only `tokenize`, `raw` or both, the value of `tokenize` is
-   tokenized as POST /tokenize would, with the caller's rights and limits, and the outcome is
+   tokenized as POST /tokenize would, with the same rights and the caller's limits; the outcome is
    `tokens` in the answer; the value of `raw` is `raw`. Any other result is `raw` as a whole. A
    missing part is null.
 
@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from engine.messages import Json, Problem, Response
 from engine.model import Reactor
-from engine.resources.authority import check_takes_over
+from engine.resources.authority import check_takes_over, configurer_of
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
@@ -36,7 +36,7 @@ from engine.resources.operation import Operation
 from engine.resources.tokenize import answer_of, create_all, validated
 from engine.resources.work import Work
 from engine.tokens import TokenizeBody, dumps, parse, walk
-from engine.tokens.strict_json import too_large
+from engine.tokens.strict_json import bytes_as_values, too_large
 
 _CODE = {"type": "string", "minLength": 1}
 
@@ -149,12 +149,14 @@ async def _react(context: Context) -> Response:
         body = context.json
         args = body.get("args") if isinstance(body, dict) else None
         limit_bytes = services.profile.outside.reactor_payload_limit_bytes
-        if len(dumps(args)) > limit_bytes:  # obeys RCT-PAYLOAD
+        payload = dumps(args)
+        if len(payload) > limit_bytes:  # obeys RCT-PAYLOAD
             raise too_large(limit_bytes, "RCT-PAYLOAD")
         context.require("reactor:invoke")  # 413, then 403, then what is wrong (D-ORDER)
         _REACT.check(body)
         with services.store.transaction(write=False):
-            _REACTORS.found(context)  # 404 before what is wrong with the arguments
+            # 404 before what is wrong with the arguments
+            context.configurer = configurer_of(context, _REACTORS.found(context))
         try:
             revealed, _ = reveal(args, context, "token:use")
         except Problem as problem:
@@ -163,6 +165,8 @@ async def _react(context: Context) -> Response:
             }
             raise
         assert not isinstance(revealed, bytes), "a value came"
+        services.world.reserve(bytes_as_values(payload))
+        context.body = context.raw = None  # the code may take long
         return revealed
 
     def begin() -> tuple[str, str, dict[str, str]]:

@@ -239,15 +239,51 @@ def test_d_rights_a_hostname_is_not_taken_by_deleting_its_proxy(
     assert outside.ask("DELETE", shop["path"], key=peer).status == 204
 
 
-def test_d_rights_nobody_changes_code_that_others_run_with_more_rights(outside: Outside) -> None:
-    owner = outside.key_with("reactor:create", "reactor:update")
-    reactor = outside.ask("POST", "/reactors", {"name": "r", "code": "c"}, key=owner).body["id"]
-    outside.key_with("reactor:invoke", "token:use", container="/general/")
+def _reactor(outside: Outside, key: str) -> str:
+    made = outside.ask("POST", "/reactors", {"name": "r", "code": "c"}, key=key).body
+    return f"/reactors/{made['id']}"
+
+
+def test_d_rights_nobody_changes_code_that_runs_with_more_rights(outside: Outside) -> None:
+    owner = outside.principal(
+        {"reactor:create", "reactor:update", "token:use"}, container="/general/"
+    )[1]
+    path = _reactor(outside, owner)
     thief = outside.key_with("reactor:update", container="/x/")
     for change in ({"code": "d"}, {"configuration": {"url": "https://thief.example.com"}}):
-        answer = outside.ask("PATCH", f"/reactors/{reactor}", change, key=thief)
+        answer = outside.ask("PATCH", path, change, key=thief)
         assert (answer.status, answer.body["clause"]) == (403, "D-RIGHTS")
-        assert outside.ask("PATCH", f"/reactors/{reactor}", change, key=owner).status == 200
+        assert outside.ask("PATCH", path, change, key=owner).status == 200
+
+
+@pytest.mark.parametrize("right", ["token:use", "token:create"])
+@pytest.mark.parametrize("lacking", ["nobody", "caller", "configurer"])
+def test_d_rights_a_reactor_runs_with_what_its_configurer_and_its_caller_hold(
+    outside: Outside, right: str, lacking: str
+) -> None:
+    """A key without token:use would read by another's reactor, or have others read for it."""
+    every = {"reactor:create", "reactor:update", "reactor:invoke", "token:use", "token:create"}
+    configurer = outside.key_with(*(every - {right} if lacking == "configurer" else every))
+    caller = outside.key_with(*(every - {right} if lacking == "caller" else every))
+    path = _reactor(outside, configurer)
+    token = outside.tokenize(["secret"])[0]
+    args: Any = f"{{{{ {token} }}}}" if right == "token:use" else {"tokenize": ["x"]}
+    answer = outside.ask("POST", f"{path}/react", {"args": args}, key=caller)
+    assert answer.status == (200 if lacking == "nobody" else 403), answer.body
+    if lacking == "configurer":
+        assert answer.body["clause"] == "D-RIGHTS"
+
+
+def test_d_rights_a_reactor_loses_its_rights_with_its_configurer(outside: Outside) -> None:
+    application, key = outside.principal({"reactor:create", "reactor:update", "reactor:invoke"})
+    path = _reactor(outside, key)
+    peer = outside.key_with("reactor:invoke", "reactor:update")
+    assert outside.ask("POST", f"{path}/react", {"args": 1}, key=peer).status == 200
+    outside.engine.delete_application(application)
+    refused = outside.ask("POST", f"{path}/react", {"args": 1}, key=peer)
+    assert (refused.status, refused.body["clause"]) == (403, "D-RIGHTS")
+    assert outside.ask("PATCH", path, {"code": "d"}, key=peer).status == 200
+    assert outside.ask("POST", f"{path}/react", {"args": 1}, key=peer).status == 200
 
 
 # --- keys, grants and applications ---------------------------------------------------------------

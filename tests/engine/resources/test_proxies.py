@@ -352,16 +352,19 @@ def test_expressions_become_values(outside: Outside, media_type: str) -> None:
 
 
 def test_whose_rights_count(outside: Outside) -> None:
-    """D-GRANT: token:use of the creator, or of the caller where the proxy asks for a key."""
+    """D-RIGHTS: token:use of the creator, and of the caller too where the proxy asks for a key."""
     body = {"n": outside.expression("Ada")}
     weak_app, weak = outside.principal({"proxy:create", "proxy:invoke"})
     user = outside.key_with("proxy:invoke", "token:use")
     elsewhere = outside.key_with("proxy:invoke", "token:use", container="/pci/")
-    definition = {"name": "n", "destination_url": "https://a.example"}
+    definition: dict[str, object] = {"name": "n", "destination_url": "https://a.example"}
     weak_proxy = outside.ask("POST", "/proxies", definition, key=weak).body
     assert outside.through(weak_proxy, body).status == 403
     assert outside.through(weak_proxy, body, key=user).status == 403
-    asking = outside.ask("POST", "/proxies", {**definition, "require_auth": True}, key=weak).body
+    definition["require_auth"] = True
+    refused = outside.ask("POST", "/proxies", definition, key=weak).body
+    assert outside.through(refused, body, key=user).status == 403
+    asking = outside.ask("POST", "/proxies", definition).body
     assert outside.through(asking, body, key=weak).status == 403
     assert outside.through(asking, body, key=elsewhere).status == 403
     assert outside.calls == []

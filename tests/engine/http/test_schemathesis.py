@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import schemathesis
@@ -34,6 +35,16 @@ def _what_schemas_cannot_say() -> Any:
     hooks.load()
     yield
     schemathesis.hooks.unregister_all()
+
+
+def _keep_own_application(live: Live) -> None:
+    """Let no request that finds the application of the run's own key change or delete it."""
+    own = {row["id"] for row in live.ask("GET", "/applications").json()["data"]}
+
+    @schemathesis.hook
+    def before_call(context: Any, case: Any, kwargs: Any) -> None:
+        if case.path_parameters and case.path_parameters.get("id") in own:
+            case.path_parameters["id"] = str(uuid4())
 
 
 def _run(live: Live, kind: Kind) -> tuple[set[str], set[str], Counter[int]]:
@@ -105,6 +116,7 @@ def test_the_command_finds_nothing_with_the_hooks(live: Live, folder: Path) -> N
 @pytest.mark.parametrize("kind", MODES)
 def test_schemathesis_finds_nothing(kind: Kind, tmp_path: Path) -> None:
     with served(tmp_path) as live:
+        _keep_own_application(live)
         findings, phases, statuses = _run(live, kind)
         assert findings == set()
         # A run that is refused throughout would be as silent.
@@ -113,6 +125,5 @@ def test_schemathesis_finds_nothing(kind: Kind, tmp_path: Path) -> None:
             >= (LEAST_ACCEPTED[kind])
         ), statuses
         assert statuses[400] >= (0 if kind == "floor" else 300), statuses
-        expected = PHASES - {"examples"} if kind == "ceiling" else PHASES
-        assert {phase for phase in phases if phase in PHASES} == expected
+        assert phases >= PHASES
         assert live.stop() == (0, "")

@@ -50,7 +50,7 @@ from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
 from engine.vault import Vault
 from engine.vault.encryption import Supply
-from engine.world import Clock, ModelWorld, World, drive
+from engine.world import UNCOUNTED_BYTES, Clock, ModelWorld, World, drive
 
 ASKING_IP: Final = "192.0.2.1"
 """The default client address of `Engine.ask`: an address for documentation (RFC 5737)."""
@@ -267,6 +267,8 @@ class Engine(Operator):
             sent: Any = request.body
             if type(sent) not in HERE:
                 sent = await receive(operation, request, self.profile)
+            elif type(sent) is bytes and len(sent) > UNCOUNTED_BYTES:
+                self.services.world.reserve(len(sent))
             # 3.4 The operation, in one transaction; those that await the world open their own.
             if operation.run_async is not None:
                 size_bytes = len(sent) if type(sent) is bytes else 0

@@ -37,6 +37,9 @@ from engine.messages import Json
 EPOCH_2026_NS: Final = 1_767_225_600 * 1_000_000_000
 """2026-01-01T00:00:00Z, where a `ManualClock`'s wall time starts."""
 
+UNCOUNTED_BYTES: Final = 4_096
+"""What a request holds below this size is not reserved: it stands in what any request takes."""
+
 Entropy = Callable[[int], bytes]
 """Returns that many bytes fit for keys and nonces."""
 
@@ -160,6 +163,12 @@ class World(Protocol):
         """Run `work`, if possible while other requests go on.
 
         whose: the owner of the work; owners that wait get their turns one after another.
+        """
+
+    def reserve(self, size_bytes: int) -> None:
+        """Reserve memory for the running request until it is answered, before it is taken.
+
+        Raises `Problem` 503 where there is no room.
         """
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
@@ -297,6 +306,9 @@ class ModelWorld:
     async def apart(self, work: Callable[[], _Result], whose: object) -> _Result:  # noqa: ARG002 # reason: the port's form
         """Work at once: nobody else waits, and no model time passes."""
         return work()
+
+    def reserve(self, size_bytes: int) -> None:
+        """Reserve nothing: a model's requests share no memory with anybody."""
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Play the destination's model; exactly `timeout_ns` passes (D-PROXY-TIMEOUT)."""

@@ -51,6 +51,9 @@ _BASE_BYTES: Final = 250_000_000
 _READ_BYTES: Final = 250_000_000
 """The most memory that the one body in the worker thread takes, its answer included."""
 
+_CONNECTION_BYTES: Final = 40_000
+"""The memory of a connection with a request of up to 4 kB."""
+
 _COUNTER_BYTES: Final = 750
 """The memory of a counter with few charges; each further charge in its window takes 40 bytes."""
 
@@ -361,19 +364,22 @@ def _demo(
 
 def _last_line(engine: Engine) -> dict[str, Any]:
     """Return the last line: the server's bounds of memory and time, whatever callers send."""
-    from engine.http.protocol import HEADS_LIMIT_BYTES
-    from engine.http.requests import BODIES_LIMIT_BYTES, OWNER_LIMIT_BYTES
-    from engine.http.server import ERASED_WITHIN_S
+    from engine.http.requests import BUDGET_BYTES, OWNER_BYTES
+    from engine.http.server import ERASED_WITHIN_S, connections_limit
 
     counters_limit = engine.profile.limits.counters_limit
     counters_bytes = counters_limit * _COUNTER_BYTES
+    connections = connections_limit()
+    connections_bytes = connections * _CONNECTION_BYTES
     return {
         "role": "end",
         "memory_bytes": sum(
-            (_BASE_BYTES, BODIES_LIMIT_BYTES, HEADS_LIMIT_BYTES, _READ_BYTES, counters_bytes)
+            (_BASE_BYTES, BUDGET_BYTES, _READ_BYTES, connections_bytes, counters_bytes)
         ),
-        "bodies_bytes": BODIES_LIMIT_BYTES,
-        "bodies_bytes_a_caller": OWNER_LIMIT_BYTES,
+        "bodies_bytes": BUDGET_BYTES,
+        "bodies_bytes_a_caller": OWNER_BYTES,
+        "connections": connections,
+        "connections_bytes": connections_bytes,
         "counters": counters_limit,
         "counters_bytes": counters_bytes,
         "erased_within_s": ERASED_WITHIN_S,

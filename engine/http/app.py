@@ -39,12 +39,14 @@ from engine.http.pages import make_pages
 from engine.http.protocol import EXCHANGE, Exchange
 from engine.http.requests import (
     KEPT_UNREAD_BYTES,
+    RUNNING,
     Body,
+    Budget,
     Disconnected,
     Fields,
     Network,
     Receive,
-    Watch,
+    Reservation,
     forwarded_client,
     peer_address,
 )
@@ -53,6 +55,7 @@ from engine.model import Application
 from engine.resources.idempotency import IDEMPOTENCY_KEY
 from engine.service import Engine
 from engine.tokens import dumps
+from engine.world import UNCOUNTED_BYTES
 
 EXPOSED: Final = (
     "Location",
@@ -182,7 +185,7 @@ class HttpApplication:
         self._access_log = access_log
         self._cors = Cors(engine, origins)
         self.metrics = Metrics()
-        self.watch = Watch()
+        self.budget = Budget()
         http = engine.profile.http
         self._trusted = trusted
         self._page_paths = page_paths
@@ -210,8 +213,11 @@ class HttpApplication:
         request, body, request_id = None, None, b""
         extensions = scope.get("extensions")
         exchange = None if extensions is None else extensions.get(EXCHANGE)
+        reservation = Reservation(self.budget)
+        RUNNING.set(reservation)
         try:
-            request, body, request_id = self._read(scope, receive, exchange)
+            request, body, request_id = self._read(scope, receive, exchange, reservation)
+            reservation.request = request
             try:
                 response = await self._submit(request)
             except Disconnected:
@@ -224,14 +230,16 @@ class HttpApplication:
             origin = request.headers.get("origin") if request.headers is not None else None
             if origin is not None:
                 self._cors.add(request, response, origin)
-            response, headers, content = self._within_budget(request, response, request_id)
+            response, headers, content = self._within_budget(
+                request, response, request_id, reservation
+            )
             status = response.status
             self._log_access(request, response, request_id, len(content), started_ns)
             if body is not None and body.ends_connection:
                 headers.append(_CLOSE)
             if len(content) > KEPT_UNREAD_BYTES:
-                with self.watch.answering(len(content), request.key or request.ip):
-                    await _send(send, status, headers, content, exchange)
+                response.body = None  # the client may take long for the content alone
+                await _send(send, status, headers, content, exchange)
             elif (
                 body is not None
                 or exchange is None
@@ -242,25 +250,30 @@ class HttpApplication:
             self._log_access(request, None, request_id, 0, started_ns)
         finally:
             metrics.in_flight -= 1
-            if body is not None:
-                body.release()
+            if reservation.size_bytes:
+                reservation.resize(0)
 
     def _within_budget(
-        self, request: Request, response: Response, request_id: bytes
+        self, request: Request, response: Response, request_id: bytes, reservation: Reservation
     ) -> tuple[Response, list[tuple[bytes, bytes]], bytes]:
         """Return the answer with its header fields and content; 503 where no memory is left."""
         is_head = request.method == "HEAD"
         headers, content = _outgoing(response, request_id, is_head)
-        if len(content) > KEPT_UNREAD_BYTES:
-            try:
-                self.watch.check_room(len(content), request.key or request.ip)
-            except Problem as problem:
-                response = problem.response()
-                headers, content = _outgoing(response, request_id, is_head)
+        if not reservation.size_bytes and len(content) <= UNCOUNTED_BYTES:
+            return response, headers, content
+        try:
+            reservation.resize(len(content))
+        except Problem as problem:
+            response = problem.response()
+            headers, content = _outgoing(response, request_id, is_head)
         return response, headers, content
 
     def _read(
-        self, scope: Scope, receive: Receive, exchange: Exchange | None
+        self,
+        scope: Scope,
+        receive: Receive,
+        exchange: Exchange | None,
+        reservation: Reservation,
     ) -> tuple[Request, Body | None, bytes]:
         """Return the request, its body where one is still to come, and its id."""
         raw = scope["headers"]
@@ -276,8 +289,7 @@ class HttpApplication:
         body = None
         size = None if b"transfer-encoding" in found else int(found.get(b"content-length", b"0"))
         if not content and size != 0:
-            owner = ip if key is None else key.decode("latin-1")
-            body = Body(receive, size, self.watch, owner)
+            body = Body(receive, size, reservation)
         query = scope["query_string"]
         target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
         request_id = self._request_id(found.get(b"x-request-id"))

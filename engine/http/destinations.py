@@ -27,10 +27,12 @@ from engine.http.requests import Network, in_networks, parse_networks
 
 _PORTS = {"http": 80, "https": 443}
 _NOT_PUBLIC: Final = parse_networks(
-    ("64:ff9b:1::/48", "fec0::/10", "::/96"), "networks that are not public"
+    ("64:ff9b:1::/48", "fec0::/10", "::/96", "3fff::/20", "5f00::/16"),
+    "networks that are not public",
 )
 """Networks that Python's `is_global` may hold for public: local NAT64 (RFC 8215), site-local
-addresses (RFC 3879), IPv4-compatible addresses (RFC 4291, 2.5.5.1)."""
+addresses (RFC 3879), IPv4-compatible addresses (RFC 4291, 2.5.5.1), documentation (RFC 9637),
+segment identifiers (RFC 9602)."""
 
 _Origin: TypeAlias = tuple[str, str, int]
 

@@ -47,6 +47,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from engine.http.requests import Budget, Reservation
 from engine.messages import Problem
 from engine.tokens import dumps
 
@@ -61,9 +62,6 @@ _UNREAD_S: Final = 30.0
 _HEAD_REST_BYTES: Final = 16_000_000
 _BODY_REST_BYTES: Final = 100_000_000
 _HEAD_BYTES: Final = 65_536
-HEADS_LIMIT_BYTES: Final = 64_000_000
-"""The most bytes of all unfinished heads; one beyond it gets 503."""
-
 _FIELDS_LIMIT: Final = 100
 _PIPELINE_LIMIT: Final = 32
 """The most requests that wait on a connection for earlier answers; each takes 2.5 kB."""
@@ -166,10 +164,10 @@ class Exchange:
 class Connections:
     """What all connections of one server share: the limit on their number, and their clock."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, budget: Budget | None = None) -> None:
         self.limit = limit
+        self.budget = Budget() if budget is None else budget  # unfinished heads count in it
         self.open: set[HttpProtocol] = set()
-        self.head_bytes = 0
         self._starts: dict[int, bytes] = {}
         self._starts_with: list[tuple[bytes, bytes]] | None = None
 
@@ -202,7 +200,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._is_broken = False
         self._since_s = 0.0  # of the message that is coming, or of an unused connection
         self._in_head = True
-        self._head_bytes = 0
+        self._head = Reservation(self.connections_of_server.budget)
         self._feed_bytes = 0
         self._discarded_bytes = 0
         self._unsent_bytes = 0
@@ -220,6 +218,7 @@ class HttpProtocol(HttpToolsProtocol):
         server = self.connections_of_server
         self._transport = _Lingering(transport, self)
         super().connection_made(self._transport)  # type: ignore[arg-type] # reason: behaves as one
+        self._head.owner = self.client[0] if self.client else None
         server.open.add(self)
         self._since_s = self.loop.time()
         beyond = len(server.open) - server.limit
@@ -231,7 +230,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self.connections_of_server.open.discard(self)
-        self._count_head(0)
+        self._forget_head()
         super().connection_lost(exc)
 
     def linger(self) -> None:
@@ -332,16 +331,17 @@ class HttpProtocol(HttpToolsProtocol):
         self._feed_bytes = len(data)
         HttpToolsProtocol.data_received(self, data)
         if self._in_head and self.is_receiving:
-            self._count_head(self._head_bytes + len(data))
-            if self.connections_of_server.head_bytes > HEADS_LIMIT_BYTES:
-                self._end(503, "The server holds too many unfinished requests.")
-            elif self._head_bytes > _HEAD_BYTES:
+            try:
+                self._head.grow(len(data))
+            except Problem as problem:
+                self._end(problem.status, problem.detail)
+                return
+            if self._head.size_bytes > _HEAD_BYTES:
                 self._end(431, f"The head of a request must hold at most {_HEAD_BYTES} bytes.")
 
-    def _count_head(self, size_bytes: int) -> None:
-        """Count what an unfinished head holds, in all connections together."""
-        self.connections_of_server.head_bytes += size_bytes - self._head_bytes
-        self._head_bytes = size_bytes
+    def _forget_head(self) -> None:
+        if self._head.size_bytes:
+            self._head.resize(0)
 
     def _with_known_method(self, data: bytes) -> bytes:
         """Replace a method that the parser may not know by one that it knows."""
@@ -358,7 +358,7 @@ class HttpProtocol(HttpToolsProtocol):
         HttpToolsProtocol.on_message_begin(self)
         self.is_receiving = True
         self._in_head = True
-        self._count_head(0)
+        self._forget_head()
         self._since_s = self.loop.time()
         self._idle_since_s = 0.0
 
@@ -377,7 +377,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._in_head = False
         if len(self.headers) > _FIELDS_LIMIT or (
-            self._head_bytes + self._feed_bytes > _HEAD_BYTES and _size(self.headers) > _HEAD_BYTES
+            self._head.size_bytes + self._feed_bytes > _HEAD_BYTES
+            and _size(self.headers) > _HEAD_BYTES
         ):
             self._end(431, "The head of the request holds too much.")
             return
@@ -388,7 +389,7 @@ class HttpProtocol(HttpToolsProtocol):
         if fault is not None:
             self._end(400, fault)
             return
-        self._count_head(0)
+        self._forget_head()
         if not self.url.startswith(b"/"):
             self.headers[:] = _with_host_of(self.url, self.headers)
         HttpToolsProtocol.on_headers_complete(self)

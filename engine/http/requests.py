@@ -2,9 +2,11 @@
 
 The engine reads a body only after it has checked limits and key, and never beyond the size limit
 (D-ORDER, D-SIZE); a `Content-Length` is checked before a byte is read. A body has 20 s, and a
-second more for each 1 000 bytes received. The memory of all large bodies together, and of one
-caller's, is bounded: a body that does not fit gets 503 with `Retry-After`. Bodies of up to 64 kB,
-which nearly all are, are exempt.
+second more for each 1 000 bytes received.
+
+One `Budget` bounds the memory of all requests together, and of one caller's: unfinished heads,
+bodies, what is read for a request or answered from outside, and answers that their clients have not
+taken. What does not fit gets 503 with `Retry-After`, before it is there.
 
 A client's address (D-IP) is the socket's peer. A forwarded-for header counts only when the peer is
 one of the proxies that the operator trusts, and then the nearest address in it that is none of
@@ -14,8 +16,9 @@ them. The engine tells apart which addresses are one client's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -23,7 +26,9 @@ from typing import Any, Final, TypeAlias
 
 from engine.errors import InputError
 from engine.hosts import Address, read_address
-from engine.messages import Problem
+from engine.messages import Problem, Request
+from engine.resources import OPERATIONS
+from engine.world import UNCOUNTED_BYTES
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -86,11 +91,13 @@ Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 KEPT_UNREAD_BYTES: Final = 65_536
 """The most unread body to skip on a kept connection; with more, the connection is closed."""
 
-BODIES_LIMIT_BYTES: Final = 256_000_000
-"""The most memory of all large bodies that are being read or answered."""
+BUDGET_BYTES: Final = 256_000_000
+"""The most memory of all requests that are being read or answered."""
 
-OWNER_LIMIT_BYTES: Final = 64_000_000
+OWNER_BYTES: Final = 64_000_000
 """The most of it that one caller may hold: an API key, or an address without a key."""
+
+_ASK_FOR_A_KEY: Final = frozenset(o.name for o in OPERATIONS if o.authentication == "key")
 
 _GRACE_S: Final = 20.0
 _LEAST_BYTES_A_SECOND: Final = 1_000
@@ -120,20 +127,88 @@ class Fields(dict[str, str]):
         return f"<Fields: {len(self)}>"
 
 
+class Budget:
+    """How much memory requests hold: each caller's, and all together."""
+
+    __slots__ = ("_held_by", "_lock", "held_bytes", "limit_bytes")
+
+    def __init__(self, limit_bytes: int = BUDGET_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = 0
+        self._held_by: dict[object, int] = {}
+        self._lock = threading.Lock()
+
+    def check(self, more_bytes: int, owner: object) -> None:
+        """Raise `Problem` 503 where a caller cannot hold so much more."""
+        own_bytes = self._held_by.get(owner, 0) + more_bytes
+        if own_bytes > OWNER_BYTES or self.held_bytes + more_bytes > self.limit_bytes:
+            raise Problem(
+                503,
+                "The server holds too much for requests that it has not answered yet.",
+                clause=None,
+                headers={"Retry-After": "1"},
+            )
+
+    def add(self, more_bytes: int, owner: object) -> None:
+        """Count more of a caller's memory, or less; raises `Problem` 503 as `check` does."""
+        with self._lock:
+            if more_bytes > 0:
+                self.check(more_bytes, owner)
+            self.held_bytes += more_bytes
+            own_bytes = self._held_by.pop(owner, 0) + more_bytes
+            if own_bytes:
+                self._held_by[owner] = own_bytes
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Reservation:
+    """What one request holds of a budget, until it is resized to 0.
+
+    owner: who holds it; by the request, once there is one: its API key where the operation asks for
+    one, which is then known, else its address.
+    """
+
+    _budget: Budget
+    owner: object = None
+    request: Request | None = None
+    size_bytes: int = 0
+
+    def check(self, more_bytes: int) -> None:
+        """Raise `Problem` 503 where there is no room for so much more."""
+        if self.request is not None and not self.size_bytes:
+            keyed = self.request.operation in _ASK_FOR_A_KEY
+            self.owner = self.request.key if keyed else self.request.ip
+        self._budget.check(more_bytes, self.owner)
+
+    def resize(self, size_bytes: int) -> None:
+        """Hold that much; raises `Problem` 503, and changes nothing, where there is no room."""
+        if size_bytes > self.size_bytes:
+            self.check(size_bytes - self.size_bytes)
+        if size_bytes != self.size_bytes:
+            self._budget.add(size_bytes - self.size_bytes, self.owner)
+            self.size_bytes = size_bytes
+
+    def grow(self, more_bytes: int) -> None:
+        """Hold more; raises `Problem` 503 where there is no room."""
+        self.resize(self.size_bytes + more_bytes)
+
+
+RUNNING: Final[ContextVar[Reservation | None]] = ContextVar("running", default=None)
+"""The reservation of the request that runs in this task, for what the engine reads for it."""
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Body:
     """A request body that is still arriving (`engine.messages.BodyStream`).
 
     size_bytes: what the head announces, None where it comes in chunks. `is_whole` once its last
-    byte was read. held_bytes: what it takes of the watch's limit until it is `release`d.
+    byte was read.
     """
 
     _receive: Receive
     size_bytes: int | None
-    _watch: Watch
-    owner: object = None
+    _reservation: Reservation
     read_bytes: int = 0
-    held_bytes: int = 0
     is_whole: bool = False
     is_late: bool = False
 
@@ -153,8 +228,8 @@ class Body:
         if self.size_bytes is not None:
             if self.size_bytes > limit_bytes:
                 return None
-            if self.size_bytes > KEPT_UNREAD_BYTES:
-                self._watch.check_room(self.size_bytes, self.owner)
+            if self.size_bytes > UNCOUNTED_BYTES:
+                self._reservation.check(self.size_bytes)
         try:
             async with asyncio.timeout(_GRACE_S) as deadline:
                 return await self._read(limit_bytes, deadline)
@@ -171,70 +246,12 @@ class Body:
                 raise Disconnected
             part: bytes = message.get("body", b"")
             self.read_bytes += len(part)
-            if not message.get("more_body", False):
-                self.is_whole = True
-                if self.read_bytes > limit_bytes:
-                    return None
-                return b"".join((*parts, part)) if parts else part
+            self.is_whole = not message.get("more_body", False)
             if self.read_bytes > limit_bytes:
                 return None
-            if self.read_bytes > KEPT_UNREAD_BYTES:
-                self._watch.hold(self)
+            if self.read_bytes > UNCOUNTED_BYTES:
+                self._reservation.resize(self.read_bytes)
+            if self.is_whole:
+                return b"".join((*parts, part)) if parts else part
             parts.append(part)
             deadline.reschedule(began_s + _GRACE_S + self.read_bytes / _LEAST_BYTES_A_SECOND)
-
-    def release(self) -> None:
-        """Free the memory that the body holds; call it when the request has its answer."""
-        if self.held_bytes:
-            self._watch.release(self)
-
-
-class Watch:
-    """Tracks how much memory large bodies hold, sent or answered: each caller's, and in total."""
-
-    __slots__ = ("_held_by", "held_bytes", "limit_bytes")
-
-    def __init__(self, limit_bytes: int = BODIES_LIMIT_BYTES) -> None:
-        self.limit_bytes = limit_bytes
-        self.held_bytes = 0
-        self._held_by: dict[object, int] = {}
-
-    def check_room(self, size_bytes: int, owner: object) -> None:
-        """Raise `Problem` 503 when `size_bytes` more of one caller would exceed a bound."""
-        own_bytes = self._held_by.get(owner, 0) + size_bytes
-        if own_bytes > OWNER_LIMIT_BYTES or self.held_bytes + size_bytes > self.limit_bytes:
-            raise Problem(
-                503,
-                "The server holds too many large bodies.",
-                clause=None,
-                headers={"Retry-After": "1"},
-            )
-
-    @contextlib.contextmanager
-    def answering(self, size_bytes: int, owner: object) -> Iterator[None]:
-        """Count an answer, for which `check_room` has found room, until it is sent."""
-        self._add(size_bytes, owner)
-        try:
-            yield
-        finally:
-            self._add(-size_bytes, owner)
-
-    def hold(self, body: Body) -> None:
-        """Count all that a body has read; raises `Problem` 503 where it does not fit."""
-        more_bytes = body.read_bytes - body.held_bytes
-        self.check_room(more_bytes, body.owner)
-        self._count(body, more_bytes)
-
-    def release(self, body: Body) -> None:
-        """Stop counting a body."""
-        self._count(body, -body.held_bytes)
-
-    def _count(self, body: Body, more_bytes: int) -> None:
-        body.held_bytes += more_bytes
-        self._add(more_bytes, body.owner)
-
-    def _add(self, more_bytes: int, owner: object) -> None:
-        self.held_bytes += more_bytes
-        own_bytes = self._held_by.pop(owner, 0) + more_bytes
-        if own_bytes:
-            self._held_by[owner] = own_bytes

@@ -98,7 +98,7 @@ async def serve(
         access_log=access_log,
         page_paths=PAGE_PATHS if metrics is None else PAGE_PATHS - {"/metrics"},
     )
-    connections = Connections(_connections_limit())
+    connections = Connections(connections_limit(), application.budget)
     server = _Server(server_config(application, connections), on_start)
     await _warm_up(engine)
     stopping = asyncio.Event()
@@ -225,7 +225,7 @@ async def _erase(engine: Engine, stopping: asyncio.Event) -> None:
     eraser.shutdown(wait=False)
 
 
-def _connections_limit() -> int:
+def connections_limit() -> int:
     """Raise the limit of open files as far as it goes; return what is left for connections."""
     if sys.platform == "win32":
         return 500

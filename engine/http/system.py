@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
@@ -25,6 +26,7 @@ import httpx
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
 from engine.http.destinations import Destinations, Target
+from engine.http.requests import RUNNING
 from engine.messages import Json
 from engine.world import Bell, Call, CallAnswer, Entropy
 
@@ -129,8 +131,15 @@ class SystemWorld:
         one with a hundred large bodies delays itself, and others by one of them.
         """
         caller = self._callers.setdefault(whose, asyncio.Lock())
+        run = partial(copy_context().run, work)  # whose reservation it is
         async with caller, self._turn:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+            return await asyncio.get_running_loop().run_in_executor(self._worker, run)
+
+    def reserve(self, size_bytes: int) -> None:
+        """Count memory that the running request takes; raises `Problem` 503 for no room."""
+        reservation = RUNNING.get()
+        if reservation is not None:
+            reservation.grow(size_bytes)
 
     async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
         """Call a destination over HTTP; the time runs from the name's resolution to the last byte.
@@ -279,6 +288,7 @@ class SystemWorld:
             size_bytes += len(part)
             if size_bytes > self._answer_limit_bytes:
                 raise DestinationUnreachable("the destination answered too much")
+            self.reserve(len(part))
             parts.append(part)
         return CallAnswer(status, _fields(response.headers), b"".join(parts))
 

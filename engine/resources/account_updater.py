@@ -309,11 +309,10 @@ async def _upload(context: Context) -> Response:
 
     async def look_up(principal: Caller | None) -> tuple[JobStatus, bytes, int]:
         try:
-            lines = await _looked_up(context, data, principal)
+            content, rows = await _looked_up(context, data, principal)
         except BatchFault as fault:
             return "failed", str(fault).encode(), fault.rows
-        content = "\n".join((RESULT_HEADER, *lines, "")).encode()
-        return "completed", content, len(lines)
+        return "completed", content, rows
 
     def finish(outcome: tuple[JobStatus, bytes, int]) -> Response:
         job = _awaited(context)
@@ -334,19 +333,21 @@ async def _upload(context: Context) -> Response:
     return await work.carry_out(begin, look_up, finish)
 
 
-async def _looked_up(context: Context, data: bytes, principal: Caller | None) -> list[str]:
-    """Return the lines of the result, processed in pieces so that other requests can run.
+async def _looked_up(context: Context, data: bytes, principal: Caller | None) -> tuple[bytes, int]:
+    """Return the result and its rows, made in pieces so that other requests can run.
 
     Raises `BatchFault` for an invalid file.
     """
     store, world = context.services.store, context.services.world
-    rows = read_batch(data)
-    lines: list[str] = []
+    rows, count = read_batch(data), 0
+    content = bytearray(f"{RESULT_HEADER}\n".encode())
     while piece := list(islice(rows, _ROWS_A_TRANSACTION)):
         with store.transaction(write=False):
-            lines.extend(_result_line(row, _known(store, principal, row.token_id)) for row in piece)
+            lines = [_result_line(row, _known(store, principal, row.token_id)) for row in piece]
+        content += "".join(f"{line}\n" for line in lines).encode()
+        count += len(lines)
         await world.sleep_ns(0)
-    return lines
+    return bytes(content), count
 
 
 def _known(store: Store, principal: Caller | None, token_id: str) -> Token | None:
@@ -388,6 +389,7 @@ OPERATIONS = (
         summary="Download the result file of a completed job.",
         run=_result,
         permission=_READ,
+        is_costly=True,  # a result may hold 60 MB
     ),
     Operation(
         name="upload_batch_file",

@@ -6,34 +6,38 @@ data until CVC Retention is over (QUO-CVC).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
 from typing import Final
+
+from msgspec.structs import replace
 
 from engine.messages import Json, Response
 from engine.model import Token
 from engine.resources.context import Context
 from engine.resources.operation import Operation
 from engine.tokens import cvc_purpose, parse, read_expressions, splice
+from engine.vault import TenantKeys
 
-_TOKENS_A_TRANSACTION: Final = 100
+_TOKENS_A_TRANSACTION: Final = 10
+"""Others wait for a transaction; a token may hold megabytes."""
+
 _JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 
 
-def opened(token: Token, context: Context) -> tuple[Json, str | None]:
+def opened(token: Token, keys: TenantKeys, steady_ns: int) -> tuple[Json, str | None]:
     """Return a token's data in the clear and its cvc until the deadline (QUO-CVC), apart."""
-    keys = context.services.vault.of(token.tenant_id)
     data: Json = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
     if token.sealed_cvc is None or token.cvc_until_ns is None:
         return data, None
-    if token.cvc_until_ns <= context.steady_ns:  # obeys QUO-CVC
+    if token.cvc_until_ns <= steady_ns:  # obeys QUO-CVC
         return data, None
     purpose = cvc_purpose(token.cvc_until_ns)
     return data, keys.open(token.container, token.id, token.sealed_cvc, purpose).decode()
 
 
-def plaintext_of(token: Token, context: Context) -> Json:
+def plaintext_of(token: Token, keys: TenantKeys, steady_ns: int) -> Json:
     """Return a token's data in the clear, a card's with its cvc while there is one."""
-    data, cvc = opened(token, context)
+    data, cvc = opened(token, keys, steady_ns)
     if cvc is not None and isinstance(data, dict):
         return {**data, "cvc": cvc}
     return data
@@ -56,38 +60,44 @@ def reveal(
     limit = tenant.quotas["Detokenize Limit"]
     found.check_cost(limit, services.rules)
     named = list(dict.fromkeys(found.token_ids))
-    tokens = _looked_up(named, context)
+    tokens = _looked_up(named, context, has_data=found.count(services.rules) <= limit)
     for token in tokens.values():
         context.require(permission, token.container)
     missing = [token_id for token_id in named if token_id not in tokens]
     if missing:
         raise found.unknown(missing)
     found.check_limit(limit, services.rules)
-    values: dict[str, Json] = {}
-    for piece in _pieces(named):
-        with services.store.transaction(write=False):
-            values.update((token_id, plaintext_of(tokens[token_id], context)) for token_id in piece)
+    sizes = {token_id: len(token.sealed_data) for token_id, token in tokens.items()}
+    repeated_bytes = sum(sizes[token_id] for token_id in found.token_ids) - sum(sizes.values())
+    services.world.reserve(repeated_bytes)
+    with services.store.transaction(write=False):
+        keys = services.vault.of(tenant.id)
+    values = {i: plaintext_of(token, keys, context.steady_ns) for i, token in tokens.items()}
     if raw is not None:
         return (splice(raw, values.__getitem__) if named else raw), named
+    # A text with a character beyond ASCII takes up to four times its bytes.
+    wide_bytes = sum(sys.getsizeof(values[i]) - sizes[i] for i in found.token_ids)
+    services.world.reserve(max(0, wide_bytes))
     return found.rebuild(values.__getitem__), named
 
 
-def _looked_up(token_ids: list[str], context: Context) -> dict[str, Token]:
-    """Return the tenant's tokens of these ids, without those that do not exist."""
+def _looked_up(token_ids: list[str], context: Context, *, has_data: bool) -> dict[str, Token]:
+    """Return the tenant's tokens of these ids, without those that do not exist.
+
+    has_data: whether their data will be read; of too many tokens, only their containers are.
+    """
     store, tenant_id = context.services.store, context.tenant.id
     tokens: dict[str, Token] = {}
-    for piece in _pieces(token_ids):
+    for start in range(0, len(token_ids), _TOKENS_A_TRANSACTION):
+        read_bytes = 0
         with store.transaction(write=False):
-            for token_id in piece:
+            for token_id in token_ids[start : start + _TOKENS_A_TRANSACTION]:
                 token = store.token(tenant_id, token_id)
                 if token is not None:
-                    tokens[token_id] = token
+                    tokens[token_id] = token if has_data else replace(token, sealed_data=b"")
+                    read_bytes += len(tokens[token_id].sealed_data)
+        context.services.world.reserve(read_bytes)
     return tokens
-
-
-def _pieces(token_ids: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(token_ids), _TOKENS_A_TRANSACTION):
-        yield token_ids[start : start + _TOKENS_A_TRANSACTION]
 
 
 def _revealed(context: Context) -> tuple[Json | bytes, list[str]]:

@@ -97,8 +97,7 @@ class Collection(Generic[D]):
         clauses: tuple[str, ...] = (),
         *,
         body: BodyForm = "json",
-        body_optional: bool = False,
-        is_costly: bool = False,
+        **more: Any,  # noqa: ANN401 # reason: fields of an operation
     ) -> Operation:
         """Return the operation that creates a document; `run` answers with `created`."""
         return self._operation(
@@ -109,10 +108,9 @@ class Collection(Generic[D]):
             path=self.path,
             clauses=clauses or self.clauses,
             body=body,
-            body_optional=body_optional,
             form=form,
             success_status=201,
-            is_costly=is_costly,
+            **more,
         )
 
     def change(

@@ -34,17 +34,24 @@ def new_key(
     services: Services, tenant_id: str, algorithm: jwe.Algorithm, wall_ns: int
 ) -> EncryptionKey:
     """Return a new pair of a tenant, its private half sealed, for the caller to store."""
-    key_id = services.new_id()
-    pair = jwe.generate(algorithm, key_id)
+    return _sealed(services, tenant_id, jwe.generate(algorithm, services.new_id()), wall_ns)
+
+
+def _sealed(services: Services, tenant_id: str, pair: jwe.KeyPair, wall_ns: int) -> EncryptionKey:
+    key_id = pair.public_jwk["kid"]
     sealed = services.vault.of(tenant_id).seal("/keys/", key_id, pair.private, "private-key")
-    return EncryptionKey(key_id, tenant_id, algorithm, pair.public_jwk, sealed, wall_ns)
+    return EncryptionKey(key_id, tenant_id, pair.algorithm, pair.public_jwk, sealed, wall_ns)
+
+
+def _pair(context: Context) -> jwe.KeyPair:
+    """Return a new pair; made with no transaction open, which others would wait for."""
+    context.require("encryption-key:create")
+    body = {} if context.is_bodiless else _CREATE.check(context.json)
+    return jwe.generate(body.get("algorithm", "ECDH-ES"), context.services.new_id())
 
 
 def _create(context: Context) -> Response:
-    context.require("encryption-key:create")
-    body = {} if context.is_bodiless else _CREATE.check(context.json)
-    algorithm = body.get("algorithm", "ECDH-ES")
-    key = new_key(context.services, context.tenant.id, algorithm, context.wall_ns)
+    key = _sealed(context.services, context.tenant.id, context.prepared, context.wall_ns)
     return _KEYS.created(context, key, public_key=dict(key.public_jwk))
 
 
@@ -54,7 +61,8 @@ OPERATIONS = (
         _create,
         _CREATE,
         body_optional=True,
-        is_costly=True,  # an RSA pair takes about 30 ms
+        prepare=_pair,
+        is_costly=True,  # an RSA pair takes 30 ms and more
     ),
     _KEYS.listing("list_encryption_keys", "List the tenant's encryption keys."),
     _KEYS.view("Show an encryption key."),

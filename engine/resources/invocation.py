@@ -19,7 +19,6 @@ and are lost on restart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Final
 
 from engine.errors import DestinationTimeout, DriverError
@@ -27,7 +26,8 @@ from engine.instances import READY, Claim, Pool
 from engine.messages import Json, Problem
 from engine.profile import Profile
 from engine.resources.context import Services
-from engine.tokens import check_value
+from engine.tokens import check_value, dumps
+from engine.tokens.strict_json import bytes_as_values
 
 _NAME_START: Final = "instances/"
 
@@ -101,11 +101,16 @@ async def invoke(
         raise code_fault("failed") from None
     finally:
         pool.release(claim, world.clock.now_ns)
-    try:
-        # Nobody knows yet how large it is.
-        return await world.apart(partial(check_value, result), name)
-    except Problem:
-        raise code_fault("returned what is no JSON") from None
+
+    def checked() -> Json:  # apart, since nobody knows yet how large it is
+        try:
+            value = check_value(result)
+        except Problem:
+            raise code_fault("returned what is no JSON") from None
+        world.reserve(bytes_as_values(dumps(value)))
+        return value
+
+    return await world.apart(checked, name)
 
 
 async def _instance(services: Services, claim: Claim, until_ns: int) -> int:

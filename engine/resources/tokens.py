@@ -124,14 +124,17 @@ def _shown(
 
     is_new: whether the request has created it; else it was stored before.
     """
-    shows = _shows_plaintext(token, context)
+    plaintext: Any = NO_PLAINTEXT
+    if _shows_plaintext(token, context):
+        keys = context.services.vault.of(token.tenant_id)
+        plaintext = plaintext_of(token, keys, context.steady_ns)
     return record(
         token,
         context.services.rules,
         deduplicated=deduplicated,
         may_read=is_new or context.may("token:read", token.container),
         with_container=True,
-        plaintext=plaintext_of(token, context) if shows else NO_PLAINTEXT,
+        plaintext=plaintext,
     )
 
 
@@ -194,6 +197,7 @@ def _reach(context: Context, permission: str, asked: str | None) -> tuple[str, .
 
 def _page(context: Context, page: Page, chosen: TokenFilter) -> Response:
     store, tenant_id = context.services.store, context.tenant.id
+    has_data = context.services.rules.tokens.plaintext_reads
     here: list[Token] = []
 
     def shown(token: Token) -> dict[str, Any]:
@@ -202,7 +206,9 @@ def _page(context: Context, page: Page, chosen: TokenFilter) -> Response:
 
     answer = page_of(
         page,
-        lambda after, size: store.find_tokens(tenant_id, chosen, after=after, size=size),
+        lambda after, size: store.find_tokens(
+            tenant_id, chosen, after=after, size=size, has_data=has_data
+        ),
         shown,
     )
     _log_read(here, context)
@@ -239,7 +245,7 @@ def _patch(context: Context) -> Response:
     services, tenant = context.services, context.tenant
     token = _found(context, "token:update")
     keys = services.vault.of(tenant.id)
-    data, cvc = opened(token, context)
+    data, cvc = opened(token, keys, context.steady_ns)
     change = validate_patch(
         context.json,
         token,

@@ -1,17 +1,22 @@
 """What one caller's bodies do to everybody else: the victim's waits beside each hostile request.
 
-One key sends bodies of one kind after the other over four connections, as fast as they are
-answered, most to /tokenize, the last to /detokenize, a proxy and a reactor; a victim with a key of
-its own tokenizes one string every 20 ms. Printed are the victim's waits, the server's memory
-against the bound that it printed at its start, and what a refused body costs against parsing it.
+One key sends requests of one kind after the other over four connections, as fast as they are
+answered: large bodies to /tokenize, /detokenize, a proxy and a reactor, and small requests for
+which the server makes or reads much. In the last rows many connections hold what they can: heads
+without an end, answers that nobody reads, reactors that sleep. A victim with a key of its own
+tokenizes one string every 20 ms. Printed are the victim's waits, the server's most memory against
+the bound that it printed at its start, and what a refused body costs against parsing it.
 """
 
 import json
+import os
+import socket
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,13 +43,37 @@ def _repeated(piece: bytes) -> bytes:
     return b"[" + b",".join([piece] * (_SIZE // (len(piece) + 1))) + b"]"
 
 
+_RUNTIME: Final = """
+import time
+
+def run(code, args, configuration):
+    if code == "sleep":
+        time.sleep(60)
+    return args
+"""
+
+
 @dataclass(frozen=True)
 class _Hostile:
-    """One request: a body, and where it goes."""
+    """One request: a body, and where it goes.
+
+    connections: so many send it once and read nothing. is_head: they send no more than a head of
+    the body's length, without its end.
+    """
 
     body: bytes
     path: str = "/tokenize"
     proxy_key: str | None = None
+    connections: int = 0
+    is_head: bool = False
+
+    def raw(self) -> bytes:
+        """Return what a connection sends that reads nothing."""
+        if self.is_head:
+            return b"GET / HTTP/1.1\r\nX-Endless: " + self.body
+        head = f"POST {self.path} HTTP/1.1\r\nHost: a\r\nSVC-API-KEY: {KEY}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(self.body)}\r\n\r\n"
+        return head.encode() + self.body
 
 
 def _elsewhere(live: Live) -> dict[str, _Hostile]:
@@ -69,6 +98,23 @@ def _elsewhere(live: Live) -> dict[str, _Hostile]:
         "a reactor's arguments": _Hostile(
             b'{"args":{"tokenize":[' + part + b"]}}", f"/reactors/{reactor}/react"
         ),
+    }
+
+
+def _small(live: Live) -> dict[str, _Hostile]:
+    """Return small requests for which much is made or read, and what many connections can hold."""
+    tokens = [live.ask("POST", "/tokenize", json=["x" * 3_900_000]).json()[0] for _ in range(5)]
+    read = json.dumps([f"{{{{ {token} }}}}" for token in tokens]).encode()
+    reactor = live.ask("POST", "/reactors", json={"name": "r", "code": "sleep"}).json()["id"]
+    asleep = json.dumps({"args": json.loads(read)}).encode()
+    path = f"/reactors/{reactor}/react"
+    return {
+        "an RSA key pair": _Hostile(b'{"algorithm":"RSA-OAEP-256"}', "/keys"),
+        "five tokens of 3.9 MB": _Hostile(read, "/detokenize"),
+        "90 of these, answers unread": _Hostile(read, "/detokenize", connections=90),
+        "14 500 heads without an end": _Hostile(b"x" * 60_000, connections=14_500, is_head=True),
+        "12 reactors that sleep": _Hostile(b'{"args":1}', path, connections=12),
+        "90 of these, with the five tokens": _Hostile(asleep, path, connections=90),
     }
 
 
@@ -97,7 +143,8 @@ def _bodies(live: Live) -> dict[str, _Hostile]:
         + b",".join([b'"%0390d"' % 0] * 9_999)
         + b"]",
     }
-    return {**{name: _Hostile(body) for name, body in tokenized.items()}, **_elsewhere(live)}
+    plain = {name: _Hostile(body) for name, body in tokenized.items()}
+    return {**plain, **_elsewhere(live), **_small(live)}
 
 
 def _post(client: httpx.Client, hostile: _Hostile) -> int:
@@ -107,8 +154,9 @@ def _post(client: httpx.Client, hostile: _Hostile) -> int:
     return client.post(hostile.path, content=hostile.body, headers=headers).status_code
 
 
-def _beside(live: Live, hostile: _Hostile, seconds: float) -> tuple[list[float], int, set[int]]:
-    """Return the victim's waits in milliseconds, how many hostile answers, and their statuses."""
+@contextmanager
+def _sending(live: Live, hostile: _Hostile) -> Iterator[list[int]]:
+    """Send over and over, or hold connections; yields the statuses that are answered."""
     stopping = threading.Event()
     statuses: list[int] = []
 
@@ -117,21 +165,41 @@ def _beside(live: Live, hostile: _Hostile, seconds: float) -> tuple[list[float],
             while not stopping.is_set():
                 statuses.append(_post(client, hostile))
 
+    if hostile.connections:
+        with ExitStack() as held:
+            raw = hostile.raw()
+            for _ in range(hostile.connections):
+                with suppress(OSError):  # refused, or no file is left for it
+                    address = ("127.0.0.1", live.port)
+                    connection = held.enter_context(socket.create_connection(address, timeout=5))
+                    connection.sendall(raw)
+            yield statuses
+        return
     senders = [threading.Thread(target=send) for _ in range(_SENDERS if hostile.body else 0)]
     for sender in senders:
         sender.start()
+    yield statuses
+    stopping.set()
+    for sender in senders:
+        sender.join()
+
+
+def _beside(live: Live, hostile: _Hostile, seconds: float) -> tuple[list[float], int, list[int]]:
+    """Return the victim's waits in milliseconds, the server's most bytes, and the statuses."""
     waits: list[float] = []
-    with httpx.Client(base_url=live.url, headers={"SVC-API-KEY": _VICTIM}, timeout=60) as victim:
+    most_bytes = 0
+    with (
+        _sending(live, hostile) as statuses,
+        httpx.Client(base_url=live.url, headers={"SVC-API-KEY": _VICTIM}, timeout=60) as victim,
+    ):
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             started_s = time.perf_counter()
             assert _post(victim, _Hostile(b'{"name":"Ada"}')) == 200
             waits.append(1e3 * (time.perf_counter() - started_s))
+            most_bytes = max(most_bytes, live.memory_bytes())
             time.sleep(_PACE_S)
-    stopping.set()
-    for sender in senders:
-        sender.join()
-    return waits, len(statuses), set(statuses)
+    return waits, most_bytes, statuses
 
 
 def _cpu_s(live: Live) -> float:
@@ -166,12 +234,24 @@ def _parse(body: bytes) -> object:
         return None
 
 
+@contextmanager
+def _runtime(folder: Path) -> Iterator[str]:
+    """Let servers import a runtime whose code sleeps; yields the line that names it."""
+    folder.joinpath("sleeping_runtime.py").write_text(_RUNTIME, encoding="utf-8")
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(folder) if before is None else f"{folder}{os.pathsep}{before}"
+    yield 'reactor_runtime = "sleeping_runtime:run"\n'
+
+
 def main(*, big: bool = False) -> None:
     """Print the table."""
     seconds = _BIG_SECONDS if big else _SECONDS
     with (
         tempfile.TemporaryDirectory() as folder,
-        served(Path(folder), "--store", f"{folder}/a.db", quota=5, keys=(KEY, _VICTIM)) as live,
+        _runtime(Path(folder)) as more,
+        served(
+            Path(folder), "--store", f"{folder}/a.db", more=more, quota=5, keys=(KEY, _VICTIM)
+        ) as live,
     ):
         bounds = live.lines[-1]
         print("the server's bounds:", json.dumps(bounds))
@@ -180,18 +260,19 @@ def main(*, big: bool = False) -> None:
             table.add_column(name, justify="left" if name == "body" else "right")
         most = 0
         for name, hostile in _bodies(live).items():
-            waits, sent, statuses = _beside(live, hostile, seconds)
+            waits, most_bytes, statuses = _beside(live, hostile, seconds)
             p50, p99 = statistics.median(waits), statistics.quantiles(waits, n=100)[98]
-            most = max(most, live.memory_bytes())
+            most = max(most, most_bytes)
+            is_sent = hostile.body and not hostile.connections
             table.add_row(
                 name,
-                str(sent),
-                " ".join(map(str, sorted(statuses))),
+                str(len(statuses) or hostile.connections),
+                " ".join(map(str, sorted(set(statuses)))),
                 f"{p50:.1f}",
                 f"{p99:.1f}",
                 f"{max(waits):.1f}",
-                f"{live.memory_bytes() / 1e6:.0f}",
-                _cost(live, hostile) if hostile.body else "",
+                f"{most_bytes / 1e6:.0f}",
+                _cost(live, hostile) if is_sent else "",
             )
         Console(width=120).print(table)
         print(f"memory: {most / 1e6:.0f} MB of the {bounds['memory_bytes'] / 1e6:.0f} MB bound")

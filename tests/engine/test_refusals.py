@@ -11,7 +11,9 @@ import httpx
 from engine import Engine, LimitTable, ManualClock
 from engine.clauses import CLAUSES, DECISIONS
 from engine.http.app import HttpApplication
+from engine.http.openapi import document
 from engine.http.pages import PAGE_PATHS
+from engine.profile import Profile
 from tests.engine.deployment import Deployment
 
 
@@ -39,6 +41,12 @@ def test_err_429_a_block_says_number_window_counter_block_and_when(acme: Deploym
         "request can succeed in 56 s."
     )
     assert problem["type"] == "/docs/clauses#LIM-PUBLIC"
+    # /docs shows this very answer, from the OpenAPI document.
+    shown = document("full", Profile())["components"]["responses"]["Problem429"]
+    assert shown["content"]["application/problem+json"]["example"] == problem
+    answer = acme.ask("GET", "/nothing", key=public)
+    for name in ("Retry-After", "RateLimit", "RateLimit-Policy"):
+        assert str(shown["headers"][name]["example"]) == answer.headers[name]
 
 
 def test_err_429_a_counter_of_a_key_alone(acme: Deployment) -> None:

@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Any, Final, get_args
 
 from engine.clauses import clause
-from engine.http.openapi.examples import HEADERS, PARAMETERS, example_of
+from engine.http.openapi.examples import HEADERS, PARAMETERS, REFUSAL, example_of
 from engine.http.openapi.schemas import (
     CURSOR,
     SHAPES,
@@ -616,7 +616,9 @@ def _header_refs(http: HttpProfile, *names: str) -> dict[str, Any]:
     }
 
 
-def _problem_example(status: int) -> dict[str, Any]:
+def _problem_example(status: int) -> Any:  # noqa: ANN401 # reason: any JSON
+    if status == REFUSAL.status:
+        return REFUSAL.body
     title = problem_title(status)
     return {"type": "about:blank", "title": title, "status": status, "detail": f"{title}."}
 
@@ -637,6 +639,12 @@ def _problems(http: HttpProfile) -> dict[str, Any]:
                 PROBLEM_TYPE: {"schema": ref("Problem"), "example": _problem_example(status)}
             },
         }
+    shown, of_429 = _headers(http), found[f"Problem{REFUSAL.status}"]["headers"]
+    for name in of_429.keys() & REFUSAL.headers.keys():  # of the one refusal whose body is shown
+        schema = shown[name]["schema"]
+        value = REFUSAL.headers[name]
+        example = int(value) if schema["type"] == "integer" else value
+        of_429[name] = {**shown[name], "example": example}
     headers = {**found["Problem415"]["headers"], **_header_refs(http, "Accept-Patch")}
     found[_PATCH_415] = {**found["Problem415"], "headers": headers}
     return found

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from engine.messages import Problem
+
 _ID: Final = "7b0f1f64-3c1d-4a7e-9d0c-0d4f7a0e5c11"
 
 _FINGERPRINT: Final = "CC2XvyoohnqecEq4r3FtXv6MdCx4TbaW1UUTdCCN5MNL"
@@ -45,6 +47,19 @@ HEADERS: Final[Mapping[str, Any]] = {
     "Location": f"/tokens/{_ID}",
 }
 """Values by the header's name."""
+
+REFUSAL: Final = Problem(
+    429,
+    "More than 50 requests in 60 s with this key from this address. Blocked for 10 s; the next "
+    "request can succeed in 56 s.",
+    clause="LIM-PUBLIC",
+    headers={
+        "Retry-After": "56",
+        "RateLimit-Policy": '"LIM-PUBLIC";q=50;w=60',
+        "RateLimit": '"LIM-PUBLIC";r=0;t=60',
+    },
+).response()
+"""One complete 429: fifty requests at once, and another one four seconds later."""
 
 _TEXTS: Final[Mapping[str, str]] = {
     "name": "shop",

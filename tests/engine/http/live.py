@@ -144,6 +144,7 @@ def served(
     quota: int = 1_000_000,
     limits: bool = False,
     keys: Sequence[str] = (KEY,),
+    cvc_retention: str = "1h",
 ) -> Iterator[Live]:
     """Serve one tenant, an application with every right and a manager; `more` comes first."""
     file = folder / "serve.toml"
@@ -152,7 +153,11 @@ def served(
 [[tenants]]
 name = "acme"
 host_suffixes = [".example"]
-quotas = {{ "Tokenize Limit" = {quota}, "Detokenize Limit" = {quota} }}
+
+[tenants.quotas]
+"Tokenize Limit" = {quota}
+"Detokenize Limit" = {quota}
+"CVC Retention" = "{cvc_retention}"
 
 [[applications]]
 name = "backend"

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from engine.http.requests import (
-    BODIES_LIMIT_BYTES,
+    BUDGET_BYTES,
     KEPT_UNREAD_BYTES,
-    OWNER_LIMIT_BYTES,
+    OWNER_BYTES,
     Body,
+    Budget,
     Disconnected,
-    Watch,
+    Reservation,
 )
-from engine.messages import Problem
+from engine.messages import Problem, Request
+from engine.world import UNCOUNTED_BYTES
 
 
 class _Sender:
@@ -56,7 +58,7 @@ def test_a_body_is_read_no_further_than_its_limit(
 ) -> None:
     """D-SIZE: the bound itself fits."""
     sender = _Sender(*pieces)
-    body = Body(sender, None, Watch())
+    body = Body(sender, None, Reservation(Budget()))
     assert _read(body, limit) == found
     assert sender.taken == taken
     assert body.is_whole == (taken == len(pieces))
@@ -64,78 +66,83 @@ def test_a_body_is_read_no_further_than_its_limit(
 
 def test_a_body_that_is_announced_too_large_is_not_read_at_all() -> None:
     sender = _Sender(b"abc")
-    assert _read(Body(sender, 4, Watch()), 3) is None
+    assert _read(Body(sender, 4, Reservation(Budget())), 3) is None
     assert sender.taken == 0
-    assert _read(Body(sender, 3, Watch()), 3) == b"abc"
+    assert _read(Body(sender, 3, Reservation(Budget())), 3) == b"abc"
 
 
 def test_who_goes_away_in_the_middle_needs_no_answer() -> None:
     with pytest.raises(Disconnected):
-        _read(Body(_Sender(b"ab", None), None, Watch()), 9)
+        _read(Body(_Sender(b"ab", None), None, Reservation(Budget())), 9)
 
 
 def test_a_connection_ends_with_too_much_unread_body() -> None:
-    watch = Watch()
-    assert not Body(_Sender(), KEPT_UNREAD_BYTES, watch).ends_connection
-    assert Body(_Sender(), KEPT_UNREAD_BYTES + 1, watch).ends_connection
-    assert Body(_Sender(), None, watch).ends_connection
-    assert Body(_Sender(), 1, watch, is_late=True).ends_connection
-    read = Body(_Sender(b"a"), None, watch)
+    held = Reservation(Budget())
+    assert not Body(_Sender(), KEPT_UNREAD_BYTES, held).ends_connection
+    assert Body(_Sender(), KEPT_UNREAD_BYTES + 1, held).ends_connection
+    assert Body(_Sender(), None, held).ends_connection
+    assert Body(_Sender(), 1, held, is_late=True).ends_connection
+    read = Body(_Sender(b"a"), None, held)
     assert _read(read, 1) == b"a"
     assert not read.ends_connection
 
 
 def test_small_bodies_hold_nothing_and_large_ones_until_they_are_released() -> None:
-    watch = Watch()
-    small = Body(_Sender(b"x" * KEPT_UNREAD_BYTES, b""), None, watch)
+    budget = Budget()
+    small = Body(_Sender(b"x" * UNCOUNTED_BYTES, b""), None, Reservation(budget))
     _read(small, 10**6)
-    assert (small.held_bytes, watch.held_bytes) == (0, 0)
-    large = Body(_Sender(b"x" * KEPT_UNREAD_BYTES, b"x", b"yy", b""), None, watch, owner="a")
+    assert budget.held_bytes == 0
+    held = Reservation(budget, "a")
+    large = Body(_Sender(b"x" * UNCOUNTED_BYTES, b"x", b"yy", b""), None, held)
     _read(large, 10**6)
-    assert large.held_bytes == watch.held_bytes == KEPT_UNREAD_BYTES + 3
-    small.release()
-    assert watch.held_bytes == KEPT_UNREAD_BYTES + 3
-    large.release()
-    assert (large.held_bytes, watch.held_bytes) == (0, 0)
-    watch.check_room(OWNER_LIMIT_BYTES, "a")
+    assert held.size_bytes == budget.held_bytes == UNCOUNTED_BYTES + 3
+    held.resize(0)
+    assert budget.held_bytes == 0
+    Reservation(budget, "a").resize(OWNER_BYTES)
 
 
-def _holding(watch: Watch, size_bytes: int, owner: str) -> Body:
-    body = Body(_Sender(), None, watch, owner=owner, read_bytes=size_bytes)
-    watch.hold(body)
-    return body
-
-
-def _is_refused(watch: Watch, size_bytes: int, owner: str) -> bool:
+def _is_refused(budget: Budget, size_bytes: int, owner: str) -> bool:
     try:
-        watch.check_room(size_bytes, owner)
+        Reservation(budget, owner).check(size_bytes)
     except Problem as problem:
         return (problem.status, problem.headers) == (503, {"Retry-After": "1"})
     return False
 
 
 def test_one_caller_may_hold_a_share_and_all_together_the_whole() -> None:
-    watch = Watch()
-    first = _holding(watch, OWNER_LIMIT_BYTES - 5, "a")
-    assert not _is_refused(watch, 5, "a")
-    assert _is_refused(watch, 6, "a")
-    second = _holding(watch, 5, "a")
-    assert _is_refused(watch, 1, "a")
+    budget = Budget()
+    first, second = Reservation(budget, "a"), Reservation(budget, "a")
+    first.resize(OWNER_BYTES - 5)
+    assert not _is_refused(budget, 5, "a")
+    assert _is_refused(budget, 6, "a")
+    second.grow(5)
+    assert _is_refused(budget, 1, "a")
     for owner in "bcd":
-        _holding(watch, OWNER_LIMIT_BYTES, owner)
-    assert watch.held_bytes == BODIES_LIMIT_BYTES == 4 * OWNER_LIMIT_BYTES
-    assert not _is_refused(watch, 0, "e")
-    assert _is_refused(watch, 1, "e")
-    second.release()
-    assert not _is_refused(watch, 5, "e")
-    assert not _is_refused(watch, 5, "a")
-    first.release()
-    assert not _is_refused(watch, OWNER_LIMIT_BYTES, "a")
+        Reservation(budget, owner).resize(OWNER_BYTES)
+    assert budget.held_bytes == BUDGET_BYTES == 4 * OWNER_BYTES
+    assert not _is_refused(budget, 0, "e")
+    assert _is_refused(budget, 1, "e")
+    second.resize(0)
+    assert not _is_refused(budget, 5, "e")
+    assert not _is_refused(budget, 5, "a")
+    first.resize(0)
+    assert not _is_refused(budget, OWNER_BYTES, "a")
+
+
+def test_a_caller_is_the_key_where_one_is_asked_for_and_else_the_address() -> None:
+    """An unknown key buys nobody a share of its own."""
+    budget = Budget()
+    for operation, owner in (("tokenize", "k"), ("invoke_proxy", "192.0.2.1"), (None, "192.0.2.1")):
+        request = Request("POST", "/", ip="192.0.2.1", key="k")
+        request.operation = operation
+        held = Reservation(budget, request=request)
+        held.resize(1)
+        assert held.owner == owner
 
 
 def test_a_large_announced_body_needs_room_before_it_is_read() -> None:
-    sender, watch = _Sender(b"abc"), Watch(KEPT_UNREAD_BYTES)
-    with pytest.raises(Problem, match="too many large bodies"):
-        _read(Body(sender, KEPT_UNREAD_BYTES + 1, watch), 10**6)
+    sender, held = _Sender(b"abc"), Reservation(Budget(UNCOUNTED_BYTES))
+    with pytest.raises(Problem, match="holds too much"):
+        _read(Body(sender, UNCOUNTED_BYTES + 1, held), 10**6)
     assert sender.taken == 0
-    assert _read(Body(sender, KEPT_UNREAD_BYTES, watch), 10**6) == b"abc"
+    assert _read(Body(sender, UNCOUNTED_BYTES, held), 10**6) == b"abc"

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import pytest
 
 from engine import Engine, Request
 from engine.http.app import HttpApplication
-from engine.http.protocol import HEADS_LIMIT_BYTES
-from engine.http.requests import OWNER_LIMIT_BYTES, Watch
+from engine.http.requests import OWNER_BYTES, Reservation
 from engine.http.system import SystemWorld
-from engine.messages import Problem
+from engine.store import SqliteStore, TokenFilter
+from engine.world import Call, CallAnswer
 from tests.engine.http.live import KEY, served
+from tests.engine.store._records import TENANT, token
 
 
 @pytest.mark.parametrize(
@@ -85,29 +87,92 @@ def test_an_answer_without_room_is_503() -> None:
             token = (await client.post("/tokenize", json=["x" * 100_000])).json()[0]
             body = [f"{{{{ {token} }}}}"]
             statuses = [(await client.post("/detokenize", json=body)).status_code]
-            with application.watch.answering(OWNER_LIMIT_BYTES, str(key)):
-                statuses.append((await client.post("/detokenize", json=body)).status_code)
+            other = Reservation(application.budget, str(key))
+            other.resize(OWNER_BYTES)
+            statuses.append((await client.post("/detokenize", json=body)).status_code)
+            other.resize(0)
             statuses.append((await client.post("/detokenize", json=body)).status_code)
             return statuses
 
     assert asyncio.run(asked()) == [200, 503, 200]
-    assert application.watch.held_bytes == 0
+    assert application.budget.held_bytes == 0
 
 
-def test_one_callers_answers_leave_room_for_others() -> None:
-    watch = Watch()
-    with watch.answering(OWNER_LIMIT_BYTES, "one"):
-        with pytest.raises(Problem, match="too many large bodies"):
-            watch.check_room(1, "one")
-        watch.check_room(1, "another")
-    watch.check_room(1, "one")
+@pytest.mark.parametrize(
+    ("path", "room", "status"),
+    [
+        ("/detokenize", 0, 200),
+        ("/detokenize", 150_000, 503),
+        ("/reactors/REACTOR/react", 0, 200),
+        ("/reactors/REACTOR/react", 150_000, 503),
+        ("/proxy", 0, 200),
+        ("/proxy", 150_000, 503),
+    ],
+)
+def test_what_a_request_reads_is_reserved_before_it_is_read(
+    path: str, room: int, status: int
+) -> None:
+    """A request of 250 bytes held 20 MB: judged by what is read and answered from outside too."""
+    size = 100_000
+
+    class World(SystemWorld):
+        async def call_destination(self, call: Call, timeout_ns: int) -> CallAnswer:
+            assert len(call.body) > size
+            return CallAnswer(200, {}, b"")
+
+    async def asked() -> tuple[int, int, int]:
+        rights = ["token:create", "token:read", "token:use"]
+        rights += [
+            f"{kind}:{verb}" for kind in ("reactor", "proxy") for verb in ("create", "invoke")
+        ]
+        engine = Engine(world=World())
+        key = engine.key_for(engine.create_tenant("Acme"), *rights)
+        application = HttpApplication(engine)
+        budget, headers = application.budget, {"SVC-API-KEY": str(key)}
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://here", headers=headers
+        ) as client:
+            token = (await client.post("/tokenize", json=["x" * size])).json()[0]
+            made = await client.post("/reactors", json={"name": "r", "code": "c"})
+            body: Any = {"name": "p", "destination_url": "https://a.example", "require_auth": True}
+            proxy = (await client.post("/proxies", json=body)).json()
+            budget.limit_bytes = room or budget.limit_bytes
+            body = [f"{{{{ {token} }}}}", f"{{{{ {token} }}}}"]
+            if "react" in path:
+                body = {"args": body}
+            place = path.replace("REACTOR", made.json()["id"])
+            more = {"SVC-PROXY-KEY": proxy["key"]} if path == "/proxy" else {}
+            first = (await client.post(place, json=body, headers=more)).status_code
+            budget.limit_bytes = 10**9
+            second = (await client.post(place, json=body, headers=more)).status_code
+            return first, second, budget.held_bytes
+
+    assert asyncio.run(asked()) == (status, 200, 0)
+
+
+def test_a_list_of_large_tokens_reads_none_of_their_data(tmp_path: Path) -> None:
+    """A request of 80 bytes read 390 MB, and others waited: a page holds no plaintext."""
+    other = b"x" * 2_000_000
+    with SqliteStore(tmp_path / "a.db") as store:
+        with store.transaction():
+            store.add_tokens([token(number, sealed_data=other) for number in range(30)])
+        tracemalloc.start()
+        with store.transaction(write=False):
+            page = store.find_tokens(TENANT, TokenFilter(), size=100, has_data=False)
+            most_bytes = tracemalloc.get_traced_memory()[1]
+            whole = store.find_tokens(TENANT, TokenFilter(), size=1)
+        tracemalloc.stop()
+    assert [each.sealed_data for each in page] == [b""] * 30
+    assert most_bytes < len(other)
+    assert whole[0].sealed_data == other
 
 
 @pytest.mark.slow
 def test_unfinished_heads_hold_no_more_than_their_budget(tmp_path: Path) -> None:
     """14,500 heads without a key held 1.3 GB; what is beyond the budget gets 503."""
     size, count = 60_000, 1_400
-    assert size * count > HEADS_LIMIT_BYTES
+    assert size * count > OWNER_BYTES
     with served(tmp_path) as live:
         before_bytes = live.memory_bytes()
         address = httpx.URL(live.url)
@@ -120,7 +185,7 @@ def test_unfinished_heads_hold_no_more_than_their_budget(tmp_path: Path) -> None
             except OSError:  # refused already
                 continue
         time.sleep(1)
-        assert live.memory_bytes() - before_bytes < 3 * HEADS_LIMIT_BYTES
+        assert live.memory_bytes() - before_bytes < 3 * OWNER_BYTES
         assert live.ask("GET", "/nothing", key=KEY).status_code == 404
         for connection in connections:
             connection.close()

@@ -113,6 +113,8 @@ def test_what_is_on_the_list_is_called_at_its_address(monkeypatch: pytest.Monkey
         "64:ff9b::7f00:1",
         "64:ff9b:1::808:808",
         "fec0::1",
+        "3fff::1",
+        "5f00::1",
         "::8.8.8.8",
         "2002:7f00:1::",
         "2002:a00:1::",

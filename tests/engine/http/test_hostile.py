@@ -20,7 +20,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from engine.http.requests import BODIES_LIMIT_BYTES
+from engine.http.requests import BUDGET_BYTES
 from tests.engine.http.described import check_answer
 from tests.engine.http.live import KEY, Live, wait_until
 
@@ -413,7 +413,7 @@ HOLDERS = 90
 @pytest.mark.slow
 def test_many_large_bodies_at_once_are_503_and_memory_is_bounded(full: dict[str, Any]) -> None:
     """D-SIZE bounds each body, the server's memory all of them: small ones are served meanwhile."""
-    assert HOLDERS * LARGE > BODIES_LIMIT_BYTES
+    assert HOLDERS * LARGE > BUDGET_BYTES
     with Live("--demo", "--demo-keys", "1") as live, _many(live, HOLDERS) as holders:
         key = live.keys("private_prod")[0]["key"]
         before = live.memory_bytes()
@@ -421,9 +421,9 @@ def test_many_large_bodies_at_once_are_503_and_memory_is_bounded(full: dict[str,
         for connection in holders:
             with contextlib.suppress(OSError):  # a refused one is closed
                 connection.sendall(head + b" " * (LARGE - 10))
-        least = HOLDERS - BODIES_LIMIT_BYTES // (LARGE - 70_000)
+        least = HOLDERS - BUDGET_BYTES // (LARGE - 70_000)
         wait_until(lambda: len(_answered(holders)) >= least)
-        assert live.memory_bytes() - before < BODIES_LIMIT_BYTES + 60_000_000
+        assert live.memory_bytes() - before < BUDGET_BYTES + 60_000_000
         for connection in _answered(holders):
             answer = _everything(connection)
             _problem(answer, 503)

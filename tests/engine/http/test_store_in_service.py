@@ -9,17 +9,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
 from engine.http.system import SystemClock
-from tests.engine.http.live import MASTER_KEY, Live, served, wait_until
+from tests.engine.http.live import KEY, MASTER_KEY, Live, served, wait_until
 
 CARD = {"type": "card", "data": {"number": "4242424242424242", "cvc": "123"}}
 
@@ -44,6 +46,56 @@ def test_a_foreign_lock_is_503_and_reads_go_on(kept: Live, tmp_path: Path) -> No
         assert kept.ask("GET", "/tokens").status_code == 200
         other.execute("COMMIT")
     assert kept.ask("POST", "/tokenize", json=["x"]).status_code == 200
+
+
+def _sealed_cvcs(path: Path) -> list[tuple[int, bytes]]:
+    """Return the deadline and the ciphertext of each cvc in the file."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        rows = reader.execute(
+            "SELECT cvc_until_ns, record FROM tokens WHERE cvc_until_ns IS NOT NULL"
+        ).fetchall()
+    return [(until_ns, msgspec.msgpack.decode(record)["sealed_cvc"]) for until_ns, record in rows]
+
+
+@pytest.mark.slow
+def test_what_has_expired_is_erased_in_time_under_load(tmp_path: Path) -> None:
+    """QUO-CVC: within the printed bound, from the file and its log, while four callers write on."""
+    path = tmp_path / "a.db"
+    with served(tmp_path, "--store", str(path), cvc_retention="1s") as live:
+        within_s = live.lines[-1]["erased_within_s"]
+        stopping = threading.Event()
+        statuses: set[int] = set()
+
+        def write() -> None:
+            headers = {"SVC-API-KEY": KEY}
+            with httpx.Client(base_url=live.url, headers=headers, timeout=60) as client:
+                while not stopping.is_set():
+                    statuses.add(client.post("/tokenize", json=[CARD] * 5).status_code)
+
+        writers = [threading.Thread(target=write) for _ in range(4)]
+        for writer in writers:
+            writer.start()
+        seen: dict[bytes, int] = {}
+        end_s = time.monotonic() + 2 + 2 * within_s
+        while time.monotonic() < end_s:
+            rows = _sealed_cvcs(path)
+            assert min((until_ns for until_ns, _ in rows), default=time.time_ns()) > (
+                time.time_ns() - (within_s + 1) * 1_000_000_000
+            )
+            seen.update({sealed: until_ns for until_ns, sealed in rows})
+            due_ns = time.time_ns() - within_s * 1_000_000_000
+            content = path.read_bytes() + path.with_name("a.db-wal").read_bytes()
+            late = [sealed for sealed, until_ns in seen.items() if until_ns < due_ns]
+            assert not [sealed for sealed in late if sealed in content]
+            for sealed in late:
+                del seen[sealed]
+            time.sleep(0.5)
+        stopping.set()
+        for writer in writers:
+            writer.join()
+        assert statuses == {200}
+        code, logged = live.stop()
+        assert (code, logged) == (0, "")
 
 
 HOLD = """
@@ -226,11 +278,9 @@ def test_what_does_not_open_is_one_line_that_names_table_and_row(
 ) -> None:
     token = kept.ask("POST", "/tokens", json=CARD | {"metadata": {"a": "b"}}).json()["id"]
     with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
-        record = msgspec.msgpack.decode(other.execute("SELECT record FROM tokens").fetchone()[0])
-        sealed = bytearray(record["sealed_data"])
+        sealed = bytearray(other.execute("SELECT sealed_data FROM tokens").fetchone()[0])
         sealed[-1] ^= 1
-        torn = msgspec.msgpack.encode(record | {"sealed_data": bytes(sealed)})
-        other.execute("UPDATE tokens SET record = ?", (torn,))
+        other.execute("UPDATE tokens SET sealed_data = ?", (bytes(sealed),))
         failed = kept.ask("POST", "/detokenize", json=[f"{{{{ {token} }}}}"])
         assert failed.status_code == 500
         other.execute("UPDATE tokens SET record = x'ff'")

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.limits.block import BlockMeasurement
-from conformance.limits.measurement import Decided, Delays, Measurement, PrepareValid
+from conformance.limits.measurement import Choice, Decided, Delays, Measurement, PrepareValid
 from conformance.limits.rows import ROWS, Row, RowRequests, parties_of, party_apart, rule_of
 from conformance.limits.sending import SECOND_NS, Parties, Party, Sender
 from conformance.limits.throttle import ThrottleMeasurement
@@ -45,17 +45,21 @@ class Outcome:
 
 
 async def measure(
-    sender: Sender, counter: str, variants: Sequence[str], prepare_valid: PrepareValid
+    sender: Sender,
+    counter: str,
+    variants: Sequence[str],
+    choices: Mapping[str, Choice],
+    prepare_valid: PrepareValid,
 ) -> Outcome:
     """Measure a row once."""
     kind = BlockMeasurement if sender.block_ns else ThrottleMeasurement
-    measurement = kind(sender, counter, variants, prepare_valid)
+    measurement = kind(sender, counter, variants, choices, prepare_valid)
     try:
         try:
             message = await measurement.run()
         except Delays:  # another row holds back what this one sends
             await sender.take_apart()
-            measurement = kind(sender, counter, variants, prepare_valid)
+            measurement = kind(sender, counter, variants, choices, prepare_valid)
             message = await measurement.run()
         decided = Decided(Verdict.PASS, message, measurement.evidence)
     except Decided as failure:
@@ -115,7 +119,7 @@ async def judge_row(bench: Bench, rule_id: str) -> list[Finding]:
         traffic.measuring.add(bench.check.id)
         try:
             stock = functools.partial(requests.stock, keys[0] if keys else "")
-            outcomes.append(await measure(sender, pool.kind, requests.variants(), stock))
+            outcomes.append(await measure(sender, pool.kind, requests.variants(), row.choices, stock))
         finally:
             traffic.measuring.discard(bench.check.id)
     return _findings(bench, rule, outcomes)

@@ -7,8 +7,8 @@ L per W: sliding logs, fixed windows (aligned or anchored), sliding counters, to
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from conformance.limits.observations import (
     Burst,
@@ -57,6 +57,17 @@ class Decided(Exception):
         self.evidence = list(evidence)[:_EVIDENCE]
 
 
+class Choice(NamedTuple):
+    """What a variant shows of the profile: the value where it counts, and where it does not.
+
+    otherwise: None where the row must count it.
+    """
+
+    path: str
+    value: object
+    otherwise: object = None
+
+
 class Delays(Exception):
     """The limiter holds requests back instead of refusing them (D-THROTTLE delay)."""
 
@@ -81,8 +92,8 @@ def evidence_of(*bursts: Burst) -> list[Exchange]:
 class Measurement:
     """What is known of a row while it is measured.
 
-    counter: what the row counts, `pair`, `key` or `ip`. variants: requests that it must count, by
-    name; what each is stands in the row. prepare_valid: makes so many valid requests possible;
+    counter: what the row counts, `pair`, `key` or `ip`. variants: requests that it counts, by name;
+    what each is stands in the row. choices: what variants show of the profile. prepare_valid: makes so many valid requests possible;
     returns whether each of them can be sent once only. fresh: bursts on fresh counters, until a
     request was refused. readings: choices of the profile that were seen.
     """
@@ -92,12 +103,14 @@ class Measurement:
         sender: Sender,
         counter: str,
         variants: Sequence[str],
+        choices: Mapping[str, Choice],
         prepare_valid: PrepareValid,
     ) -> None:
         self.sender = sender
         self.counter = counter
         self._prepare_valid = prepare_valid
         self.variants = tuple(variants)
+        self.choices = choices
         self.limit = sender.limit_requests
         self.window_ns = sender.window_ns
         self.block_ns = sender.block_ns
@@ -236,7 +249,7 @@ class Measurement:
         if is_consuming:
             self.undecided(
                 f"{twin.size + 1} of the requests that succeed are admitted; more of them would "
-                "be needed to see the window"
+                "be needed to see the window: give the key the permissions for them"
             )
         return twin
 
@@ -325,6 +338,8 @@ class Measurement:
         if by_key is None or by_source is None:
             self.notes.append("with one key or one address, whom it holds for cannot be seen")
         if by_key and by_source:
+            if self.block_ns:
+                await self._check_counters_shared(party, burst)
             neither = self._fresh(lambda x: x.key != key and x.sources != sources)
             if await self._share_refused(neither, times):
                 self.fail("a full counter also refused other keys at other addresses", burst)
@@ -336,6 +351,38 @@ class Measurement:
             self.fail("a full counter also refused another key: it is not of the pair", burst)
         elif by_key is not None and by_source is not None:
             self.readings["limits.and_counter"] = "pair"
+
+    async def _check_counters_shared(self, party: Party, burst: Burst) -> None:
+        """Where a block refuses key and address, see whether full counters do, without a block.
+
+        Twice, for an aligned window may begin anew just then.
+        """
+        sender, refusing, admitted = self.sender, [party], list[Observation]()
+
+        def is_apart(other: Party) -> bool:
+            return all(other.key != x.key and other.sources != x.sources for x in refusing)
+
+        for turn in range(2):
+            taken = self._fresh(is_apart, 1)
+            if not taken:
+                return
+            key, sources = taken[0].key, taken[0].sources
+            beside = [
+                *self._fresh(lambda x, at=key: is_apart(x) and x.key == at, 1),
+                *self._fresh(lambda x, at=sources: is_apart(x) and x.sources == at, 1),
+            ]
+            full = await sender.at_once(taken[0], self.limit)
+            seen = await sender.gather([sender.send(other) for other in beside])
+            admitted += [x for x in seen if x.refused is False]
+            if full.refused or len(admitted) < 2 * (turn + 1):
+                return
+            refusing += [*taken, *beside]
+        self.fail(
+            "a block refuses other addresses of the key and other keys of the address, whose "
+            "counters are not full: it must hold for the pair",
+            burst,
+            Burst(admitted),
+        )
 
     def _fresh(self, suits: Callable[[Party], bool], most: int = _OTHERS) -> list[Party]:
         return self.sender.parties.fresh(self.sender.now_ns, suits, most)
@@ -356,9 +403,13 @@ class Measurement:
         for variant in self.variants:
             is_counted = None
             for _ in range(_TURNS):
-                is_counted = is_counted or await self._is_refused_too(party, variant)
-            if not is_counted:
+                if is_counted is None:
+                    is_counted = await self._is_refused_too(party, variant)
+            choice = self.choices.get(variant)
+            if is_counted is None:
                 self.notes.append(f"whether {variant} counts was not seen")
+            elif choice is not None:
+                self.readings[choice.path] = choice.value if is_counted else choice.otherwise
 
     async def _is_refused_too(self, party: Party, variant: str) -> bool | None:
         """Whether a variant is refused while plain requests are; None where that is not seen."""
@@ -380,6 +431,9 @@ class Measurement:
         lasted_ns = plain[-1].received_ns - other[0].sent_ns
         if lasted_ns // self.step_ns > _ROUNDS // 2:
             return None
+        choice = self.choices.get(variant)
+        if choice is not None and choice.otherwise is not None:
+            return False
         shown = [plain[0].exchange, other[0].exchange, other[-1].exchange, plain[-1].exchange]
         raise Decided(
             Verdict.FAIL,
@@ -391,7 +445,12 @@ class Measurement:
     async def _mixed(self) -> None:
         """Fill counters with plain requests and variants in turn: all of them must count alike."""
         sender, bursts = self.sender, []
-        names = [name for variant in self.variants for name in ("plain", variant)]
+        counted = [
+            variant
+            for variant in self.variants
+            if variant not in self.choices or self.choices[variant].otherwise is None
+        ]
+        names = [name for variant in counted for name in ("plain", variant)]
         for _ in range(2 if names else 0):  # at two phases: an aligned window may begin anew
             party = await sender.take()
             burst = Burst(())
@@ -409,7 +468,7 @@ class Measurement:
         if bursts:
             fewer, more = (min(burst.size for burst in bursts), max(burst.size for burst in bursts))
             self.fail(
-                f"bursts of plain requests in turn with {', '.join(self.variants)} admitted "
+                f"bursts of plain requests in turn with {', '.join(counted)} admitted "
                 f"{fewer} to {more}, and plain ones alone {self.fresh[0].size}: all must count, "
                 "once each",
                 *bursts,

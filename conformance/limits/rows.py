@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from conformance.limits.measurement import HEAVY_REQUESTS
+from conformance.limits.measurement import HEAVY_REQUESTS, Choice
 from conformance.limits.sending import Party
 from conformance.runner.answers import text_of
 from conformance.runner.bench import Bench
@@ -27,6 +27,9 @@ from engine.messages import Json
 
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _BY_ID: Final = ("get", "patch", "delete")
+_KEYS_THAT_MAY: Final = {"reader": "private_reader", "manager": "management"}
+_SHARED: Final = Choice("limits.or_resource", "shared")
+_PREFIX: Final = Choice("limits.get_tokens", "prefix", "list")
 _PROXY_VARIANTS: Final = (
     "invoke_proxy/path",
     "invoke_proxy/PUT",
@@ -44,8 +47,8 @@ class Row:
     operation: what is sent. valid: another operation, to send where that one fails and failed
     requests need not count. variants: what the row must count too, as `operation`, or as
     `operation/CHANGE`: `query`, `id` (an existing token), `new` (one that is there to be deleted),
-    `reader` (a key that may read), `path`, or a method. apart: an operation
-    that no full counter of this row may refuse.
+    `reader` or `manager` (a key that may), `path`, or a method. choices: what some variants show of
+    the profile. apart: an operation that no full counter of this row may refuse.
     """
 
     rule_id: str
@@ -54,6 +57,7 @@ class Row:
     operation: str
     valid: str | None = None
     variants: tuple[str, ...] = ()
+    choices: Mapping[str, Choice] = field(default_factory=dict)
     apart: str = "search"
 
 
@@ -89,13 +93,15 @@ ROWS: Final[Mapping[str, Row]] = {
             description="Listing and detokenizing share 100 per 10 s for a key at an address.",
             operation="list",
             valid="list/reader",
-            variants=("list/query", "list/HEAD", "detokenize"),
+            variants=("list/query", "list/HEAD", "detokenize", "get/id"),
+            choices={"detokenize": _SHARED, "get/id": _PREFIX},
         ),
         Row(
             rule_id="LIM-CREATE",
             description="POST /tokens and /tokenize share 200 per 10 s for a key at an address.",
             operation="tokenize",
             variants=("tokenize/query", "tokenize/tokens", "create"),
+            choices={"create": _SHARED},
             apart="list",
         ),
         Row(
@@ -118,6 +124,7 @@ ROWS: Final[Mapping[str, Row]] = {
             rule_id="LIM-ACCOUNT-UPDATER",
             description="The account updater is limited to 10 per 10 s for a key at an address.",
             operation="list_account_updater_jobs",
+            valid="list_account_updater_jobs/manager",
             variants=(
                 "list_account_updater_jobs/query",
                 "get_account_updater_job",
@@ -305,9 +312,9 @@ class RowRequests:
         return {"id": identifier, "value": value, "path": "/other" if change == "path" else ""}
 
     def _with_key(self, ask: Ask, change: str, party: Party, number: int) -> Ask:
-        readers = self.bench.target.labels("private_reader")
-        if change == "reader" and readers:
-            return dataclasses.replace(ask, key=readers[0])
+        able = self.bench.target.labels(_KEYS_THAT_MAY.get(change, ""))
+        if able:
+            return dataclasses.replace(ask, key=able[0])
         if change == "key":
             return dataclasses.replace(ask, key=self._any_key(number))
         if change == "unknown":
@@ -348,10 +355,14 @@ class RowRequests:
             self.known = text_of(await lane.insist(*asked, key=keys[0]), "probe")
 
     async def stock(self, key: KeyLabel, size: int) -> bool:
-        """Create tokens that are there to be deleted, if the row needs any; returns whether."""
-        bench = self.bench
-        if not (self.row.valid or "").endswith("/new"):
-            return False
+        """Create tokens that are there to be deleted, if the row needs any.
+
+        Returns whether few valid requests can be sent: a token is deleted once, and the key of a
+        manager has a rate of its own.
+        """
+        bench, valid = self.bench, self.row.valid or ""
+        if not valid.endswith("/new"):
+            return valid.endswith("/manager")
         self.stocked += 1
         self.deletable = []
         lane = bench.lane(f"stock {self.stocked}", key=key, source=bench.sources[0])

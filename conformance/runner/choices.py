@@ -24,8 +24,6 @@ NOT_DISCOVERED: Final[Mapping[str, str]] = {
     "http.ipv6_prefix_bits": "it takes two IPv6 addresses of one prefix, which no target names",
     "dedup.setting_name": "a tenant's setting is the operator's, not seen from outside",
     # A reading would be a failure: the deployment is judged by it instead (study).
-    "limits.compose": "judged, not discovered: LIM-LOWEST",
-    "limits.or_resource": "judged, not discovered: LIM-READ and LIM-CREATE",
     "nodes.sharing": "judged, not discovered: a node that counts alone admits beyond its limits",
     "nodes.count": "nodes that count exactly decide as one",
     "nodes.balance": "nodes that count exactly decide as one",

@@ -1,6 +1,7 @@
-"""Several `engine serve` behind HAProxy, each with counters of its own: named as what they are.
+"""Several `engine serve` behind HAProxy, each with counters of its own: the rate is exceeded.
 
-LIM-SEARCH, LIM-READ.
+LIM-SEARCH, LIM-READ. From outside, counters per node look like a higher rate: nothing is said of
+nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from conformance.target import Target, TargetKey
 from tests.conformance.foreign import _servers
 from tests.conformance.foreign._servers import balanced, watching
 
-LIKELY = "admits up to {} × the rate: counters per node"
 COUNTS = (1, 2, 3, 4)
 
 
@@ -46,10 +46,10 @@ def _said(target: Target, port: int, rule_id: str, half: int) -> tuple[Verdict, 
 
 
 @pytest.mark.slow
-def test_counters_per_node_are_named(tmp_path: Path) -> None:
+def test_counters_per_node_fail(tmp_path: Path) -> None:
     """All deployments at once, as the runs mostly wait.
 
-    Behind one node, or by source, nothing is wrong to see, and nothing is said of nodes.
+    Behind one node, or by source, nothing is wrong to see.
     """
     with (
         watching() as untold,
@@ -64,7 +64,6 @@ def test_counters_per_node_are_named(tmp_path: Path) -> None:
         for future in (by_turns[1], *by_source.values()):
             verdict, says = future.result()
             assert verdict is not Verdict.FAIL, says
-            assert "node" not in says
         open_ = []
         for count in COUNTS[1:]:
             verdict, says = by_turns[count].result()
@@ -72,7 +71,7 @@ def test_counters_per_node_are_named(tmp_path: Path) -> None:
                 open_.append(f"{count} nodes: {says}")
                 continue
             assert verdict is Verdict.FAIL, says
-            assert LIKELY.format(count) in says
+            assert "node" not in says
         if open_:
             untold("; ".join(open_))
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from engine.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from conformance.context.verdicts import Finding as Finding
+    from conformance.context.verdicts import Verdict as Verdict
     from conformance.faults import Fault as Fault
     from conformance.faults import all_faults as all_faults
     from conformance.faults import fault_of as fault_of
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from conformance.runner.preflight import Unreachable as Unreachable
     from conformance.runner.runner import replay as replay
     from conformance.runner.runner import run as run
-    from conformance.runner.verdicts import Finding as Finding
-    from conformance.runner.verdicts import Verdict as Verdict
     from conformance.target import Target as Target
     from conformance.wire.in_process import Deployment as Deployment
     from conformance.wire.in_process import deploy as deploy

@@ -34,7 +34,7 @@ from engine.command_line import (
 from engine.errors import InputError, did_you_mean, reason_of
 
 if TYPE_CHECKING:
-    from conformance.runner.registry import Check
+    from conformance.context.check import Check
     from conformance.runner.runner import Options
     from conformance.target import Target
 
@@ -231,10 +231,10 @@ def _run(args: argparse.Namespace) -> int:
     """Run the suite; returns the exit code."""
     from conformance.report.code_hosts import commands_for
     from conformance.report.report import chosen_baseline
-    from conformance.report.terminal import Terminal, show_report
     from conformance.runner.preflight import Unreachable
     from conformance.runner.runner import Progress, Run
     from conformance.target import Target
+    from conformance.terminal import Terminal, show_report
 
     formats, names = _formats(args), ("--baseline", "--only-new")
     baseline = chosen_baseline(args.baseline, only_new=args.only_new, names=names)
@@ -325,7 +325,7 @@ def _few_collections() -> Iterator[None]:
 
 def _forget(out: Path) -> None:
     """Delete the history of a run that reached no deployment; the command can be repeated."""
-    from conformance.runner.history import HISTORY_FILE
+    from conformance.context.history import HISTORY_FILE
 
     (out / HISTORY_FILE).unlink(missing_ok=True)
     if not any(out.iterdir()):
@@ -335,8 +335,8 @@ def _forget(out: Path) -> None:
 def _replay(args: argparse.Namespace) -> int:
     """Repeat the failed checks with the same seed; print the earlier and the new verdicts."""
     from conformance.report.baseline import read_results
-    from conformance.report.terminal import Terminal, show_report
     from conformance.runner.runner import again, failed
+    from conformance.terminal import Terminal, show_report
 
     results = read_results(args.folder)
     before = failed(results, args.ids)
@@ -371,8 +371,8 @@ def _judge(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from conformance.report.baseline import read_results
-    from conformance.report.terminal import show_report
     from conformance.runner.offline import judge as judged
+    from conformance.terminal import show_report
 
     report = judged(args.folder)
     if args.strict:
@@ -392,7 +392,7 @@ def _judge(args: argparse.Namespace) -> int:
 
 def _init(args: argparse.Namespace) -> int:
     """Write a target file to fill in; with `--url`, ask the deployment first."""
-    from conformance.target.starter import starter, write_starter
+    from conformance.starter import starter, write_starter
 
     made = starter(args.url)
     for line in made.said:
@@ -430,7 +430,7 @@ def _check(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     """Print one line per clause: id, section, status, and the checks that judge it."""
-    from conformance.runner.registry import all_checks, checks_of
+    from conformance.context.check import all_checks, checks_of
     from engine.clauses import select
 
     all_checks()
@@ -444,7 +444,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> int:
     """Print what a clause requires, how it is checked and what the check needs."""
-    from conformance.runner.registry import all_checks, checks_of
+    from conformance.context.check import all_checks, checks_of
     from engine.clauses import CLAUSES, select
 
     checks = all_checks()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from conformance.context.verdicts import ClauseResult
     from conformance.report import Report
-    from conformance.runner.verdicts import ClauseResult
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -163,7 +163,7 @@ class ClauseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Report the clause's verdict as pytest's outcome."""
-        from conformance.runner.verdicts import Verdict  # noqa: PLC0415 # reason: inert without --target
+        from conformance.context.verdicts import Verdict  # noqa: PLC0415 # reason: inert without --target
 
         assert isinstance(self.parent, Clauses), "a clause stands among the clauses"
         report = self.parent.report()

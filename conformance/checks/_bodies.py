@@ -22,10 +22,10 @@ import hypothesis
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
-from conformance.runner.answers import elements, is_request, parts
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Inconclusive, Skip
-from conformance.wire.exchange import Exchange
+from conformance.context.answers import elements, is_request, parts
+from conformance.context.check import Inconclusive, Skip
+from conformance.context.context import CheckContext
+from conformance.messages.exchange import Exchange
 from engine.messages import Json
 from engine.tokens import dumps
 
@@ -161,7 +161,7 @@ def _levels(body: Json) -> int:
 
 
 def smallest(
-    bench: Bench,
+    ctx: CheckContext,
     strategy: st.SearchStrategy[Any],
     judge: Callable[[Any], Broken | None],
     examples: int,
@@ -184,7 +184,7 @@ def smallest(
         print_blob=False,
         report_multiple_bugs=False,
     )
-    @hypothesis.seed(bench.seed)
+    @hypothesis.seed(ctx.seed)
     @hypothesis.given(strategy)
     def drawn(body: Any) -> None:  # noqa: ANN401 # reason: what the strategy draws
         nonlocal left

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from conformance.runner.answers import (
+from conformance.context.answers import (
     elements,
     flag_of,
     is_identifier,
@@ -21,7 +21,7 @@ from conformance.runner.answers import (
     is_uuid,
     parts,
 )
-from conformance.runner.choices import playable
+from conformance.context.choices import playable
 from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
 from engine.tokens.cards import card_mask

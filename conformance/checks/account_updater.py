@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from conformance.runner.answers import is_refused, member_of, must_be_there, text_of
-from conformance.runner.bench import Bench, Lane
-from conformance.runner.registry import Inconclusive, check
-from conformance.runner.verdicts import Finding
-from conformance.wire.exchange import Exchange
+from conformance.context.answers import is_refused, member_of, must_be_there, text_of
+from conformance.context.check import Inconclusive, check
+from conformance.context.context import CheckContext, Lane
+from conformance.context.verdicts import Finding
+from conformance.messages.exchange import Exchange
 
 _SECOND_NS: Final = 1_000_000_000
 _LEAST_BYTES: Final = 30_000_000
@@ -40,9 +40,9 @@ def batch_file(size_bytes: int) -> bytes:
     return _HEADER + _SHORT_ROW * short + _ROW * (rows - short)
 
 
-def _address(bench: Bench, job: Exchange) -> str:
+def _address(ctx: CheckContext, job: Exchange) -> str:
     """Return the upload address of a new job as a path; `Inconclusive` if it is elsewhere."""
-    path = (text_of(job, "upload_url") or "").removeprefix(bench.target.base_url)
+    path = (text_of(job, "upload_url") or "").removeprefix(ctx.target.base_url)
     if not path.startswith("/"):
         raise Inconclusive(f"no job with an upload_url at the target was made ({job.status})")
     return path
@@ -56,23 +56,23 @@ def _address(bench: Bench, job: Exchange) -> str:
     requests=6,
     load="stalling",
 )
-async def file(bench: Bench) -> list[Finding]:
+async def file(ctx: CheckContext) -> list[Finding]:
     """A batch file holds at most 30 MB."""
-    lane = bench.lane("file", key=bench.spread_key("management"))
-    method, create, form = bench.shaped("create_account_updater_job")
+    lane = ctx.lane("file", key=ctx.spread_key("management"))
+    method, create, form = ctx.shaped("create_account_updater_job")
     shown = []
     for size_bytes in (0, _LEAST_BYTES, _MOST_BYTES + 1):
         body = batch_file(size_bytes) if size_bytes else _FEW
         job = await lane.insist(method, create, form)
         must_be_there("create_account_updater_job", job)
-        path = _address(bench, job)
+        path = _address(ctx, job)
         shown.append(await lane.insist("PUT", path, body, key=None, headers=_CSV))
     small, below, above = shown
     if not small.ok:
         raise Inconclusive(f"a small file is not accepted ({small.status})")
     return [
-        bench.acceptance("ACC-FILE", f"{_LEAST_BYTES} bytes", below),
-        bench.refusal("ACC-FILE", f"{_MOST_BYTES + 1} bytes", above),
+        ctx.acceptance("ACC-FILE", f"{_LEAST_BYTES} bytes", below),
+        ctx.refusal("ACC-FILE", f"{_MOST_BYTES + 1} bytes", above),
     ]
 
 
@@ -84,45 +84,45 @@ async def file(bench: Bench) -> list[Finding]:
     requests=12,
     takes_ns=2 * _SECOND_NS,
 )
-async def jobs(bench: Bench) -> list[Finding]:
+async def jobs(ctx: CheckContext) -> list[Finding]:
     """A volume split into two files is processed by two jobs that exist at the same time."""
-    key = bench.spread_key("management")
-    lanes = [bench.lane(f"job {number}", key=key) for number in (1, 2)]
-    method, path, body = bench.shaped("create_account_updater_job")
+    key = ctx.spread_key("management")
+    lanes = [ctx.lane(f"job {number}", key=key) for number in (1, 2)]
+    method, path, body = ctx.shaped("create_account_updater_job")
     made = [await lane.insist(method, path, body) for lane in lanes]
     must_be_there("create_account_updater_job", made[0])
     if made[0].status == _CONFLICT:  # a job of another check or of another client exists
         says = f"a job must be created whatever other jobs exist, got {made[0].status}"
-        return [bench.fails("ACC-SPLIT", says, made[0])]
+        return [ctx.fails("ACC-SPLIT", says, made[0])]
     if made[0].ok and is_refused(made[1]):
         says = f"a second job must be created while the first exists, got {made[1].status}"
-        return [bench.fails("ACC-SPLIT", says, *made)]
-    paths = [_address(bench, job) for job in made]
+        return [ctx.fails("ACC-SPLIT", says, *made)]
+    paths = [_address(ctx, job) for job in made]
     ids = [member_of(job, "id") for job in made]
     if len(set(paths)) == 1 or None in ids or ids[0] == ids[1]:
         says = "each job must have its own id and its own upload_url"
-        return [bench.fails("ACC-SPLIT", says, *made)]
+        return [ctx.fails("ACC-SPLIT", says, *made)]
     sent = []
     for lane, address in zip(lanes, paths, strict=True):
         sent.append(await lane.insist("PUT", address, _FEW, key=None, headers=_CSV))
     if not all(exchange.ok for exchange in sent):
         statuses = " and ".join(str(exchange.status) for exchange in sent)
         says = f"both files must be accepted while neither job has completed, got {statuses}"
-        return [bench.fails("ACC-SPLIT", says, *sent)]
-    found = [await _end(bench, lane, job) for lane, job in zip(lanes, made, strict=True)]
+        return [ctx.fails("ACC-SPLIT", says, *sent)]
+    found = [await _end(ctx, lane, job) for lane, job in zip(lanes, made, strict=True)]
     second = await lanes[0].insist("PUT", paths[0], _FEW_MORE, key=None, headers=_CSV)
     if is_refused(second):
         says = f"a second file for one job is refused: {second.status}"
-        found.append(bench.passes("ACC-SPLIT", says, second))
+        found.append(ctx.passes("ACC-SPLIT", says, second))
     else:
         says = f"a second file for one job gets {second.status}"
-        found.append(bench.informs("ACC-SPLIT", says, second))
+        found.append(ctx.informs("ACC-SPLIT", says, second))
     return found
 
 
-async def _end(bench: Bench, lane: Lane, job: Exchange) -> Finding:
+async def _end(ctx: CheckContext, lane: Lane, job: Exchange) -> Finding:
     """Wait until a job completes, for at most 20 s."""
-    method, path, _ = bench.shaped("get_account_updater_job", {"id": job.json["id"]})
+    method, path, _ = ctx.shaped("get_account_updater_job", {"id": job.json["id"]})
     for _ in range(_WAITS):
         seen = await lane.insist(method, path)
         status = text_of(seen, "status")
@@ -130,6 +130,6 @@ async def _end(bench: Bench, lane: Lane, job: Exchange) -> Finding:
             break
         await lane.sleep_ns(_SECOND_NS)
     if status == "completed":
-        return bench.passes("ACC-SPLIT", "the job completed", job, seen)
+        return ctx.passes("ACC-SPLIT", "the job completed", job, seen)
     says = f"the job was not seen to complete: {status or seen.status}"
-    return bench.unsettled("ACC-SPLIT", says, job, seen)
+    return ctx.unsettled("ACC-SPLIT", says, job, seen)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from conformance.runner.bench import Bench
-from conformance.runner.registry import check
-from conformance.runner.verdicts import Finding
-from conformance.wire.exchange import Exchange, json_fault
+from conformance.context.check import check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding
+from conformance.messages.exchange import Exchange, json_fault
 
 
 @check(
@@ -21,13 +21,13 @@ from conformance.wire.exchange import Exchange, json_fault
     load="closing",
     beside=("TOK-JSON",),
 )
-def json_answers(bench: Bench) -> Iterator[Finding]:
+def json_answers(ctx: CheckContext) -> Iterator[Finding]:
     """The answers to accepted tokenize requests are JSON that every reader reads alike."""
-    bench.ready_key("private_prod")
-    path = bench.target.shape("tokenize").path
+    ctx.ready_key("private_prod")
+    path = ctx.target.shape("tokenize").path
     answers = [
         exchange
-        for exchange in bench.session.settled_exchanges()
+        for exchange in ctx.session.settled_exchanges()
         if exchange.ok and exchange.body and exchange.ask.path == path
     ]
     faults: dict[str, list[Exchange]] = {}
@@ -37,7 +37,7 @@ def json_answers(bench: Bench) -> Iterator[Finding]:
             faults.setdefault(fault.partition(":")[0], []).append(exchange)
     for fault, exchanges in faults.items():
         message = f"{len(exchanges)} of {len(answers)} answers must be strict JSON; {fault}"
-        yield bench.fails("TOK-JSON", message, *exchanges[:2])
+        yield ctx.fails("TOK-JSON", message, *exchanges[:2])
     if answers and not faults:
         message = f"{len(answers)} answers are strict JSON"
-        yield bench.passes("TOK-JSON", message, answers[-1])
+        yield ctx.passes("TOK-JSON", message, answers[-1])

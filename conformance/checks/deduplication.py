@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, Final
 
-from conformance.runner.answers import (
+from conformance.context.answers import (
     accepted,
     elements,
     flag_of,
@@ -16,10 +16,10 @@ from conformance.runner.answers import (
     record_of,
     records_of,
 )
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Inconclusive, check
-from conformance.runner.verdicts import Finding
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.context.check import Inconclusive, check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding
+from conformance.messages.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
@@ -37,48 +37,48 @@ _NARROW: Final = frozenset({"id", "type", "tenant_id", "fingerprint", "container
     roles=("dedup",),
     requests=9,
 )
-def equal(bench: Bench) -> Iterator[Finding]:
+def equal(ctx: CheckContext) -> Iterator[Finding]:
     """With deduplication on, an equal value returns the existing token; other values do not."""
-    key = bench.ready_key("dedup")
-    one, both = bench.token("equal"), bench.card("equal")
+    key = ctx.ready_key("dedup")
+    one, both = ctx.token("equal"), ctx.card("equal")
     for what, body in (("a token", one), ("a card", both)):
-        first = bench.tokenize(body, key)
+        first = ctx.tokenize(body, key)
         before = record_of(first)
         if flag_of(before) is not False:
-            yield bench.fails("TOK-DEDUP", f"{what}: a new value must not be deduplicated", first)
-        second = bench.tokenize(body, key)
-        yield _is_equal(bench, f"{what}, sent again", before, record_of(second), first, second)
-    fresh = bench.card("twice")
-    inside = bench.tokenize([fresh, bench.token("between"), fresh], key)
+            yield ctx.fails("TOK-DEDUP", f"{what}: a new value must not be deduplicated", first)
+        second = ctx.tokenize(body, key)
+        yield _is_equal(ctx, f"{what}, sent again", before, record_of(second), first, second)
+    fresh = ctx.card("twice")
+    inside = ctx.tokenize([fresh, ctx.token("between"), fresh], key)
     pair = records_of(inside, 3)
     if flag_of(pair[0]) is not False:
-        yield bench.fails("TOK-DEDUP", "the first of two equal values must create a token", inside)
-    yield _is_equal(bench, "a card twice in one request", pair[0], pair[2], inside)
-    text = bench.value("leaf")
-    leaves = bench.tokenize([text, text], key)
+        yield ctx.fails("TOK-DEDUP", "the first of two equal values must create a token", inside)
+    yield _is_equal(ctx, "a card twice in one request", pair[0], pair[2], inside)
+    text = ctx.value("leaf")
+    leaves = ctx.tokenize([text, text], key)
     ids = identifiers(leaves, 2)
     says = "an equal string in the same request must share the first one's token"
-    yield bench.rule("TOK-DEDUP", says, leaves, is_so=ids[0] == ids[1])
-    text = bench.value("near \u00e9")
+    yield ctx.rule("TOK-DEDUP", says, leaves, is_so=ids[0] == ids[1])
+    text = ctx.value("near \u00e9")
     near = [text, f"{text} ", text.upper(), unicodedata.normalize("NFD", text)]
-    most = bench.quota("Tokenize Limit", key)
-    others = bench.tokenize(near[:most], key)
+    most = ctx.quota("Tokenize Limit", key)
+    others = ctx.tokenize(near[:most], key)
     found = identifiers(others, len(near[:most]))
     says = "each of the values that differ must have a token of its own"
-    yield bench.rule("TOK-DEDUP", says, others, is_so=len(set(found)) == len(found))
+    yield ctx.rule("TOK-DEDUP", says, others, is_so=len(set(found)) == len(found))
 
 
 def _is_equal(
-    bench: Bench,
+    ctx: CheckContext,
     what: str,
     first: dict[str, Any],
     later: dict[str, Any],
     *shown: Exchange,
 ) -> Finding:
     if later.get("id") != first.get("id"):
-        return bench.fails("TOK-DEDUP", f"{what}: must return the existing id", *shown)
+        return ctx.fails("TOK-DEDUP", f"{what}: must return the existing id", *shown)
     says = f"{what}: `_extras.deduplicated` must be true"
-    return bench.rule("TOK-DEDUP", says, *shown, is_so=is_known(later))
+    return ctx.rule("TOK-DEDUP", says, *shown, is_so=is_known(later))
 
 
 @check(
@@ -88,42 +88,42 @@ def _is_equal(
     roles=("dedup",),
     requests=14,
 )
-def tenants(bench: Bench) -> Iterator[Finding]:
+def tenants(ctx: CheckContext) -> Iterator[Finding]:
     """A value that another tenant has stored is not found: a token belongs to one tenant."""
-    key = bench.ready_key("dedup")
-    labels = bench.target.key_labels
+    key = ctx.ready_key("dedup")
+    labels = ctx.target.key_labels
     others = [
-        bench.key(role)
+        ctx.key(role)
         for role in ("private_prod", "private_test", "private_reader")
-        if bench.keys(role) and labels[bench.key(role)].tenant != labels[key].tenant
+        if ctx.keys(role) and labels[ctx.key(role)].tenant != labels[key].tenant
     ]
     if not others:
         says = "the target names keys of one tenant only, so tenants were not compared"
-        yield bench.informs("TOK-DEDUP", says)
+        yield ctx.informs("TOK-DEDUP", says)
         return
-    flag: dict[str, Json] = {bench.profile.dedup.flag_name: True}
+    flag: dict[str, Json] = {ctx.profile.dedup.flag_name: True}
     for what, made, more in (
-        ("a token", bench.token("theirs"), {}),
-        ("a card", bench.card("theirs"), {}),
-        ("a token", bench.token("theirs too"), flag),
-        ("a card", bench.card("theirs too"), flag),
+        ("a token", ctx.token("theirs"), {}),
+        ("a card", ctx.card("theirs"), {}),
+        ("a token", ctx.token("theirs too"), flag),
+        ("a card", ctx.card("theirs too"), flag),
     ):
-        theirs = bench.tokenize({**made, **more}, others[0])
+        theirs = ctx.tokenize({**made, **more}, others[0])
         if more and not theirs.ok:
             continue  # a deployment need not have the flag: D-DEDUP
         stored = record_of(theirs)
-        ours = bench.tokenize(made, key)
+        ours = ctx.tokenize(made, key)
         found = record_of(ours)
         if found.get("tenant_id") == stored.get("tenant_id"):
             says = f"records of {others[0]} and {key} name the same tenant: see REC-TENANT"
-            yield bench.informs("TOK-DEDUP", says, theirs, ours)
+            yield ctx.informs("TOK-DEDUP", says, theirs, ours)
             return
         is_so = found.get("id") != stored["id"] and not is_known(found)
         says = f"{what} of another tenant must not be found"
-        yield bench.rule("TOK-DEDUP", says, theirs, ours, is_so=is_so)
-        again = bench.tokenize(made, key)
+        yield ctx.rule("TOK-DEDUP", says, theirs, ours, is_so=is_so)
+        again = ctx.tokenize(made, key)
         if record_of(again).get("id") == stored["id"]:
-            yield bench.fails("TOK-DEDUP", says, theirs, again)
+            yield ctx.fails("TOK-DEDUP", says, theirs, again)
 
 
 _AT_ONCE: Final = 10
@@ -136,17 +136,17 @@ _AT_ONCE: Final = 10
     roles=("dedup",),
     requests=2 * _AT_ONCE + 2,
 )
-def at_once(bench: Bench) -> Iterator[Finding]:
+def at_once(ctx: CheckContext) -> Iterator[Finding]:
     """Ten equal requests sent at the same time create one token."""
-    key = bench.ready_key("dedup")
-    for what, body in (("cards", bench.card("at once")), ("tokens", bench.token("at once"))):
-        asked = bench.shaped("tokenize", {"value": body})
-        lanes = [bench.lane(f"{what} {number}", key=key) for number in range(_AT_ONCE)]
-        shown = bench.side_by_side([lane.insist(*asked) for lane in lanes])
+    key = ctx.ready_key("dedup")
+    for what, body in (("cards", ctx.card("at once")), ("tokens", ctx.token("at once"))):
+        asked = ctx.shaped("tokenize", {"value": body})
+        lanes = [ctx.lane(f"{what} {number}", key=key) for number in range(_AT_ONCE)]
+        shown = ctx.side_by_side([lane.insist(*asked) for lane in lanes])
         if not all(exchange.ok for exchange in shown):
             bad = [exchange for exchange in shown if not exchange.ok]
             says = f"{_AT_ONCE} equal {what} at the same time: {len(bad)} got {bad[0].status}"
-            yield bench.informs("TOK-DEDUP", says, *bad)
+            yield ctx.informs("TOK-DEDUP", says, *bad)
             continue
         records = [record_of(exchange) for exchange in shown]
         ids = {record["id"] for record in records}
@@ -154,7 +154,7 @@ def at_once(bench: Bench) -> Iterator[Finding]:
         seen = f"{_AT_ONCE} equal {what} at the same time have one identifier"
         says = f"{_AT_ONCE} equal {what} at the same time must create one token, not "
         says += f"{created} with {len(ids)} identifiers"
-        yield bench.judges("TOK-DEDUP", len(ids) == created == 1, seen, says, *shown)
+        yield ctx.judges("TOK-DEDUP", len(ids) == created == 1, seen, says, *shown)
 
 
 @check(
@@ -165,37 +165,35 @@ def at_once(bench: Bench) -> Iterator[Finding]:
     requests=6,
     is_extra=True,
 )
-def kept(bench: Bench) -> Iterator[Finding]:
+def kept(ctx: CheckContext) -> Iterator[Finding]:
     """Find whose metadata a deduplicated record shows, and whether the container matters."""
-    key = bench.ready_key("dedup_reader")
-    first = bench.tokenize(bench.token("kept", metadata={"o": "1"}), key)
-    second = bench.tokenize(bench.token("kept", metadata={"o": "2"}), key)
+    key = ctx.ready_key("dedup_reader")
+    first = ctx.tokenize(ctx.token("kept", metadata={"o": "1"}), key)
+    second = ctx.tokenize(ctx.token("kept", metadata={"o": "2"}), key)
     before, after = record_of(first), record_of(second)
-    yield _is_equal(bench, "a value with other metadata", before, after, first, second)
+    yield _is_equal(ctx, "a value with other metadata", before, after, first, second)
     if is_known(after) and "metadata" in after:
         held = after["metadata"]
         mark = held.get("o") if isinstance(held, dict) else None
         seen = {"1": "read_existing", "2": "update_existing"}.get(str(mark))
         says = "the metadata of a deduplicated token must be the old or the new"
-        yield bench.reads_or_fails("TOK-DEDUP", "dedup.record", seen, says, first, second)
-    yield from _containers(bench, key)
+        yield ctx.reads_or_fails("TOK-DEDUP", "dedup.record", seen, says, first, second)
+    yield from _containers(ctx, key)
 
 
-def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+def _containers(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
     """Find whether an equal value in another container is another token (D-DEDUP-KEY)."""
-    paths = bench.target.containers or ("/conformance/one/", "/conformance/two/")
+    paths = ctx.target.containers or ("/conformance/one/", "/conformance/two/")
     if len(paths) < 2:  # reason: two containers are compared
         return
-    shown = [
-        bench.tokenize(bench.token("where", **bench.container_of(path)), key) for path in paths[:2]
-    ]
+    shown = [ctx.tokenize(ctx.token("where", **ctx.container_of(path)), key) for path in paths[:2]]
     if not all(exchange.ok for exchange in shown):
-        yield bench.informs("TOK-DEDUP", "requests that name these containers are refused", *shown)
+        yield ctx.informs("TOK-DEDUP", "requests that name these containers are refused", *shown)
         return
     flags = [flag_of(record_of(exchange)) for exchange in shown]
     if flags in ([False, False], [False, True]):
         seen = flags[1] is False
-        yield bench.reads("TOK-DEDUP", "dedup.container_in_key", seen, *shown)
+        yield ctx.reads("TOK-DEDUP", "dedup.container_in_key", seen, *shown)
 
 
 # --- redaction ----------------------------------------------------------------------------------
@@ -209,39 +207,39 @@ def _containers(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     roles=("dedup", "dedup_reader"),
     requests=11,
 )
-def redaction(bench: Bench) -> Iterator[Finding]:
+def redaction(ctx: CheckContext) -> Iterator[Finding]:
     """A deduplicated record leaves out data and metadata unless the key may read (E9)."""
-    blind, reader = bench.ready_key("dedup"), bench.ready_key("dedup_reader")
+    blind, reader = ctx.ready_key("dedup"), ctx.ready_key("dedup_reader")
     for what, made in (
-        ("a card", bench.card("redacted", metadata={"o": "1"})),
-        ("a token", bench.token("redacted", metadata={"o": "1"})),
+        ("a card", ctx.card("redacted", metadata={"o": "1"})),
+        ("a token", ctx.token("redacted", metadata={"o": "1"})),
     ):
-        fresh = bench.tokenize(made, reader)
+        fresh = ctx.tokenize(made, reader)
         stored = record_of(fresh)
         if flag_of(stored) is not False or "metadata" not in stored:
             raise Inconclusive(f"{what}: the check needs a new record that shows its metadata")
         asked = {**made, "metadata": {"o": "2"}}
-        hidden = bench.tokenize(asked, blind)
-        shown = bench.tokenize(asked, reader)
+        hidden = ctx.tokenize(asked, blind)
+        shown = ctx.tokenize(asked, reader)
         for exchange in (hidden, shown):
             if record_of(exchange).get("id") != stored["id"]:
                 raise Inconclusive(f"{what} is not deduplicated between the two keys")
-        yield from _redacted(bench, what, stored, fresh, hidden, may_read=False)
-        yield from _redacted(bench, what, stored, fresh, shown, may_read=True)
-    yield from _view(bench, blind, stored["id"])
+        yield from _redacted(ctx, what, stored, fresh, hidden, may_read=False)
+        yield from _redacted(ctx, what, stored, fresh, shown, may_read=True)
+    yield from _view(ctx, blind, stored["id"])
 
 
-def _view(bench: Bench, blind: KeyLabel, token_id: str) -> Iterator[Finding]:
+def _view(ctx: CheckContext, blind: KeyLabel, token_id: str) -> Iterator[Finding]:
     """Find what a key without token:read sees of a stored record in other answers."""
     values: dict[str, Json] = {"id": token_id, "value": "viewed"}
-    patched = bench.call("patch", values, key=blind, headers=_MERGE_PATCH)
+    patched = ctx.call("patch", values, key=blind, headers=_MERGE_PATCH)
     if member_of(patched, "id") is not None:
         seen = "metadata" if "metadata" in patched.json else "redacted"
-        yield bench.reads("REC-DEDUP-REDACT", "tokens.record_view", seen, patched)
+        yield ctx.reads("REC-DEDUP-REDACT", "tokens.record_view", seen, patched)
 
 
 def _redacted(
-    bench: Bench,
+    ctx: CheckContext,
     what: str,
     stored: dict[str, Any],
     fresh: Exchange,
@@ -257,10 +255,10 @@ def _redacted(
     seen = f"{what}: {right} token:read data and metadata are {verb}"
     says = f"{what}: {right} token:read {' and '.join(wrong)} must be {verb}"
     for clause in ("REC-DEDUP-REDACT", "AUTH-READ"):
-        yield bench.judges(clause, not wrong, seen, says, fresh, exchange)
+        yield ctx.judges(clause, not wrong, seen, says, fresh, exchange)
     if not may_read and not wrong and stored.keys() - _NARROW - set(_REDACTED):
         choice = "narrow" if record.keys() <= _NARROW else "data_metadata"
-        yield bench.reads("REC-DEDUP-REDACT", "dedup.redact", choice, fresh, exchange)
+        yield ctx.reads("REC-DEDUP-REDACT", "dedup.redact", choice, fresh, exchange)
 
 
 @check(
@@ -270,16 +268,16 @@ def _redacted(
     roles=("dedup",),
     requests=4,
 )
-def leaves(bench: Bench) -> Iterator[Finding]:
+def leaves(ctx: CheckContext) -> Iterator[Finding]:
     """A plain string that is already stored returns the existing token's identifier."""
-    key = bench.spread_key("dedup")
-    text = bench.value("string")
-    first = bench.tokenize({"a": text}, key)
-    second = bench.tokenize({"b": [text]}, key)
+    key = ctx.spread_key("dedup")
+    text = ctx.value("string")
+    first = ctx.tokenize({"a": text}, key)
+    second = ctx.tokenize({"b": [text]}, key)
     answers = ((first, accepted(first)), (second, accepted(second)))
     found = [given for one, answer in answers for _, given in elements(one.ask.body, answer)]
     if len(found) < len(answers):
-        yield bench.unsettled("TOK-DEDUP", "the answers do not mirror the bodies", first, second)
+        yield ctx.unsettled("TOK-DEDUP", "the answers do not mirror the bodies", first, second)
         return
     says = "the existing identifier must come back"
-    yield bench.rule("TOK-DEDUP", says, first, second, is_so=found[0] == found[1])
+    yield ctx.rule("TOK-DEDUP", says, first, second, is_so=found[0] == found[1])

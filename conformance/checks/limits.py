@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from conformance.context.check import check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding
 from conformance.limits.findings import judge_row
 from conformance.limits.rows import ROWS, Row, sizes_of
-from conformance.runner.bench import Bench
-from conformance.runner.registry import check
-from conformance.runner.verdicts import Finding
 from engine.limits import LimitTable, Rule
 
 _ACCEPTS: Final = (
@@ -27,8 +27,8 @@ _MORE: Final = {"LIM-TEST-TENANT": ("LIM-THROTTLE",), "LIM-PUBLIC": ("LIM-BLOCK"
 def _register(rule: Rule, row: Row) -> None:
     """Register the check of one row of the table."""
 
-    async def judge(bench: Bench) -> list[Finding]:
-        return await judge_row(bench, rule.id)
+    async def judge(ctx: CheckContext) -> list[Finding]:
+        return await judge_row(ctx, rule.id)
 
     judge.__doc__ = row.description
     sizes = sizes_of(rule)

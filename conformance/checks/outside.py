@@ -19,11 +19,11 @@ import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
-from conformance.runner.answers import is_refused, must_be_there, text_of
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Inconclusive, Skip, check
-from conformance.runner.verdicts import Finding, Verdict
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.context.answers import is_refused, must_be_there, text_of
+from conformance.context.check import Inconclusive, Skip, check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding, Verdict
+from conformance.messages.exchange import Exchange, KeyLabel
 from engine.messages import Json
 from engine.tokens import dumps
 
@@ -49,7 +49,7 @@ def seconds(duration_ns: int) -> str:
 
 
 async def stalls_beside(
-    bench: Bench, coroutines: Sequence[Coroutine[Any, Any, Any]]
+    ctx: CheckContext, coroutines: Sequence[Coroutine[Any, Any, Any]]
 ) -> tuple[list[Any], int]:
     """Run coroutines at once; return their results, and for how long this process hung."""
     is_over = False
@@ -58,20 +58,20 @@ async def stalls_beside(
     async def watched() -> list[Any]:
         nonlocal is_over
         try:
-            return await bench.gather(coroutines)
+            return await ctx.gather(coroutines)
         finally:
             is_over = True
 
     async def beat() -> None:
         nonlocal late_ns
         while not is_over:
-            due_ns = bench.transport.now_ns + _BEAT_NS
-            await bench.transport.sleep_until_ns(due_ns)
-            late_ns += max(0, bench.transport.now_ns - due_ns - _BEAT_NS)
+            due_ns = ctx.transport.now_ns + _BEAT_NS
+            await ctx.transport.sleep_until_ns(due_ns)
+            late_ns += max(0, ctx.transport.now_ns - due_ns - _BEAT_NS)
 
-    found, _ = await bench.gather([watched(), beat()])
+    found, _ = await ctx.gather([watched(), beat()])
     # Does not follow from the seed, so it is recorded: a later judgement must use the same.
-    return found, int(bench.make("stalled_ns", lambda: str(late_ns)))
+    return found, int(ctx.make("stalled_ns", lambda: str(late_ns)))
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -94,10 +94,10 @@ _JUST_BELOW: Final = 24
     takes_ns=_PROXY_TIMEOUT_NS,
     is_timed=True,
 )
-async def proxy_timeout(bench: Bench) -> list[Finding]:
+async def proxy_timeout(ctx: CheckContext) -> list[Finding]:
     """A proxy request whose destination takes longer than 25 s gets 408, after 25 s."""
-    label = bench.key("slow_destination")
-    path = bench.target.key_labels[label].path
+    label = ctx.key("slow_destination")
+    path = ctx.target.key_labels[label].path
     if path is None:
         raise Skip('the slow destination has no path; add path = "/proxy/…" to its [[keys]]')
     paths = [path]
@@ -105,56 +105,58 @@ async def proxy_timeout(bench: Bench) -> list[Finding]:
     if delay is not None:
         front = path[: delay.start()]
         paths += [f"{front}/delay/{_JUST_BELOW}", f"{front}/delay/0"]
-    lanes = [bench.lane(f"destination {place}", proxy_key=label) for place in range(len(paths))]
+    lanes = [ctx.lane(f"destination {place}", proxy_key=label) for place in range(len(paths))]
     asked = [lane.ask("GET", one) for lane, one in zip(lanes, paths, strict=True)]
-    asked += _other_ways(bench, label, path) if delay is not None else []
-    (slow, *rest), held_ns = await stalls_beside(bench, asked)
+    asked += _other_ways(ctx, label, path) if delay is not None else []
+    (slow, *rest), held_ns = await stalls_beside(ctx, asked)
     quick, others = rest[: len(paths) - 1], rest[len(paths) - 1 :]
     if quick:
         # Right after the slow one has ended, measure how long a request without a wait takes.
         after = await lanes[-1].ask("GET", paths[-1])
         held_ns += max(took_ns(quick[-1]), took_ns(after))
-    found = [_quick(bench, exchange) for exchange in quick]
+    found = [_quick(ctx, exchange) for exchange in quick]
     if quick and not any(exchange.ok for exchange in quick):
         says = f"no destination answers through this proxy: {quick[-1].status}"
-        return [bench.unsettled(clause, says, *quick, slow) for clause in bench.check.clauses]
-    by_others = [finding for other in others for finding in _slow(bench, other, held_ns)]
+        return [ctx.unsettled(clause, says, *quick, slow) for clause in ctx.check.clauses]
+    by_others = [finding for other in others for finding in _slow(ctx, other, held_ns)]
     found += [finding for finding in by_others if finding.verdict in {Verdict.PASS, Verdict.FAIL}]
-    return [*found, *_slow(bench, slow, held_ns)]
+    return [*found, *_slow(ctx, slow, held_ns)]
 
 
-def _other_ways(bench: Bench, label: KeyLabel, path: str) -> list[Coroutine[Any, Any, Exchange]]:
+def _other_ways(
+    ctx: CheckContext, label: KeyLabel, path: str
+) -> list[Coroutine[Any, Any, Exchange]]:
     """Ask for the slow destination by other methods, and by a custom hostname."""
     asked = [
-        bench.lane(method, proxy_key=label).ask(method, path, {"v": "x"})
+        ctx.lane(method, proxy_key=label).ask(method, path, {"v": "x"})
         for method in ("POST", "PUT", "PATCH", "DELETE")
     ]
-    hosts = bench.target.labels("custom_hostname")[:1]
-    return asked + [bench.lane("host", host=host).ask("GET", path) for host in hosts]
+    hosts = ctx.target.labels("custom_hostname")[:1]
+    return asked + [ctx.lane("host", host=host).ask("GET", path) for host in hosts]
 
 
-def _quick(bench: Bench, exchange: Exchange) -> Finding:
+def _quick(ctx: CheckContext, exchange: Exchange) -> Finding:
     """Judge a destination that takes less than 25 s by itself."""
     path, took = exchange.ask.path, seconds(took_ns(exchange))
     if exchange.status == 408 and took_ns(exchange) < _PROXY_TIMEOUT_NS:
         says = f"{path}: a destination that takes less than 25 s must not get 408, got it in {took}"
-        return bench.fails("PRX-TIMEOUT", says, exchange)
+        return ctx.fails("PRX-TIMEOUT", says, exchange)
     if exchange.status == 408:
         says = f"{path}: 408 after {took}; whatever delayed it may have delayed the destination too"
-        return bench.unsettled("PRX-TIMEOUT", says, exchange)
+        return ctx.unsettled("PRX-TIMEOUT", says, exchange)
     if not exchange.ok:
         says = f"{path}: the destination did not answer, {exchange.status or exchange.error}"
-        return bench.unsettled("PRX-TIMEOUT", says, exchange)
-    return bench.passes("PRX-TIMEOUT", f"{path}: the destination's answer, after {took}", exchange)
+        return ctx.unsettled("PRX-TIMEOUT", says, exchange)
+    return ctx.passes("PRX-TIMEOUT", f"{path}: the destination's answer, after {took}", exchange)
 
 
-def _slow(bench: Bench, exchange: Exchange, held_ns: int) -> list[Finding]:
+def _slow(ctx: CheckContext, exchange: Exchange, held_ns: int) -> list[Finding]:
     """Judge a destination that takes longer; held_ns: known delay of its answer by other causes."""
     after_ns = took_ns(exchange)
     took = f"after {seconds(after_ns)}"
 
     def unsaid(says: str) -> list[Finding]:
-        return [bench.unsettled(clause, says, exchange) for clause in bench.check.clauses]
+        return [ctx.unsettled(clause, says, exchange) for clause in ctx.check.clauses]
 
     if exchange.status in {None, 401, 403, 404, 429}:
         return unsaid(
@@ -164,17 +166,17 @@ def _slow(bench: Bench, exchange: Exchange, held_ns: int) -> list[Finding]:
         return unsaid(f"the slow destination must take longer than 25 s, but answered {took}")
     if exchange.status != 408:
         says = f"a destination that takes longer than 25 s must get 408, got {exchange.status}"
-        return [bench.fails(clause, f"{says} {took}", exchange) for clause in bench.check.clauses]
-    found = [bench.passes("ERR-408", f"408 {took}", exchange)]
+        return [ctx.fails(clause, f"{says} {took}", exchange) for clause in ctx.check.clauses]
+    found = [ctx.passes("ERR-408", f"408 {took}", exchange)]
     late_ns = after_ns - _PROXY_TIMEOUT_NS
-    if -_EARLY_NS <= late_ns <= _LATE_NS + bench.latency_ns:
-        found.append(bench.passes("PRX-TIMEOUT", f"408 {took}", exchange))
+    if -_EARLY_NS <= late_ns <= _LATE_NS + ctx.latency_ns:
+        found.append(ctx.passes("PRX-TIMEOUT", f"408 {took}", exchange))
     elif late_ns < 0 or late_ns - held_ns > _LATE_NS:
         says = f"408 must come after 25 s, but came {took}"
-        found.append(bench.fails("PRX-TIMEOUT", says, exchange))
+        found.append(ctx.fails("PRX-TIMEOUT", says, exchange))
     else:
         says = f"408 came {took}, but up to {seconds(held_ns)} of that may have other causes"
-        found.append(bench.unsettled("PRX-TIMEOUT", says, exchange))
+        found.append(ctx.unsettled("PRX-TIMEOUT", says, exchange))
     return found
 
 
@@ -204,7 +206,7 @@ def _waiting(for_s: int) -> str:
 
 
 def _limit_of(
-    bench: Bench,
+    ctx: CheckContext,
     clause: str,
     field: str,
     limits: tuple[int, int],
@@ -218,23 +220,27 @@ def _limit_of(
         raise Inconclusive(
             f"a small request is not accepted ({small.status}); describe its form in [requests]"
         )
-    yield from _sizes(bench, clause, "a size of {}", limits, ask)
+    yield from _sizes(ctx, clause, "a size of {}", limits, ask)
     between = ask(least + 1)
     if is_refused(between):
-        yield bench.reads(clause, field, least, between)
+        yield ctx.reads(clause, field, least, between)
     elif between.ok:
         last = ask(most)
         if last.ok:
-            yield bench.reads(clause, field, most, last)
+            yield ctx.reads(clause, field, most, last)
 
 
 def _sizes(
-    bench: Bench, clause: str, what: str, limits: tuple[int, int], ask: Callable[[int], Exchange]
+    ctx: CheckContext,
+    clause: str,
+    what: str,
+    limits: tuple[int, int],
+    ask: Callable[[int], Exchange],
 ) -> Iterator[Finding]:
     """Judge a size that must be accepted, and one that must be refused."""
     least, most = limits
-    yield bench.acceptance(clause, what.format(least), ask(least))
-    yield bench.refusal(clause, what.format(most + 1), ask(most + 1))
+    yield ctx.acceptance(clause, what.format(least), ask(least))
+    yield ctx.refusal(clause, what.format(most + 1), ask(most + 1))
 
 
 @check(
@@ -244,45 +250,45 @@ def _sizes(
     roles=("management",),
     requests=12,
 )
-def code(bench: Bench) -> Iterator[Finding]:
+def code(ctx: CheckContext) -> Iterator[Finding]:
     """The code of a reactor or a transform has at most 50 000 characters."""
-    key = bench.spread_key("management")
+    key = ctx.spread_key("management")
 
     def reactor(characters: int, filler: str = "x") -> Exchange:
         values: dict[str, Json] = {
-            "value": bench.value(f"code {characters}"),
+            "value": ctx.value(f"code {characters}"),
             "code": _code(characters, filler),
         }
-        return bench.call("create_reactor", values, key=key)
+        return ctx.call("create_reactor", values, key=key)
 
-    yield from _limit_of(bench, "RCT-CODE", "outside.reactor_code_limit", _CODE_LIMITS, reactor)
+    yield from _limit_of(ctx, "RCT-CODE", "outside.reactor_code_limit", _CODE_LIMITS, reactor)
     wide = reactor(_CODE_LIMITS[0], "\u00e9")
-    yield bench.acceptance("RCT-CODE", "50 000 characters of two bytes", wide)
-    yield from _transforms(bench, key)
+    yield ctx.acceptance("RCT-CODE", "50 000 characters of two bytes", wide)
+    yield from _transforms(ctx, key)
 
 
-def _transforms(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+def _transforms(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
     """Judge the same bound for the transforms of a proxy."""
     for name in ("request_transform", "response_transform"):
 
         def ask(characters: int, name: str = name) -> Exchange:
-            return _proxy(bench, key, {name: {"code": _code(characters)}})
+            return _proxy(ctx, key, {name: {"code": _code(characters)}})
 
         small = ask(100)
         if not small.ok:
             says = f"a proxy with a {name} is not accepted here: {small.status}"
-            yield bench.informs("RCT-CODE", says, small)
+            yield ctx.informs("RCT-CODE", says, small)
             return
-        yield from _sizes(bench, "RCT-CODE", f"a {name} of {{}} characters", _CODE_LIMITS, ask)
+        yield from _sizes(ctx, "RCT-CODE", f"a {name} of {{}} characters", _CODE_LIMITS, ask)
 
 
-def _proxy(bench: Bench, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
+def _proxy(ctx: CheckContext, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
     body: Json = {
-        "name": bench.value("proxy"),
-        "destination_url": bench.target.destination_url or _ANYWHERE,
+        "name": ctx.value("proxy"),
+        "destination_url": ctx.target.destination_url or _ANYWHERE,
         **fields,
     }
-    return bench.call("create_proxy", body=body, key=key)
+    return ctx.call("create_proxy", body=body, key=key)
 
 
 @check(
@@ -291,23 +297,23 @@ def _proxy(bench: Bench, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
     accepts="2xx for a payload of 10^6 bytes, any 4xx for one of more than 2^20",
     roles=("management",),
 )
-def payload(bench: Bench) -> Iterator[Finding]:
+def payload(ctx: CheckContext) -> Iterator[Finding]:
     """The payload for a reactor, or for a proxy with a transform, has at most 1 MB."""
-    key = bench.spread_key("management")
-    values: dict[str, Json] = {"value": bench.value("invoked"), "code": _code(100)}
-    made = bench.call("create_reactor", values, key=key)
+    key = ctx.spread_key("management")
+    values: dict[str, Json] = {"value": ctx.value("invoked"), "code": _code(100)}
+    made = ctx.call("create_reactor", values, key=key)
     reactor_id = _reactor_id(made)
 
     def invoke(size_bytes: int) -> Exchange:
         # The payload may mean the body or `args` alone: so count the envelope up to 10⁶ bytes only.
         letters = size_bytes - (_ENVELOPE if size_bytes <= _PAYLOAD_LIMITS[0] else 2)
         args: dict[str, Json] = {"id": reactor_id, "args": "x" * letters}
-        return bench.call("invoke_reactor", args, key=key)
+        return ctx.call("invoke_reactor", args, key=key)
 
     yield from _limit_of(
-        bench, "RCT-PAYLOAD", "outside.reactor_payload_limit_bytes", _PAYLOAD_LIMITS, invoke
+        ctx, "RCT-PAYLOAD", "outside.reactor_payload_limit_bytes", _PAYLOAD_LIMITS, invoke
     )
-    yield from _proxy_payload(bench, key)
+    yield from _proxy_payload(ctx, key)
 
 
 @check(
@@ -318,32 +324,32 @@ def payload(bench: Bench) -> Iterator[Finding]:
     requests=_AT_A_TIME + 2,
     takes_ns=_SECOND_NS,
 )
-async def fan_out(bench: Bench) -> list[Finding]:
+async def fan_out(ctx: CheckContext) -> list[Finding]:
     """Concurrent invocations of one reactor are all answered, and none is refused.
 
     The answers do not show which instance ran or how long a cold start took.
     """
-    key = bench.spread_key("management")
-    maker = bench.lane("maker", key=key)
-    values: dict[str, Json] = {"value": bench.value("busy"), "code": _code(100)}
-    made = await maker.insist(*bench.shaped("create_reactor", values))
+    key = ctx.spread_key("management")
+    maker = ctx.lane("maker", key=key)
+    values: dict[str, Json] = {"value": ctx.value("busy"), "code": _code(100)}
+    made = await maker.insist(*ctx.shaped("create_reactor", values))
     reactor_id = _reactor_id(made)
     asked: dict[str, Json] = {"id": reactor_id, "args": "busy"}
-    shaped = bench.shaped("invoke_reactor", asked)
+    shaped = ctx.shaped("invoke_reactor", asked)
     alone = await maker.insist(*shaped)
     if not alone.ok:
         raise Inconclusive(f"a single invocation is not accepted: {alone.status}")
     nobody: dict[str, Json] = {"id": _NO_ID, "args": "busy"}
-    missing = await maker.insist(*bench.shaped("invoke_reactor", nobody))
+    missing = await maker.insist(*ctx.shaped("invoke_reactor", nobody))
     if not is_refused(missing):
         raise Inconclusive(f"invoking a reactor that does not exist got {missing.status}")
-    lanes = [bench.lane(f"caller {number}", key=key) for number in range(_AT_A_TIME)]
-    shown = await bench.gather([lane.insist(*shaped) for lane in lanes])
+    lanes = [ctx.lane(f"caller {number}", key=key) for number in range(_AT_A_TIME)]
+    shown = await ctx.gather([lane.insist(*shaped) for lane in lanes])
     refused = [exchange for exchange in shown if not exchange.ok]
     if refused:
         says = f"{_AT_A_TIME} concurrent invocations must all be answered, got {refused[0].status}"
-        return [bench.fails("RCT-HOT", says, alone, *refused)]
-    return [bench.passes("RCT-HOT", f"{_AT_A_TIME} concurrent invocations were answered", *shown)]
+        return [ctx.fails("RCT-HOT", says, alone, *refused)]
+    return [ctx.passes("RCT-HOT", f"{_AT_A_TIME} concurrent invocations were answered", *shown)]
 
 
 @check(
@@ -355,32 +361,32 @@ async def fan_out(bench: Bench) -> list[Finding]:
     takes_ns=_REACTOR_TIMEOUT_NS,
     is_timed=True,
 )
-async def reactor_timeout(bench: Bench) -> list[Finding]:
+async def reactor_timeout(ctx: CheckContext) -> list[Finding]:
     """An invocation that takes longer than 30 s is answered with an error, after 30 s.
 
     This needs code that waits. The language of code is not specified, so JavaScript is tried; a
     deployment that does not run it shows nothing. Two more invocations at the same time show
     whether it does: code that waits for 3 s, and code that does not wait.
     """
-    key = bench.spread_key("management")
-    maker = bench.lane("maker", key=key)
+    key = ctx.spread_key("management")
+    maker = ctx.lane("maker", key=key)
     shaped = []
     for name, code in (("slow", _waiting(31)), ("short", _waiting(3)), ("none", _code(100))):
-        values: dict[str, Json] = {"value": bench.value(name), "code": code}
-        made = await maker.insist(*bench.shaped("create_reactor", values))
+        values: dict[str, Json] = {"value": ctx.value(name), "code": code}
+        made = await maker.insist(*ctx.shaped("create_reactor", values))
         values = {"id": _reactor_id(made), "args": name}
-        shaped.append((bench.lane(name, key=key), bench.shaped("invoke_reactor", values)))
+        shaped.append((ctx.lane(name, key=key), ctx.shaped("invoke_reactor", values)))
     # Made here and not above, where a reactor that cannot be created would drop those before it.
     asked = [lane.ask(*each) for lane, each in shaped]
-    (slow, short, none), stalled_ns = await stalls_beside(bench, asked)
+    (slow, short, none), stalled_ns = await stalls_beside(ctx, asked)
     held_ns = stalled_ns + took_ns(none)
     waited_ns = took_ns(short) - took_ns(none) - stalled_ns
     is_run = short.ok and none.ok and waited_ns >= _SHORT_NS - _EARLY_NS
-    return [_timed_out(bench, slow, held_ns, short, is_run=is_run)]
+    return [_timed_out(ctx, slow, held_ns, short, is_run=is_run)]
 
 
 def _timed_out(
-    bench: Bench, slow: Exchange, held_ns: int, short: Exchange, *, is_run: bool
+    ctx: CheckContext, slow: Exchange, held_ns: int, short: Exchange, *, is_run: bool
 ) -> Finding:
     """Judge code that waits for 31 s; is_run: whether the deployment runs code that waits."""
     after_ns = took_ns(slow)
@@ -388,48 +394,48 @@ def _timed_out(
     is_error = slow.status is not None and not slow.ok and not slow.refused
     late_ns = after_ns - _REACTOR_TIMEOUT_NS
     if is_error and -_EARLY_NS <= late_ns <= _LATE_NS:
-        return bench.passes("RCT-TIMEOUT", f"code that waits for 31 s: {took}", slow)
+        return ctx.passes("RCT-TIMEOUT", f"code that waits for 31 s: {took}", slow)
     if slow.status is None or slow.refused:
-        return bench.unsettled("RCT-TIMEOUT", f"the reactor gave no answer: {took}", slow)
+        return ctx.unsettled("RCT-TIMEOUT", f"the reactor gave no answer: {took}", slow)
     if not is_run:
         seen = f"{short.status or short.error} after {seconds(took_ns(short))}"
         says = f"JavaScript that waits is not run here: {took}; code that waits for 3 s: {seen}"
-        return bench.finding("RCT-TIMEOUT", Verdict.NOT_OBSERVABLE, says, slow, short)
+        return ctx.finding("RCT-TIMEOUT", Verdict.NOT_OBSERVABLE, says, slow, short)
     if slow.ok and late_ns < _SECOND_NS - _EARLY_NS:
         says = f"code that should wait for 31 s did not: {took}"
-        return bench.unsettled("RCT-TIMEOUT", says, slow, short)
+        return ctx.unsettled("RCT-TIMEOUT", says, slow, short)
     if is_error and 0 < late_ns <= _LATE_NS + held_ns:
         says = f"{took}, but up to {seconds(held_ns)} of that may have other causes"
-        return bench.unsettled("RCT-TIMEOUT", says, slow, short)
+        return ctx.unsettled("RCT-TIMEOUT", says, slow, short)
     says = f"code that waits for 31 s must end in an error after 30 s, got {took}"
-    return bench.fails("RCT-TIMEOUT", says, slow, short)
+    return ctx.fails("RCT-TIMEOUT", says, slow, short)
 
 
-def _proxy_payload(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
-    if bench.target.destination_url is None:
+def _proxy_payload(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
+    if ctx.target.destination_url is None:
         says = "no destination_url in the target: proxies with a transform were not tried"
-        yield bench.informs("RCT-PAYLOAD", says)
+        yield ctx.informs("RCT-PAYLOAD", says)
         return
-    made = _proxy(bench, key, {"request_transform": {"code": _code(100)}, "require_auth": False})
+    made = _proxy(ctx, key, {"request_transform": {"code": _code(100)}, "require_auth": False})
     text = text_of(made, "key")
     if text is None:
         says = f"a proxy with a transform is not accepted here: {made.status}"
-        yield bench.informs("RCT-PAYLOAD", says, made)
+        yield ctx.informs("RCT-PAYLOAD", says, made)
         return
-    bench.learn_key("made.proxy", text)
+    ctx.learn_key("made.proxy", text)
     headers = {"Content-Type": "application/octet-stream"}
 
     def ask(size_bytes: int) -> Exchange:
         body = b"x" * size_bytes
-        return bench.ask("POST", "/proxy", body, proxy_key="made.proxy", headers=headers)
+        return ctx.ask("POST", "/proxy", body, proxy_key="made.proxy", headers=headers)
 
     small = ask(100)
     if not small.ok:
         says = f"the destination does not answer through a proxy: {small.status}"
-        yield bench.informs("RCT-PAYLOAD", says, small)
+        yield ctx.informs("RCT-PAYLOAD", says, small)
         return
     what = "{} bytes through a proxy with a transform"
-    yield from _sizes(bench, "RCT-PAYLOAD", what, _PAYLOAD_LIMITS, ask)
+    yield from _sizes(ctx, "RCT-PAYLOAD", what, _PAYLOAD_LIMITS, ask)
 
 
 def _reactor_id(made: Exchange) -> str:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from conformance.checks._witness import named, seen_witness
-from conformance.runner.answers import accepted, is_refused, record_of, records_of
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Inconclusive, check
-from conformance.runner.verdicts import Finding, Verdict
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.context.answers import accepted, is_refused, record_of, records_of
+from conformance.context.check import Inconclusive, check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding, Verdict
+from conformance.messages.exchange import Exchange, KeyLabel
 from engine.messages import Json
 from engine.tokens import dumps
 from engine.vault import jwe
@@ -35,41 +35,41 @@ _VISA: Final = "4242424242424242"
     "TOK-FPEXPR",
     accepts="2xx and records of the types that were asked for",
 )
-def valid(bench: Bench) -> Iterator[Finding]:
+def valid(ctx: CheckContext) -> Iterator[Finding]:
     """A token request object with each field that the specification names is accepted."""
-    key = bench.ready_key("private_prod")
-    mixed = bench.tokenize([bench.token("mixed"), bench.card("mixed")], key)
+    key = ctx.ready_key("private_prod")
+    mixed = ctx.tokenize([ctx.token("mixed"), ctx.card("mixed")], key)
     if not mixed.ok:
-        yield bench.ok_or_unsettled("TOK-TYPES", "a token and a card in one request", mixed)
+        yield ctx.ok_or_unsettled("TOK-TYPES", "a token and a card in one request", mixed)
     else:
         types = [record.get("type") for record in records_of(mixed, 2)]
         says = "the type of each record must be the one that was asked for"
-        yield bench.rule("TOK-TYPES", says, mixed, is_so=types == ["token", "card"])
+        yield ctx.rule("TOK-TYPES", says, mixed, is_so=types == ["token", "card"])
     cases: tuple[tuple[str, str, dict[str, Any]], ...] = (
-        ("TOK-TOKEN-DATA", "a string", bench.token("plain")),
+        ("TOK-TOKEN-DATA", "a string", ctx.token("plain")),
         (
             "TOK-TOKEN-DATA",
             "a string of many scripts",
-            {"type": "token", "data": '\u00e9\u00df \u6c34 \U0001f512 \\ " ' + bench.value("odd")},
+            {"type": "token", "data": '\u00e9\u00df \u6c34 \U0001f512 \\ " ' + ctx.value("odd")},
         ),
-        ("TOK-CARD-DATA", "number, month, year and cvc", bench.card("whole")),
-        ("TOK-METADATA", "two entries", bench.token("m", metadata={"a": "1", "B": "\u00e9"})),
-        ("TOK-METADATA", "no entry", bench.token("empty metadata", metadata={})),
-        ("TOK-INDEXES", "an expression", bench.token("i", search_indexes=["{{ data }}"])),
+        ("TOK-CARD-DATA", "number, month, year and cvc", ctx.card("whole")),
+        ("TOK-METADATA", "two entries", ctx.token("m", metadata={"a": "1", "B": "\u00e9"})),
+        ("TOK-METADATA", "no entry", ctx.token("empty metadata", metadata={})),
+        ("TOK-INDEXES", "an expression", ctx.token("i", search_indexes=["{{ data }}"])),
         (
             "TOK-INDEXES",
             "expressions over a card",
-            bench.card("ci", search_indexes=["{{ data.number }}", "{{ data.expiration_year }}"]),
+            ctx.card("ci", search_indexes=["{{ data.number }}", "{{ data.expiration_year }}"]),
         ),
-        ("TOK-FPEXPR", "over a string", bench.token("f", fingerprint_expression="{{ data }}")),
+        ("TOK-FPEXPR", "over a string", ctx.token("f", fingerprint_expression="{{ data }}")),
         (
             "TOK-FPEXPR",
             "over a card",
-            bench.card("cf", fingerprint_expression="{{ data.number }}"),
+            ctx.card("cf", fingerprint_expression="{{ data.number }}"),
         ),
     )
     for clause, what, body in cases:
-        yield bench.ok_or_unsettled(clause, what, bench.tokenize(body, key))
+        yield ctx.ok_or_unsettled(clause, what, ctx.tokenize(body, key))
 
 
 # --- what is refused, and creates nothing ---------------------------------------------------------
@@ -124,27 +124,27 @@ _INVALID: Final[tuple[tuple[str, str, Any], ...]] = (
     accepts="any 4xx, and no valid token of the request exists afterwards",
     requests=2 * len(_INVALID) + 6,
 )
-def atomic(bench: Bench) -> Iterator[Finding]:
+def atomic(ctx: CheckContext) -> Iterator[Finding]:
     """One invalid token, at any place, fails the whole request, and no token is created."""
-    witness, key, why = seen_witness(bench)
+    witness, key, why = seen_witness(ctx)
     for place, (clause, what, invalid) in enumerate(_INVALID):
-        good = named(bench, f"atomic {place}", is_card=place % 3 == 0)
+        good = named(ctx, f"atomic {place}", is_card=place % 3 == 0)
         shapes: tuple[Json, ...] = (
             [good, invalid],
             {"deep": [{"good": good}], "last": [invalid]},
             [invalid, good],
         )
-        exchange = bench.tokenize(shapes[place % len(shapes)], key)
-        yield bench.refusal(clause, what, exchange)
+        exchange = ctx.tokenize(shapes[place % len(shapes)], key)
+        yield ctx.refusal(clause, what, exchange)
         if witness is None:
-            yield bench.refusal("TOK-ATOMIC", f"a valid token beside {what}", exchange)
+            yield ctx.refusal("TOK-ATOMIC", f"a valid token beside {what}", exchange)
             continue
         there, shown = witness.exists(good)
         seen = f"{what}: nothing was created"
         says = f"{what}: a valid token of the request was created anyway"
-        yield bench.judges("TOK-ATOMIC", not there, seen, says, exchange, shown)
+        yield ctx.judges("TOK-ATOMIC", not there, seen, says, exchange, shown)
     if witness is None:
-        yield bench.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
+        yield ctx.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
 
 
 @check(
@@ -152,22 +152,22 @@ def atomic(bench: Bench) -> Iterator[Finding]:
     "TOK-ATOMIC",
     accepts="any 4xx, and no string of the request is stored afterwards",
 )
-def atomic_leaf(bench: Bench) -> Iterator[Finding]:
+def atomic_leaf(ctx: CheckContext) -> Iterator[Finding]:
     """Plain strings before and after an invalid token are not tokenized either."""
-    witness, key, why = seen_witness(bench)
-    before, after = bench.value("before"), bench.value("after")
+    witness, key, why = seen_witness(ctx)
+    before, after = ctx.value("before"), ctx.value("after")
     body: Json = {"a": before, "b": {"type": "card", "data": {"number": "12ab"}}, "c": [after]}
-    exchange = bench.tokenize(body, key)
-    yield bench.refusal("TOK-ATOMIC", "strings around an invalid card", exchange)
+    exchange = ctx.tokenize(body, key)
+    yield ctx.refusal("TOK-ATOMIC", "strings around an invalid card", exchange)
     if witness is None or witness.way == "listing":
         why = why or "whether strings are tokenized cannot be seen: a listing shows no values"
-        yield bench.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
+        yield ctx.finding("TOK-ATOMIC", Verdict.NOT_OBSERVABLE, why, exchange)
         return
     for where, text in (("before", before), ("after", after)):
         there, shown = witness.exists({"type": "token", "data": text})
         seen = f"the string {where} the invalid token was not tokenized"
         says = f"the string {where} the invalid token was tokenized anyway"
-        yield bench.judges("TOK-ATOMIC", not there, seen, says, exchange, shown)
+        yield ctx.judges("TOK-ATOMIC", not there, seen, says, exchange, shown)
 
 
 # --- the body is JSON -----------------------------------------------------------------------------
@@ -179,17 +179,17 @@ def atomic_leaf(bench: Bench) -> Iterator[Finding]:
     accepts="2xx for JSON with its media type, any 4xx for a body that is not JSON",
     requests=8,
 )
-def json_body(bench: Bench) -> Iterator[Finding]:
+def json_body(ctx: CheckContext) -> Iterator[Finding]:
     """The body is JSON, `Content-Type: application/json`."""
-    key = bench.ready_key("private_prod")
-    text = bench.value("json")
+    key = ctx.ready_key("private_prod")
+    text = ctx.value("json")
     for what, media in (
         ("application/json", "application/json"),
         ("application/json with a charset", "application/json; charset=utf-8"),
     ):
         raw = dumps({"a": f"{text} {what}"})
-        exchange = bench.tokenize(raw, key, headers={"Content-Type": media})
-        yield bench.ok_or_unsettled("TOK-JSON", what, exchange)
+        exchange = ctx.tokenize(raw, key, headers={"Content-Type": media})
+        yield ctx.ok_or_unsettled("TOK-JSON", what, exchange)
     headers = {"Content-Type": "application/json"}
     for what, raw in (
         ("an open brace", b'{"a": "x"'),
@@ -198,8 +198,8 @@ def json_body(bench: Bench) -> Iterator[Finding]:
         ("two values", b'{"a": "x"} {"b": "y"}'),
         ("a form", b"a=x&b=y"),
     ):
-        exchange = bench.tokenize(raw, key, headers=headers)
-        yield bench.refusal("TOK-JSON", what, exchange)
+        exchange = ctx.tokenize(raw, key, headers=headers)
+        yield ctx.refusal("TOK-JSON", what, exchange)
 
 
 # --- client-side encryption -----------------------------------------------------------------------
@@ -211,81 +211,81 @@ def json_body(bench: Bench) -> Iterator[Finding]:
     accepts="2xx for `encrypted` in place of `data`, alone and in arrays; 4xx for a broken one",
     needs=("encryption_jwk",),
 )
-def encrypted(bench: Bench) -> Iterator[Finding]:
+def encrypted(ctx: CheckContext) -> Iterator[Finding]:
     """`encrypted` can replace `data`; the decrypted value becomes the token's."""
-    key = bench.ready_key("private_prod")
-    text, card = bench.value("sealed"), bench.card("sealed")
-    alone = bench.tokenize({"type": "token", "encrypted": _sealed(bench, "alone", text)}, key)
-    yield bench.ok_or_unsettled("TOK-ENCRYPTED", "a single object", alone)
+    key = ctx.ready_key("private_prod")
+    text, card = ctx.value("sealed"), ctx.card("sealed")
+    alone = ctx.tokenize({"type": "token", "encrypted": _sealed(ctx, "alone", text)}, key)
+    yield ctx.ok_or_unsettled("TOK-ENCRYPTED", "a single object", alone)
     several: Json = [
-        {"type": "token", "encrypted": _sealed(bench, "in an array", f"{text} 2")},
-        bench.value("beside"),
-        {"type": "card", "encrypted": _sealed(bench, "card", card["data"])},
+        {"type": "token", "encrypted": _sealed(ctx, "in an array", f"{text} 2")},
+        ctx.value("beside"),
+        {"type": "card", "encrypted": _sealed(ctx, "card", card["data"])},
     ]
-    array = bench.tokenize(several, key)
-    yield bench.ok_or_unsettled("TOK-ENCRYPTED", "inside an array", array)
+    array = ctx.tokenize(several, key)
+    yield ctx.ok_or_unsettled("TOK-ENCRYPTED", "inside an array", array)
     if array.ok:
-        yield _sealed_card(bench, array, card["data"]["number"])
+        yield _sealed_card(ctx, array, card["data"]["number"])
     if alone.ok:
-        yield from _same_as_plain(bench, alone, text)
-    broken = _sealed(bench, "broken", text)
+        yield from _same_as_plain(ctx, alone, text)
+    broken = _sealed(ctx, "broken", text)
     changed = broken[:-2] + ("AA" if broken[-2:] != "AA" else "BB")
-    exchange = bench.tokenize({"type": "token", "encrypted": changed}, key)
-    yield bench.refusal("TOK-ENCRYPTED", "a message with a changed tag", exchange)
+    exchange = ctx.tokenize({"type": "token", "encrypted": changed}, key)
+    yield ctx.refusal("TOK-ENCRYPTED", "a message with a changed tag", exchange)
 
 
-def _sealed(bench: Bench, name: str, data: Json) -> str:
+def _sealed(ctx: CheckContext, name: str, data: Json) -> str:
     """Return data encrypted under the deployment's key; name: unique within the check."""
-    jwk = bench.target.encryption_jwk
+    jwk = ctx.target.encryption_jwk
     assert jwk is not None, "the plan requires it"
-    return bench.make(name, lambda: jwe.encrypt(jwk, dumps(data)))
+    return ctx.make(name, lambda: jwe.encrypt(jwk, dumps(data)))
 
 
-def _sealed_card(bench: Bench, array: Exchange, number: str) -> Finding:
+def _sealed_card(ctx: CheckContext, array: Exchange, number: str) -> Finding:
     try:
         record = array.json[2]
         masks = [record.get(name) for name in ("mask", "data")]
     except (ValueError, LookupError, TypeError, AttributeError):
-        return bench.fails("TOK-ENCRYPTED", "an encrypted card must become a record", array)
+        return ctx.fails("TOK-ENCRYPTED", "an encrypted card must become a record", array)
     numbers = {str(mask.get("number")) for mask in masks if isinstance(mask, dict)}
     says = "the record must be that of the card inside the message"
-    return bench.rule("TOK-ENCRYPTED", says, array, is_so=numbers == {"X" * 12 + number[-4:]})
+    return ctx.rule("TOK-ENCRYPTED", says, array, is_so=numbers == {"X" * 12 + number[-4:]})
 
 
-def _same_as_plain(bench: Bench, alone: Exchange, text: str) -> Iterator[Finding]:
+def _same_as_plain(ctx: CheckContext, alone: Exchange, text: str) -> Iterator[Finding]:
     """Judge whether the token holds the decrypted value: by an equal plain one, or by a read."""
     key = alone.ask.key
     assert key is not None, "it was asked with one"
-    known = bench.token("known")
-    bench.tokenize(known, key)
+    known = ctx.token("known")
+    ctx.tokenize(known, key)
     try:
-        can_look, _ = bench.deduplicated(known, key)
+        can_look, _ = ctx.deduplicated(known, key)
     except Inconclusive:
         can_look = False
     if can_look:
-        is_same, shown = bench.deduplicated({"type": "token", "data": text}, key)
-    elif bench.keys("private_reader"):
+        is_same, shown = ctx.deduplicated({"type": "token", "data": text}, key)
+    elif ctx.keys("private_reader"):
         body: Json = {"value": f"{{{{ {record_of(alone)['id']} }}}}"}
-        shown = bench.call("detokenize", body=body, key=bench.key("private_reader"))
+        shown = ctx.call("detokenize", body=body, key=ctx.key("private_reader"))
         if not shown.ok:
-            yield bench.informs("TOK-ENCRYPTED", "the decrypted value cannot be compared", shown)
+            yield ctx.informs("TOK-ENCRYPTED", "the decrypted value cannot be compared", shown)
             return
         is_same = accepted(shown) == {"value": text}
     else:
-        yield bench.informs("TOK-ENCRYPTED", "the decrypted value cannot be compared", alone)
+        yield ctx.informs("TOK-ENCRYPTED", "the decrypted value cannot be compared", alone)
         return
     says = "the token must hold the value that was encrypted"
-    yield bench.rule("TOK-ENCRYPTED", says, alone, shown, is_so=is_same)
+    yield ctx.rule("TOK-ENCRYPTED", says, alone, shown, is_so=is_same)
 
 
 # --- where the specification is silent: other fields and values --------------------------------
 
 
-_Case = tuple[str, str, Any, Any, Callable[[Bench], dict[str, Any]]]
+_Case = tuple[str, str, Any, Any, Callable[[CheckContext], dict[str, Any]]]
 
 
-def _wrong_luhn(bench: Bench) -> dict[str, Any]:
-    asked = bench.card("luhn")
+def _wrong_luhn(ctx: CheckContext) -> dict[str, Any]:
+    asked = ctx.card("luhn")
     number: str = asked["data"]["number"]
     asked["data"]["number"] = number[:-1] + str((int(number[-1]) + 1) % 10)
     return asked
@@ -297,14 +297,14 @@ _CASES: Final[tuple[_Case, ...]] = (
         "tokens.unknown_field",
         "ignore",
         "reject",
-        lambda bench: bench.token("unknown", no_such_field="x"),
+        lambda ctx: ctx.token("unknown", no_such_field="x"),
     ),
     (
         "TOK-TOKEN-DATA",
         "tokens.token_data",
         "any",
         "string",
-        lambda bench: {"type": "token", "data": {"any": bench.value("any")}},
+        lambda ctx: {"type": "token", "data": {"any": ctx.value("any")}},
     ),
     ("TOK-CARD-DATA", "tokens.card_luhn", False, True, _wrong_luhn),
     (
@@ -312,7 +312,7 @@ _CASES: Final[tuple[_Case, ...]] = (
         "tokens.cvc_derive",
         "allow",
         "reject",
-        lambda bench: bench.card("cvc", fingerprint_expression="{{ data.cvc }}"),
+        lambda ctx: ctx.card("cvc", fingerprint_expression="{{ data.cvc }}"),
     ),
 )
 """Clause, choice, its value when accepted, its value when refused, the request."""
@@ -326,43 +326,43 @@ _CASES: Final[tuple[_Case, ...]] = (
     "TOK-FPEXPR",
     accepts="2xx or any 4xx: both are readings",
 )
-def readings(bench: Bench) -> Iterator[Finding]:
+def readings(ctx: CheckContext) -> Iterator[Finding]:
     """Find which fields and values beyond those specified a token request object may have."""
-    key = bench.ready_key("private_prod")
+    key = ctx.ready_key("private_prod")
     for clause, choice, when_accepted, when_refused, asked in _CASES:
-        exchange = bench.tokenize(asked(bench), key)
+        exchange = ctx.tokenize(asked(ctx), key)
         seen = when_accepted if exchange.ok else when_refused if is_refused(exchange) else None
         says = f"{choice}: must be accepted or refused with a 4xx, got {exchange.status}"
-        yield bench.reads_or_fails(clause, choice, seen, says, exchange)
-    yield _required(bench, key)
+        yield ctx.reads_or_fails(clause, choice, seen, says, exchange)
+    yield _required(ctx, key)
 
 
 _OPTIONAL: Final = ("expiration_month", "expiration_year", "cvc")
 
 
-def _required(bench: Bench, key: KeyLabel) -> Finding:
+def _required(ctx: CheckContext, key: KeyLabel) -> Finding:
     """Find which fields of a card are required (D-CARD): leave out each alone, then all."""
     shown: list[Exchange] = []
     refused: list[tuple[str, ...]] = []
     for names in (*((name,) for name in _OPTIONAL), _OPTIONAL):
-        asked = bench.card(f"without {' and '.join(names)}")
+        asked = ctx.card(f"without {' and '.join(names)}")
         for name in names:
             del asked["data"][name]
-        exchange = bench.tokenize(asked, key)
+        exchange = ctx.tokenize(asked, key)
         shown.append(exchange)
         if is_refused(exchange):
             refused.append(names)
         elif not exchange.ok:
             says = f"a card without {' and '.join(names)} must be accepted or refused with a 4xx, "
-            return bench.fails("TOK-CARD-DATA", f"{says}got {exchange.status}", exchange)
+            return ctx.fails("TOK-CARD-DATA", f"{says}got {exchange.status}", exchange)
     if len(refused) in {0, len(shown)}:
         choice = "tokens.card_all_required"
-        return bench.reads("TOK-CARD-DATA", choice, bool(refused), *shown)
+        return ctx.reads("TOK-CARD-DATA", choice, bool(refused), *shown)
     alone = [names[0] for names in refused if len(names) == 1]
     says = (
         f"a card needs {' and '.join(alone)}" if alone else "a card with a number only is refused"
     )
-    return bench.informs("TOK-CARD-DATA", f"{says}; no profile field describes this", *shown)
+    return ctx.informs("TOK-CARD-DATA", f"{says}; no profile field describes this", *shown)
 
 
 @check(
@@ -373,29 +373,27 @@ def _required(bench: Bench, key: KeyLabel) -> Finding:
     requests=4,
     is_extra=True,
 )
-def both(bench: Bench) -> Iterator[Finding]:
+def both(ctx: CheckContext) -> Iterator[Finding]:
     """Find how a request with both `data` and `encrypted` is answered (D-ONE-OF)."""
-    key = bench.ready_key("private_prod")
-    inside, beside = bench.card("inside")["data"], bench.card("beside")["data"]
+    key = ctx.ready_key("private_prod")
+    inside, beside = ctx.card("inside")["data"], ctx.card("beside")["data"]
     body: Json = {
         "type": "card",
         "data": beside,
-        "encrypted": _sealed(bench, "inside", inside),
+        "encrypted": _sealed(ctx, "inside", inside),
     }
-    exchange = bench.tokenize(body, key)
+    exchange = ctx.tokenize(body, key)
     if not exchange.ok:
         seen = "reject" if is_refused(exchange) else None
         says = f"both must be refused with a 4xx or one be used, got {exchange.status}"
-        yield bench.reads_or_fails("TOK-ONE-OF", "tokens.one_of", seen, says, exchange)
+        yield ctx.reads_or_fails("TOK-ONE-OF", "tokens.one_of", seen, says, exchange)
         return
     shown = exchange.body.decode(errors="replace")
     for seen, data in (("data", beside), ("encrypted", inside)):
         if f"X{data['number'][-4:]}" in shown:
-            yield bench.reads("TOK-ONE-OF", "tokens.one_of", seen, exchange)
+            yield ctx.reads("TOK-ONE-OF", "tokens.one_of", seen, exchange)
             return
-    yield bench.informs(
-        "TOK-ONE-OF", "both are accepted; which one was used is not shown", exchange
-    )
+    yield ctx.informs("TOK-ONE-OF", "both are accepted; which one was used is not shown", exchange)
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -438,31 +436,31 @@ _MOST: Final = 2_000
     accepts="any bound: a reading",
     requests=16,
 )
-def bounds(bench: Bench) -> Iterator[Finding]:
+def bounds(ctx: CheckContext) -> Iterator[Finding]:
     """Find how many and how long metadata and search indexes may be (D-METADATA, D-INDEXES)."""
-    key = bench.ready_key("private_prod")
+    key = ctx.ready_key("private_prod")
     for bound in _BOUNDS:
-        yield _bound_found(bench, key, bound)
+        yield _bound_found(ctx, key, bound)
 
 
-def _bound_found(bench: Bench, key: KeyLabel, bound: _Bound) -> Finding:
+def _bound_found(ctx: CheckContext, key: KeyLabel, bound: _Bound) -> Finding:
     """Find the largest size that is accepted; the usual one and the next are tried first."""
     clause, choice, usual, fields = bound
 
     def ask(size: int) -> Exchange:
-        return bench.tokenize(bench.token(f"{choice} {size}", **fields(size)), key)
+        return ctx.tokenize(ctx.token(f"{choice} {size}", **fields(size)), key)
 
     one = ask(1)
     if not one.ok:
-        return bench.fails(clause, f"{choice}: one must be accepted, got {one.status}", one)
+        return ctx.fails(clause, f"{choice}: one must be accepted, got {one.status}", one)
     at, over = ask(usual), ask(usual + 1)
     if at.ok and not over.ok:
-        return bench.reads(clause, choice, usual, at, over)
+        return ctx.reads(clause, choice, usual, at, over)
     most = ask(_MOST)
     if most.ok:
-        return bench.passes(clause, f"{choice}: {_MOST} are accepted too", most)
+        return ctx.passes(clause, f"{choice}: {_MOST} are accepted too", most)
     low, high = (usual + 1, _MOST) if over.ok else (1, usual)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if ask(middle).ok else (low, middle)
-    return bench.reads(clause, choice, low, most)
+    return ctx.reads(clause, choice, low, most)

@@ -9,11 +9,11 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from conformance.checks._bodies import Broken, smallest, texts
-from conformance.runner.answers import record_of
-from conformance.runner.bench import Bench
-from conformance.runner.registry import check
-from conformance.runner.verdicts import Finding
-from conformance.wire.exchange import Exchange, KeyLabel, parsed_or_none
+from conformance.context.answers import record_of
+from conformance.context.check import check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding
+from conformance.messages.exchange import Exchange, KeyLabel, parsed_or_none
 from engine.messages import Json
 
 _EXAMPLES: Final = 15
@@ -64,24 +64,24 @@ def _is_clean(exchange: Exchange, secrets: list[str], cvc: str | None) -> bool:
     accepts="no sensitive value in any byte of an answer, headers included",
     requests=_EXAMPLES + 12,
 )
-def answers(bench: Bench) -> Iterator[Finding]:
+def answers(ctx: CheckContext) -> Iterator[Finding]:
     """No answer to tokenize, accepted or refused, contains the sensitive input in plain text."""
-    key = bench.ready_key("private_prod")
+    key = ctx.ready_key("private_prod")
     failed = False
-    for what, body, secrets, cvc in _cases(bench):
-        exchange = bench.tokenize(body, key)
+    for what, body, secrets, cvc in _cases(ctx):
+        exchange = ctx.tokenize(body, key)
         is_clean = _is_clean(exchange, secrets, cvc)
         failed |= not is_clean
         says = f"{what}: the answer must hold no sensitive value ({exchange.status})"
-        yield bench.rule("REC-SECRET", says, exchange, is_so=is_clean)
+        yield ctx.rule("REC-SECRET", says, exchange, is_so=is_clean)
     if not failed:
-        yield from _drawn(bench, key)
+        yield from _drawn(ctx, key)
 
 
-def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
+def _cases(ctx: CheckContext) -> Iterator[tuple[str, Json, list[str], str | None]]:
     """Yield a name, the body, the secrets in it, and a cvc to look for by field name."""
-    text, number, cvc = bench.value("secret"), bench.card_number("secret"), "7319"
-    data = {**bench.card("secret")["data"], "cvc": cvc}
+    text, number, cvc = ctx.value("secret"), ctx.card_number("secret"), "7319"
+    data = {**ctx.card("secret")["data"], "cvc": cvc}
     one: dict[str, Json] = {"type": "token", "data": text}
     both: dict[str, Json] = {"type": "card", "data": data}
     extra: dict[str, Json] = {
@@ -90,7 +90,7 @@ def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
         "fingerprint_expression": "{{ data }}",
     }
     wrong: Json = {"type": "no-such-type", "data": text}
-    long = bench.value("long cvc") + "x"
+    long = ctx.value("long cvc") + "x"
     yield "a token", one, [text], None
     yield "a token with all its fields", {**one, **extra}, [text], None
     yield "a card", both, [number, number[:12]], cvc
@@ -105,12 +105,12 @@ def _cases(bench: Bench) -> Iterator[tuple[str, Json, list[str], str | None]]:
     )
     yield "a card with a cvc of text", {**both, "data": {**data, "cvc": long}}, [number, long], cvc
     yield "bad metadata beside data", {**one, "metadata": {"a": 5}}, [text], None
-    bad = bench.card_number("bad digit")
+    bad = ctx.card_number("bad digit")
     bad = bad[:-1] + str((int(bad[-1]) + 1) % 10)
     yield "a number with a wrong digit", {"type": "card", "data": {"number": bad}}, [bad], None
 
 
-def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+def _drawn(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
     """Draw values of many scripts, so that escapes cannot hide a leak."""
     seen = 0
 
@@ -118,18 +118,18 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         nonlocal seen
         text, as_object = f"s3cret-{drawn[0]}-s3cret", drawn[1]
         body: Json = {"type": "token", "data": text} if as_object else [text]
-        exchange = bench.tokenize(body, key)
+        exchange = ctx.tokenize(body, key)
         seen += exchange.ok
         if secrets_found(exchange, [text]):
             return Broken(body, [("REC-SECRET", "the answer contains the value")], (exchange,))
         return None
 
-    broken = smallest(bench, st.tuples(texts(), st.booleans()), judge, _EXAMPLES)
+    broken = smallest(ctx, st.tuples(texts(), st.booleans()), judge, _EXAMPLES)
     if broken is not None:
-        yield bench.fails("REC-SECRET", broken.faults[0][1], *broken.shown)
+        yield ctx.fails("REC-SECRET", broken.faults[0][1], *broken.shown)
     elif seen < _EXAMPLES // 3:
         says = f"only {seen} drawn values were accepted"
-        yield bench.unsettled("REC-SECRET", says)
+        yield ctx.unsettled("REC-SECRET", says)
 
 
 @check(
@@ -140,21 +140,21 @@ def _drawn(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
     requests=6,
     is_extra=True,
 )
-def reading(bench: Bench) -> Iterator[Finding]:
+def reading(ctx: CheckContext) -> Iterator[Finding]:
     """Find whether reading a token shows its plaintext to a key with token:read (D-READ)."""
-    key = bench.ready_key("private_reader")
-    made = bench.token("read back")
-    token_id = record_of(bench.tokenize(made, key))["id"]
-    exchange = bench.call("get", {"id": token_id}, key=key)
+    key = ctx.ready_key("private_reader")
+    made = ctx.token("read back")
+    token_id = record_of(ctx.tokenize(made, key))["id"]
+    exchange = ctx.call("get", {"id": token_id}, key=key)
     if not exchange.ok:
         says = f"a token cannot be read back: {exchange.status}"
-        yield bench.informs("REC-SECRET", says, exchange)
+        yield ctx.informs("REC-SECRET", says, exchange)
         return
     is_plain = bool(secrets_found(exchange, [made["data"]]))
-    yield bench.reads("REC-SECRET", "tokens.plaintext_reads", is_plain, exchange)
-    blind = bench.call("get", {"id": token_id}, key=bench.spread_key("private_prod"))
+    yield ctx.reads("REC-SECRET", "tokens.plaintext_reads", is_plain, exchange)
+    blind = ctx.call("get", {"id": token_id}, key=ctx.spread_key("private_prod"))
     says = "a key without token:read must not see the value"
-    yield bench.rule("REC-SECRET", says, blind, is_so=not secrets_found(blind, [made["data"]]))
+    yield ctx.rule("REC-SECRET", says, blind, is_so=not secrets_found(blind, [made["data"]]))
 
 
 @check(
@@ -165,17 +165,17 @@ def reading(bench: Bench) -> Iterator[Finding]:
     requests=5,
     is_extra=True,
 )
-def deduplicated_record(bench: Bench) -> Iterator[Finding]:
+def deduplicated_record(ctx: CheckContext) -> Iterator[Finding]:
     """A deduplicated record contains no plaintext, whatever the key's permissions."""
-    key = bench.ready_key("dedup_reader")
-    token, card = bench.token("again"), bench.card("again")
+    key = ctx.ready_key("dedup_reader")
+    token, card = ctx.token("again"), ctx.card("again")
     for what, body, secret, cvc in (
         ("a token", token, token["data"], None),
         ("a card", card, card["data"]["number"], card["data"]["cvc"]),
     ):
-        bench.tokenize(body, key)
-        exchange = bench.tokenize(body, key)
+        ctx.tokenize(body, key)
+        exchange = ctx.tokenize(body, key)
         record_of(exchange)
         says = f"{what}, deduplicated: the answer must hold no sensitive value"
         is_so = _is_clean(exchange, [secret], cvc)
-        yield bench.rule("REC-SECRET", says, exchange, is_so=is_so)
+        yield ctx.rule("REC-SECRET", says, exchange, is_so=is_so)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from conformance.checks._oracle import SHAPES, Fault, answer_faults, clauses_in, shape_clause
-from conformance.runner.answers import elements, is_refused, is_request, parts
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Inconclusive, Skip, check
-from conformance.runner.verdicts import Finding
-from conformance.wire.exchange import Exchange, KeyLabel, parsed
+from conformance.context.answers import elements, is_refused, is_request, parts
+from conformance.context.check import Inconclusive, Skip, check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding
+from conformance.messages.exchange import Exchange, KeyLabel, parsed
 from engine.messages import Json
 
 _RECORDS: Final = (
@@ -100,17 +100,17 @@ def _strings(exchange: Exchange) -> Iterator[tuple[str, Json]]:
     return (pair for pair in pairs if isinstance(pair[0], str))
 
 
-def _is_plainly_valid(bench: Bench, exchange: Exchange) -> bool:
+def _is_plainly_valid(ctx: CheckContext, exchange: Exchange) -> bool:
     """Whether every service must accept this body with its key."""
     body, key = exchange.ask.body, exchange.ask.key
-    if key is None or key not in bench.target.key_labels or exchange.ask.headers:
+    if key is None or key not in ctx.target.key_labels or exchange.ask.headers:
         return False
     if not isinstance(body, dict | list):
         return False
-    if not bench.target.may(key, "token:create"):
+    if not ctx.target.may(key, "token:create"):
         return False
     leaves = list(_leaves(body, _DEPTH))
-    return None not in leaves and 1 <= len(leaves) <= bench.quota("Tokenize Limit", key)
+    return None not in leaves and 1 <= len(leaves) <= ctx.quota("Tokenize Limit", key)
 
 
 def _leaves(body: Json, depth: int) -> Iterator[str | None]:
@@ -127,9 +127,9 @@ def _leaves(body: Json, depth: int) -> Iterator[str | None]:
         yield None
 
 
-def _faults(bench: Bench, exchange: Exchange) -> Iterator[Fault]:
+def _faults(ctx: CheckContext, exchange: Exchange) -> Iterator[Fault]:
     is_refused_here = is_refused(exchange) and exchange.status not in {401, 403}
-    if is_refused_here and _is_plainly_valid(bench, exchange):
+    if is_refused_here and _is_plainly_valid(ctx, exchange):
         yield shape_clause(_body_of(exchange)), f"a valid body is refused with {exchange.status}"
         return
     yield from _exchange_faults(exchange)
@@ -144,16 +144,16 @@ def _faults(bench: Bench, exchange: Exchange) -> Iterator[Fault]:
     requests=4 * _AGAIN,
     load="closing",
 )
-def steady(bench: Bench) -> Iterator[Finding]:
+def steady(ctx: CheckContext) -> Iterator[Finding]:
     """Every tokenize answer that earlier checks received is right: no fault is sporadic."""
-    seen: dict[str, _Seen] = {clause: _Seen() for clause in bench.check.clauses}
-    for exchange in bench.session.settled_exchanges():
-        found = bench.target.spelling.operation(exchange.ask.method, exchange.ask.path)
+    seen: dict[str, _Seen] = {clause: _Seen() for clause in ctx.check.clauses}
+    for exchange in ctx.session.settled_exchanges():
+        found = ctx.target.spelling.operation(exchange.ask.method, exchange.ask.path)
         if found is None or found[0] != "tokenize":
             continue
         try:
             clauses = _clauses_of(_body_of(exchange))
-            faults = dict(_faults(bench, exchange))
+            faults = dict(_faults(ctx, exchange))
         except (ValueError, RecursionError):
             continue
         for clause in clauses & seen.keys():
@@ -165,39 +165,39 @@ def steady(bench: Bench) -> Iterator[Finding]:
                 seen[clause].wrong.append(exchange)
                 seen[clause].says[says.partition(": ")[2] or says] += 1
     for clause, one in seen.items():
-        yield _judged(bench, clause, one)
+        yield _judged(ctx, clause, one)
 
 
-def _judged(bench: Bench, clause: str, seen: _Seen) -> Finding:
+def _judged(ctx: CheckContext, clause: str, seen: _Seen) -> Finding:
     if not seen.wrong:
         if seen.right is None:
-            return bench.informs(clause, "no answer of the run shows this")
-        return bench.passes(clause, f"{seen.total} answers of the run were right", seen.right)
+            return ctx.informs(clause, "no answer of the run shows this")
+        return ctx.passes(clause, f"{seen.total} answers of the run were right", seen.right)
     wrong, says = len(seen.wrong), seen.says.most_common(1)[0][0]
     shown = seen.wrong[:_AGAIN]
-    again = [one for one in (_again(bench, exchange) for exchange in shown) if one is not None]
-    if again and not any(_is_wrong(bench, one, clause) for one in again):
+    again = [one for one in (_again(ctx, exchange) for exchange in shown) if one is not None]
+    if again and not any(_is_wrong(ctx, one, clause) for one in again):
         share = f"{wrong} of {seen.total} answers ({100 * wrong / seen.total:.1f} %)"
         told = f"sporadic, in {share}: {says}; right when sent again"
-        return bench.fails(clause, told, *shown, *again)
+        return ctx.fails(clause, told, *shown, *again)
     if not again:
-        return bench.informs(clause, f"{says}, in {wrong} answers: see the other checks", *shown)
-    return bench.fails(clause, f"{says}; the same when sent again", *shown, *again)
+        return ctx.informs(clause, f"{says}, in {wrong} answers: see the other checks", *shown)
+    return ctx.fails(clause, f"{says}; the same when sent again", *shown, *again)
 
 
-def _again(bench: Bench, exchange: Exchange) -> Exchange | None:
+def _again(ctx: CheckContext, exchange: Exchange) -> Exchange | None:
     """Send the same request again, with a permitted key; None if that is not possible."""
     ask = exchange.ask
-    key = ask.key if ask.key in bench.target.key_labels else bench.spread_key("private_prod")
+    key = ask.key if ask.key in ctx.target.key_labels else ctx.spread_key("private_prod")
     try:
-        return bench.ask(ask.method, ask.path, ask.body, key=key, headers=ask.headers, retry=False)
+        return ctx.ask(ask.method, ask.path, ask.body, key=key, headers=ask.headers, retry=False)
     except (Inconclusive, Skip):
         return None
 
 
-def _is_wrong(bench: Bench, exchange: Exchange, clause: str) -> bool:
+def _is_wrong(ctx: CheckContext, exchange: Exchange, clause: str) -> bool:
     try:
-        return clause in dict(_faults(bench, exchange))
+        return clause in dict(_faults(ctx, exchange))
     except ValueError:
         return False
 
@@ -220,16 +220,16 @@ _Stored = tuple[str, str, Exchange]
     load="closing",
     is_extra=True,
 )
-def read_back(bench: Bench) -> Iterator[Finding]:
+def read_back(ctx: CheckContext) -> Iterator[Finding]:
     """Strings that earlier checks stored are read back, up to a number, and compared."""
-    key = bench.spread_key("private_reader")
-    most = bench.quota("Detokenize Limit", key)
-    stored = _stored(bench, key)[: most * (_READ_BACK // 5)]
+    key = ctx.spread_key("private_reader")
+    most = ctx.quota("Detokenize Limit", key)
+    stored = _stored(ctx, key)[: most * (_READ_BACK // 5)]
     seen: list[tuple[_Stored, str | None]] = []
     alone = _ALONE
     for start in range(0, len(stored), most):
         part = stored[start : start + most]
-        values = _values(bench, key, part)
+        values = _values(ctx, key, part)
         if values:
             seen += zip(part, values, strict=True)
         elif not seen:
@@ -237,23 +237,23 @@ def read_back(bench: Bench) -> Iterator[Finding]:
         elif alone >= len(part):
             # One of them is unknown: read each alone to find which.
             alone -= len(part)
-            seen += [(one, (_values(bench, key, [one]) or [None])[0]) for one in part]
+            seen += [(one, (_values(ctx, key, [one]) or [None])[0]) for one in part]
     read = [one[2] for one, _ in seen]
     wrong = [(one, value) for one, value in seen if value != one[1]]
-    for clause in bench.check.clauses:
+    for clause in ctx.check.clauses:
         own = [(one, value) for one, value in wrong if _at_fault(one, value) == clause]
-        is_again = _is_wrong_again(bench, key, [one for one, _ in own[:_AGAIN]])
-        yield _value_finding(bench, clause, read, own, is_again=is_again)
+        is_again = _is_wrong_again(ctx, key, [one for one, _ in own[:_AGAIN]])
+        yield _value_finding(ctx, clause, read, own, is_again=is_again)
 
 
-def _is_wrong_again(bench: Bench, key: KeyLabel, wrong: Sequence[_Stored]) -> bool | None:
+def _is_wrong_again(ctx: CheckContext, key: KeyLabel, wrong: Sequence[_Stored]) -> bool | None:
     """Whether a string that was read back wrongly is wrong again in the same body, sent again.
 
     None if that cannot be seen: with deduplication the same token comes back.
     """
     told = []
     for identifier, text, exchange in wrong:
-        again = _again(bench, exchange)
+        again = _again(ctx, exchange)
         if again is None or not again.ok:
             continue
         try:
@@ -262,27 +262,27 @@ def _is_wrong_again(bench: Bench, key: KeyLabel, wrong: Sequence[_Stored]) -> bo
             continue
         given = [one for sent, one in pairs if sent == text and isinstance(one, str)]
         fresh = [(one, text, again) for one in given if one != identifier]
-        values = _values(bench, key, fresh[: bench.quota("Detokenize Limit", key)])
+        values = _values(ctx, key, fresh[: ctx.quota("Detokenize Limit", key)])
         told += [value != text for value in values]
     return any(told) if told else None
 
 
-def _values(bench: Bench, key: KeyLabel, part: Sequence[_Stored]) -> list[str | None]:
+def _values(ctx: CheckContext, key: KeyLabel, part: Sequence[_Stored]) -> list[str | None]:
     """Return the strings behind some identifiers; nothing where the request is refused."""
     body: Json = {f"v{place}": f"{{{{ {one[0]} }}}}" for place, one in enumerate(part)}
-    shown = bench.call("detokenize", body=body, key=key)
+    shown = ctx.call("detokenize", body=body, key=key)
     answer = shown.json if shown.ok else None
     values = [answer.get(f"v{n}") for n in range(len(part))] if isinstance(answer, dict) else []
     return [str(one) for one in values] if all(isinstance(x, str) for x in values) else []
 
 
-def _stored(bench: Bench, key: KeyLabel) -> list[_Stored]:
+def _stored(ctx: CheckContext, key: KeyLabel) -> list[_Stored]:
     """Return a sample of the plain strings that the tenant of a key stored during the run."""
-    labels = bench.target.key_labels
+    labels = ctx.target.key_labels
     touched = set()
     found: dict[str, _Stored] = {}
-    for exchange in bench.session.settled_exchanges():
-        operation = bench.target.spelling.operation(exchange.ask.method, exchange.ask.path)
+    for exchange in ctx.session.settled_exchanges():
+        operation = ctx.target.spelling.operation(exchange.ask.method, exchange.ask.path)
         if operation is None or operation[0] != "tokenize":
             touched |= set((operation[1] if operation else {}).values())
             continue
@@ -308,7 +308,7 @@ def _at_fault(stored: _Stored, value: str | None) -> str:
 
 
 def _value_finding(
-    bench: Bench,
+    ctx: CheckContext,
     clause: str,
     read: list[Exchange],
     wrong: list[tuple[_Stored, str | None]],
@@ -317,11 +317,11 @@ def _value_finding(
 ) -> Finding:
     """Judge the strings of one shape that were read back; is_again: by `_is_wrong_again`."""
     if not read:
-        return bench.informs(clause, "no stored string could be read back")
+        return ctx.informs(clause, "no stored string could be read back")
     total = len(read)
     if not wrong:
         says = f"{total} stored strings were read back; none of this shape in another's place"
-        return bench.passes(clause, says, read[-1])
+        return ctx.passes(clause, says, read[-1])
     shown = [one[2] for one, _ in wrong[:_AGAIN]]
     what = "the token holds another string than the one that was sent"
     if all(value is None for _, value in wrong):
@@ -331,4 +331,4 @@ def _value_finding(
     share = f"{len(wrong)} of {total} strings read back ({100 * len(wrong) / total:.1f} %)"
     often = "sporadic, in" if is_again is False else "in"
     then = {True: "; the same when sent again", False: "; right when sent again", None: ""}
-    return bench.fails(clause, f"{often} {share}: {what}{then[is_again]}", *shown)
+    return ctx.fails(clause, f"{often} {share}: {what}{then[is_again]}", *shown)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from conformance.checks._witness import named, seen_witness
-from conformance.runner.answers import (
+from conformance.context.answers import (
     accepted,
     identifiers,
     is_known,
@@ -20,10 +20,10 @@ from conformance.runner.answers import (
     records_of,
     text_of,
 )
-from conformance.runner.bench import Bench, Lane
-from conformance.runner.registry import Inconclusive, check
-from conformance.runner.verdicts import Finding, Verdict
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.context.check import Inconclusive, check
+from conformance.context.context import CheckContext, Lane
+from conformance.context.verdicts import Finding, Verdict
+from conformance.messages.exchange import Exchange, KeyLabel
 from engine.files import format_duration
 from engine.messages import Json
 from engine.tokens import dumps
@@ -44,27 +44,27 @@ _ROLES: Final = ("private_prod", "private_test", "dedup", "short")
     accepts="each tenant is limited by its own quota: the default, or what the target states",
     requests=14,
 )
-def tenants(bench: Bench) -> Iterator[Finding]:
+def tenants(ctx: CheckContext) -> Iterator[Finding]:
     """Each tenant has its own Tokenize Limit, the default unless the operator changed it."""
     seen: set[str | None] = set()
     for role in _ROLES:
-        if not bench.keys(role):
+        if not ctx.keys(role):
             continue
-        key = bench.key(role)
-        tenant = bench.target.key_labels[key].tenant
+        key = ctx.key(role)
+        tenant = ctx.target.key_labels[key].tenant
         if tenant in seen:
             continue
         seen.add(tenant)
-        bench.ready(key, role)
-        most = bench.quota("Tokenize Limit", key)
-        values = _values(bench, role, 2 * most + 1)
-        below = bench.tokenize(values[:most], key)
-        yield bench.ok_or_unsettled("QUO-TENANT", f"{role}: {most} tokens", below)
-        above = bench.over_limit("tokenize", values[most:], key)
+        ctx.ready(key, role)
+        most = ctx.quota("Tokenize Limit", key)
+        values = _values(ctx, role, 2 * most + 1)
+        below = ctx.tokenize(values[:most], key)
+        yield ctx.ok_or_unsettled("QUO-TENANT", f"{role}: {most} tokens", below)
+        above = ctx.over_limit("tokenize", values[most:], key)
         if above.refused:
-            yield bench.passes("QUO-TENANT", f"{role}: {most + 1} tokens refused, 429", above)
+            yield ctx.passes("QUO-TENANT", f"{role}: {most + 1} tokens refused, 429", above)
         else:
-            yield bench.refusal("QUO-TENANT", f"{role}: {most + 1} tokens", above)
+            yield ctx.refusal("QUO-TENANT", f"{role}: {most + 1} tokens", above)
 
 
 @check(
@@ -75,16 +75,16 @@ def tenants(bench: Bench) -> Iterator[Finding]:
     requests=1,
     is_extra=True,
 )
-def shown(bench: Bench) -> Iterator[Finding]:
+def shown(ctx: CheckContext) -> Iterator[Finding]:
     """The tenant's own record shows its quotas, if the deployment offers it."""
-    key = bench.key("management")
-    exchange = bench.call("get_tenant", key=key)
+    key = ctx.key("management")
+    exchange = ctx.call("get_tenant", key=key)
     quotas = member_of(exchange, "quotas")
     if not isinstance(quotas, dict):
         says = f"no answer shows the quotas: {exchange.status}"
-        yield bench.informs("QUO-TENANT", says, exchange)
+        yield ctx.informs("QUO-TENANT", says, exchange)
         return
-    tenant = bench.target.tenant_of(bench.target.key_labels[key])
+    tenant = ctx.target.tenant_of(ctx.target.key_labels[key])
     for name, found in quotas.items():
         try:
             wanted = tenant.quota(name)
@@ -95,7 +95,7 @@ def shown(bench: Bench) -> Iterator[Finding]:
             wanted = wanted // _SECOND_NS
         seen = f"{name} = {found}"
         says = f"{name} must be {wanted}, not {found}; or state this in [[tenants]] quotas"
-        yield bench.judges("QUO-TENANT", found == wanted, seen, says, exchange)
+        yield ctx.judges("QUO-TENANT", found == wanted, seen, says, exchange)
 
 
 # --- retention ------------------------------------------------------------------------------------
@@ -104,12 +104,12 @@ def shown(bench: Bench) -> Iterator[Finding]:
 _IN_ARRAY: Final = "a cvc in an array"
 _PATCHED: Final = "a cvc that PATCH has replaced"
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
-_Look = Callable[[Bench, Lane, str], Awaitable[tuple[bool | None, Exchange]]]
+_Look = Callable[[CheckContext, Lane, str], Awaitable[tuple[bool | None, Exchange]]]
 """Returns whether what was created is readable, None if that is unknown, and the exchange."""
 
 
-async def _cvc(bench: Bench, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
-    method, path, _ = bench.shaped("detokenize", {"id": made_id})
+async def _cvc(ctx: CheckContext, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
+    method, path, _ = ctx.shaped("detokenize", {"id": made_id})
     exchange = await lane.insist(method, path, {"value": f"{{{{ {made_id} }}}}"})
     data = member_of(exchange, "value")
     if not isinstance(data, dict) or "number" not in data:
@@ -117,15 +117,15 @@ async def _cvc(bench: Bench, lane: Lane, made_id: str) -> tuple[bool | None, Exc
     return "cvc" in data, exchange
 
 
-async def _intent(bench: Bench, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
-    exchange = await lane.insist(*bench.shaped("get_token_intent", {"id": made_id}))
+async def _intent(ctx: CheckContext, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
+    exchange = await lane.insist(*ctx.shaped("get_token_intent", {"id": made_id}))
     if exchange.ok:
         return True, exchange
     return (False if is_refused(exchange) else None), exchange
 
 
-async def _log(bench: Bench, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
-    method, path, _ = bench.shaped("list_logs")
+async def _log(ctx: CheckContext, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
+    method, path, _ = ctx.shaped("list_logs")
     exchange = await lane.insist(method, f"{path}?entity_id={made_id}")
     entries = member_of(exchange, "data")
     return (bool(entries) if isinstance(entries, list) else None), exchange
@@ -142,19 +142,19 @@ _KEPT: Final[tuple[tuple[str, str, str, str, _Look], ...]] = (
 
 
 async def _create(
-    bench: Bench, lane: Lane, clause: str, what: str, operation: str
+    ctx: CheckContext, lane: Lane, clause: str, what: str, operation: str
 ) -> tuple[Exchange, str | None]:
     """Create what is retained; returns the exchange that starts its retention, and its id."""
-    make = bench.card if clause == "QUO-CVC" else bench.token
+    make = ctx.card if clause == "QUO-CVC" else ctx.token
     asked = make(f"kept {what}")
     sent: Json = [asked] if what == _IN_ARRAY else asked
-    method, path, shaped = bench.shaped(operation, {"value": sent})
+    method, path, shaped = ctx.shaped(operation, {"value": sent})
     made = await lane.insist(method, path, shaped if operation == "tokenize" else asked)
     if what == _IN_ARRAY and made.ok:
         return made, str(records_of(made, 1)[0]["id"])
     made_id = text_of(made, "id")
     if what == _PATCHED and made_id is not None:
-        method, path, _ = bench.shaped("patch", {"id": made_id})
+        method, path, _ = ctx.shaped("patch", {"id": made_id})
         body = dumps({"data": {"cvc": "842"}})
         patched = await lane.insist(method, path, body, headers=_MERGE_PATCH)
         made = patched if patched.ok else made  # the shape of PATCH is assumed
@@ -162,53 +162,53 @@ async def _create(
 
 
 async def _retained(
-    bench: Bench, clause: str, name: str, what: str, operation: str, look: _Look
+    ctx: CheckContext, clause: str, name: str, what: str, operation: str, look: _Look
 ) -> list[Finding]:
     """Create something that a tenant retains; read it before and after its retention expires."""
-    lane = bench.lane(what, key=bench.key("short"))
-    retained_ns = bench.quota(name, bench.key("short"))
+    lane = ctx.lane(what, key=ctx.key("short"))
+    retained_ns = ctx.quota(name, ctx.key("short"))
     if retained_ns > _LONGEST_NS:
         says = (
             f"the tenant of role short has a {name} of "
             f"{retained_ns // _SECOND_NS} s; set it to a few, in [[tenants]] too"
         )
-        return [bench.finding(clause, Verdict.SKIPPED, says)]
-    made, made_id = await _create(bench, lane, clause, what, operation)
+        return [ctx.finding(clause, Verdict.SKIPPED, says)]
+    made, made_id = await _create(ctx, lane, clause, what, operation)
     if made_id is None:
-        return [_unsaid(bench, clause, f"{what} could not be created, got {made.status}", made)]
+        return [_unsaid(ctx, clause, f"{what} could not be created, got {made.status}", made)]
     found: list[Finding] = []
     for part in (0, 3):
         await lane.sleep_until_ns(made.received_ns + part * retained_ns // 5, _RETENTION)
-        there, exchange = await look(bench, lane, made_id)
+        there, exchange = await look(ctx, lane, made_id)
         if exchange.received_ns >= made.sent_ns + retained_ns:
             continue  # too late to judge: the retention may have expired
         if there is None:
             says = f"{what} cannot be looked up, got {exchange.status}"
-            return [_unsaid(bench, clause, says, made, exchange)]
+            return [_unsaid(ctx, clause, says, made, exchange)]
         says = f"{what} must be readable until its {name} has expired"
-        found.append(bench.rule(clause, says, made, exchange, is_so=there))
+        found.append(ctx.rule(clause, says, made, exchange, is_so=there))
         if not there:
             return found
     if not found:
         says = f"answers took longer than the {name} of {format_duration(retained_ns)}"
-        return [bench.unsettled(clause, says, made)]
+        return [ctx.unsettled(clause, says, made)]
     await lane.sleep_until_ns(made.received_ns + retained_ns + _CLOCK_SLACK_NS, _RETENTION)
-    there, exchange = await look(bench, lane, made_id)
+    there, exchange = await look(ctx, lane, made_id)
     if there is None:
         says = f"{what} cannot be looked up after its {name}, got {exchange.status}"
-        return [*found, bench.unsettled(clause, says, made, exchange)]
+        return [*found, ctx.unsettled(clause, says, made, exchange)]
     says = f"{what} must not be readable after its {name}"
-    return [*found, bench.rule(clause, says, made, exchange, is_so=not there)]
+    return [*found, ctx.rule(clause, says, made, exchange, is_so=not there)]
 
 
-def _unsaid(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
+def _unsaid(ctx: CheckContext, clause: str, says: str, *shown: Exchange) -> Finding:
     """Report that nothing can be judged; an unspecified operation is not a failure."""
     if shown[-1].is_absent:
         asked = f"{shown[-1].ask.method} {shown[-1].ask.path.partition('?')[0]}"
         says = f"{says} to {asked}, whose method and path are not specified; if it is offered "
         says += "under another path, describe it in [requests]"
-        return bench.finding(clause, Verdict.SKIPPED, says, *shown)
-    return bench.unsettled(clause, says, *shown)
+        return ctx.finding(clause, Verdict.SKIPPED, says, *shown)
+    return ctx.unsettled(clause, says, *shown)
 
 
 @check(
@@ -221,9 +221,9 @@ def _unsaid(bench: Bench, clause: str, says: str, *shown: Exchange) -> Finding:
     requests=24,
     takes_ns=3 * _SECOND_NS + _CLOCK_SLACK_NS,
 )
-async def retention(bench: Bench) -> list[Finding]:
+async def retention(ctx: CheckContext) -> list[Finding]:
     """A cvc, a token intent and a log entry are readable until their retention has expired."""
-    found = await bench.gather([_retained(bench, *kept) for kept in _KEPT])
+    found = await ctx.gather([_retained(ctx, *kept) for kept in _KEPT])
     return [finding for each in found for finding in each]
 
 
@@ -233,19 +233,19 @@ async def retention(bench: Bench) -> list[Finding]:
 _STATUSES: Final = (400, 403, 413, 422, 429)
 
 
-def _records(bench: Bench, values: list[Json]) -> Json:
+def _records(ctx: CheckContext, values: list[Json]) -> Json:
     return [
-        bench.card(str(one)) if place % 2 else {"type": "token", "data": one}
+        ctx.card(str(one)) if place % 2 else {"type": "token", "data": one}
         for place, one in enumerate(values)
     ]
 
 
-def _mixed(_: Bench, values: list[Json]) -> Json:
+def _mixed(_: CheckContext, values: list[Json]) -> Json:
     wrapped: list[Json] = [{"type": "token", "data": one} for one in values[1::2]]
     return {"strings": values[::2], "records": wrapped}
 
 
-_SHAPES: Final[tuple[tuple[str, Callable[[Bench, list[Json]], Json]], ...]] = (
+_SHAPES: Final[tuple[tuple[str, Callable[[CheckContext, list[Json]], Json]], ...]] = (
     ("an array of strings", lambda _, values: values),
     ("an object of strings", lambda _, values: {f"k{n}": one for n, one in enumerate(values)}),
     ("one top-level element", lambda _, values: {"only": [values[::2], {"rest": values[1::2]}]}),
@@ -262,45 +262,45 @@ _SHAPES: Final[tuple[tuple[str, Callable[[Bench, list[Json]], Json]], ...]] = (
     accepts="2xx at the Tokenize Limit and below, any 4xx above it",
     requests=5 * len(_SHAPES),
 )
-def tokenize_limit(bench: Bench) -> Iterator[Finding]:
+def tokenize_limit(ctx: CheckContext) -> Iterator[Finding]:
     """The Tokenize Limit applies exactly, to the whole request, however its tokens are nested."""
-    key = bench.ready_key("private_prod")
-    most = bench.quota("Tokenize Limit", key)
+    key = ctx.ready_key("private_prod")
+    most = ctx.quota("Tokenize Limit", key)
     refused: list[Exchange] = []
     for what, shape in _SHAPES:
         for count in (most - 1, most) if most > 1 else (most,):
-            exchange = bench.tokenize(shape(bench, _values(bench, f"{what} {count}", count)), key)
+            exchange = ctx.tokenize(shape(ctx, _values(ctx, f"{what} {count}", count)), key)
             told = f"{count} tokens of {most} allowed ({what})"
-            for clause in bench.check.clauses:
-                yield bench.ok_or_unsettled(clause, told, exchange)
+            for clause in ctx.check.clauses:
+                yield ctx.ok_or_unsettled(clause, told, exchange)
         for count in (most + 1, 2 * most + 1):
-            values = _values(bench, f"{what} {count}", count)
-            exchange = bench.over_limit("tokenize", shape(bench, values), key)
+            values = _values(ctx, f"{what} {count}", count)
+            exchange = ctx.over_limit("tokenize", shape(ctx, values), key)
             told = f"{count} tokens of {most} allowed ({what})"
-            for clause in bench.check.clauses:
-                yield bench.refusal(clause, told, exchange, is_quota=True)
+            for clause in ctx.check.clauses:
+                yield ctx.refusal(clause, told, exchange, is_quota=True)
             if _is_over(exchange):
                 refused.append(exchange)
     statuses = {exchange.status for exchange in refused}
     if len(statuses) == 1 and statuses <= set(_STATUSES):
-        yield bench.reads("TOK-LIMIT", "tokens.limit_status", statuses.pop(), refused[0])
+        yield ctx.reads("TOK-LIMIT", "tokens.limit_status", statuses.pop(), refused[0])
     elif statuses:
         says = f"over the limit the statuses are {sorted(map(str, statuses))}"
-        yield bench.informs("TOK-LIMIT", says, *refused[:2])
-    yield from _equal_strings(bench, key, most)
+        yield ctx.informs("TOK-LIMIT", says, *refused[:2])
+    yield from _equal_strings(ctx, key, most)
 
 
-def _values(bench: Bench, name: str, count: int) -> list[Json]:
-    return [bench.value(f"{name} {number}") for number in range(count)]
+def _values(ctx: CheckContext, name: str, count: int) -> list[Json]:
+    return [ctx.value(f"{name} {number}") for number in range(count)]
 
 
-def _equal_strings(bench: Bench, key: KeyLabel, most: int) -> Iterator[Finding]:
+def _equal_strings(ctx: CheckContext, key: KeyLabel, most: int) -> Iterator[Finding]:
     """Equal strings count separately, unless they are deduplicated (D-LIMIT-COUNT)."""
-    pair = bench.tokenize([bench.value("pair")] * 2, key)
+    pair = ctx.tokenize([ctx.value("pair")] * 2, key)
     if most < 2 or not pair.ok or len(set(identifiers(pair, 2))) == 1:  # reason: deduplicated
         return
-    exchange = bench.over_limit("tokenize", [bench.value("equal")] * (most + 1), key)
-    yield bench.refusal("TOK-LIMIT", f"{most + 1} equal strings", exchange, is_quota=True)
+    exchange = ctx.over_limit("tokenize", [ctx.value("equal")] * (most + 1), key)
+    yield ctx.refusal("TOK-LIMIT", f"{most + 1} equal strings", exchange, is_quota=True)
 
 
 def _is_over(exchange: Exchange) -> bool:
@@ -314,22 +314,22 @@ def _is_over(exchange: Exchange) -> bool:
     accepts="a request over the Tokenize Limit creates none of its tokens",
     requests=12,
 )
-def tokenize_whole(bench: Bench) -> Iterator[Finding]:
+def tokenize_whole(ctx: CheckContext) -> Iterator[Finding]:
     """A request over the Tokenize Limit fails as a whole: not even its first token is created."""
-    witness, key, unseen = seen_witness(bench)
-    most = bench.quota("Tokenize Limit", key)
-    asked = [named(bench, f"whole {place}") for place in range(most + 1)]
-    exchange = bench.over_limit("tokenize", [*asked], key)
+    witness, key, unseen = seen_witness(ctx)
+    most = ctx.quota("Tokenize Limit", key)
+    asked = [named(ctx, f"whole {place}") for place in range(most + 1)]
+    exchange = ctx.over_limit("tokenize", [*asked], key)
     what = f"{most + 1} token request objects"
-    yield bench.refusal("TOK-LIMIT", what, exchange, is_quota=True)
+    yield ctx.refusal("TOK-LIMIT", what, exchange, is_quota=True)
     if witness is None:
-        yield bench.finding("TOK-LIMIT", Verdict.NOT_OBSERVABLE, unseen, exchange)
+        yield ctx.finding("TOK-LIMIT", Verdict.NOT_OBSERVABLE, unseen, exchange)
         return
     for place in dict.fromkeys((0, most - 1, most)):
         there, shown = witness.exists(asked[place])
         seen = f"token {place + 1} was not created"
         says = f"token {place + 1} of a request over the limit was created"
-        yield bench.judges("TOK-LIMIT", not there, seen, says, exchange, shown)
+        yield ctx.judges("TOK-LIMIT", not there, seen, says, exchange, shown)
 
 
 @check(
@@ -340,21 +340,21 @@ def tokenize_whole(bench: Bench) -> Iterator[Finding]:
     requests=8,
     is_extra=True,
 )
-def tokenize_counts(bench: Bench) -> Iterator[Finding]:
+def tokenize_counts(ctx: CheckContext) -> Iterator[Finding]:
     """Find whether deduplicated elements count towards the Tokenize Limit (D-LIMIT-COUNT)."""
-    key = bench.ready_key("dedup")
-    most = bench.quota("Tokenize Limit", key)
-    one: Json = {"type": "token", "data": bench.value("counted")}
-    first = bench.tokenize(one, key)
-    second = bench.tokenize([one, one], key) if first.ok else first
+    key = ctx.ready_key("dedup")
+    most = ctx.quota("Tokenize Limit", key)
+    one: Json = {"type": "token", "data": ctx.value("counted")}
+    first = ctx.tokenize(one, key)
+    second = ctx.tokenize([one, one], key) if first.ok else first
     records = records_of(second, 2)
     if not all(map(is_known, records)):
-        yield bench.unsettled("TOK-LIMIT", "this tenant does not deduplicate", first, second)
+        yield ctx.unsettled("TOK-LIMIT", "this tenant does not deduplicate", first, second)
         return
-    exchange = bench.over_limit("tokenize", [one] * (most + 1), key)
+    exchange = ctx.over_limit("tokenize", [one] * (most + 1), key)
     seen = "created" if exchange.ok else "elements" if _is_over(exchange) else None
     says = f"{most + 1} stored values must pass or be refused, got {exchange.status}"
-    yield bench.reads_or_fails("TOK-LIMIT", "tokens.limit_counts", seen, says, exchange)
+    yield ctx.reads_or_fails("TOK-LIMIT", "tokens.limit_counts", seen, says, exchange)
 
 
 # --- Detokenize Limit -----------------------------------------------------------------------------
@@ -366,45 +366,45 @@ def tokenize_counts(bench: Bench) -> Iterator[Finding]:
     accepts="2xx with the values at the Detokenize Limit and below, any 4xx above it",
     roles=("private_reader",),
 )
-def detokenize_limit(bench: Bench) -> Iterator[Finding]:
+def detokenize_limit(ctx: CheckContext) -> Iterator[Finding]:
     """The Detokenize Limit applies exactly, to the whole request (D-DETOKENIZE)."""
-    key = bench.spread_key("private_reader")
-    most = bench.quota("Detokenize Limit", key)
-    made = _made(bench, key, most + 1)
-    first = bench.call("detokenize", body=_expressions(made[:1]), key=key)
+    key = ctx.spread_key("private_reader")
+    most = ctx.quota("Detokenize Limit", key)
+    made = _made(ctx, key, most + 1)
+    first = ctx.call("detokenize", body=_expressions(made[:1]), key=key)
     must_be_there("detokenize", first)
     if not first.ok:
         raise Inconclusive(
             "a token cannot be detokenized; describe the request in [requests.detokenize]"
         )
     for count in (most - 1, most) if most > 1 else (most,):
-        exchange = bench.call("detokenize", body=_expressions(made[:count]), key=key)
-        yield bench.ok_or_unsettled("QUO-DETOKENIZE", f"{count} of {most} tokens", exchange)
+        exchange = ctx.call("detokenize", body=_expressions(made[:count]), key=key)
+        yield ctx.ok_or_unsettled("QUO-DETOKENIZE", f"{count} of {most} tokens", exchange)
         wanted = {f"v{place}": text for place, (_, text) in enumerate(made[:count])}
         if exchange.ok and accepted(exchange) != wanted:
-            yield bench.unsettled("QUO-DETOKENIZE", "the values did not come back", exchange)
+            yield ctx.unsettled("QUO-DETOKENIZE", "the values did not come back", exchange)
     for nested in (False, True):
         body = _expressions(made)
-        exchange = bench.over_limit("detokenize", {"only": [body, {}]} if nested else body, key)
+        exchange = ctx.over_limit("detokenize", {"only": [body, {}]} if nested else body, key)
         what = f"{most + 1} tokens" + (" in one top-level element" if nested else "")
-        yield bench.refusal("QUO-DETOKENIZE", what, exchange, is_quota=True)
+        yield ctx.refusal("QUO-DETOKENIZE", what, exchange, is_quota=True)
     if most > 1:
-        exchange = bench.over_limit("detokenize", _expressions([made[0]] * (most + 1)), key)
+        exchange = ctx.over_limit("detokenize", _expressions([made[0]] * (most + 1)), key)
         if exchange.ok or _is_over(exchange):
             seen = "distinct" if exchange.ok else "expressions"
-            yield bench.reads("QUO-DETOKENIZE", "tokens.detokenize_counts", seen, exchange)
+            yield ctx.reads("QUO-DETOKENIZE", "tokens.detokenize_counts", seen, exchange)
 
 
 _Made = tuple[str, str]
 """An identifier and the value behind it."""
 
 
-def _made(bench: Bench, key: KeyLabel, count: int) -> list[_Made]:
-    most = bench.quota("Tokenize Limit", key)
+def _made(ctx: CheckContext, key: KeyLabel, count: int) -> list[_Made]:
+    most = ctx.quota("Tokenize Limit", key)
     found: list[_Made] = []
     for start in range(0, count, most):
-        part = [bench.value(f"detokenized {n}") for n in range(start, min(start + most, count))]
-        ids = identifiers(bench.tokenize([*part], key), len(part))
+        part = [ctx.value(f"detokenized {n}") for n in range(start, min(start + most, count))]
+        ids = identifiers(ctx.tokenize([*part], key), len(part))
         found.extend(zip(ids, part, strict=True))
     return found
 

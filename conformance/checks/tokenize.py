@@ -12,7 +12,7 @@ from typing import Any, Final
 from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, tokens_in
 from conformance.checks._oracle import SHAPES, clauses_in, mirror_faults, shape_clause
 from conformance.checks._witness import Witness, find_witness
-from conformance.runner.answers import (
+from conformance.context.answers import (
     accepted,
     elements,
     is_identifier,
@@ -21,10 +21,10 @@ from conformance.runner.answers import (
     is_uuid,
     records_of,
 )
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Inconclusive, check
-from conformance.runner.verdicts import Finding
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.context.check import Inconclusive, check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding
+from conformance.messages.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
 _EXAMPLES: Final = 40
@@ -39,10 +39,10 @@ _NO_ACCESS: Final = frozenset({401, 403, 404, 405})
 class _Mirror:
     """Tokenizes valid bodies, judges the answers, and remembers every identifier."""
 
-    def __init__(self, bench: Bench, key: KeyLabel) -> None:
-        self.bench = bench
+    def __init__(self, ctx: CheckContext, key: KeyLabel) -> None:
+        self.ctx = ctx
         self.key = key
-        self.limit = bench.quota("Tokenize Limit", key)
+        self.limit = ctx.quota("Tokenize Limit", key)
         self.accepted: dict[str, Exchange] = {}
         self.count = 0
         self._owners: dict[str, str] = {}
@@ -50,7 +50,7 @@ class _Mirror:
 
     def judge(self, body: Json) -> Broken | None:
         """Return what is broken about the answer to a body, None when nothing is."""
-        exchange = self.bench.tokenize(body, self.key)
+        exchange = self.ctx.tokenize(body, self.key)
         if exchange.status in _NO_ACCESS:
             raise Inconclusive(f"no access to tokenize: {exchange.status}")
         if not exchange.ok:
@@ -139,12 +139,12 @@ def _text(mirrored: _Mirror, what: str, text: str) -> Broken | None:
     return Broken(broken.body, says, broken.shown)
 
 
-def _plain_cases(bench: Bench, limit: int) -> list[Json]:
+def _plain_cases(ctx: CheckContext, limit: int) -> list[Json]:
     """Return one body of every shape and every odd key, so that none is left to chance."""
-    one, two, three = (bench.value(name) for name in ("one", "two", "three"))
-    both = bench.card("plain")
+    one, two, three = (ctx.value(name) for name in ("one", "two", "three"))
+    both = ctx.card("plain")
     odd: list[Json] = [
-        {key: bench.value(f"under {key}") for key in ODD_KEYS[start : start + limit]}
+        {key: ctx.value(f"under {key}") for key in ODD_KEYS[start : start + limit]}
         for start in range(0, len(ODD_KEYS), limit)
     ]
     return [
@@ -168,36 +168,36 @@ def _plain_cases(bench: Bench, limit: int) -> list[Json]:
     accepts="2xx with the body's structure: identifier strings for leaves, records for objects",
     requests=_EXAMPLES + 12,
 )
-def mirror(bench: Bench) -> Iterator[Finding]:
+def mirror(ctx: CheckContext) -> Iterator[Finding]:
     """The answer mirrors the body, whatever its shape."""
-    mirrored = _Mirror(bench, bench.spread_key("private_prod"))
+    mirrored = _Mirror(ctx, ctx.spread_key("private_prod"))
     limit = mirrored.limit
-    cases = [body for body in _plain_cases(bench, limit) if tokens_in(body) <= limit]
+    cases = [body for body in _plain_cases(ctx, limit) if tokens_in(body) <= limit]
     found = [broken for broken in map(mirrored.judge, cases) if broken is not None]
     found = [each for broken in found for each in _reduced(mirrored, broken)]
     found += filter(None, (_text(mirrored, what, text) for what, text in _TEXTS))
     if not found:
-        cards = [bench.card("drawn one"), bench.card("drawn two")]
-        drawn = smallest(bench, bodies(limit, cards), mirrored.judge, _EXAMPLES)
+        cards = [ctx.card("drawn one"), ctx.card("drawn two")]
+        drawn = smallest(ctx, bodies(limit, cards), mirrored.judge, _EXAMPLES)
         found = [] if drawn is None else [drawn]
     for broken in found:
         for clause, fault in dict.fromkeys(broken.faults):
-            yield bench.fails(clause, fault, *broken.shown)
+            yield ctx.fails(clause, fault, *broken.shown)
     failed = {clause for broken in found for clause, _ in broken.faults}
     odd = mirrored.odd_leaf()
     if odd is not None:
         text, shown = odd
         says = f"a plain string came back as {text!r}, but the `id` of every record is a UUID"
-        yield bench.fails("TOK-LEAF", f"{says}: must be the identifier alone", shown)
+        yield ctx.fails("TOK-LEAF", f"{says}: must be the identifier alone", shown)
         failed.add("TOK-LEAF")
-    for clause in bench.check.clauses:
+    for clause in ctx.check.clauses:
         if clause not in failed and clause in mirrored.accepted:
             says = f"{mirrored.count} answers mirrored their bodies, this shape among them"
-            yield bench.passes(clause, says, mirrored.accepted[clause])
+            yield ctx.passes(clause, says, mirrored.accepted[clause])
     statuses = {exchange.status for exchange in mirrored.accepted.values()}
     if not found and statuses <= {200, 201} and len(statuses) == 1:
         shown = mirrored.accepted["TOK-OBJECT"]
-        yield bench.reads("TOK-OBJECT", "http.tokenize_status", statuses.pop(), shown)
+        yield ctx.reads("TOK-OBJECT", "http.tokenize_status", statuses.pop(), shown)
 
 
 # --- each at its own place ------------------------------------------------------------------------
@@ -224,31 +224,31 @@ _DRAWS: Final = ("abc", "def", "ghi", "jkl", "mno", "pqr")
     accepts="each value has its own identifier, at the value's place",
     requests=12 + _MIXED,
 )
-def order(bench: Bench) -> Iterator[Finding]:
+def order(ctx: CheckContext) -> Iterator[Finding]:
     """Each value has its own token, and its identifier is at the value's place."""
-    key = bench.spread_key("private_prod")
-    yield from _card_order(bench, key)
-    for number in range(_MIXED if bench.quota("Tokenize Limit", key) > 1 else 0):
+    key = ctx.spread_key("private_prod")
+    yield from _card_order(ctx, key)
+    for number in range(_MIXED if ctx.quota("Tokenize Limit", key) > 1 else 0):
         # `tokenize.steady` judges these answers too, and finds an order that is wrong sometimes.
-        text = bench.value(f"mixed {number}")
-        bench.tokenize([text, {"type": "token", "data": f"{text} too"}], key)
-    witness, _ = find_witness(bench)
+        text = ctx.value(f"mixed {number}")
+        ctx.tokenize([text, {"type": "token", "data": f"{text} too"}], key)
+    witness, _ = find_witness(ctx)
     key = key if witness is None else witness.key
     for clause, shape in _ORDERED:
         for names in _DRAWS:
-            values = [bench.value(f"{clause} {name}") for name in names]
+            values = [ctx.value(f"{clause} {name}") for name in names]
             body = shape(*values)
-            exchange = bench.tokenize(body, key)
+            exchange = ctx.tokenize(body, key)
             placed = dict(elements(body, accepted(exchange)))
             found = [placed.get(value) for value in values]
-            yield from _placed(bench, witness, clause, values, found, exchange)
+            yield from _placed(ctx, witness, clause, values, found, exchange)
             texts = [str(one) for one in found]
             if texts not in (sorted(texts), sorted(texts, reverse=True)):
                 break  # otherwise a deployment that sorts identifiers would pass by chance
 
 
 def _placed(
-    bench: Bench,
+    ctx: CheckContext,
     witness: Witness | None,
     clause: str,
     values: list[str],
@@ -256,24 +256,24 @@ def _placed(
     exchange: Exchange,
 ) -> Iterator[Finding]:
     if not all(is_identifier(one, sent) for one, sent in zip(found, values, strict=True)):
-        yield bench.fails(clause, "each value must come back as an identifier", exchange)
+        yield ctx.fails(clause, "each value must come back as an identifier", exchange)
     elif len(set(map(str, found))) != len(found):
         says = "different values must have different identifiers"
-        yield bench.fails(clause, says, exchange)
-        yield bench.fails("TOK-LEAF", says, exchange)
+        yield ctx.fails(clause, says, exchange)
+        yield ctx.fails("TOK-LEAF", says, exchange)
     else:
-        yield bench.passes("TOK-LEAF", "three values have three identifiers", exchange)
+        yield ctx.passes("TOK-LEAF", "three values have three identifiers", exchange)
         if witness is None:
             says = "values cannot be looked up here, so their places could not be checked"
-            yield bench.informs(clause, says, exchange)
+            yield ctx.informs(clause, says, exchange)
             return
-        yield _looked_up(bench, witness, clause, values, found, exchange)
+        yield _looked_up(ctx, witness, clause, values, found, exchange)
 
 
-def _card_order(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
+def _card_order(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
     """Cards show their place by their last four digits; no deduplication is needed."""
-    asked = [bench.card(f"order {number}") for number in range(3)]
-    exchange = bench.tokenize(asked, key)
+    asked = [ctx.card(f"order {number}") for number in range(3)]
+    exchange = ctx.tokenize(asked, key)
     records = records_of(exchange, len(asked))
     masks = [record.get("mask", record.get("data")) for record in records]
     numbers = [str(mask.get("number")) for mask in masks if isinstance(mask, dict)]
@@ -283,11 +283,11 @@ def _card_order(bench: Bench, key: KeyLabel) -> Iterator[Finding]:
         number[-4:] == request["data"]["number"][-4:]
         for number, request in zip(numbers, asked, strict=True)
     )
-    yield bench.rule("TOK-ARRAY", "each card's record must be at its place", exchange, is_so=is_so)
+    yield ctx.rule("TOK-ARRAY", "each card's record must be at its place", exchange, is_so=is_so)
 
 
 def _looked_up(
-    bench: Bench,
+    ctx: CheckContext,
     witness: Witness,
     clause: str,
     values: list[str],
@@ -296,14 +296,14 @@ def _looked_up(
 ) -> Finding:
     """Look the values up by deduplication: every identifier must belong to its value."""
     again: list[Json] = [witness.again({"type": "token", "data": one}) for one in values]
-    exchange = bench.tokenize(again, witness.key)
+    exchange = ctx.tokenize(again, witness.key)
     records = records_of(exchange, len(again)) if exchange.ok else []
     if not records or not all(map(is_known, records)):
         says = "no deduplication, so the places of strings could not be checked"
-        return bench.informs(clause, says, exchange)
+        return ctx.informs(clause, says, exchange)
     is_so = [record["id"] for record in records] == found
     says = "each identifier must be at its value's place"
-    return bench.rule(clause, says, shown, exchange, is_so=is_so)
+    return ctx.rule(clause, says, shown, exchange, is_so=is_so)
 
 
 # --- where the specification is silent: depth, empty bodies, leaves that are no strings --------
@@ -319,30 +319,30 @@ _MOST_DEPTH: Final = 128
     accepts="2xx for eight levels of nesting; any bound above that is a reading",
     requests=12,
 )
-def depth(bench: Bench) -> Iterator[Finding]:
+def depth(ctx: CheckContext) -> Iterator[Finding]:
     """Eight levels of nesting are accepted; the deployment's bound is measured (D-DEPTH)."""
-    key = bench.ready_key("private_prod")
-    shown = _nested(bench, key, _LEAST_DEPTH)
-    yield bench.ok_or_unsettled("TOK-COMPOSITE", f"{_LEAST_DEPTH} levels of nesting", shown)
+    key = ctx.ready_key("private_prod")
+    shown = _nested(ctx, key, _LEAST_DEPTH)
+    yield ctx.ok_or_unsettled("TOK-COMPOSITE", f"{_LEAST_DEPTH} levels of nesting", shown)
     if not shown.ok:
         return
     low, high = _LEAST_DEPTH, _MOST_DEPTH + 1
     while high - low > 1:
         middle = (low + high) // 2
-        last = _nested(bench, key, middle)
+        last = _nested(ctx, key, middle)
         low, high = (middle, high) if last.ok else (low, middle)
         shown = last
     if low == _MOST_DEPTH:
-        yield bench.passes("TOK-COMPOSITE", f"{_MOST_DEPTH} levels are accepted too", shown)
+        yield ctx.passes("TOK-COMPOSITE", f"{_MOST_DEPTH} levels are accepted too", shown)
     else:
-        yield bench.reads("TOK-COMPOSITE", "tokens.depth_limit", low, shown)
+        yield ctx.reads("TOK-COMPOSITE", "tokens.depth_limit", low, shown)
 
 
-def _nested(bench: Bench, key: KeyLabel, levels: int) -> Exchange:
-    body: Json = bench.value(f"{levels} levels")
+def _nested(ctx: CheckContext, key: KeyLabel, levels: int) -> Exchange:
+    body: Json = ctx.value(f"{levels} levels")
     for level in range(levels):
         body = [body] if level % 2 else {"in": body}
-    return bench.tokenize(body, key)
+    return ctx.tokenize(body, key)
 
 
 @check(
@@ -351,34 +351,34 @@ def _nested(bench: Bench, key: KeyLabel, levels: int) -> Exchange:
     accepts="an empty body is echoed or refused with a 4xx; a lone string likewise",
     requests=7,
 )
-def empty(bench: Bench) -> Iterator[Finding]:
+def empty(ctx: CheckContext) -> Iterator[Finding]:
     """Find how a body without a token and a lone string are answered (D-EMPTY, D-SCALAR)."""
-    key = bench.ready_key("private_prod")
+    key = ctx.ready_key("private_prod")
     found: list[tuple[str, Exchange]] = []
     cases: tuple[Json, ...] = ({}, [], {"a": [{}, []]})
     for body in cases:
-        exchange = bench.tokenize(body, key)
+        exchange = ctx.tokenize(body, key)
         if exchange.ok and accepted(exchange) == body:
             found.append(("echo", exchange))
         elif is_refused(exchange):
             found.append(("reject", exchange))
         else:
             says = f"a body without a token must be echoed or refused, got {exchange.status}"
-            yield bench.fails("TOK-COMPOSITE", says, exchange)
+            yield ctx.fails("TOK-COMPOSITE", says, exchange)
     if len(found) == len(cases):
         readings = {reading for reading, _ in found}
         shown = tuple(exchange for _, exchange in found)
         if len(readings) == 1:
-            yield bench.reads("TOK-COMPOSITE", "tokens.empty_body", readings.pop(), *shown)
+            yield ctx.reads("TOK-COMPOSITE", "tokens.empty_body", readings.pop(), *shown)
         else:
             says = "some bodies without a token are echoed, others refused"
-            yield bench.informs("TOK-COMPOSITE", says, *shown)
-    lone = bench.tokenize(bench.value("lone"), key)
+            yield ctx.informs("TOK-COMPOSITE", says, *shown)
+    lone = ctx.tokenize(ctx.value("lone"), key)
     seen = "reject" if is_refused(lone) else None
-    if lone.ok and is_identifier(accepted(lone), bench.value("lone")):
+    if lone.ok and is_identifier(accepted(lone), ctx.value("lone")):
         seen = "accept"
     says = f"a lone string must become an identifier or be refused, got {lone.status}"
-    yield bench.reads_or_fails("TOK-COMPOSITE", "tokens.scalar_body", seen, says, lone)
+    yield ctx.reads_or_fails("TOK-COMPOSITE", "tokens.scalar_body", seen, says, lone)
 
 
 @check(
@@ -387,19 +387,19 @@ def empty(bench: Bench) -> Iterator[Finding]:
     accepts="a leaf that is not a string is refused with a 4xx, tokenized, or returned unchanged",
     requests=5,
 )
-def no_string(bench: Bench) -> Iterator[Finding]:
+def no_string(ctx: CheckContext) -> Iterator[Finding]:
     """Find how leaves that are numbers, booleans or null are answered (D-LEAF)."""
-    key = bench.ready_key("private_prod")
+    key = ctx.ready_key("private_prod")
     found: dict[str, Exchange] = {}
     leaves: tuple[Json, ...] = (12345, True, None)
     for leaf in leaves:
-        exchange = bench.tokenize({"text": bench.value(f"beside {leaf}"), "leaf": leaf}, key)
+        exchange = ctx.tokenize({"text": ctx.value(f"beside {leaf}"), "leaf": leaf}, key)
         if is_refused(exchange):
             found["reject"] = exchange
             continue
         if not exchange.ok:
             says = f"a leaf that is not a string must be refused with a 4xx, got {exchange.status}"
-            yield bench.fails("TOK-COMPOSITE", says, exchange)
+            yield ctx.fails("TOK-COMPOSITE", says, exchange)
             continue
         answer = accepted(exchange)
         given = answer.get("leaf", "") if isinstance(answer, dict) else ""
@@ -409,13 +409,13 @@ def no_string(bench: Bench) -> Iterator[Finding]:
             found["pass"] = exchange
         else:
             says = "a leaf that is not a string must become an identifier or come back unchanged"
-            yield bench.fails("TOK-COMPOSITE", says, exchange)
+            yield ctx.fails("TOK-COMPOSITE", says, exchange)
     if len(found) == 1:
         reading, shown = next(iter(found.items()))
-        yield bench.reads("TOK-COMPOSITE", "tokens.non_string_leaf", reading, shown)
+        yield ctx.reads("TOK-COMPOSITE", "tokens.non_string_leaf", reading, shown)
     elif found:
         says = "leaves that are not strings are treated differently: " + ", ".join(sorted(found))
-        yield bench.informs("TOK-COMPOSITE", says, *found.values())
+        yield ctx.informs("TOK-COMPOSITE", says, *found.values())
 
 
 @check(
@@ -425,29 +425,29 @@ def no_string(bench: Bench) -> Iterator[Finding]:
     accepts="an object with `type` is a token request object; `Type` is an ordinary key",
     requests=8,
 )
-def type_field(bench: Bench) -> Iterator[Finding]:
+def type_field(ctx: CheckContext) -> Iterator[Finding]:
     """An object is a token request object exactly if it has the key `type`, at any depth."""
-    key = bench.ready_key("private_prod")
+    key = ctx.ready_key("private_prod")
     for what, body in (
         ("an object whose `type` is no token type", {"kind": {"type": "visa"}}),
         ("an object whose `type` is a number", [{"type": 5, "data": "x"}]),
         ("an object whose `type` is null", [[{"type": None, "data": "x"}]]),
-        ("a type in capitals", {"type": "TOKEN", "data": bench.value("capitals")}),
+        ("a type in capitals", {"type": "TOKEN", "data": ctx.value("capitals")}),
     ):
-        yield bench.refusal("TOK-OBJECT", what, bench.tokenize(body, key))
-    plain: dict[str, Json] = {"Type": bench.value("Type"), "types": bench.value("types")}
-    exchange = bench.tokenize(plain, key)
+        yield ctx.refusal("TOK-OBJECT", what, ctx.tokenize(body, key))
+    plain: dict[str, Json] = {"Type": ctx.value("Type"), "types": ctx.value("types")}
+    exchange = ctx.tokenize(plain, key)
     if exchange.status in {401, 403}:
-        yield bench.unsettled("TOK-PLAIN", f"no access: {exchange.status}", exchange)
+        yield ctx.unsettled("TOK-PLAIN", f"no access: {exchange.status}", exchange)
     else:
         is_so = exchange.ok and not list(mirror_faults(plain, accepted(exchange)))
         seen = "`Type` and `types` are ordinary keys"
         says = f"an object with `Type` is a plain object: same keys, got {exchange.status}"
-        yield bench.judges("TOK-PLAIN", is_so, seen, says, exchange)
+        yield ctx.judges("TOK-PLAIN", is_so, seen, says, exchange)
     named: Json = {
         "type": "token",
-        "data": bench.value("in metadata"),
+        "data": ctx.value("in metadata"),
         "metadata": {"type": "no-token"},
     }
-    exchange = bench.tokenize(named, key)
-    yield bench.ok_or_unsettled("TOK-OBJECT", "`type` within metadata", exchange)
+    exchange = ctx.tokenize(named, key)
+    yield ctx.ok_or_unsettled("TOK-OBJECT", "`type` within metadata", exchange)

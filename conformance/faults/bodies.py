@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from conformance.context.answers import elements, is_request
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
@@ -28,7 +29,6 @@ from conformance.faults.registry import (
     requests_changed,
     with_body,
 )
-from conformance.runner.answers import elements, is_request
 from engine import Profile, Request, Response
 from engine.messages import Json, Problem
 from engine.world import Sleep

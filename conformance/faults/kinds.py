@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
+from conformance.context.answers import is_request, is_uuid
 from conformance.faults.bodies import containers_named, elements_in, requests_in
 from conformance.faults.records import asked_and_given, change_time, masks_in
 from conformance.faults.registry import (
@@ -31,7 +32,6 @@ from conformance.faults.registry import (
     requests_changed,
     with_body,
 )
-from conformance.runner.answers import is_request, is_uuid
 from engine import Request, Response
 from engine.messages import Json
 from engine.tokens import dumps

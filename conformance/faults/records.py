@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from conformance.context.answers import is_request
 from conformance.faults.bodies import (
     elements_in,
     has_turn,
@@ -27,7 +28,6 @@ from conformance.faults.registry import (
     records_in,
     records_of,
 )
-from conformance.runner.answers import is_request
 from engine import Request, Response
 from engine.messages import Json
 

@@ -18,7 +18,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from conformance.runner.answers import is_request
+from conformance.context.answers import is_request
 from engine import Engine, LimitTable, Profile, Request, Response
 from engine.clauses import clause
 from engine.errors import InputError, did_you_mean

@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from conformance.context.check import all_checks
 from conformance.faults.registry import Fault, all_faults, fault_of
 from conformance.faults.trial import Trial, try_fault, try_good, try_over_http
-from conformance.runner.registry import all_checks
 from engine.clauses import clause, select
 
 SAMPLE: Final = (

@@ -25,13 +25,13 @@ from pathlib import Path
 
 import uvicorn
 
+from conformance.context.check import all_checks, checks_of
+from conformance.context.choices import known_to_toml
+from conformance.context.verdicts import ClauseResult, Finding, Verdict, worst
 from conformance.faults.registry import Fault, fault_of
 from conformance.report import Report
 from conformance.report.sections import causes
-from conformance.runner.choices import known_to_toml
-from conformance.runner.registry import all_checks, checks_of
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import ClauseResult, Finding, Verdict, worst
 from conformance.target import Target
 from conformance.wire.in_process import Deployment, deploy
 from engine import Engine

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
+from conformance.context.verdicts import Verdict
 from conformance.limits.measurement import Decided, Measurement, seconds
 from conformance.limits.observations import Burst, Observation
 from conformance.limits.sending import Party
 from conformance.limits.throttle import paced
-from conformance.runner.verdicts import Verdict
 
 _RUNGS: Final = 20
 _RUNGS_HEAVY: Final = 4

@@ -12,14 +12,14 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding, Verdict
 from conformance.limits.block import BlockMeasurement
 from conformance.limits.measurement import Choice, Decided, Delays, Measurement, PrepareValid
 from conformance.limits.rows import ROWS, Row, RowRequests, parties_of, party_apart, rule_of
 from conformance.limits.sending import SECOND_NS, Parties, Party, Sender
 from conformance.limits.throttle import ThrottleMeasurement
-from conformance.runner.bench import Bench
-from conformance.runner.verdicts import Finding, Verdict
-from conformance.wire.exchange import KeyLabel
+from conformance.messages.exchange import KeyLabel
 from engine.limits import Rule
 
 _CALM_NS = 50_000_000
@@ -70,59 +70,61 @@ async def measure(
 
 
 def sender_of(
-    bench: Bench, rule: Rule, keys: Sequence[KeyLabel], requests: RowRequests, pool: Parties
+    ctx: CheckContext, rule: Rule, keys: Sequence[KeyLabel], requests: RowRequests, pool: Parties
 ) -> Sender:
     """Return a sender of a row's requests."""
-    apart = Party(None, bench.sources[:1]), 0
+    apart = Party(None, ctx.sources[:1]), 0
     if keys:
-        apart = party_apart(requests.row, keys, bench.sources)
+        apart = party_apart(requests.row, keys, ctx.sources)
     return Sender(
-        bench,
+        ctx,
         rule.limit_requests,
         rule.window_ns,
         rule.block_ns or 0,
         pool,
         requests.make,
-        bench.session.traffic,
+        ctx.session.traffic,
         apart,
         is_light=rule.id not in _HEAVY,
         is_of_resource=bool(rule.match.resource),
     )
 
 
-def pool_of(bench: Bench, row: Row, rule: Rule, keys: Sequence[KeyLabel]) -> Parties:
+def pool_of(ctx: CheckContext, row: Row, rule: Rule, keys: Sequence[KeyLabel]) -> Parties:
     """Return the parties of a row, with keys that may be used for it."""
     kind = "ip" if row.role is None else "key" if _is_by_key(rule) else "pair"
     rest_ns = 2 * rule.window_ns + rule.window_ns // 50
-    parties = parties_of(row, rule, keys, bench.sources, bench.random("parties"))
+    parties = parties_of(row, rule, keys, ctx.sources, ctx.random("parties"))
     return Parties(parties, kind, rest_ns)
 
 
-async def judge_row(bench: Bench, rule_id: str) -> list[Finding]:
+async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
     """Measure a row of the target's table, again where needed, and return the findings."""
-    row, rule = ROWS[rule_id], rule_of(bench.limits, rule_id)
-    keys = bench.keys(row.role) if row.role is not None else ()
-    requests, pool = RowRequests(bench, row), pool_of(bench, row, rule, keys)
+    row, rule = ROWS[rule_id], rule_of(ctx.limits, rule_id)
+    keys = ctx.keys(row.role) if row.role is not None else ()
+    requests, pool = RowRequests(ctx, row), pool_of(ctx, row, rule, keys)
     if rule_id in _HEAVY:  # the rows before it have used its keys and addresses
-        await bench.lane("quiet").sleep_ns(2 * rule.window_ns, "the addresses have rested")
-    pause_ns = bench.random("start").randrange(_STAGGER_NS)  # a run may begin with a window
-    await bench.lane("start").sleep_ns(pause_ns)
+        await ctx.lane("quiet").sleep_ns(2 * rule.window_ns, "the addresses have rested")
+    pause_ns = ctx.random("start").randrange(_STAGGER_NS)  # a run may begin with a window
+    await ctx.lane("start").sleep_ns(pause_ns)
     await requests.prepare(keys)
-    pool.used(Party(keys[0] if keys else None, bench.sources[:1]), bench.transport.now_ns)
+    pool.used(Party(keys[0] if keys else None, ctx.sources[:1]), ctx.transport.now_ns)
     outcomes: list[Outcome] = []
-    traffic = bench.session.traffic
+    traffic = ctx.session.traffic
     while not outcomes or not _is_settled(outcomes):
         if outcomes:
-            bench.session.note_rest(bench.check.id, bench.check.takes_ns)
-        sender = sender_of(bench, rule, keys, requests, pool)
+            ctx.session.note_rest(ctx.check.id, ctx.check.takes_ns)
+        sender = sender_of(ctx, rule, keys, requests, pool)
         sender.prefix = f"{len(outcomes) + 1}: "
-        traffic.measuring.add(bench.check.id)
+        traffic.measuring.add(ctx.check.id)
         try:
             stock = functools.partial(requests.stock, keys[0] if keys else "")
-            outcomes.append(await measure(sender, pool.kind, requests.variants(), row.choices, stock))
+            outcomes.append(
+                await measure(sender, pool.kind, requests.variants(), row.choices, stock)
+            )
         finally:
-            traffic.measuring.discard(bench.check.id)
-    return _findings(bench, rule, outcomes)
+            traffic.measuring.discard(ctx.check.id)
+    return _findings(ctx, rule, outcomes)
 
 
 def _is_by_key(rule: Rule) -> bool:
@@ -144,37 +146,37 @@ def _is_settled(outcomes: list[Outcome]) -> bool:
     return decided.count(last.verdict) > 1
 
 
-def _findings(bench: Bench, rule: Rule, outcomes: list[Outcome]) -> list[Finding]:
+def _findings(ctx: CheckContext, rule: Rule, outcomes: list[Outcome]) -> list[Finding]:
     last = outcomes[-1]
     measurement, decided = last.measurement, last.decided
     notes = "".join(f"; {note}" for note in measurement.notes)
     message = decided.message + notes
     if len(outcomes) > 1:
         message += f"; measured {len(outcomes)} times"
-    finding = bench.finding(rule.id, decided.verdict, message, *decided.evidence)
+    finding = ctx.finding(rule.id, decided.verdict, message, *decided.evidence)
     findings = [dataclasses.replace(finding, follows=decided.clause)]
     if decided.verdict is Verdict.PASS:
         findings += [
-            _of_choice(bench, rule, name, value) for name, value in measurement.readings.items()
+            _of_choice(ctx, rule, name, value) for name, value in measurement.readings.items()
         ]
-    clauses = bench.check.clauses
+    clauses = ctx.check.clauses
     if "LIM-THROTTLE" in clauses:
-        findings.append(_of_throttle(bench, measurement, findings[0]))
+        findings.append(_of_throttle(ctx, measurement, findings[0]))
     if "LIM-BLOCK" in clauses:
-        findings.append(_of_block(bench, measurement, findings[0]))
+        findings.append(_of_block(ctx, measurement, findings[0]))
     if "ERR-429" in clauses:
-        findings.append(_of_status(bench, measurement))
+        findings.append(_of_status(ctx, measurement))
     return findings
 
 
-def _of_choice(bench: Bench, rule: Rule, name: str, value: object) -> Finding:
+def _of_choice(ctx: CheckContext, rule: Rule, name: str, value: object) -> Finding:
     """Return the finding on a choice: a reading, unless the target's profile states another one."""
-    session = bench.session
+    session = ctx.session
     stated = getattr(session.given_profile.limits, name.removeprefix("limits."))
     if name in session.given and _contradicts(stated, value):
         message = f"{name} must be {stated!r}, as the target's profile states; it is {value!r}"
-        return bench.fails(rule.id, message)
-    return bench.reads(rule.id, name, value)
+        return ctx.fails(rule.id, message)
+    return ctx.reads(rule.id, name, value)
 
 
 def _contradicts(stated: object, value: object) -> bool:
@@ -186,36 +188,36 @@ def _contradicts(stated: object, value: object) -> bool:
     return stated != value and not any({stated, value} <= group for group in same)
 
 
-def _of_throttle(bench: Bench, measurement: Measurement, row_finding: Finding) -> Finding:
+def _of_throttle(ctx: CheckContext, measurement: Measurement, row_finding: Finding) -> Finding:
     """Return the finding on LIM-THROTTLE: requests beyond the rate are slowed or refused."""
     if measurement.fresh:
         burst = measurement.fresh[0]
         message = f"{burst.size} of {len(burst.all)} were admitted, then requests were refused"
-        return bench.passes("LIM-THROTTLE", message, *measurement.evidence[:2])
+        return ctx.passes("LIM-THROTTLE", message, *measurement.evidence[:2])
     return dataclasses.replace(row_finding, clause="LIM-THROTTLE")
 
 
-def _of_block(bench: Bench, measurement: Measurement, row_finding: Finding) -> Finding:
+def _of_block(ctx: CheckContext, measurement: Measurement, row_finding: Finding) -> Finding:
     """Return the finding on LIM-BLOCK."""
     assert isinstance(measurement, BlockMeasurement), "a block row"
     if measurement.of_block:
         worst = max(measurement.of_block, key=lambda decided: decided.verdict)
-        finding = bench.finding("LIM-BLOCK", worst.verdict, worst.message, *worst.evidence)
+        finding = ctx.finding("LIM-BLOCK", worst.verdict, worst.message, *worst.evidence)
         return finding if worst.clause else dataclasses.replace(finding, follows=row_finding.clause)
     if measurement.block_message is not None:
-        return bench.passes("LIM-BLOCK", measurement.block_message, *measurement.evidence[:2])
+        return ctx.passes("LIM-BLOCK", measurement.block_message, *measurement.evidence[:2])
     if not measurement.fresh:
         return dataclasses.replace(row_finding, clause="LIM-BLOCK")
-    return bench.unsettled("LIM-BLOCK", f"see {row_finding.clause}")
+    return ctx.unsettled("LIM-BLOCK", f"see {row_finding.clause}")
 
 
-def _of_status(bench: Bench, measurement: Measurement) -> Finding:
+def _of_status(ctx: CheckContext, measurement: Measurement) -> Finding:
     """Return the finding on ERR-429: every refusal must have this status."""
     odd = measurement.sender.refusals.odd
     if odd:
         message = f"beyond the rate the answer must be 429, got {odd[0].status}"
-        return bench.fails("ERR-429", message, *odd[:2])
+        return ctx.fails("ERR-429", message, *odd[:2])
     refused = [x.exchange for burst in measurement.fresh for x in burst.refused]
     if refused:
-        return bench.passes("ERR-429", f"{len(refused)} were refused, all with 429", *refused[:2])
-    return bench.informs("ERR-429", "no request was refused")
+        return ctx.passes("ERR-429", f"{len(refused)} were refused, all with 429", *refused[:2])
+    return ctx.informs("ERR-429", "no request was refused")

@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from conformance.context.check import Skip
+from conformance.context.verdicts import Verdict
 from conformance.limits.observations import (
     Burst,
     Observation,
@@ -18,9 +20,7 @@ from conformance.limits.observations import (
     is_missing,
 )
 from conformance.limits.sending import SECOND_NS, Party, Sender
-from conformance.runner.registry import Skip
-from conformance.runner.verdicts import Verdict
-from conformance.wire.exchange import Exchange
+from conformance.messages.exchange import Exchange
 
 _OTHERS: Final = 4
 FEW_AT_ONCE: Final = 16
@@ -93,9 +93,9 @@ class Measurement:
     """What is known of a row while it is measured.
 
     counter: what the row counts, `pair`, `key` or `ip`. variants: requests that it counts, by name;
-    what each is stands in the row. choices: what variants show of the profile. prepare_valid: makes so many valid requests possible;
-    returns whether each of them can be sent once only. fresh: bursts on fresh counters, until a
-    request was refused. readings: choices of the profile that were seen.
+    what each is stands in the row. choices: what variants show of the profile. prepare_valid: makes
+    so many valid requests possible; returns whether few of them can be sent. fresh: bursts on fresh
+    counters, until a request was refused. readings: choices of the profile that were seen.
     """
 
     def __init__(
@@ -219,8 +219,8 @@ class Measurement:
 
     def _do_failures_count(self) -> bool:
         """Whether another row has shown that failed requests count (D-COUNTED)."""
-        bench, name = self.sender.bench, "limits.counted_statuses"
-        return bench.knows(name) and bench.profile.limits.counted_statuses == "every"
+        ctx, name = self.sender.ctx, "limits.counted_statuses"
+        return ctx.knows(name) and ctx.profile.limits.counted_statuses == "every"
 
     async def _valid_twin(self, burst: Burst) -> Burst:
         """Fill with valid requests where all were answered 4xx: failed ones need not count."""
@@ -256,7 +256,7 @@ class Measurement:
     async def _is_alone(self, party: Party) -> bool:
         """Whether a party is held back once more, and others are answered at once meanwhile."""
         sender = self.sender
-        other = Party(None, sender.bench.target.addresses[:1])
+        other = Party(None, sender.ctx.target.addresses[:1])
         mine, *others = await sender.gather(
             [
                 sender.at_once(party, self.limit + 2),
@@ -390,7 +390,7 @@ class Measurement:
     def _of_key(self, party: Party) -> list[Party]:
         """Return a key at each of its addresses."""
         sources = {other.sources for other in self.sender.parties.candidates}
-        more = {(source,) for source in self.sender.bench.sources}
+        more = {(source,) for source in self.sender.ctx.sources}
         return [Party(party.key, group) for group in sorted(sources | more, key=str)]
 
     # --- which requests it holds for --------------------------------------------------------------

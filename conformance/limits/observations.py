@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from conformance.wire.exchange import Exchange, parsed_or_none
+from conformance.messages.exchange import Exchange, parsed_or_none
 
 GATEWAY_STATUSES: Final = frozenset({408, 413, 414, 431})
 """Answers that a gateway may give itself, before or after a limiter counts; so may any 5xx."""

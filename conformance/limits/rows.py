@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from conformance.context.answers import text_of
+from conformance.context.check import Skip
+from conformance.context.context import CheckContext
 from conformance.limits.measurement import HEAVY_REQUESTS, Choice
 from conformance.limits.sending import Party
-from conformance.runner.answers import text_of
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Skip
+from conformance.messages.exchange import Ask, KeyLabel
+from conformance.messages.shapes import SHAPES
 from conformance.target import Target
-from conformance.wire.exchange import Ask, KeyLabel
-from conformance.wire.shapes import SHAPES
 from engine.files import Rate
 from engine.limits import LimitTable, Rule
 from engine.messages import Json
@@ -258,7 +258,7 @@ class RowRequests:
     known: an existing token that no other check deletes; None where there is none.
     """
 
-    bench: Bench
+    ctx: CheckContext
     row: Row
     body: Json = field(default_factory=dict)
     known: str | None = None
@@ -275,17 +275,17 @@ class RowRequests:
         operation, _, change = name.partition("/")
         if change == "id" and self.known is None:
             return False
-        target = self.bench.target
+        target = self.ctx.target
         ask = self.make(name, Party(None, (None,)), 0)
         has_limit = target.shape(operation).limit is not None
-        return not has_limit and self.bench.session.forbids(ask.method, ask.path) is None
+        return not has_limit and self.ctx.session.forbids(ask.method, ask.path) is None
 
     def make(self, variant: str, party: Party, number: int) -> Ask:
         """Return a request of a party."""
         row = self.row
         named = {"plain": row.operation, "valid": row.valid or row.operation, "apart": row.apart}
         operation, _, change = named.get(variant, variant).partition("/")
-        method, path, body = self.bench.shaped(operation, self._values(operation, change, number))
+        method, path, body = self.ctx.shaped(operation, self._values(operation, change, number))
         if change.isupper():
             method = change
         elif change == "query":
@@ -312,13 +312,13 @@ class RowRequests:
         return {"id": identifier, "value": value, "path": "/other" if change == "path" else ""}
 
     def _with_key(self, ask: Ask, change: str, party: Party, number: int) -> Ask:
-        able = self.bench.target.labels(_KEYS_THAT_MAY.get(change, ""))
+        able = self.ctx.target.labels(_KEYS_THAT_MAY.get(change, ""))
         if able:
             return dataclasses.replace(ask, key=able[0])
         if change == "key":
             return dataclasses.replace(ask, key=self._any_key(number))
         if change == "unknown":
-            header = {self.bench.target.key_header: f"key_{number:022d}"}
+            header = {self.ctx.target.key_header: f"key_{number:022d}"}
             return dataclasses.replace(ask, headers={**ask.headers, **header})
         if party.key is None:
             return ask
@@ -333,25 +333,25 @@ class RowRequests:
         labels = [
             label
             for role in ("private_prod", "public", "management")
-            for label in self.bench.target.labels(role)[:1]
+            for label in self.ctx.target.labels(role)[:1]
         ]
         return labels[number % len(labels)] if labels else None
 
     async def prepare(self, keys: Sequence[KeyLabel]) -> None:
         """Find a body that is valid here, and create a token where a variant needs it."""
-        bench, row = self.bench, self.row
-        self.salt = bench.random("ids").getrandbits(56)
+        ctx, row = self.ctx, self.row
+        self.salt = ctx.random("ids").getrandbits(56)
         if row.role is None or row.role in {"proxy_key", "custom_hostname"}:
             return
-        lane = bench.lane(self.lane_name, source=bench.sources[0])
+        lane = ctx.lane(self.lane_name, source=ctx.sources[0])
         operations = (row.operation, *row.variants)
         if any(name.startswith("tokenize") for name in operations):
-            method, path, body = bench.shaped("tokenize", {"value": {}})
+            method, path, body = ctx.shaped("tokenize", {"value": {}})
             if not (await lane.insist(method, path, body, key=keys[0])).ok:
-                self.body = {"probe": bench.value("probe")}
+                self.body = {"probe": ctx.value("probe")}
         if any(name.endswith("/id") for name in operations):
-            value = {"probe": bench.value("known")}
-            asked = bench.shaped("tokenize", {"value": value})
+            value = {"probe": ctx.value("known")}
+            asked = ctx.shaped("tokenize", {"value": value})
             self.known = text_of(await lane.insist(*asked, key=keys[0]), "probe")
 
     async def stock(self, key: KeyLabel, size: int) -> bool:
@@ -360,17 +360,17 @@ class RowRequests:
         Returns whether few valid requests can be sent: a token is deleted once, and the key of a
         manager has a rate of its own.
         """
-        bench, valid = self.bench, self.row.valid or ""
+        ctx, valid = self.ctx, self.row.valid or ""
         if not valid.endswith("/new"):
             return valid.endswith("/manager")
         self.stocked += 1
         self.deletable = []
-        lane = bench.lane(f"stock {self.stocked}", key=key, source=bench.sources[0])
-        most = max(1, bench.quota("Tokenize Limit", key))
+        lane = ctx.lane(f"stock {self.stocked}", key=key, source=ctx.sources[0])
+        most = max(1, ctx.quota("Tokenize Limit", key))
         while len(self.deletable) < size:
             begun = len(self.deletable)
-            body = {f"v{place}": bench.value(f"{begun} {place}") for place in range(most)}
-            answer = await lane.insist(*bench.shaped("tokenize", {"value": body}))
+            body = {f"v{place}": ctx.value(f"{begun} {place}") for place in range(most)}
+            answer = await lane.insist(*ctx.shaped("tokenize", {"value": body}))
             self.deletable += filter(None, (text_of(answer, name) for name in body))
             if len(self.deletable) == begun:
                 break

@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from conformance.context.check import Inconclusive
+from conformance.context.context import CheckContext, Lane
 from conformance.limits.observations import Burst, Observation, Refusals
-from conformance.runner.bench import Bench, Lane
-from conformance.runner.registry import Inconclusive
+from conformance.messages.exchange import Ask, KeyLabel
 from conformance.target import Source
-from conformance.wire.exchange import Ask, KeyLabel
 from conformance.wire.pace import Traffic
 
 WIDTH: Final = 32
@@ -143,7 +143,7 @@ class Sender:
     limits must be respected. is_of_resource: whether another operation has other counters.
     """
 
-    bench: Bench
+    ctx: CheckContext
     limit_requests: int
     window_ns: int
     block_ns: int
@@ -200,7 +200,7 @@ class Sender:
     def _lane(self, name: str) -> Lane:
         name = f"{self.prefix}{name}"
         if name not in self._lanes:
-            self._lanes[name] = self.bench.lane(name)
+            self._lanes[name] = self.ctx.lane(name)
         return self._lanes[name]
 
     async def wait_until_ns(self, at_ns: int, why: str = "its window is over") -> None:
@@ -209,7 +209,7 @@ class Sender:
 
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run coroutines at the same time; results in order."""
-        return await self.bench.gather(coroutines)
+        return await self.ctx.gather(coroutines)
 
     async def take(self) -> Party:
         """Return a fresh party, once the rows for any resource leave room for it."""
@@ -222,7 +222,7 @@ class Sender:
     async def take_apart(self) -> Party:
         """Return a party that no row holds back, once all others have ended or wait for theirs."""
         party, turn = self.apart
-        self.traffic.measuring.discard(self.bench.check.id)
+        self.traffic.measuring.discard(self.ctx.check.id)
         while self.traffic.measuring:
             await self.wait_until_ns(self.now_ns + SECOND_NS, "other rows are measured")
         rest_ns = 2 * self.window_ns + turn * 6 * self.window_ns

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from conformance.context.verdicts import Verdict
 from conformance.limits.measurement import SPACED, Decided, Delays, Measurement, seconds
 from conformance.limits.observations import Burst, Observation
 from conformance.limits.sending import Party
-from conformance.runner.verdicts import Verdict
 
 _MANY: Final = 20
 _ENOUGH: Final = 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.runner.answers import is_request, parts
+from conformance.context.answers import is_request, parts
 from engine.clauses import CLAUSES
 from engine.messages import Json
 

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
+from conformance.context.check import check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding
 from conformance.model.generator import OPEN_FIELDS, Offer
 from conformance.model.readings import Readings
 from conformance.model.search import Case, Outcome, Search, ordered
-from conformance.runner.bench import Bench
-from conformance.runner.registry import check
-from conformance.runner.verdicts import Finding
 from conformance.target import ROLES
 from conformance.wire.transport import VirtualTransport
 from engine.clauses import CLAUSES
@@ -42,73 +42,71 @@ JUDGED: Final = tuple(
     requests_most=_STEPS + _RESERVE,
     beside=JUDGED,
 )
-async def sequences(bench: Bench) -> list[Finding]:
+async def sequences(ctx: CheckContext) -> list[Finding]:
     """Drawn sequences of requests are answered as the reference answers them."""
-    bench.key("private_prod")
-    lane = bench.lane("model")
-    offer = offer_of(bench)
-    labels = {role: bench.key(role) for role in sorted(offer.roles)}
-    readings = Readings(bench, lane, offer, labels)
+    ctx.key("private_prod")
+    lane = ctx.lane("model")
+    offer = offer_of(ctx)
+    labels = {role: ctx.key(role) for role in sorted(offer.roles)}
+    readings = Readings(ctx, lane, offer, labels)
     await readings.run()
     search = Search(
-        bench,
+        ctx,
         lane,
         readings.profile,
         readings.offer,
         most_steps=_STEPS,
-        until_ns=bench.transport.now_ns + (1 << 60 if offer.is_virtual else _LIVE_NS),
+        until_ns=ctx.transport.now_ns + (1 << 60 if offer.is_virtual else _LIVE_NS),
     )
     outcome = await search.run()
     learned = [
-        bench.reads(reading.clause, reading.setting, reading.value, *reading.exchanges)
+        ctx.reads(reading.clause, reading.setting, reading.value, *reading.exchanges)
         for reading in readings.learned
     ]
-    return [*learned, *_left_out(bench, readings), *findings_of(bench, outcome)]
+    return [*learned, *_left_out(ctx, readings), *findings_of(ctx, outcome)]
 
 
-def _left_out(bench: Bench, readings: Readings) -> Iterator[Finding]:
+def _left_out(ctx: CheckContext, readings: Readings) -> Iterator[Finding]:
     if readings.left_out:
         names = ", ".join(sorted(readings.left_out))
         message = f"not as assumed, and so not part of the sequences: {names}"
-        yield bench.informs("TOK-OBJECT", message)
+        yield ctx.informs("TOK-OBJECT", message)
 
 
-def _is_virtual(bench: Bench) -> bool:
+def _is_virtual(ctx: CheckContext) -> bool:
     """Whether waiting costs no time; recorded, since a judgement from the history must know."""
-    is_virtual = isinstance(bench.transport, VirtualTransport)
-    return bench.make("virtual time", lambda: str(is_virtual)) == "True"
+    is_virtual = isinstance(ctx.transport, VirtualTransport)
+    return ctx.make("virtual time", lambda: str(is_virtual)) == "True"
 
 
-def offer_of(bench: Bench) -> Offer:
+def offer_of(ctx: CheckContext) -> Offer:
     """Return what sequences may use here."""
-    target = bench.target
-    roles = frozenset(
-        role for role in ROLES if bench.keys(role) and role not in bench.session.doubts
-    )
+    target = ctx.target
+    roles = frozenset(role for role in ROLES if ctx.keys(role) and role not in ctx.session.doubts)
     roles -= {"proxy_key", "custom_hostname", "slow_destination"}
     if target.default_containers:
         roles -= {"private_one_container"}  # where its container stands among them is not told
     allowed = [
         name
         for name in _OPERATIONS
-        if bench.session.forbids(target.shape(name).method, target.shape(name).path) is None
+        if ctx.session.forbids(target.shape(name).method, target.shape(name).path) is None
         and not (name == "patch" and target.fields)  # a patch has no `type` to translate by
     ]
-    one = bench.keys("private_one_container")
+    one = ctx.keys("private_one_container")
     return Offer(
         roles=roles,
         operations=frozenset(allowed),
         mapped=frozenset(target.requests or ()),
         containers=target.containers,
-        profile=bench.session.given_profile,
+        profile=ctx.session.given_profile,
         can_encrypt=target.encryption_jwk is not None,
-        is_virtual=_is_virtual(bench),
+        is_virtual=_is_virtual(ctx),
         fields=OPEN_FIELDS - ({"flag"} if "deduplication" in target.always else set()),
         narrow=target.container_of(one[0]) if one else "/pci/",
     )
 
 
-def findings_of(bench: Bench, outcome: Outcome) -> Iterator[Finding]:
+def findings_of(ctx: CheckContext, outcome: Outcome) -> Iterator[Finding]:
     """Yield a failure for each clause that differs, and a pass for each that was borne out.
 
     The clause with the most trustworthy blame is the cause; the others follow from it.
@@ -119,14 +117,14 @@ def findings_of(bench: Bench, outcome: Outcome) -> Iterator[Finding]:
         failed.setdefault(case.difference.clause, case)
     root = next(iter(failed), None)
     for clause, case in failed.items():
-        finding = bench.fails(clause, _message(case), *case.exchanges)
+        finding = ctx.fails(clause, _message(case), *case.exchanges)
         yield finding if clause == root else dataclasses.replace(finding, follows=root)
     for clause in JUDGED:
         if clause in failed or root is not None:
             continue
         if outcome.covered[clause]:
             message = f"{outcome.covered[clause]} answers are those of the reference"
-            yield bench.passes(clause, message, *outcome.last)
+            yield ctx.passes(clause, message, *outcome.last)
 
 
 def _message(case: Case) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from conformance.context.answers import is_request, is_uuid
+from conformance.messages.exchange import Exchange
 from conformance.model.blame import (
     FIELD_CLAUSES,
     acceptance_clause,
@@ -22,8 +24,6 @@ from conformance.model.blame import (
     value_clause,
 )
 from conformance.model.reference import Answer
-from conformance.runner.answers import is_request, is_uuid
-from conformance.wire.exchange import Exchange
 from engine.messages import Json
 
 _CLOCK_S: Final = 2.0

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
+from conformance.context.context import GATEWAY_STATUSES, CheckContext, Lane
+from conformance.messages.exchange import Ask, Exchange, KeyLabel, parsed_or_none
+from conformance.messages.shapes import SHAPES, filled
 from conformance.model.blame import covered
 from conformance.model.comparison import TOKENIZING, Comparison, Difference, Sent, Tie
 from conformance.model.reference import Answer, Reference
@@ -29,9 +32,6 @@ from conformance.model.values import (
     quoted,
     text_of,
 )
-from conformance.runner.bench import GATEWAY_STATUSES, Bench, Lane
-from conformance.wire.exchange import Ask, Exchange, KeyLabel, parsed_or_none
-from conformance.wire.shapes import SHAPES, filled
 from engine import Profile
 from engine.messages import Json
 from engine.tokens import dumps
@@ -95,22 +95,22 @@ class Play:
 
     def __init__(
         self,
-        bench: Bench,
+        ctx: CheckContext,
         lane: Lane,
         profile: Profile,
         labels: Mapping[str, KeyLabel],
         salt: str,
         proven: set[str] | None = None,
     ) -> None:
-        self._bench = bench
+        self._ctx = ctx
         self._lane = lane
         self._profile = profile
         self._labels = labels
         self._salt = salt
         self._proven: set[str] = set() if proven is None else proven
-        self.reference = Reference(bench.target, profile, labels.values())
+        self.reference = Reference(ctx.target, profile, labels.values())
         self._jwk: Mapping[str, Any] | None = None
-        if bench.target.encryption_jwk is not None and "private_prod" in labels:
+        if ctx.target.encryption_jwk is not None and "private_prod" in labels:
             self._jwk = self.reference.encryption_jwk(labels["private_prod"])
         self.comparison = Comparison(
             profile.tokens.container_field, profile.dedup.flag_name, self.reference.is_tie
@@ -204,7 +204,7 @@ class Play:
         raise Abandoned("a rate limit refuses the requests of the model")
 
     def _ask(self, step: Step) -> Ask:
-        shape = self._bench.target.shape(step.operation)
+        shape = self._ctx.target.shape(step.operation)
         values = self._render(step.values, self._given_names, is_deployment=True)
         method, path, body = cast("tuple[str, str, Any]", filled(shape, values))
         if step.raw is not None:
@@ -212,21 +212,19 @@ class Play:
         elif step.body is not None:
             body = self._render(step.body, self._given_names, is_deployment=True)
         headers = {**(_PATCH_TYPE if step.operation == "patch" else {}), **step.headers}
-        is_plain = not self._bench.target.dialect.speaks_otherwise
+        is_plain = not self._ctx.target.dialect.speaks_otherwise
         if is_plain and step.number % 2 and not isinstance(body, bytes | None):
             headers.setdefault("Content-Type", "application/json")
             body = dumps(body)
         key: KeyLabel | None = self._key(step)
         if step.key_header is not None:
-            headers[self._bench.target.key_header] = step.key_header.replace(
-                "KEY", f"{{key:{key}}}"
-            )
+            headers[self._ctx.target.key_header] = step.key_header.replace("KEY", f"{{key:{key}}}")
             key = None
         return Ask(method=method, path=path + step.query, key=key, headers=headers, body=body)
 
     def _key(self, step: Step) -> KeyLabel:
         if isinstance(step.role, Ref):
-            return f"{self._bench.check.id}.{self._salt}.{step.role.step}"
+            return f"{self._ctx.check.id}.{self._salt}.{step.role.step}"
         return self._labels[step.role]
 
     # --- the reference --------------------------------------------------------------------------
@@ -250,9 +248,9 @@ class Play:
 
     def _sent(self, step: Step, body: Any) -> Sent:  # noqa: ANN401 # reason: JSON or bytes
         label = self._key(step)
-        keys = self._bench.target.key_labels
+        keys = self._ctx.target.key_labels
         role = step.role if isinstance(step.role, str) else "private_prod"
-        quota = self._bench.quota("Tokenize Limit", self._labels[role])
+        quota = self._ctx.quota("Tokenize Limit", self._labels[role])
         texts = [part for part in parts_of(_payload(step)) if isinstance(part, Text)]
         return Sent(
             operation=step.operation,
@@ -297,12 +295,12 @@ class Play:
         return render(node)
 
     def _seal(self, part: Sealed, data: Json, *, is_deployment: bool) -> str:
-        own = self._bench.target.encryption_jwk
+        own = self._ctx.target.encryption_jwk
         if own is None or self._jwk is None:
             return "a.b.c.d.e"
         if is_deployment:
             name = f"{self._salt}/{part.number}"
-            text = self._bench.make(name, lambda: jwe.encrypt(own, dumps(data)))
+            text = self._ctx.make(name, lambda: jwe.encrypt(own, dumps(data)))
         else:
             text = jwe.encrypt(self._jwk, dumps(data))
         return (
@@ -350,9 +348,9 @@ class Play:
         other = self.comparison.to_deployment.get(text)
         if not isinstance(text, str) or not isinstance(other, str):
             raise Abandoned("the text of a new key is not in the answer")
-        label = f"{self._bench.check.id}.{self._salt}.{step.number}"
+        label = f"{self._ctx.check.id}.{self._salt}.{step.number}"
         self.reference.learn_key(label, text)
-        self._bench.learn_key(label, other)
+        self._ctx.learn_key(label, other)
 
 
 def _payload(step: Step) -> Node:

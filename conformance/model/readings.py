@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from conformance.context.answers import is_request
+from conformance.context.context import CheckContext, Lane
+from conformance.messages.exchange import Exchange, KeyLabel
 from conformance.model.comparison import Difference
 from conformance.model.generator import Offer
 from conformance.model.play import Abandoned, NotOffered, Play, Step
 from conformance.model.values import Join, Node, Ref, Sealed, Text
-from conformance.runner.answers import is_request
-from conformance.runner.bench import Bench, Lane
-from conformance.wire.exchange import Exchange, KeyLabel
 from engine import InputError, Profile
 from engine.profile import choices
 
@@ -255,15 +255,15 @@ class Readings:
     """Asks the questions that the profile does not answer."""
 
     def __init__(
-        self, bench: Bench, lane: Lane, offer: Offer, labels: Mapping[str, KeyLabel]
+        self, ctx: CheckContext, lane: Lane, offer: Offer, labels: Mapping[str, KeyLabel]
     ) -> None:
-        self._bench = bench
+        self._ctx = ctx
         self._lane = lane
         self._labels = labels
         self._plays = 0
         self._posed: dict[str, _Posed] = {}
         self.offer = offer
-        self.profile = bench.session.given_profile
+        self.profile = ctx.session.given_profile
         self.learned: list[Learned] = []
         self.left_out: list[str] = []
 
@@ -287,7 +287,7 @@ class Readings:
 
     def _knows(self, setting: str) -> bool:
         """Whether the operator has stated a setting; what other checks learn depends on timing."""
-        return setting in self._bench.session.given
+        return setting in self._ctx.session.given
 
     def _is_open(self, question: Question) -> bool:
         needs = question.needs
@@ -306,9 +306,9 @@ class Readings:
     # --- playing --------------------------------------------------------------------------------
 
     def _play(self, profile: Profile, number: int) -> Play:
-        salt = f"{self._bench.seed}{self._bench.session.nonce}/reading {number}"
+        salt = f"{self._ctx.seed}{self._ctx.session.nonce}/reading {number}"
         proven = set(self.offer.operations)
-        return Play(self._bench, self._lane, profile, self._labels, salt, proven)
+        return Play(self._ctx, self._lane, profile, self._labels, salt, proven)
 
     async def _answers(
         self, steps: Sequence[Step], profile: Profile | None = None
@@ -334,7 +334,7 @@ class Readings:
     async def _pose(self, question: Question) -> None:
         label = self._labels[question.roles[0]]
         is_detokenize = question.setting == "tokens.detokenize_counts"
-        quota = self._bench.quota("Detokenize Limit" if is_detokenize else "Tokenize Limit", label)
+        quota = self._ctx.quota("Detokenize Limit" if is_detokenize else "Tokenize Limit", label)
         steps = self._adapted(question.steps(quota))
         with contextlib.suppress(Abandoned):
             number, exchanges = await self._answers(steps)
@@ -463,7 +463,7 @@ class Readings:
         setting = "tokens.limit_status"
         if self._knows(setting):
             return
-        quota = self._bench.quota("Tokenize Limit", self._labels["private_prod"])
+        quota = self._ctx.quota("Tokenize Limit", self._labels["private_prod"])
         body = [Text(place + 1) for place in range(quota + 1)]
         patient = self.profile.replace(tokens={"limit_status": 429})  # a 429 is an answer here
         with contextlib.suppress(Abandoned):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from conformance.runner.choices import playable
+from conformance.context.choices import playable
+from conformance.messages.exchange import KeyLabel, parsed_or_none
 from conformance.target import ROLES, Target
-from conformance.wire.exchange import KeyLabel, parsed_or_none
 from conformance.wire.pace import application_kind
 from engine import Engine, InputError, LimitTable, ManualClock, Profile, Request, Response
 from engine.identity import ASKABLE

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from conformance.context.check import Skip
+from conformance.context.context import CheckContext, Lane
+from conformance.messages.exchange import Exchange, KeyLabel
 from conformance.model.comparison import Difference
 from conformance.model.generator import Generator, Offer
 from conformance.model.play import Abandoned, NotOffered, Play, Step
 from conformance.model.scripts import scripts
 from conformance.model.shrink import smaller
-from conformance.runner.bench import Bench, Lane
-from conformance.runner.registry import Skip
-from conformance.wire.exchange import Exchange, KeyLabel
 from engine import Profile
 
 _REPLAYS: Final = 4
@@ -60,7 +60,7 @@ class Search:
 
     def __init__(
         self,
-        bench: Bench,
+        ctx: CheckContext,
         lane: Lane,
         profile: Profile,
         offer: Offer,
@@ -68,7 +68,7 @@ class Search:
         most_steps: int,
         until_ns: int,
     ) -> None:
-        self._bench = bench
+        self._ctx = ctx
         self._profile = profile
         self._offer = offer
         self._most_steps = most_steps
@@ -100,7 +100,7 @@ class Search:
         outcome = self.outcome
         number = outcome.sequences
         outcome.sequences += 1
-        chance = self._bench.random(f"sequence {number}")
+        chance = self._ctx.random(f"sequence {number}")
         generator = Generator(chance, self._offer)
         play = self._play()
         steps: list[Step] = []
@@ -125,11 +125,11 @@ class Search:
     def _play(self) -> Play:
         self._plays += 1
         labels = {role: self._label(role) for role in sorted(self._offer.roles)}
-        salt = f"{self._bench.seed}{self._bench.session.nonce}/{self._plays}"
-        return Play(self._bench, self._lane, self._profile, labels, salt, self._proven)
+        salt = f"{self._ctx.seed}{self._ctx.session.nonce}/{self._plays}"
+        return Play(self._ctx, self._lane, self._profile, labels, salt, self._proven)
 
     def _label(self, role: str) -> KeyLabel:
-        labels = self._bench.keys(role)
+        labels = self._ctx.keys(role)
         return labels[self._plays % len(labels)]
 
     def _forget(self, gap: NotOffered) -> None:

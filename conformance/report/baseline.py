@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.runner.verdicts import ClauseResult
+from conformance.context.verdicts import ClauseResult
 from engine.errors import InputError, reason_of
 
 RESULTS_FILE: Final = "results.json"

@@ -22,9 +22,9 @@ from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.context.verdicts import ClauseResult, Verdict
 from conformance.report.report import Report
 from conformance.report.sections import crashes, failures, in_order
-from conformance.runner.verdicts import ClauseResult, Verdict
 
 FILES: Final = ("annotations.github.txt", "annotations.azure.txt", "gl-code-quality-report.json")
 """The names of the files, in the order of `annotation_files`."""

@@ -17,9 +17,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from conformance.runner.verdicts import Finding, Moment, Verdict
+from conformance.context.verdicts import Finding, Moment, Verdict
+from conformance.messages.exchange import KEY_PLACE, Ask, Exchange, KeyLabel
 from conformance.target import Target
-from conformance.wire.exchange import KEY_PLACE, Ask, Exchange, KeyLabel
 from conformance.wire.transport import PROXY_KEY, fields_of
 from engine.messages import Json
 

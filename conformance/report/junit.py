@@ -13,9 +13,9 @@ import re
 from typing import Final
 from xml.etree import ElementTree as ET
 
+from conformance.context.verdicts import ClauseResult
 from conformance.report.report import Report
 from conformance.report.sections import in_order
-from conformance.runner.verdicts import ClauseResult
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SECOND_NS: Final = 1_000_000_000

@@ -19,11 +19,11 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from conformance.context.verdicts import Moment
 from conformance.limits.observations import is_gateway_answer
 from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
 from conformance.report.sections import crashes, folds, passes
-from conformance.runner.verdicts import Moment
 from engine.files import format_duration
 
 _MILLISECOND_NS: Final = 1_000_000

@@ -16,14 +16,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from conformance.context.choices import known_to_toml
+from conformance.context.session import Rest
+from conformance.context.verdicts import ClauseResult, Finding, Moment, is_partial, last_line, sums
+from conformance.messages.exchange import Exchange
 from conformance.report.baseline import RESULTS_FILE, Baseline, Comparison
 from conformance.report.evidence import SHOWN_EVIDENCE, curl, timeline
 from conformance.report.sections import causes, in_order
-from conformance.runner.choices import known_to_toml
-from conformance.runner.session import Rest
-from conformance.runner.verdicts import ClauseResult, Finding, Moment, is_partial, last_line, sums
 from conformance.target import Target
-from conformance.wire.exchange import Exchange
 from conformance.wire.redaction import Redactor
 from engine.clauses import CLAUSES
 from engine.errors import InputError, did_you_mean

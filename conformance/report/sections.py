@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from conformance.runner.verdicts import ClauseResult, Verdict
+from conformance.context.verdicts import ClauseResult, Verdict
 
 
 @dataclass(slots=True)

@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from conformance.runner.bench import Bench, Lane
-from conformance.runner.created import Thing
-from conformance.runner.registry import CLEANING, Inconclusive, Skip
-from conformance.runner.session import Session
+from conformance.context.check import CLEANING, Inconclusive, Skip
+from conformance.context.context import CheckContext, Lane
+from conformance.context.created import Thing
+from conformance.context.session import Session
+from conformance.messages.exchange import KeyLabel
+from conformance.messages.shapes import Spelling
 from conformance.target import Source, Target
-from conformance.wire.exchange import KeyLabel
-from conformance.wire.shapes import Spelling
 
 _LANES: Final = 4
 _ENOUGH: Final = 3
@@ -36,7 +36,7 @@ def clean(
     made_by: ids of checks, None for all. busy: keys that must not be used now. sources: addresses
     to ask from, None for all.
     """
-    bench = Bench(CLEANING, session, sources=sources)
+    ctx = CheckContext(CLEANING, session, sources=sources)
     work = [one for one in session.created if made_by is None or one.check in made_by]
     gone = [0]
     hopeless: dict[KeyLabel, int] = defaultdict(int)
@@ -56,7 +56,7 @@ def clean(
                 gone[0] += 1
 
     began = session.cleanings = session.cleanings + 1
-    lanes = [bench.lane(f"cleaning {began}.{place}") for place in range(_LANES)]
+    lanes = [ctx.lane(f"cleaning {began}.{place}") for place in range(_LANES)]
     session.transport.run([worker(lane) for lane in lanes])
     orphans = absent.orphans()
     for one in orphans:

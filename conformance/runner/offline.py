@@ -15,16 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conformance.context.check import Check, Inconclusive, all_checks
+from conformance.context.context import CheckContext
+from conformance.context.history import exchange_of, finding_of, kept_body, read_history
+from conformance.context.session import Session
+from conformance.context.verdicts import Finding
+from conformance.messages.exchange import Ask, Exchange, KeyLabel
 from conformance.report.report import Report
-from conformance.runner.bench import Bench
-from conformance.runner.history import exchange_of, finding_of, kept_body, read_history
 from conformance.runner.outcome import judge_one, judge_side_by_side
-from conformance.runner.registry import Check, Inconclusive, all_checks
 from conformance.runner.runner import learn, report_of
-from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding
 from conformance.target import Source, Target
-from conformance.wire.exchange import Ask, Exchange, KeyLabel
 from conformance.wire.pace import Pacer
 from conformance.wire.redaction import Redactor
 from conformance.wire.transport import Answer, Place, VirtualTransport
@@ -120,8 +120,8 @@ class _PastSession(Session):
         return made
 
 
-class _PastBench(Bench):
-    """A bench whose profile is what was known at each instant of the recorded run.
+class _PastContext(CheckContext):
+    """A ctx whose profile is what was known at each instant of the recorded run.
 
     known: (instant, profile, choices told or discovered), in order of time.
     """
@@ -222,13 +222,10 @@ def _played(
     played = _HistoryTransport(by_place, record["began_ns"], session.redactor)
     session.transport = played
     session.unanswered = 0
-    bench = _PastBench(check, session, record, max((one.received_ns for one in own), default=0))
-    bench.known = known
-    found: list[Finding]
-    if check.is_side_by_side:
-        found = played.run([judge_side_by_side(bench)])[0]
-    else:
-        found = judge_one(bench)
+    ctx = _PastContext(check, session, record, max((one.received_ns for one in own), default=0))
+    ctx.known = known
+    concurrent = [judge_side_by_side(ctx)] if check.is_side_by_side else []
+    found: list[Finding] = played.run(concurrent)[0] if concurrent else judge_one(ctx)
     if played.is_missing:
         found = [one for one in past.found if one.check == check.id] or found
     return found, played.is_missing

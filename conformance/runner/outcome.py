@@ -23,39 +23,39 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Check, Inconclusive, OutOfBudget, Skip, about_all
-from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.context.check import Check, Inconclusive, OutOfBudget, Skip, about_all
+from conformance.context.context import CheckContext
+from conformance.context.session import Session
+from conformance.context.verdicts import Finding, Verdict
 
 
-def judge_one(bench: Bench) -> list[Finding]:
+def judge_one(ctx: CheckContext) -> list[Finding]:
     """Run a one-by-one check; raises nothing except an interrupt."""
     said: list[Finding] = []
     try:
-        judged = bench.check.judge(bench)
-        assert isinstance(judged, Iterable), f"{bench.check.id} must yield findings"
+        judged = ctx.check.judge(ctx)
+        assert isinstance(judged, Iterable), f"{ctx.check.id} must yield findings"
         # One by one: findings before a crash are kept.
         said.extend(judged)
     except Exception as error:  # noqa: BLE001 # reason: a check's crash is a verdict
-        return [*_clean(bench, said), *_raised(bench, error)]
-    return [*_clean(bench, said), *_unsaid(bench, said)]
+        return [*_clean(ctx, said), *_raised(ctx, error)]
+    return [*_clean(ctx, said), *_unsaid(ctx, said)]
 
 
-async def judge_side_by_side(bench: Bench) -> list[Finding]:
+async def judge_side_by_side(ctx: CheckContext) -> list[Finding]:
     """Run a side-by-side check; raises nothing except an interrupt."""
     try:
-        judged = bench.check.judge(bench)
-        assert not isinstance(judged, Iterable), f"{bench.check.id} must be async"
+        judged = ctx.check.judge(ctx)
+        assert not isinstance(judged, Iterable), f"{ctx.check.id} must be async"
         said = list(await judged)
     except Exception as error:  # noqa: BLE001 # reason: a check's crash is a verdict
-        return _raised(bench, error)
-    return [*_clean(bench, said), *_unsaid(bench, said)]
+        return _raised(ctx, error)
+    return [*_clean(ctx, said), *_unsaid(ctx, said)]
 
 
-def _clean(bench: Bench, said: list[Finding]) -> list[Finding]:
+def _clean(ctx: CheckContext, said: list[Finding]) -> list[Finding]:
     """Return the findings with all key texts removed from their sentences."""
-    text = bench.session.redactor.text
+    text = ctx.session.redactor.text
     return [dataclasses.replace(finding, says=text(finding.says)) for finding in said]
 
 
@@ -109,21 +109,21 @@ def crashed(check: Check, session: Session, error: Exception) -> list[Finding]:
     return _about_all(check, session, Verdict.ERROR, session.redactor.text(says))
 
 
-def _raised(bench: Bench, error: Exception) -> list[Finding]:
+def _raised(ctx: CheckContext, error: Exception) -> list[Finding]:
     if isinstance(error, Skip | Inconclusive):
         verdict = Verdict.SKIPPED if isinstance(error, Skip) else Verdict.INCONCLUSIVE
-        text = bench.session.redactor.text(str(error))
+        text = ctx.session.redactor.text(str(error))
         is_cut = isinstance(error, OutOfBudget)
-        return _about_all(bench.check, bench.session, verdict, text, is_cut=is_cut)
-    return crashed(bench.check, bench.session, error)
+        return _about_all(ctx.check, ctx.session, verdict, text, is_cut=is_cut)
+    return crashed(ctx.check, ctx.session, error)
 
 
-def _unsaid(bench: Bench, said: list[Finding]) -> list[Finding]:
-    silent = set(bench.check.clauses) - {finding.clause for finding in said}
+def _unsaid(ctx: CheckContext, said: list[Finding]) -> list[Finding]:
+    silent = set(ctx.check.clauses) - {finding.clause for finding in said}
     why = "the check ended without a verdict"
     return [
         one
-        for one in _about_all(bench.check, bench.session, Verdict.INCONCLUSIVE, why)
+        for one in _about_all(ctx.check, ctx.session, Verdict.INCONCLUSIVE, why)
         if one.clause in silent
     ]
 

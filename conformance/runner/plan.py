@@ -22,13 +22,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from conformance.context.check import CLEANING, PREFLIGHT, Check, Load, about_all
+from conformance.context.session import Rest
+from conformance.context.verdicts import Finding, Verdict
 from conformance.limits.measurement import HEAVY_REQUESTS
 from conformance.limits.rows import ROWS, Row, parties_apart, sizes_of, tighter
-from conformance.runner.registry import CLEANING, PREFLIGHT, Check, Load, about_all
-from conformance.runner.session import Rest
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.messages.exchange import KeyLabel
 from conformance.target import ROLES, Source, Target
-from conformance.wire.exchange import KeyLabel
 from engine import LimitTable
 from engine.clauses import Clause
 from engine.files import format_duration

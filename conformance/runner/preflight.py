@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from conformance.runner.bench import Bench, Lane
-from conformance.runner.registry import PREFLIGHT, Inconclusive, Skip
-from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.context.check import PREFLIGHT, Inconclusive, Skip
+from conformance.context.context import CheckContext, Lane
+from conformance.context.session import Session
+from conformance.context.verdicts import Finding, Verdict
+from conformance.messages.exchange import Exchange, KeyLabel
 from conformance.target import Source
-from conformance.wire.exchange import Exchange, KeyLabel
 from engine.errors import TollgateError
 from engine.messages import Json
 
@@ -78,15 +78,15 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
     roles: those that the plan uses. with_addresses: whether limits will be probed, so that
     addresses must be counted separately.
     """
-    bench = Bench(PREFLIGHT, session)
-    lane = bench.lane("preflight")
+    ctx = CheckContext(PREFLIGHT, session)
+    lane = ctx.lane("preflight")
     found = Preflight()
-    if bench.transport.run([_knock(bench, lane)])[0]:
+    if ctx.transport.run([_knock(ctx, lane)])[0]:
         found.open_says = "a request without any key was accepted: see AUTH-HEADER"
     wanted = [role for role in dict.fromkeys(roles) if session.target.labels(role)]
     labels = {role: session.target.labels(role)[0] for role in wanted}
-    asking = [_Role(bench, found, role, label).ask() for role, label in labels.items()]
-    for role, why in zip(wanted, bench.transport.run(asking), strict=True):
+    asking = [_Role(ctx, found, role, label).ask() for role, label in labels.items()]
+    for role, why in zip(wanted, ctx.transport.run(asking), strict=True):
         if why is None:
             found.accepted.append(role)
         else:
@@ -100,42 +100,42 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
         found.fatal = f"no key of the target got a request accepted: {'; '.join(said[:3])}"
         return found
     if found.accepted:
-        _baseline(bench, lane, found)
+        _baseline(ctx, lane, found)
         if found.fatal is not None:
             return found
         session.latency_ns = found.latency_ns
         if not with_addresses:
             found.apart_says = "not tested: this run measures no limits"
         elif "private_test" in found.accepted:
-            _addresses(bench, found)
+            _addresses(ctx, found)
     return found
 
 
-def _tokenize(bench: Bench, body: Json) -> tuple[str, str, Json]:
+def _tokenize(ctx: CheckContext, body: Json) -> tuple[str, str, Json]:
     """Return method, path and body of a tokenize here."""
-    return bench.shaped("tokenize", {"value": body})
+    return ctx.shaped("tokenize", {"value": body})
 
 
-async def _knock(bench: Bench, lane: Lane) -> bool:
+async def _knock(ctx: CheckContext, lane: Lane) -> bool:
     """Send a request without a key; return whether it was accepted, which it must not be."""
-    asked = _tokenize(bench, {"knock": "knock"})
+    asked = _tokenize(ctx, {"knock": "knock"})
     found = await lane.ask(*asked)
     if found.status is None and found.received_ns - found.sent_ns < _QUICK_NS:
         found = await lane.ask(*asked)  # a connection may break by chance
     if found.status is None:
-        raise Unreachable(f"{bench.target.base_url} gives no answer: {found.error}")
+        raise Unreachable(f"{ctx.target.base_url} gives no answer: {found.error}")
     return found.ok
 
 
 class _Role:
     """One role: sends one request that its keys may send."""
 
-    def __init__(self, bench: Bench, found: Preflight, role: str, label: KeyLabel) -> None:
-        self.bench = bench
+    def __init__(self, ctx: CheckContext, found: Preflight, role: str, label: KeyLabel) -> None:
+        self.ctx = ctx
         self.found = found
         self.role = role
         self.label = label
-        self.lane = bench.lane(role)
+        self.lane = ctx.lane(role)
 
     async def ask(self) -> str | None:
         """Return what is wrong with the role's first key, None when it can be used."""
@@ -148,7 +148,7 @@ class _Role:
         role, label = self.role, self.label
         if role in {"proxy_key", "custom_hostname"}:
             by: dict[str, Any] = {"proxy_key" if role == "proxy_key" else "host": label}
-            path = self.bench.shaped("invoke_proxy", {"path": ""})[1]
+            path = self.ctx.shaped("invoke_proxy", {"path": ""})[1]
             exchange = await self.lane.insist("GET", path, patience_ns=_PATIENCE_NS, **by)
             if exchange.status not in {400, 401, 403, 404}:
                 return None
@@ -158,7 +158,7 @@ class _Role:
         if role == "slow_destination":
             return None  # the check that waits for it sends the only request
         exchange = await self._tokenized(label)
-        may_create = self.bench.target.may(label, "token:create")
+        may_create = self.ctx.target.may(label, "token:create")
         if may_create is False:
             return await self._forbidden(exchange)
         if exchange.ok:
@@ -172,11 +172,11 @@ class _Role:
 
     async def _tokenized(self, key: KeyLabel) -> Exchange:
         """Create one token in a container that this role's key may write to."""
-        bench = self.bench
-        body: Any = {"preflight": f"preflight {bench.random(self.role).getrandbits(64):016x}"}
+        ctx = self.ctx
+        body: Any = {"preflight": f"preflight {ctx.random(self.role).getrandbits(64):016x}"}
         if self.role == "private_one_container":
             return await self._tokenized_in_container(body["preflight"], key)
-        asked = _tokenize(bench, body)
+        asked = _tokenize(ctx, body)
         return await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
 
     async def _tokenized_in_container(self, value: str, key: KeyLabel) -> Exchange:
@@ -184,15 +184,15 @@ class _Role:
 
         Where the form is not told, the other one is tried, and taken as a discovered choice.
         """
-        bench, path = self.bench, self.bench.target.container_of(self.label)
-        choices, is_told = bench.profile.tokens, bench.knows("tokens.container_form")
+        ctx, path = self.ctx, self.ctx.target.container_of(self.label)
+        choices, is_told = ctx.profile.tokens, ctx.knows("tokens.container_form")
         other = "array" if choices.container_form == "string" else "string"
         for form in (choices.container_form, other)[: 1 if is_told else 2]:
-            body = {"type": "token", "data": value, **bench.container_of(path, form)}
-            asked = _tokenize(bench, body)
+            body = {"type": "token", "data": value, **ctx.container_of(path, form)}
+            asked = _tokenize(ctx, body)
             exchange = await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
             if exchange.ok and not is_told:
-                bench.session.learn(("tokens.container_form", form))
+                ctx.session.learn(("tokens.container_form", form))
             if exchange.ok or exchange.status in {401, 403}:
                 break
         return exchange
@@ -223,7 +223,7 @@ class _Role:
             return f"{label} got {_answered(exchange)}"
         if (await self._tokenized(_UNKNOWN)).status != exchange.status:
             return None
-        method, path, _ = self.bench.shaped("get_tenant")
+        method, path, _ = self.ctx.shaped("get_tenant")
         statuses = [
             (await self.lane.insist(method, path, key=key, patience_ns=_PATIENCE_NS)).status
             for key in (label, _UNKNOWN)
@@ -282,21 +282,21 @@ def _answered(exchange: Exchange) -> str:
     return f"{exchange.status} to {_asked(exchange)}"
 
 
-def _baseline(bench: Bench, lane: Lane, found: Preflight) -> None:
+def _baseline(ctx: CheckContext, lane: Lane, found: Preflight) -> None:
     role = next((role for role in found.accepted if role.startswith("private_prod")), None)
-    label = bench.target.labels(role or found.accepted[0])[0]
+    label = ctx.target.labels(role or found.accepted[0])[0]
 
     took: list[int] = []
 
     async def several() -> None:
         for _ in range(_BASELINE):
             try:
-                sent = await lane.insist(*_tokenize(bench, {}), key=label)
+                sent = await lane.insist(*_tokenize(ctx, {}), key=label)
                 took.append(sent.received_ns - sent.sent_ns)
             except Inconclusive as why:
                 found.fatal = str(why)
 
-    bench.transport.run([several()])
+    ctx.transport.run([several()])
     if not took:
         return
     found.fatal = None  # a connection may break by chance
@@ -304,7 +304,7 @@ def _baseline(bench: Bench, lane: Lane, found: Preflight) -> None:
     found.jitter_ns = max(took) - min(took)
 
 
-def _addresses(bench: Bench, found: Preflight) -> None:
+def _addresses(ctx: CheckContext, found: Preflight) -> None:
     """Test whether two addresses are counted separately (LIM-TEST-TENANT, by key and IP).
 
     One key exceeds the limit from one address. Then it sends from a second address, and another key
@@ -314,13 +314,13 @@ def _addresses(bench: Bench, found: Preflight) -> None:
     deployment sees one address or counts by key alone: a *doubt*, which the probe of LIM-IP can
     settle.
     """
-    labels = bench.target.labels("private_test")
-    sources = bench.sources
+    labels = ctx.target.labels("private_test")
+    sources = ctx.sources
     if len(labels) < 2 or len(sources) < 2:
         return
     try:
-        found.apart, found.apart_says = bench.transport.run(
-            [_counted_apart(bench, labels[0], labels[1], sources[0], sources[1])]
+        found.apart, found.apart_says = ctx.transport.run(
+            [_counted_apart(ctx, labels[0], labels[1], sources[0], sources[1])]
         )[0]
         if found.apart is None and found.apart_says.startswith(_DOUBT):
             found.doubt = found.apart_says
@@ -329,13 +329,13 @@ def _addresses(bench: Bench, found: Preflight) -> None:
 
 
 async def _counted_apart(
-    bench: Bench, key: KeyLabel, other: KeyLabel, here: Source, there: Source
+    ctx: CheckContext, key: KeyLabel, other: KeyLabel, here: Source, there: Source
 ) -> tuple[bool | None, str]:
-    rule = next((rule for rule in bench.limits if rule.id == "LIM-TEST-TENANT"), None)
+    rule = next((rule for rule in ctx.limits if rule.id == "LIM-TEST-TENANT"), None)
     if rule is None:
         return None, "not tested: the limit table has no LIM-TEST-TENANT"
-    lane = bench.lane("addresses", key=key)
-    asked = _tokenize(bench, {})
+    lane = ctx.lane("addresses", key=key)
+    asked = _tokenize(ctx, {})
     most = rule.limit_requests * 2 + 1
     for _ in range(most):
         if (await lane.ask(*asked, source=here)).refused:

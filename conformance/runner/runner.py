@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.context.check import Check, about_all, all_checks
+from conformance.context.context import CheckContext
+from conformance.context.history import HISTORY_FILE, HistoryWriter, finding_record
+from conformance.context.session import Rest, Session
+from conformance.context.verdicts import Finding, Verdict, assemble, unrun_notes
 from conformance.report.baseline import read_results
 from conformance.report.report import Report, chosen_baseline, chosen_formats
-from conformance.runner.bench import Bench
 from conformance.runner.cleanup import clean
-from conformance.runner.history import HISTORY_FILE, HistoryWriter, finding_record
 from conformance.runner.outcome import (
     crash_text,
     crashed,
@@ -30,9 +33,6 @@ from conformance.runner.outcome import (
 )
 from conformance.runner.plan import Dealt, Plan, leave_out, loads_after_ns, make_plan, starts_ns
 from conformance.runner.preflight import Preflight, Unreachable, fly
-from conformance.runner.registry import Check, about_all, all_checks
-from conformance.runner.session import Rest, Session
-from conformance.runner.verdicts import Finding, Verdict, assemble, unrun_notes
 from conformance.target import Target
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.redaction import without_secrets
@@ -248,11 +248,11 @@ class Run:
     def _one_by_one(self, dealt: Iterable[Dealt]) -> None:
         for each in dealt:
             with self._reporting(each.check):
-                bench = self._begin(each)
-                if bench is not None:
+                ctx = self._begin(each)
+                if ctx is not None:
                     with self.session.working():
-                        found = judge_one(bench)
-                    self._end(bench, found)
+                        found = judge_one(ctx)
+                    self._end(ctx, found)
 
     @contextlib.contextmanager
     def _reporting(self, check: Check) -> Iterator[None]:
@@ -283,9 +283,9 @@ class Run:
             if self._is_live and after_ns:
                 await self.transport.sleep_until_ns(round_ns + after_ns)
             with self._reporting(dealt.check):
-                bench = self._begin(dealt)
-                if bench is not None:
-                    self._end(bench, await judge_side_by_side(bench))
+                ctx = self._begin(dealt)
+                if ctx is not None:
+                    self._end(ctx, await judge_side_by_side(ctx))
 
         starts = starts_ns(together)
         return [one(each, after) for each, after in zip(together, starts, strict=True)]
@@ -297,7 +297,7 @@ class Run:
         busy = [label for label in self.target.key_labels if label not in theirs]
         self._clean(made_by=set(self._ended), busy=busy, sources=shared.sources)
 
-    def _begin(self, dealt: Dealt) -> Bench | None:
+    def _begin(self, dealt: Dealt) -> CheckContext | None:
         check = dealt.check
         why = self._hindered(dealt)
         if why is not None:
@@ -315,20 +315,20 @@ class Run:
         )
         self._spans[check.id] = (self.transport.now_ns, self.transport.now_ns)
         self.progress.began(check)
-        return Bench(check, self.session, keys=keys, sources=dealt.sources)
+        return CheckContext(check, self.session, keys=keys, sources=dealt.sources)
 
-    def _end(self, bench: Bench, findings: list[Finding]) -> None:
+    def _end(self, ctx: CheckContext, findings: list[Finding]) -> None:
         for finding in findings:
             self.history.write("found", finding_record(finding))
         ended_ns = self.transport.now_ns
-        self.history.write("ended", {"id": bench.check.id, "at_ns": ended_ns})
-        self._spans[bench.check.id] = (self._spans[bench.check.id][0], ended_ns)
+        self.history.write("ended", {"id": ctx.check.id, "at_ns": ended_ns})
+        self._spans[ctx.check.id] = (self._spans[ctx.check.id][0], ended_ns)
         self.findings += findings
         self.notes += learn(self.session, findings)
-        self._ended.append(bench.check.id)
-        if not bench.check.is_side_by_side:
-            self.session.ended.append(bench.check.id)
-        self.progress.ended(bench.check, findings)
+        self._ended.append(ctx.check.id)
+        if not ctx.check.is_side_by_side:
+            self.session.ended.append(ctx.check.id)
+        self.progress.ended(ctx.check, findings)
 
     def _say(self, findings: Iterable[Finding]) -> None:
         for finding in findings:

@@ -21,8 +21,8 @@ from schemathesis.generation.hypothesis.examples import default_settings
 
 from conformance.checks._bodies import repeating
 from conformance.checks._oracle import Fault
+from conformance.messages.exchange import KeyLabel
 from conformance.schema.bridge import NUMBER_HEADER, Asked, Bridge
-from conformance.wire.exchange import KeyLabel
 
 _CHECK: Final = "tollgate_clauses"
 _PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")

@@ -1,4 +1,4 @@
-"""The bridge: sends generated requests through the bench, like all other requests.
+"""The bridge: sends generated requests through the context, like all other requests.
 
 To the generator it is a WSGI application. So a generated request is paced, counted against the
 budget, kept in the history, and what it creates is deleted. The bridge chooses its key, so the
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Inconclusive, Skip
-from conformance.wire.exchange import Exchange, KeyLabel
+from conformance.context.check import Inconclusive, Skip
+from conformance.context.context import CheckContext
+from conformance.messages.exchange import Exchange, KeyLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,15 @@ _Start = Callable[[str, list[tuple[str, str]]], Any]
 
 
 class Bridge:
-    """A WSGI application that passes requests on through a bench.
+    """A WSGI application that passes requests on through a check's context.
 
     keys: the labels of requests, in turn. exchanges: by number. stopped: the exception of a
     request; after it, none is sent. failures: (clause, what is wrong, number of the exchange).
     errors: of the generator.
     """
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, ctx: CheckContext) -> None:
+        self._ctx = ctx
         self.keys: Iterator[KeyLabel] = iter(())
         self.exchanges: dict[int, Exchange] = {}
         self.failures: list[tuple[str, str, int]] = []
@@ -92,9 +92,9 @@ class Bridge:
         body = environ["wsgi.input"].read(size) if size else None
         try:
             path = str(environ["REQUEST_URI"]).encode("ascii", "ignore").decode()
-            method, path = self._bench.target.spelling.here(environ["REQUEST_METHOD"], path)
+            method, path = self._ctx.target.spelling.here(environ["REQUEST_METHOD"], path)
             key = next(self.keys, None)
-            return self._bench.ask(method, path, body, key=key, headers=_headers(environ))
+            return self._ctx.ask(method, path, body, key=key, headers=_headers(environ))
         except (Inconclusive, Skip) as why:
             self.stopped = why
             return None

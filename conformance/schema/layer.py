@@ -25,12 +25,12 @@ from conformance.checks._oracle import (
     shape_clause,
 )
 from conformance.checks.secrets import secrets_found
-from conformance.runner.answers import elements, is_known
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Inconclusive, check
-from conformance.runner.verdicts import Finding
+from conformance.context.answers import elements, is_known
+from conformance.context.check import Inconclusive, check
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding
+from conformance.messages.exchange import Exchange, parsed_or_none
 from conformance.schema.bridge import Asked, Bridge
-from conformance.wire.exchange import Exchange, parsed_or_none
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.messages import Json
@@ -64,12 +64,12 @@ _LONG: Final = 8
 class AnswerJudge:
     """Judges answers. seen: for each clause, those that show it."""
 
-    def __init__(self, bench: Bench, bridge: Bridge, tokenize_limit: int) -> None:
+    def __init__(self, ctx: CheckContext, bridge: Bridge, tokenize_limit: int) -> None:
         self._bridge = bridge
-        self._ceiling = _ceiling(bench)
-        self._readers = set(bench.target.labels("private_reader"))
-        self._readers |= set(bench.target.labels("dedup_reader"))
-        self._oracle = Oracle(bench.profile, tokenize_limit)
+        self._ceiling = _ceiling(ctx)
+        self._readers = set(ctx.target.labels("private_reader"))
+        self._readers |= set(ctx.target.labels("dedup_reader"))
+        self._oracle = Oracle(ctx.profile, tokenize_limit)
         self.seen: dict[str, list[Exchange]] = defaultdict(list)
 
     def judge(self, asked: Asked) -> Iterator[Fault]:
@@ -175,10 +175,10 @@ def _has_fraction(body: Json) -> bool:
     return isinstance(body, float) or (isinstance(body, list) and any(map(_has_fraction, body)))
 
 
-def _ceiling(bench: Bench) -> Draft202012Validator:
+def _ceiling(ctx: CheckContext) -> Draft202012Validator:
     from jsonschema import Draft202012Validator  # noqa: PLC0415 # reason: slow, and not every run's
 
-    found = document("ceiling", bench.profile)
+    found = document("ceiling", ctx.profile)
     whole = {"$ref": "#/components/schemas/TokenizeBody", "components": found["components"]}
     return Draft202012Validator(whole)
 
@@ -255,9 +255,9 @@ _LINKED_EXAMPLES: Final = 12
 _LINKED_PATHS: Final = ("/tokenize", "/tokens", "/tokens/{id}", "/detokenize")
 
 
-def _trimmed(bench: Bench, kind: Kind, paths: tuple[str, ...]) -> dict[str, Any]:
+def _trimmed(ctx: CheckContext, kind: Kind, paths: tuple[str, ...]) -> dict[str, Any]:
     """Return a document reduced to some paths and the links between them."""
-    found = document(kind, bench.profile)
+    found = document(kind, ctx.profile)
     found["paths"] = {path: item for path, item in found["paths"].items() if path in paths}
     operations = [operation for item in found["paths"].values() for operation in item.values()]
     known = {operation["operationId"] for operation in operations}
@@ -279,48 +279,48 @@ def _narrowed(whole: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
 class _Generated:
     """The requests that are generated for one check, and what their answers show."""
 
-    def __init__(self, bench: Bench) -> None:
-        for key in bench.keys("private_prod")[:1]:
-            bench.ready(key)
-        self.bench = bench
-        self.bridge = Bridge(bench)
-        self.writers = (*bench.keys("private_prod"), *bench.keys("dedup"))
-        limit = min(bench.quota("Tokenize Limit", key) for key in self.writers)
-        self.judge = AnswerJudge(bench, self.bridge, limit)
+    def __init__(self, ctx: CheckContext) -> None:
+        for key in ctx.keys("private_prod")[:1]:
+            ctx.ready(key)
+        self.ctx = ctx
+        self.bridge = Bridge(ctx)
+        self.writers = (*ctx.keys("private_prod"), *ctx.keys("dedup"))
+        limit = min(ctx.quota("Tokenize Limit", key) for key in self.writers)
+        self.judge = AnswerJudge(ctx, self.bridge, limit)
 
     def explore(self, searched: dict[str, Any], **how: Any) -> None:  # noqa: ANN401 # reason: those of the adapter
         """Generate requests from a document; how: keys, mode, phases and examples."""
         from conformance.schema.adapter import explore  # noqa: PLC0415 # reason: slow, and not every run's
 
-        explore(searched, self.bridge, self.judge.judge, seed=self.bench.seed, **how)
+        explore(searched, self.bridge, self.judge.judge, seed=self.ctx.seed, **how)
 
     def failures(self) -> Iterator[Finding]:
         """Yield a failure for each clause that was seen broken, with its smallest body."""
-        bench, bridge = self.bench, self.bridge
+        ctx, bridge = self.ctx, self.bridge
         if bridge.stopped is not None:
             raise bridge.stopped
         seen: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
         for clause, says, number in bridge.failures:
             seen[clause, says].append(bridge.exchanges[number])
         for (clause, says), shown in seen.items():
-            if clause in bench.check.clauses:
-                yield bench.fails(clause, says, min(shown, key=_body_bytes))
+            if clause in ctx.check.clauses:
+                yield ctx.fails(clause, says, min(shown, key=_body_bytes))
         if not bridge.failures and bridge.errors:
             raise Inconclusive(f"the generator failed: {bridge.errors[0].splitlines()[0]}")
 
     def unbroken(self, what: str) -> Iterator[Finding]:
         """Yield a pass for each clause that was seen often enough and never broken."""
         failed = {clause for clause, _, _ in self.bridge.failures}
-        for clause in self.bench.check.clauses:
+        for clause in self.ctx.check.clauses:
             if clause in failed:
                 continue
             seen = self.judge.seen[clause]
             if len(seen) >= _LEAST:
                 says = f"{len(seen)} generated {what}, none of them broken"
-                yield self.bench.passes(clause, says, seen[0])
+                yield self.ctx.passes(clause, says, seen[0])
             else:
                 says = f"only {len(seen)} generated {what}; {_LEAST} are needed to say anything"
-                yield self.bench.unsettled(clause, says, *seen[:1])
+                yield self.ctx.unsettled(clause, says, *seen[:1])
 
 
 def _body_bytes(exchange: Exchange) -> int:
@@ -339,10 +339,10 @@ def _body_bytes(exchange: Exchange) -> int:
     requests=2 * _FLOOR_EXAMPLES,
     load="computing",
 )
-def floor(bench: Bench) -> Iterator[Finding]:
+def floor(ctx: CheckContext) -> Iterator[Finding]:
     """Generated bodies that every service must accept come back mirrored, with sound records."""
-    generated = _Generated(bench)
-    whole = _trimmed(bench, "floor", ("/tokenize",))
+    generated = _Generated(ctx)
+    whole = _trimmed(ctx, "floor", ("/tokenize",))
     for searched, phases, examples in (
         (whole, ("examples", "coverage", "fuzzing"), _FLOOR_EXAMPLES),
         (_narrowed(whole, _PLAIN), ("fuzzing",), _PLAIN_EXAMPLES),
@@ -360,18 +360,18 @@ def floor(bench: Bench) -> Iterator[Finding]:
     requests=6 * _CEILING_EXAMPLES,
     load="computing",
 )
-def ceiling(bench: Bench) -> Iterator[Finding]:
+def ceiling(ctx: CheckContext) -> Iterator[Finding]:
     """Generated bodies that no service may accept are refused with a 4xx, never with a 5xx."""
-    generated = _Generated(bench)
+    generated = _Generated(ctx)
     # A body made to break one form of a token request object mostly has one fault, and the ceiling
     # tells whether every service must refuse that one; made to break the ceiling, it has several.
-    floor_ = _trimmed(bench, "floor", ("/tokenize",))
+    floor_ = _trimmed(ctx, "floor", ("/tokenize",))
     forms = floor_["components"]["schemas"]["TokenRequest"]["anyOf"][:2]
     for searched, examples in (
-        (_trimmed(bench, "ceiling", ("/tokenize",)), _CEILING_EXAMPLES),
+        (_trimmed(ctx, "ceiling", ("/tokenize",)), _CEILING_EXAMPLES),
         *((_narrowed(floor_, form), _FORM_EXAMPLES) for form in forms),
     ):
-        keys, phases = bench.keys("private_prod"), ("coverage", "fuzzing")
+        keys, phases = ctx.keys("private_prod"), ("coverage", "fuzzing")
         generated.explore(searched, keys=keys, mode="negative", phases=phases, examples=examples)
     yield from generated.failures()
     yield from generated.unbroken("invalid bodies refused")
@@ -387,16 +387,16 @@ def ceiling(bench: Bench) -> Iterator[Finding]:
     requests=12 * _LINKED_EXAMPLES,
     load="computing",
 )
-def links(bench: Bench) -> Iterator[Finding]:
+def links(ctx: CheckContext) -> Iterator[Finding]:
     """Links in the answers to tokenize lead to sound records, and are refused without a key."""
-    generated = _Generated(bench)
-    linked = _trimmed(bench, "floor", _LINKED_PATHS)
-    keys, examples = bench.keys("private_reader"), _LINKED_EXAMPLES
+    generated = _Generated(ctx)
+    linked = _trimmed(ctx, "floor", _LINKED_PATHS)
+    keys, examples = ctx.keys("private_reader"), _LINKED_EXAMPLES
     generated.explore(linked, keys=keys, mode="positive", phases=["stateful"], examples=examples)
     yield from generated.failures()
     bridge = generated.bridge
     paths = ("/tokens/", "/detokenize")
-    asked = [one for one in bridge.exchanges.values() if _path(bench, one).startswith(paths)]
+    asked = [one for one in bridge.exchanges.values() if _path(ctx, one).startswith(paths)]
     followed = [one for one in asked if one.ok]
     generated.judge.seen |= {"REC-ID": followed, "REC-EXTRAS": followed}
     is_absent = not asked or any(one.is_absent for one in asked)
@@ -405,29 +405,29 @@ def links(bench: Bench) -> Iterator[Finding]:
             continue
         if not followed and is_absent:
             says = "no token can be read by its identifier here: no link was followed"
-            yield bench.informs(finding.clause, says, *asked[:1])
+            yield ctx.informs(finding.clause, says, *asked[:1])
         else:
             yield finding
-    yield from _keyless(bench, bridge)
+    yield from _keyless(ctx, bridge)
 
 
-def _path(bench: Bench, exchange: Exchange) -> str:
+def _path(ctx: CheckContext, exchange: Exchange) -> str:
     """Return the path of a request as the engine spells it."""
-    return bench.target.spelling.assumed(exchange.ask.method, exchange.ask.path)
+    return ctx.target.spelling.assumed(exchange.ask.method, exchange.ask.path)
 
 
-def _keyless(bench: Bench, bridge: Bridge) -> Iterator[Finding]:
+def _keyless(ctx: CheckContext, bridge: Bridge) -> Iterator[Finding]:
     """Send one of each kind of accepted request again, without a key."""
     kinds: dict[tuple[str, str], Exchange] = {}
     for exchange in bridge.exchanges.values():
         if exchange.ok:
-            place = _path(bench, exchange).partition("?")[0].split("/")[1]
+            place = _path(ctx, exchange).partition("?")[0].split("/")[1]
             kinds.setdefault((exchange.ask.method, place), exchange)
     if not kinds:
-        yield bench.unsettled(
+        yield ctx.unsettled(
             "AUTH-HEADER", "no request was accepted that could be sent again without a key"
         )
     for (method, place), accepted in kinds.items():
         ask = accepted.ask
-        exchange = bench.ask(ask.method, ask.path, ask.body, headers=ask.headers)
-        yield bench.refusal("AUTH-HEADER", f"{method} /{place} without a key", exchange)
+        exchange = ctx.ask(ask.method, ask.path, ask.body, headers=ask.headers)
+        yield ctx.refusal("AUTH-HEADER", f"{method} /{place} without a key", exchange)

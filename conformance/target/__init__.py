@@ -54,6 +54,7 @@ eight keys of each role marked *(several)* and twelve addresses or more, one rou
 
 """
 
+from conformance.messages.shapes import RequestShape
 from conformance.target.dialect import Dialect, ErrorShape
 from conformance.target.form import (
     Budget,
@@ -65,7 +66,6 @@ from conformance.target.form import (
     Tls,
 )
 from conformance.target.roles import ROLES, Role, roles_table
-from conformance.wire.shapes import RequestShape
 
 __doc__ = (__doc__ or "") + roles_table()
 

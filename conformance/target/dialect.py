@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.wire.exchange import Ask, parsed
-from conformance.wire.shapes import RequestShape, Spelling
+from conformance.messages.exchange import Ask, parsed
+from conformance.messages.shapes import RequestShape, Spelling
 from engine.messages import Json
 
 _REQUEST: Final = (

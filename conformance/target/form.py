@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from conformance.messages.exchange import KeyLabel
+from conformance.messages.shapes import SHAPES, RequestShape, Spelling
 from conformance.target.dialect import FIELDS, Dialect, ErrorShape
 from conformance.target.roles import ROLES
-from conformance.wire.exchange import KeyLabel
-from conformance.wire.shapes import SHAPES, RequestShape, Spelling
 from engine.clauses import CLAUSES
 from engine.errors import VaultError, did_you_mean
 from engine.files import (

@@ -27,8 +27,8 @@ from urllib.parse import quote, urlsplit
 
 import h11
 
+from conformance.messages.exchange import Ask, KeyLabel
 from conformance.target import Source, Target, Tls
-from conformance.wire.exchange import Ask, KeyLabel
 from conformance.wire.transport import PROXY_KEY, Answer, Place, fields_of, with_keys
 from engine import InputError
 from engine.files import Include

@@ -3,7 +3,7 @@
 The engine's own limiter models the deployment, with nine tenths of each limit, windows one second
 longer, and no blocks. A request that it would refuse is delayed, or sent from another address. So
 the rules of which request counts where exist only once. A deployment that counts differently still
-answers 429 now and then; `Bench` then waits as `Retry-After` says and retries.
+answers 429 now and then; `CheckContext` then waits as `Retry-After` says and retries.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from conformance.messages.exchange import Ask
+from conformance.messages.shapes import SHAPES
 from conformance.target import Source, Target, TargetKey
-from conformance.wire.exchange import Ask
-from conformance.wire.shapes import SHAPES
 from engine import Limiter, LimitTable, Subject
 from engine.files import Rate
 from engine.limits import KeyIdentity, Match, Rule, TenantIdentity

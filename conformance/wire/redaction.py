@@ -15,9 +15,9 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from conformance.messages.exchange import Ask, KeyLabel, parsed_or_none
+from conformance.messages.shapes import Spelling
 from conformance.target import Target
-from conformance.wire.exchange import Ask, KeyLabel, parsed_or_none
-from conformance.wire.shapes import Spelling
 from engine.files import to_plain
 
 _SHORTEST = 4

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from conformance.messages.exchange import KEY_PLACE, Ask, KeyLabel
 from conformance.target import Target
-from conformance.wire.exchange import KEY_PLACE, Ask, KeyLabel
 from engine import Engine, ManualClock, Request, VirtualLoop
 from engine.tokens import dumps
 from engine.world import Bell, Sleep, Task

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from functools import partial
 from unittest import mock
 
+from conformance.messages.exchange import Ask
 from conformance.target import Target
-from conformance.wire.exchange import Ask
 from conformance.wire.transport import Answer, EngineTransport, Place
 from engine import Engine
 from tests.conformance.checks.changed import Change
@@ -45,8 +45,8 @@ def in_place_of_http(engine: Engine, change: Change | None = None) -> Iterator[N
 
     with (
         mock.patch("conformance.runner.runner.HttpTransport", Transport),
-        mock.patch("conformance.target.starter.HttpTransport", Transport),
-        mock.patch("conformance.target.starter.uuid.uuid4", new_id),
+        mock.patch("conformance.starter.HttpTransport", Transport),
+        mock.patch("conformance.starter.uuid.uuid4", new_id),
         mock.patch("random.SystemRandom", partial(random.Random, 5)),
     ):
         yield

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from conformance.context.answers import is_uuid
+from conformance.context.check import all_checks
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Verdict
+from conformance.messages.exchange import Ask, Exchange
 from conformance.report import Report
-from conformance.runner.answers import is_uuid
-from conformance.runner.bench import Bench
-from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Verdict
 from conformance.schema.bridge import Asked, Bridge
 from conformance.schema.layer import AnswerJudge
 from conformance.target import Grant, Target
-from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, Place
 from engine import InputError, Profile
@@ -249,11 +249,11 @@ def test_an_integer_written_with_a_fraction_may_be_refused() -> None:
 def _judged(body: Any, status: int, *, is_negative: bool) -> Any:
     deployment = deploy(keys_a_role=1)
     run = Run(deployment.target, transport=deployment.transport)
-    bench = Bench(all_checks()["schema.floor"], run.session)
+    ctx = CheckContext(all_checks()["schema.floor"], run.session)
     ask = Ask(method="POST", path="/tokenize", body=dumps(body))
-    bridge = Bridge(bench)
+    bridge = Bridge(ctx)
     bridge.exchanges[1] = Exchange(1, "c", "l", 1, ask, 0, 1, status, {}, b"{}")
-    judge = AnswerJudge(bench, bridge, 5)
+    judge = AnswerJudge(ctx, bridge, 5)
     asked = Asked("tokenize", is_negative, body, number=1)
     return judge.judge(asked)
 

@@ -106,7 +106,7 @@ def test_a_shell_sees_each_exit_code(target: Path, tmp_path: Path) -> None:
     nobody = tmp_path / "nobody.toml"
     nobody.write_text('base_url = "http://127.0.0.1:9"\n', "utf-8")
     assert _shell("run", str(nobody), *out) == 3
-    broken = "from conformance.runner.bench import Bench; Bench.passes = None; "
+    broken = "from conformance.context.context import CheckContext; CheckContext.passes = None; "
     assert _shell("run", str(target), "--select", "TOK-JSON", *out, code=broken) == 4
 
 

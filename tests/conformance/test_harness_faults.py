@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from conformance.context.check import Check
+from conformance.context.choices import playable, read_profile
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding, Verdict
+from conformance.messages.exchange import Exchange, parsed
 from conformance.report import Report
 from conformance.runner import offline, runner
-from conformance.runner.bench import Bench
-from conformance.runner.choices import playable, read_profile
 from conformance.runner.offline import judge
 from conformance.runner.outcome import judge_one
-from conformance.runner.registry import Check
 from conformance.runner.runner import Options, Progress, Run
-from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Target
-from conformance.wire.exchange import Exchange, parsed
 from conformance.wire.in_process import Deployment, deploy
 from engine import Engine, InputError, ManualClock
 from engine.vault import jwe
@@ -27,18 +27,18 @@ from engine.vault import jwe
 DEEP = b"[" * 200_000
 
 
-def _passes(bench: Bench) -> Iterable[Finding]:
-    exchange = bench.ask("POST", "/tokenize", {"a": "value"}, key=bench.key("private_prod"))
-    yield bench.passes(bench.check.clauses[0], f"got {exchange.status}", exchange)
+def _passes(ctx: CheckContext) -> Iterable[Finding]:
+    exchange = ctx.ask("POST", "/tokenize", {"a": "value"}, key=ctx.key("private_prod"))
+    yield ctx.passes(ctx.check.clauses[0], f"got {exchange.status}", exchange)
 
 
-def _fails(bench: Bench) -> Iterable[Finding]:
-    exchange = bench.ask("GET", "/nowhere", key=bench.key("private_prod"))
-    yield bench.fails(bench.check.clauses[0], f"got {exchange.status}", exchange)
+def _fails(ctx: CheckContext) -> Iterable[Finding]:
+    exchange = ctx.ask("GET", "/nowhere", key=ctx.key("private_prod"))
+    yield ctx.fails(ctx.check.clauses[0], f"got {exchange.status}", exchange)
 
 
-def _crashes(bench: Bench) -> Iterable[Finding]:
-    yield from _passes(bench)
+def _crashes(ctx: CheckContext) -> Iterable[Finding]:
+    yield from _passes(ctx)
     raise RuntimeError("dictionary changed size during iteration")
 
 
@@ -128,8 +128,8 @@ def test_the_last_exchange_is_known_while_others_are_added() -> None:
 
     run.session.exchanges = Changing()
     check = Check("c", ("TOK-LEAF",), "says", "a pass", _crashes)
-    bench = Bench(check, run.session)
-    found = [one for one in judge_one(bench) if one.verdict is Verdict.ERROR]
+    ctx = CheckContext(check, run.session)
+    found = [one for one in judge_one(ctx) if one.verdict is Verdict.ERROR]
     assert [one.evidence for one in found] == [(1,)]
 
 
@@ -248,9 +248,9 @@ def test_a_private_key_is_refused_and_not_shown(tmp_path: Path) -> None:
 # --- a pass with a remark -----------------------------------------------------------------------
 
 
-def _remarks(bench: Bench) -> Iterable[Finding]:
-    yield from _passes(bench)
-    yield bench.finding(bench.check.clauses[0], Verdict.INFORMATIONAL, "one side remark")
+def _remarks(ctx: CheckContext) -> Iterable[Finding]:
+    yield from _passes(ctx)
+    yield ctx.finding(ctx.check.clauses[0], Verdict.INFORMATIONAL, "one side remark")
 
 
 def test_a_pass_with_a_remark_is_a_pass(play: Any) -> None:

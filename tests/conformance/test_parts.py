@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.context.check import Check
+from conformance.context.choices import known_to_toml, read_profile
+from conformance.context.context import CheckContext
+from conformance.context.created import Created
+from conformance.context.verdicts import Finding, Verdict, assemble, last_line, worst
+from conformance.messages.exchange import Ask, Exchange
+from conformance.messages.shapes import RequestShape, Spelling, filled
 from conformance.report.evidence import curl
 from conformance.runner import runner
-from conformance.runner.bench import Bench
-from conformance.runner.choices import known_to_toml, read_profile
-from conformance.runner.created import Created
-from conformance.runner.registry import Check
-from conformance.runner.verdicts import Finding, Verdict, assemble, last_line, worst
 from conformance.target import Target, TargetKey
-from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import deploy
 from conformance.wire.pace import Pacer
 from conformance.wire.redaction import Redactor, made_key
-from conformance.wire.shapes import RequestShape, Spelling, filled
 from engine.clauses import CLAUSES, select
 from engine.limits import LimitTable
 from engine.profile import Profile
@@ -217,11 +217,11 @@ def test_a_long_body_only_begins_to_be_shown() -> None:
 
 
 def test_an_interrupted_run_deletes_what_it_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(bench: Bench) -> Iterable[Finding]:
-        bench.ask("POST", "/tokenize", {"a": "b"}, key=bench.key("private_prod"))
-        if bench.seed:
+    def interrupted(ctx: CheckContext) -> Iterable[Finding]:
+        ctx.ask("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
+        if ctx.seed:
             raise KeyboardInterrupt
-        yield bench.passes("TOK-LEAF", "never said")
+        yield ctx.passes("TOK-LEAF", "never said")
 
     check = Check("a", ("TOK-LEAF",), "says", "a pass", interrupted)
     monkeypatch.setattr(runner, "all_checks", lambda: {"a": check})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import simulator
-from conformance.runner.registry import all_checks
+from conformance.context.check import all_checks
 from conformance.target.roles import ROLES, roles_table
 from engine.clauses import CLAUSES, DECISIONS
 from engine.http.configuration import ServeConfig

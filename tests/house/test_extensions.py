@@ -135,7 +135,7 @@ _COUNTER = _Extension(
     from pathlib import Path
     import simulator
     from conformance.target import Target
-    from conformance.wire.exchange import Ask
+    from conformance.messages.exchange import Ask
     from conformance.wire.pace import Pacer
     from engine import InputError, Limiter, LimitTable, Subject
     from engine.files import parse_toml
@@ -275,11 +275,11 @@ _CHECK = _Extension(
             "conformance/checks/secrets.py",
             """
             @check("secrets.twice", "TOK-ARRAY", accepts="an identifier for each", requests=1)
-            def twice(bench: Bench) -> Iterator[Finding]:
+            def twice(ctx: CheckContext) -> Iterator[Finding]:
                 '''Two strings have two identifiers.'''
-                exchange = bench.tokenize(["Ada", "Grace"], bench.ready_key("private_prod"))
+                exchange = ctx.tokenize(["Ada", "Grace"], ctx.ready_key("private_prod"))
                 are_two, says = len(set(exchange.json)) == 2, "equal identifiers for two strings"
-                yield bench.judges("TOK-ARRAY", are_two, "two identifiers", says, exchange)
+                yield ctx.judges("TOK-ARRAY", are_two, "two identifiers", says, exchange)
             """,
         ),
         _Edit(

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from conformance.runner.bench import Bench
+from conformance.context.check import Check, all_checks
+from conformance.context.context import CheckContext
+from conformance.context.session import Session
+from conformance.context.verdicts import Finding
+from conformance.messages.exchange import Ask
 from conformance.runner.outcome import judge_one, judge_side_by_side
-from conformance.runner.registry import Check, all_checks
-from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding
-from conformance.wire.exchange import Ask
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, EngineTransport, Place
 from engine import Profile
@@ -63,11 +63,11 @@ def judged(
     profile: Profile | None = None,
 ) -> list[Finding]:
     """Return what a check finds about a deployment that is changed so."""
-    bench = bench_of(check_id, change, redirect, profile=profile)
-    if bench.check.is_side_by_side:
-        found: list[Finding] = bench.transport.run([judge_side_by_side(bench)])[0]
+    ctx = bench_of(check_id, change, redirect, profile=profile)
+    if ctx.check.is_side_by_side:
+        found: list[Finding] = ctx.transport.run([judge_side_by_side(ctx)])[0]
         return found
-    return judge_one(bench)
+    return judge_one(ctx)
 
 
 def bench_of(
@@ -76,9 +76,9 @@ def bench_of(
     redirect: Redirect | None = None,
     *,
     profile: Profile | None = None,
-) -> Bench:
-    """Return the bench of a check before a deployment that is changed so."""
+) -> CheckContext:
+    """Return the context of a check before a deployment that is changed so."""
     deployment = deploy(profile=profile, keys_a_role=2)
     transport = Changed(deployment, change, redirect)
     session = Session(deployment.target, transport, seed=3)
-    return Bench(all_checks()[check_id], session)
+    return CheckContext(all_checks()[check_id], session)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
+from conformance.context.verdicts import Finding, Verdict, worst
+from conformance.messages.exchange import Ask
 from conformance.runner.outcome import judge_side_by_side
-from conformance.runner.verdicts import Finding, Verdict, worst
-from conformance.wire.exchange import Ask
 from conformance.wire.transport import Answer
 from tests.conformance.checks.changed import bench_of, clause_checks, judged
 
@@ -172,10 +172,10 @@ def test_a_key_that_was_not_made_a_legacy_one_shows_nothing_of_legacy_keys(
 
 
 def test_the_history_shows_each_job_apart_with_all_that_was_sent_for_it() -> None:
-    bench = bench_of("account-updater.jobs")
-    bench.transport.run([judge_side_by_side(bench)])
+    ctx = bench_of("account-updater.jobs")
+    ctx.transport.run([judge_side_by_side(ctx)])
     uploads: dict[str, set[str]] = {}
-    for exchange in bench.session.exchanges.values():
+    for exchange in ctx.session.exchanges.values():
         if exchange.ask.method == "PUT":
             uploads.setdefault(exchange.lane, set()).add(exchange.ask.path)
     assert sorted(uploads) == ["job 1", "job 2"]

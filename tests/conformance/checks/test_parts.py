@@ -17,12 +17,12 @@ from conformance.checks._bodies import BACKEND, Broken, bodies, repeating, small
 from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
+from conformance.context.answers import is_uuid
+from conformance.context.check import Inconclusive
+from conformance.context.verdicts import Verdict
+from conformance.messages.exchange import Ask, Exchange
 from conformance.report.evidence import curl
-from conformance.runner.answers import is_uuid
 from conformance.runner.outcome import judge_one
-from conformance.runner.registry import Inconclusive
-from conformance.runner.verdicts import Verdict
-from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.transport import Answer
 from engine import Profile
 from engine.resources.account_updater import read_batch
@@ -86,20 +86,20 @@ def test_the_oracle_mirrors_itself_and_sees_each_change() -> None:
 
 def test_a_search_ends_and_tells_the_smallest() -> None:
     """Also before a deployment that breaks by chance, which no shrinking can rely on."""
-    bench = bench_of("tokenize.mirror")
+    ctx = bench_of("tokenize.mirror")
     turns = iter(range(10_000))
 
     def by_chance(number: int) -> Broken | None:
         return Broken(number, [("TOK-LEAF", "odd")], ()) if next(turns) % 3 == 0 else None
 
-    found = smallest(bench, st.integers(0, 1000), by_chance, 20)
+    found = smallest(ctx, st.integers(0, 1000), by_chance, 20)
     assert found is not None
     assert next(turns) <= 3 * 20 + 1
 
     def large(number: int) -> Broken | None:
         return Broken(number, [("TOK-LEAF", "large")], ()) if number >= 77 else None
 
-    found = smallest(bench, st.integers(0, 1000), large, 40)
+    found = smallest(ctx, st.integers(0, 1000), large, 40)
     assert found is not None
     assert found.body == 77
 
@@ -196,13 +196,13 @@ def test_secrets_are_not_found_where_there_are_none() -> None:
 
 
 def test_card_numbers_are_valid_and_their_own() -> None:
-    bench = bench_of("record.mask")
-    numbers = [bench.card_number("n", digits) for digits in range(12, 20)]
+    ctx = bench_of("record.mask")
+    numbers = [ctx.card_number("n", digits) for digits in range(12, 20)]
     for digits, number in zip(range(12, 20), numbers, strict=True):
         assert len(number) == digits
         doubled = [int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(number))]
         assert sum(sum(divmod(one, 10)) for one in doubled) % 10 == 0
-    assert bench.card_number("n") == bench.card_number("n") != bench.card_number("m")
+    assert ctx.card_number("n") == ctx.card_number("n") != ctx.card_number("m")
 
 
 @pytest.mark.parametrize("size_bytes", [10_000, 12_345, 100_001])
@@ -230,13 +230,13 @@ def test_a_failure_is_shrunk_and_shown_as_curl() -> None:
         raw = json.dumps(_renamed(json.loads(answer.body))).encode()
         return Answer(answer.sent_ns, answer.received_ns, 200, answer.headers, raw)
 
-    bench = bench_of("tokenize.mirror", change)
-    failed = [one for one in judge_one(bench) if one.verdict is Verdict.FAIL]
+    ctx = bench_of("tokenize.mirror", change)
+    failed = [one for one in judge_one(ctx) if one.verdict is Verdict.FAIL]
     assert {finding.clause for finding in failed} == {"TOK-PLAIN"}
-    asked = bench.session.exchanges[failed[0].evidence[0]].ask
+    asked = ctx.session.exchanges[failed[0].evidence[0]].ask
     assert isinstance(asked.body, dict)
     assert list(asked.body) == ["TYPE"]
-    assert """-d '{"TYPE": "under TYPE """ in curl(bench.target, asked)
+    assert """-d '{"TYPE": "under TYPE """ in curl(ctx.target, asked)
 
 
 def test_a_drawn_failure_is_shrunk() -> None:
@@ -247,10 +247,10 @@ def test_a_drawn_failure_is_shrunk() -> None:
             return answer
         return Answer(answer.sent_ns, answer.received_ns, 400, {}, b'{"title": "no"}')
 
-    bench = bench_of("tokenize.mirror", change)
-    failed = [one for one in judge_one(bench) if one.verdict is Verdict.FAIL]
+    ctx = bench_of("tokenize.mirror", change)
+    failed = [one for one in judge_one(ctx) if one.verdict is Verdict.FAIL]
     assert [finding.clause for finding in failed] == ["TOK-COMPOSITE"]
-    asked = bench.session.exchanges[failed[0].evidence[0]].ask
+    asked = ctx.session.exchanges[failed[0].evidence[0]].ask
     assert not isinstance(asked.body, bytes)
     assert tokens_in(asked.body) == 1
     assert _levels(asked.body) <= 4

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from conformance.runner.registry import all_checks
+from conformance.context.check import all_checks
+from conformance.context.verdicts import Finding, Verdict
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.in_process import deploy
 from engine import CLAUSES, Profile
 from tests.conformance.checks.changed import clause_checks, judged

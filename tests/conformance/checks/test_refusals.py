@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from conformance.runner.verdicts import Verdict
-from conformance.wire.exchange import Ask
+from conformance.context.verdicts import Verdict
+from conformance.messages.exchange import Ask
 from conformance.wire.transport import Answer
 from tests.conformance.checks.changed import judged
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from conformance.context.verdicts import Finding, Verdict
+from conformance.messages.exchange import Ask
 from conformance.runner.offline import judge
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Verdict
-from conformance.wire.exchange import Ask
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Answer, Place
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from conformance.context.check import all_checks
+from conformance.context.verdicts import Finding, Verdict
+from conformance.messages.exchange import Ask
 from conformance.runner.plan import make_plan
-from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Verdict
-from conformance.wire.exchange import Ask
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Answer, Place
 from engine import LimitTable, Profile

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
+from conformance.context.verdicts import Verdict
 from conformance.faults.trial import served
 from conformance.report.report import Report
 from conformance.runner.preflight import Unreachable
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Verdict
 from conformance.target import Budget, Target, TargetKey
 from tests.conformance.servers import Handler, answering, dropping, hanging, serving
 

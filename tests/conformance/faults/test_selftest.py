@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from conformance.cli import main
+from conformance.context.verdicts import Finding, Verdict
 from conformance.faults import all_faults, selftest
 from conformance.faults.registry import Fault
 from conformance.faults.trial import judged, try_fault, try_over_http
-from conformance.runner.verdicts import Finding, Verdict
 
 CHOSEN = "array-reversed,naive-timestamp"
 

@@ -11,7 +11,7 @@ import sys
 
 from _pytest.outcomes import Skipped
 
-from conformance.runner.verdicts import Verdict
+from conformance.context.verdicts import Verdict
 from tests.conformance.foreign._limiters import Judged, configurations, judge
 
 __all__ = ["main"]

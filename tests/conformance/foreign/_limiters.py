@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import pytest
 
+from conformance.context.verdicts import Verdict, worst
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Verdict, worst
 from conformance.target import Target
 from engine.files import Document
 from tests.conformance.foreign._servers import await_port, free_port, program, running

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from _pytest.outcomes import Failed, Skipped
 
+from conformance.context.verdicts import Verdict
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Verdict
 from conformance.target import Target, TargetKey
 from tests.conformance.foreign import _servers
 from tests.conformance.foreign._servers import balanced, watching

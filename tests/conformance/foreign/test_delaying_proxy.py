@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from conformance.context.verdicts import Verdict
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Verdict
 from engine import LimitTable
 from tests.conformance.foreign._servers import delaying, demo, watching
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.runner.verdicts import Verdict
+from conformance.context.verdicts import Verdict
 from tests.conformance.foreign._limiters import Configuration, configurations, judge
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]

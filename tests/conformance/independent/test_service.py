@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from conformance.context.verdicts import Verdict
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Verdict
 from conformance.target import Target
 from tests.conformance.independent.deployment import deployment
 

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from conformance.runner.registry import all_checks
+from conformance.context.check import all_checks
+from conformance.context.verdicts import Finding, Verdict, worst
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Verdict, worst
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Latency
 from engine import Decision, Engine, LimitTable, ManualClock, Profile

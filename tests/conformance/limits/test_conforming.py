@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conformance.runner.verdicts import Verdict
+from conformance.context.verdicts import Verdict
 from engine import LimitTable
 from tests.conformance.limits.measured import PROBES, SECOND_NS, Measured, jittery, play
 

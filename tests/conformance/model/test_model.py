@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from conformance.context.verdicts import Finding, Verdict
 from conformance.faults import fault_of
+from conformance.messages.exchange import Ask
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Verdict
-from conformance.wire.exchange import Ask
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, Place
 from engine import Profile

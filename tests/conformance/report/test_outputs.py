@@ -17,6 +17,9 @@ import pytest
 from rich.console import Console
 
 import conformance
+from conformance.context.check import Check
+from conformance.context.verdicts import Finding, Moment, Verdict, assemble
+from conformance.messages.exchange import Ask, Exchange
 from conformance.report import Report
 from conformance.report.baseline import Baseline
 from conformance.report.code_hosts import annotation_files, commands_for, sarif_json
@@ -24,14 +27,11 @@ from conformance.report.evidence import status_of
 from conformance.report.junit import junit_xml
 from conformance.report.page import page
 from conformance.report.sections import causes, folds, in_order
-from conformance.report.terminal import Terminal, show_report
 from conformance.runner.plan import Dealt, Plan, blocked_addresses
 from conformance.runner.preflight import Preflight
-from conformance.runner.registry import Check
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Moment, Verdict, assemble
 from conformance.target import Target, TargetKey
-from conformance.wire.exchange import Ask, Exchange
+from conformance.terminal import Terminal, show_report
 from conformance.wire.in_process import deploy
 from conformance.wire.redaction import Redactor
 from engine import InputError, Profile

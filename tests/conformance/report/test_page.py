@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from conformance.context.verdicts import Moment
 from conformance.faults import fault_of
 from conformance.report.page import picture
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Moment
 from conformance.wire.in_process import deploy
 from tests.chromium import chromium, needs_chromium
 

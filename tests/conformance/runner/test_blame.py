@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from conformance.context.check import all_checks
+from conformance.context.verdicts import Finding, Verdict
 from conformance.faults.registry import fault_of
 from conformance.runner.outcome import blamed, settled
-from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.in_process import deploy
 
 SLOW = {"account-updater.file", "proxies.timeout", "reactors.timeout", "reactors.payload"}

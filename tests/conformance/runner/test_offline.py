@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 import conformance.faults.trial  # noqa: F401 # reason: a module with texts of its own
+from conformance.context.check import Check
+from conformance.context.context import CheckContext
+from conformance.context.history import HISTORY_FILE, kept_body
+from conformance.context.verdicts import Finding, Verdict
 from conformance.report import Report
 from conformance.runner import offline, runner
-from conformance.runner.bench import Bench
-from conformance.runner.history import HISTORY_FILE, kept_body
 from conformance.runner.offline import judge
-from conformance.runner.registry import Check
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.in_process import deploy
 from conformance.wire.redaction import Redactor
 from engine.errors import InputError
@@ -54,10 +54,10 @@ def _check(check_id: str, judged: Any, **more: Any) -> Check:
 def test_what_no_seed_fixes_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     chance = random.SystemRandom()
 
-    def makes(bench: Bench) -> Iterable[Finding]:
-        made = [bench.make(name, lambda: f"{chance.getrandbits(64):x}") for name in ("a", "b")]
-        exchange = bench.ask("POST", "/tokenize", made, key=bench.key("private_prod"))
-        yield bench.passes("TOK-LEAF", f"made {made}", exchange)
+    def makes(ctx: CheckContext) -> Iterable[Finding]:
+        made = [ctx.make(name, lambda: f"{chance.getrandbits(64):x}") for name in ("a", "b")]
+        exchange = ctx.ask("POST", "/tokenize", made, key=ctx.key("private_prod"))
+        yield ctx.passes("TOK-LEAF", f"made {made}", exchange)
 
     report, judged = _played(monkeypatch, tmp_path, _check("a", makes))
     assert _said(judged) == _said(report)
@@ -69,11 +69,11 @@ def test_what_it_now_asks_otherwise_is_kept_as_it_was_and_said(
 ) -> None:
     bodies = iter([b'["then"]', b'["now"]'])
 
-    def asks(bench: Bench) -> Iterable[Finding]:
+    def asks(ctx: CheckContext) -> Iterable[Finding]:
         body = next(bodies)
-        key = bench.key("private_prod")
-        found = bench.ask("POST", "/tokenize", body, key=key, headers={"Content-Type": "a/json"})
-        yield bench.passes("TOK-LEAF", f"asked {body!r}", found)
+        key = ctx.key("private_prod")
+        found = ctx.ask("POST", "/tokenize", body, key=key, headers={"Content-Type": "a/json"})
+        yield ctx.passes("TOK-LEAF", f"asked {body!r}", found)
 
     report, judged = _played(monkeypatch, tmp_path, _check("a", asks))
     assert _said(judged) == _said(report)
@@ -83,13 +83,13 @@ def test_what_it_now_asks_otherwise_is_kept_as_it_was_and_said(
 def test_a_long_body_that_is_the_same_is_recognised(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def asks(bench: Bench) -> Iterable[Finding]:
-        key = bench.key("private_prod")
+    def asks(ctx: CheckContext) -> Iterable[Finding]:
+        key = ctx.key("private_prod")
         shown = [
-            bench.ask("POST", "/tokenize", body, key=key, headers={"Content-Type": "text/json"})
+            ctx.ask("POST", "/tokenize", body, key=key, headers={"Content-Type": "text/json"})
             for body in (b"x" * 70_000, ["x" * 70_000], b"\xff\x00")
         ]
-        yield bench.passes("TOK-LEAF", f"got {[one.status for one in shown]}", *shown)
+        yield ctx.passes("TOK-LEAF", f"got {[one.status for one in shown]}", *shown)
 
     report, judged = _played(monkeypatch, tmp_path, _check("a", asks))
     assert _said(judged) == _said(report)
@@ -109,21 +109,21 @@ def test_each_check_knows_what_was_known_at_the_time(
 ) -> None:
     """The quick one ends between the slow one's beginning and its end."""
 
-    async def slow(bench: Bench) -> list[Finding]:
-        lane = bench.lane("one", key=bench.key("private_prod"))
+    async def slow(ctx: CheckContext) -> list[Finding]:
+        lane = ctx.lane("one", key=ctx.key("private_prod"))
         said = []
         for _ in range(3):
             await lane.ask("POST", "/tokenize", {})
-            said.append((bench.knows("tokens.depth_limit"), bench.profile.tokens.depth_limit))
+            said.append((ctx.knows("tokens.depth_limit"), ctx.profile.tokens.depth_limit))
             await lane.sleep_ns(5 * SECOND_NS)
-        return [bench.passes("TOK-LEAF", f"knew {said}")]
+        return [ctx.passes("TOK-LEAF", f"knew {said}")]
 
-    async def quick(bench: Bench) -> list[Finding]:
-        lane = bench.lane("one", key=bench.key("private_prod"))
+    async def quick(ctx: CheckContext) -> list[Finding]:
+        lane = ctx.lane("one", key=ctx.key("private_prod"))
         await lane.sleep_ns(SECOND_NS)
         found = await lane.ask("POST", "/tokenize", {})
         seen = ("tokens.depth_limit", 20)
-        return [bench.finding("TOK-LEAF", Verdict.PASS, "read", found, reading=seen)]
+        return [ctx.finding("TOK-LEAF", Verdict.PASS, "read", found, reading=seen)]
 
     report, judged = _played(monkeypatch, tmp_path, _check("a", slow), _check("b", quick))
     assert "knew [(False, 64), (True, 20), (True, 20)]" in str(_said(report))
@@ -135,8 +135,8 @@ def test_a_history_that_was_changed_is_refused_in_one_line(
 ) -> None:
     """Without any of its lines, or any field of one, it is judged, or it is said."""
 
-    def judged(bench: Bench) -> Iterable[Finding]:
-        yield bench.passes("TOK-LEAF", bench.value("leaf"), bench.tokenize("a", "private_prod.1"))
+    def judged(ctx: CheckContext) -> Iterable[Finding]:
+        yield ctx.passes("TOK-LEAF", ctx.value("leaf"), ctx.tokenize("a", "private_prod.1"))
 
     _played(monkeypatch, tmp_path, _check("own.leaf", judged))
     history = tmp_path / HISTORY_FILE

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from conformance.context.session import Session
+from conformance.messages.exchange import Ask
 from conformance.runner.preflight import Preflight, fly
-from conformance.runner.session import Session
-from conformance.wire.exchange import Ask
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Answer, Place
 from engine import LimitTable, Profile

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from conformance.context.check import Check, Inconclusive, Skip, check_time
+from conformance.context.context import CheckContext
+from conformance.context.session import Session
+from conformance.context.verdicts import Finding, Verdict
 from conformance.report import Report
 from conformance.report.report import FORMATS
 from conformance.runner import offline, runner
-from conformance.runner.bench import Bench
 from conformance.runner.offline import judge
 from conformance.runner.plan import make_plan
-from conformance.runner.registry import Check, Inconclusive, Skip, check_time
 from conformance.runner.runner import Options, Run, again, failed, replay
-from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding, Verdict
 from conformance.target import Budget, RequestShape
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import EngineTransport
@@ -38,19 +38,19 @@ def _check(check_id: str, judge_: Any, *clauses: str, **more: Any) -> Check:
     return Check(check_id, clauses, "says", "a pass", judge_, **more)
 
 
-def _passes(bench: Bench) -> Iterable[Finding]:
-    exchange = bench.ask("POST", "/tokenize", {"a": "secret value"}, key=bench.key("private_prod"))
-    yield bench.passes(bench.check.clauses[0], f"got {exchange.status}", exchange)
+def _passes(ctx: CheckContext) -> Iterable[Finding]:
+    exchange = ctx.ask("POST", "/tokenize", {"a": "secret value"}, key=ctx.key("private_prod"))
+    yield ctx.passes(ctx.check.clauses[0], f"got {exchange.status}", exchange)
 
 
-def _fails(bench: Bench) -> Iterable[Finding]:
-    exchange = bench.ask("GET", "/nowhere", key=bench.key("private_prod"))
-    yield bench.fails(bench.check.clauses[0], f"got {exchange.status}", exchange)
+def _fails(ctx: CheckContext) -> Iterable[Finding]:
+    exchange = ctx.ask("GET", "/nowhere", key=ctx.key("private_prod"))
+    yield ctx.fails(ctx.check.clauses[0], f"got {exchange.status}", exchange)
 
 
-def _crashes(bench: Bench) -> Iterable[Finding]:
-    yield bench.passes(bench.check.clauses[0], "so far")
-    raise ValueError(bench.target.keys[0].value)
+def _crashes(ctx: CheckContext) -> Iterable[Finding]:
+    yield ctx.passes(ctx.check.clauses[0], "so far")
+    raise ValueError(ctx.target.keys[0].value)
 
 
 @pytest.fixture
@@ -124,10 +124,10 @@ def test_a_key_that_cannot_be_used_leaves_clauses_that_others_judge(play: Any) -
 def test_what_allows_no_verdict_makes_the_run_partial(
     play: Any, error: type[Exception], verdict: Verdict
 ) -> None:
-    def stops(bench: Bench) -> Iterable[Finding]:
-        if bench.seed == 3:
+    def stops(ctx: CheckContext) -> Iterable[Finding]:
+        if ctx.seed == 3:
             raise error("for a reason")
-        yield bench.passes("TOK-LEAF", "never said")
+        yield ctx.passes("TOK-LEAF", "never said")
 
     report = play(_check("a", stops, "TOK-LEAF"), select=("TOK-LEAF",))
     assert (report.result("TOK-LEAF").verdict, report.partial) == (verdict, True)
@@ -163,16 +163,16 @@ def test_a_registered_reason_makes_a_clause_not_observable(play: Any) -> None:
 
 
 def test_what_a_run_creates_it_deletes(play: Any) -> None:
-    def creates(bench: Bench) -> Iterable[Finding]:
-        key = bench.key("private_prod")
-        bench.ask("POST", "/tokenize", ["a", {"b": "c"}], key=key)
-        bench.ask("POST", "/tokens", {"type": "token", "data": "d"}, key=key)
-        bench.ask("POST", "/tokenize", {"e": "f"}, key=bench.key("public"))
-        by_hand = {bench.target.key_header.lower(): f"{{key:{key}}}"}
-        bench.ask("POST", "/tokenize", ["h"], headers=by_hand)
-        gone = bench.ask("POST", "/tokens", {"type": "token", "data": "g"}, key=key).json["id"]
-        bench.ask("DELETE", f"/tokens/{gone}", key=key)
-        yield bench.passes("TOK-LEAF", "created")
+    def creates(ctx: CheckContext) -> Iterable[Finding]:
+        key = ctx.key("private_prod")
+        ctx.ask("POST", "/tokenize", ["a", {"b": "c"}], key=key)
+        ctx.ask("POST", "/tokens", {"type": "token", "data": "d"}, key=key)
+        ctx.ask("POST", "/tokenize", {"e": "f"}, key=ctx.key("public"))
+        by_hand = {ctx.target.key_header.lower(): f"{{key:{key}}}"}
+        ctx.ask("POST", "/tokenize", ["h"], headers=by_hand)
+        gone = ctx.ask("POST", "/tokens", {"type": "token", "data": "g"}, key=key).json["id"]
+        ctx.ask("DELETE", f"/tokens/{gone}", key=key)
+        yield ctx.passes("TOK-LEAF", "created")
 
     deployment = deploy()
     report = play(
@@ -186,11 +186,11 @@ def test_what_a_run_creates_it_deletes(play: Any) -> None:
 
 
 def test_what_a_deployment_cannot_delete_is_left_and_told(play: Any) -> None:
-    def makes(bench: Bench) -> Iterable[Finding]:
+    def makes(ctx: CheckContext) -> Iterable[Finding]:
         for place in range(20):
             body: Any = {"a": f"made {place}"}
-            bench.ask("POST", "/tokenize", body, key=bench.key("private_prod"))
-        yield bench.passes("TOK-LEAF", "made")
+            ctx.ask("POST", "/tokenize", body, key=ctx.key("private_prod"))
+        yield ctx.passes("TOK-LEAF", "made")
 
     deployment = deploy()
     request = deployment.transport._request
@@ -209,9 +209,9 @@ def test_what_a_deployment_cannot_delete_is_left_and_told(play: Any) -> None:
 
 
 def test_what_is_forbidden_is_never_asked(play: Any) -> None:
-    def deletes(bench: Bench) -> Iterable[Finding]:
-        bench.ask("DELETE", "/tokens/1234", key=bench.key("private_prod"))
-        yield bench.passes("TOK-LEAF", "deleted")
+    def deletes(ctx: CheckContext) -> Iterable[Finding]:
+        ctx.ask("DELETE", "/tokens/1234", key=ctx.key("private_prod"))
+        yield ctx.passes("TOK-LEAF", "deleted")
 
     deployment = deploy(forbidden=("DELETE /tokens/{id}",))
     report = play(_check("a", deletes, "TOK-LEAF"), deployment=deployment)
@@ -244,10 +244,10 @@ def test_a_forbidden_operation_is_a_pattern_of_a_method_and_a_path() -> None:
 def test_no_more_is_sent_than_pacing_allows(play: Any) -> None:
     """Whatever else runs beside: the preflight, the checks and the cleaning together."""
 
-    def asks(bench: Bench) -> Iterable[Finding]:
-        lanes = [bench.lane(f"lane {place}", key=bench.key("private_prod")) for place in range(9)]
-        bench.side_by_side([lane.ask("POST", "/tokenize", ["a"]) for lane in lanes])
-        yield bench.passes("TOK-LEAF", "asked")
+    def asks(ctx: CheckContext) -> Iterable[Finding]:
+        lanes = [ctx.lane(f"lane {place}", key=ctx.key("private_prod")) for place in range(9)]
+        ctx.side_by_side([lane.ask("POST", "/tokenize", ["a"]) for lane in lanes])
+        yield ctx.passes("TOK-LEAF", "asked")
 
     deployment = deploy(pacing=RateOf(20, 2 * SECOND_NS))
     report = play(_check("a", asks, "TOK-LEAF"), deployment=deployment)
@@ -261,8 +261,8 @@ def test_no_more_is_sent_than_pacing_allows(play: Any) -> None:
 def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -> None:
     """A few answers may be lost in a row; then each further one would cost its whole timeout."""
 
-    def asks(bench: Bench) -> Iterable[Finding]:
-        send, numbers = bench.transport.send, itertools.count(1)
+    def asks(ctx: CheckContext) -> Iterable[Finding]:
+        send, numbers = ctx.transport.send, itertools.count(1)
 
         async def losing(ask: Any, place: Any) -> Any:
             answer = await send(ask, place)
@@ -270,11 +270,11 @@ def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -
                 answer.status, answer.error = None, "cut off"
             return answer
 
-        bench.transport.send = losing  # type: ignore[method-assign] # reason: a network of its own
-        lane = bench.lane("one", key=bench.key("private_prod"))
+        ctx.transport.send = losing  # type: ignore[method-assign] # reason: a network of its own
+        lane = ctx.lane("one", key=ctx.key("private_prod"))
         for _ in range(8):
-            bench.side_by_side([lane.ask("POST", "/tokenize", {})])
-        yield bench.passes("TOK-LEAF", "asked")
+            ctx.side_by_side([lane.ask("POST", "/tokenize", {})])
+        yield ctx.passes("TOK-LEAF", "asked")
 
     result = play(_check("a", asks, "TOK-LEAF")).result("TOK-LEAF")
     expected = (Verdict.PASS, "asked")
@@ -284,10 +284,10 @@ def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -
 
 
 def test_the_budget_of_requests_holds(play: Any) -> None:
-    def asks(bench: Bench) -> Iterable[Finding]:
+    def asks(ctx: CheckContext) -> Iterable[Finding]:
         for _ in range(100):
-            bench.ask("POST", "/tokenize", {"a": "b"}, key=bench.key("private_prod"))
-        yield bench.passes("TOK-LEAF", "asked")
+            ctx.ask("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
+        yield ctx.passes("TOK-LEAF", "asked")
 
     deployment = deploy(budget=Budget(requests=50, minutes=1))
     report = play(_check("a", asks, "TOK-LEAF", requests=20), deployment=deployment)
@@ -318,11 +318,11 @@ def test_a_check_that_takes_longer_than_the_budget_is_left_out_before_the_start(
 
 
 def test_the_budget_of_time_holds(play: Any) -> None:
-    async def waits(bench: Bench) -> list[Finding]:
-        lane = bench.lane("one", key=bench.key("private_prod"))
+    async def waits(ctx: CheckContext) -> list[Finding]:
+        lane = ctx.lane("one", key=ctx.key("private_prod"))
         await lane.sleep_ns(61 * SECOND_NS)
         await lane.ask("POST", "/tokenize", {})
-        return [bench.passes("TOK-LEAF", "asked")]
+        return [ctx.passes("TOK-LEAF", "asked")]
 
     deployment = deploy(budget=Budget(requests=500, minutes=1))
     report = play(_check("a", waits, "TOK-LEAF", takes_ns=SECOND_NS), deployment=deployment)
@@ -330,9 +330,9 @@ def test_the_budget_of_time_holds(play: Any) -> None:
 
 
 def test_no_check_waits_for_what_lies_beyond_the_budget_of_time(play: Any) -> None:
-    async def waits(bench: Bench) -> list[Finding]:
-        await bench.lane("one").sleep_ns(3_600 * SECOND_NS)
-        return [bench.passes("TOK-LEAF", "waited")]
+    async def waits(ctx: CheckContext) -> list[Finding]:
+        await ctx.lane("one").sleep_ns(3_600 * SECOND_NS)
+        return [ctx.passes("TOK-LEAF", "waited")]
 
     deployment = deploy(budget=Budget(requests=500, minutes=1))
     report = play(_check("a", waits, "TOK-LEAF", takes_ns=SECOND_NS), deployment=deployment)
@@ -360,10 +360,10 @@ def test_what_was_measured_is_analysed_though_the_minutes_are_spent(
             check_time()
         return True
 
-    async def analyses(bench: Bench) -> list[Finding]:
-        await bench.lane("one", key=bench.key("private_prod")).ask("POST", "/tokenize", {"a": "b"})
-        assert await bench.aside(analyse)
-        return [bench.passes("TOK-LEAF", "analysed")]
+    async def analyses(ctx: CheckContext) -> list[Finding]:
+        await ctx.lane("one", key=ctx.key("private_prod")).ask("POST", "/tokenize", {"a": "b"})
+        assert await ctx.aside(analyse)
+        return [ctx.passes("TOK-LEAF", "analysed")]
 
     report = play(_check("a", analyses, "TOK-LEAF"), deployment=deployment, out=tmp_path)
     result = report.result("TOK-LEAF")
@@ -382,20 +382,20 @@ def test_analysis_leaves_the_processor_to_a_check_at_work(play: Any) -> None:
     """It goes on while that check waits, and when it has ended."""
     free: dict[str, bool] = {}
 
-    def works(bench: Bench) -> Iterable[Finding]:
-        sleep = bench.transport.sleep_until_ns
+    def works(ctx: CheckContext) -> Iterable[Finding]:
+        sleep = ctx.transport.sleep_until_ns
 
         async def seen(at_ns: int) -> None:
-            free["while it waits"] = bench.session.free.is_set()
+            free["while it waits"] = ctx.session.free.is_set()
             await sleep(at_ns)
 
-        bench.transport.sleep_until_ns = seen  # type: ignore[method-assign] # reason: looks in
-        free["at work"] = bench.session.free.is_set()
-        bench.side_by_side([bench.lane("one").sleep_ns(SECOND_NS)])
-        free["at work again"] = bench.session.free.is_set()
-        yield bench.passes("TOK-LEAF", "worked")
+        ctx.transport.sleep_until_ns = seen  # type: ignore[method-assign] # reason: looks in
+        free["at work"] = ctx.session.free.is_set()
+        ctx.side_by_side([ctx.lane("one").sleep_ns(SECOND_NS)])
+        free["at work again"] = ctx.session.free.is_set()
+        yield ctx.passes("TOK-LEAF", "worked")
 
-    async def analyses(bench: Bench) -> list[Finding]:
+    async def analyses(ctx: CheckContext) -> list[Finding]:
         waited: list[bool] = []
 
         class Watched(threading.Event):
@@ -403,11 +403,11 @@ def test_analysis_leaves_the_processor_to_a_check_at_work(play: Any) -> None:
                 waited.append(True)
                 return super().wait(timeout)
 
-        free["afterwards"] = bench.session.free.is_set()
-        bench.session.free = Watched()
-        await bench.aside(check_time)
+        free["afterwards"] = ctx.session.free.is_set()
+        ctx.session.free = Watched()
+        await ctx.aside(check_time)
         assert waited
-        return [bench.passes("TOK-PLAIN", "analysed")]
+        return [ctx.passes("TOK-PLAIN", "analysed")]
 
     report = play(_check("a", works, "TOK-LEAF"), _check("b", analyses, "TOK-PLAIN"))
     assert report.result("TOK-LEAF").verdict is Verdict.PASS
@@ -422,18 +422,18 @@ def test_analysis_leaves_the_processor_to_a_check_at_work(play: Any) -> None:
 
 def test_cleaning_up_ends_soon_after_the_budget_of_time(play: Any) -> None:
 
-    def makes(bench: Bench) -> Iterable[Finding]:
-        key = bench.key("private_prod")
+    def makes(ctx: CheckContext) -> Iterable[Finding]:
+        key = ctx.key("private_prod")
         for place in range(40):
-            made = bench.ask("POST", "/tokenize", {"a": f"text {place}"}, key=key)
-            yield bench.passes("TOK-LEAF", f"got {made.status}")
-        answer = bench.transport.send
+            made = ctx.ask("POST", "/tokenize", {"a": f"text {place}"}, key=key)
+            yield ctx.passes("TOK-LEAF", f"got {made.status}")
+        answer = ctx.transport.send
 
         async def slow(ask: Any, place: Any) -> Any:
-            await bench.transport.sleep_until_ns(bench.transport.now_ns + 20 * SECOND_NS)
+            await ctx.transport.sleep_until_ns(ctx.transport.now_ns + 20 * SECOND_NS)
             return await answer(ask, place)
 
-        bench.transport.send = slow  # type: ignore[method-assign] # reason: a busy deployment
+        ctx.transport.send = slow  # type: ignore[method-assign] # reason: a busy deployment
 
     deployment = deploy(budget=Budget(requests=500, minutes=1))
     report = play(_check("a", makes, "TOK-LEAF"), deployment=deployment)
@@ -446,13 +446,13 @@ def test_cleaning_up_ends_soon_after_the_budget_of_time(play: Any) -> None:
 def test_checks_that_wait_run_side_by_side_with_keys_of_their_own(play: Any) -> None:
     seen: dict[str, Any] = {}
 
-    async def probe(bench: Bench) -> list[Finding]:
-        lane = bench.lane("one", key=bench.key("public"))
-        seen[bench.check.id] = (bench.keys("public"), bench.sources, lane.now_ns)
+    async def probe(ctx: CheckContext) -> list[Finding]:
+        lane = ctx.lane("one", key=ctx.key("public"))
+        seen[ctx.check.id] = (ctx.keys("public"), ctx.sources, lane.now_ns)
         await lane.sleep_ns(60 * SECOND_NS)
-        answers = await bench.gather([lane.ask("POST", "/tokenize", {}) for _ in range(3)])
+        answers = await ctx.gather([lane.ask("POST", "/tokenize", {}) for _ in range(3)])
         assert all(answer.ok for answer in answers)
-        return [bench.passes("LIM-PUBLIC", "probed")]
+        return [ctx.passes("LIM-PUBLIC", "probed")]
 
     wants: dict[str, Any] = {"sources": 2, "takes_ns": 60 * SECOND_NS, "is_probe": True}
     probes = [_check(i, probe, "LIM-PUBLIC", roles=("public",) * 2, **wants) for i in "abc"]
@@ -482,11 +482,11 @@ def test_a_probe_with_a_wrong_key_is_inconclusive(play: Any) -> None:
 
 
 def test_addresses_that_are_one_to_the_deployment_are_told(play: Any) -> None:
-    async def probe(bench: Bench) -> list[Finding]:
-        return [bench.fails("LIM-PUBLIC", "counted by key alone")]
+    async def probe(ctx: CheckContext) -> list[Finding]:
+        return [ctx.fails("LIM-PUBLIC", "counted by key alone")]
 
-    async def at_one(bench: Bench) -> list[Finding]:
-        return [bench.passes("TOK-LEAF", "one address is enough")]
+    async def at_one(ctx: CheckContext) -> list[Finding]:
+        return [ctx.passes("TOK-LEAF", "one address is enough")]
 
     check = _check("a", probe, "LIM-PUBLIC", sources=2, is_probe=True, roles=("private_test",))
     other = _check("b", at_one, "TOK-LEAF", sources=1, is_probe=True)
@@ -527,7 +527,7 @@ def test_a_role_that_is_missing_is_said_before_the_run() -> None:
 
 
 def test_too_few_keys_make_rounds_and_far_too_few_leave_probes_out() -> None:
-    async def probe(bench: Bench) -> list[Finding]:
+    async def probe(ctx: CheckContext) -> list[Finding]:
         return []
 
     wants: dict[str, Any] = {"sources": 1, "is_probe": True, "roles": ("public",) * 2}
@@ -599,10 +599,10 @@ def test_one_address_stays_for_the_checks_beside_a_probe() -> None:
 
 
 def test_a_shape_of_the_targets_own_is_asked(play: Any) -> None:
-    def searches(bench: Bench) -> Iterable[Finding]:
-        exchange = bench.call("search", {"value": "x y"}, key=bench.key("private_prod"))
+    def searches(ctx: CheckContext) -> Iterable[Finding]:
+        exchange = ctx.call("search", {"value": "x y"}, key=ctx.key("private_prod"))
         assert (exchange.ask.path, exchange.ask.body) == ("/find", {"q": "data:x y"})
-        yield bench.passes("TOK-LEAF", f"got {exchange.status}")
+        yield ctx.passes("TOK-LEAF", f"got {exchange.status}")
 
     shape = RequestShape(method="POST", path="/find", body={"q": "data:{value}"})
     report = play(_check("a", searches, "TOK-LEAF"), deployment=deploy(requests={"search": shape}))
@@ -612,10 +612,10 @@ def test_a_shape_of_the_targets_own_is_asked(play: Any) -> None:
 def test_patience_outlasts_a_limit_that_was_not_foreseen(play: Any) -> None:
     """D-AND-COUNTER: pairs are expected, and this deployment counts by key and by address."""
 
-    def asks(bench: Bench) -> Iterable[Finding]:
-        key = bench.key("private_test")
-        statuses = {bench.ask("POST", "/tokenize", {}, key=key).status for _ in range(120)}
-        yield bench.passes("TOK-LEAF", f"got {statuses}")
+    def asks(ctx: CheckContext) -> Iterable[Finding]:
+        key = ctx.key("private_test")
+        statuses = {ctx.ask("POST", "/tokenize", {}, key=key).status for _ in range(120)}
+        yield ctx.passes("TOK-LEAF", f"got {statuses}")
 
     base = deploy()
     profile = base.engine.profile.replace(limits={"and_counter": "each"})
@@ -629,28 +629,26 @@ def test_patience_outlasts_a_limit_that_was_not_foreseen(play: Any) -> None:
 # --- what is kept -------------------------------------------------------------------------------
 
 
-def _wanders(bench: Bench) -> Iterable[Finding]:
-    chance = bench.random("walk")
-    key = bench.key("private_prod")
-    answers = [
-        bench.ask("POST", "/tokenize", {"a": str(chance.random())}, key=key) for _ in range(5)
-    ]
+def _wanders(ctx: CheckContext) -> Iterable[Finding]:
+    chance = ctx.random("walk")
+    key = ctx.key("private_prod")
+    answers = [ctx.ask("POST", "/tokenize", {"a": str(chance.random())}, key=key) for _ in range(5)]
     ids = sorted(answer.json["a"] for answer in answers)
-    yield bench.finding("TOK-LEAF", Verdict.FAIL, f"saw {ids}", *answers)
-    yield bench.finding(
+    yield ctx.finding("TOK-LEAF", Verdict.FAIL, f"saw {ids}", *answers)
+    yield ctx.finding(
         "TOK-PLAIN", Verdict.PASS, "read", reading=("tokens.depth_limit", 4 * len(answers))
     )
 
 
-async def _probes(bench: Bench) -> list[Finding]:
-    lanes = [bench.lane(str(place), key=bench.key("public")) for place in range(3)]
+async def _probes(ctx: CheckContext) -> list[Finding]:
+    lanes = [ctx.lane(str(place), key=ctx.key("public")) for place in range(3)]
 
     async def asks(lane: Any, after_s: int) -> list[int]:
         await lane.sleep_ns(after_s * SECOND_NS)
         return [(await lane.ask("POST", "/tokenize", {})).received_ns for _ in range(4)]
 
-    found = await bench.gather([asks(lane, 7 - place) for place, lane in enumerate(lanes)])
-    return [bench.passes("LIM-PUBLIC", f"saw {found} until {lanes[0].now_ns}")]
+    found = await ctx.gather([asks(lane, 7 - place) for place, lane in enumerate(lanes)])
+    return [ctx.passes("LIM-PUBLIC", f"saw {found} until {lanes[0].now_ns}")]
 
 
 def test_a_history_is_judged_to_the_same_findings(play: Any, tmp_path: Path) -> None:
@@ -672,8 +670,8 @@ def test_a_history_is_judged_to_the_same_findings(play: Any, tmp_path: Path) -> 
 
 def test_a_choice_is_kept_as_it_was_seen_first_and_a_contradiction_is_told(play: Any) -> None:
     def reads(value: int) -> Any:
-        def judged(bench: Bench) -> Iterable[Finding]:
-            yield bench.reads("TOK-LEAF", "tokens.depth_limit", value)
+        def judged(ctx: CheckContext) -> Iterable[Finding]:
+            yield ctx.reads("TOK-LEAF", "tokens.depth_limit", value)
 
         return judged
 
@@ -689,19 +687,19 @@ def test_a_choice_is_kept_as_it_was_seen_first_and_a_contradiction_is_told(play:
 
 
 def test_no_file_of_a_run_holds_a_key(play: Any, tmp_path: Path) -> None:
-    def leaks(bench: Bench) -> Iterable[Finding]:
-        key = bench.key("private_prod")
-        text = bench.target.key_labels[key].value
-        management = bench.key("management")
-        exchange = bench.ask("POST", "/tokenize", {text: text}, key=key, headers={"X-Echo": text})
+    def leaks(ctx: CheckContext) -> Iterable[Finding]:
+        key = ctx.key("private_prod")
+        text = ctx.target.key_labels[key].value
+        management = ctx.key("management")
+        exchange = ctx.ask("POST", "/tokenize", {text: text}, key=key, headers={"X-Echo": text})
         body = {"name": "x", "kind": "private", "grants": []}
-        made = bench.ask("POST", "/applications", body, key=management)
+        made = ctx.ask("POST", "/applications", body, key=management)
         path = f"/applications/{made.json['id']}/keys"
-        new = bench.ask("POST", path, {}, key=management)
+        new = ctx.ask("POST", path, {}, key=management)
         secrets.append(new.json["key"])
-        bench.learn_key("made", new.json["key"])
-        bench.ask("POST", "/tokenize", {"a": secrets[-1]}, key="made")
-        yield bench.fails("TOK-LEAF", f"{text} came back, and {secrets[-1]}", exchange, new)
+        ctx.learn_key("made", new.json["key"])
+        ctx.ask("POST", "/tokenize", {"a": secrets[-1]}, key="made")
+        yield ctx.fails("TOK-LEAF", f"{text} came back, and {secrets[-1]}", exchange, new)
 
     secrets: list[str] = []
     deployment = deploy()

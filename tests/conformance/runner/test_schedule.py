@@ -7,12 +7,12 @@ import subprocess
 import sys
 from typing import Any
 
-from conformance.runner.bench import Bench
+from conformance.context.check import Check, all_checks
+from conformance.context.context import CheckContext
+from conformance.context.session import Session
+from conformance.context.verdicts import Finding
 from conformance.runner.cleanup import clean
 from conformance.runner.plan import Dealt, Plan, loads_after_ns, make_plan, starts_ns
-from conformance.runner.registry import Check, all_checks
-from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding
 from conformance.wire.in_process import deploy
 from engine.clauses import CLAUSES
 from engine.limits import LimitTable
@@ -95,7 +95,7 @@ def test_each_check_of_a_round_begins_at_its_instant() -> None:
 
 def test_the_generator_is_imported_when_its_turn_has_come() -> None:
     text = (
-        "import sys; from conformance.runner.registry import all_checks; all_checks(); "
+        "import sys; from conformance.context.check import all_checks; all_checks(); "
         "sys.exit(len({'schemathesis', 'jsonschema', 'pandas', 'jinja2'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", text], check=False)
@@ -106,8 +106,8 @@ def test_what_ended_checks_left_is_deleted_without_a_probes_keys() -> None:
     deployment = deploy()
     session = Session(deployment.target, deployment.transport, seed=1)
     for check_id, label in (("a", "private_prod.1"), ("b", "private_prod.1"), ("a", "short.1")):
-        bench = Bench(Check(check_id, (), "says", "accepts", lambda _: ()), session)
-        bench.ask("POST", "/tokenize", {"x": f"{check_id} {label}"}, key=label)
+        ctx = CheckContext(Check(check_id, (), "says", "accepts", lambda _: ()), session)
+        ctx.ask("POST", "/tokenize", {"x": f"{check_id} {label}"}, key=label)
     assert clean(session, made_by={"a"}, busy=["short.1"], sources=["127.0.0.9"]) == 1
     asked = [one.ask for one in session.exchanges.values() if one.ask.method == "DELETE"]
     assert [(ask.key, ask.source) for ask in asked] == [("private_prod.1", "127.0.0.9")]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from conformance.checks._oracle import record_rules
-from conformance.runner.bench import Bench
-from conformance.runner.registry import Check
-from conformance.runner.session import Session
+from conformance.context.check import Check
+from conformance.context.context import CheckContext
+from conformance.context.session import Session
+from conformance.messages.exchange import Ask, Exchange
 from conformance.schema.bridge import Asked, Bridge
 from conformance.schema.layer import AnswerJudge
-from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.in_process import deploy
 from engine import Request
 
@@ -26,9 +26,9 @@ class Judged:
     def __init__(self) -> None:
         self.deployment = deploy()
         session = Session(self.deployment.target, self.deployment.transport, seed=7)
-        bench = Bench(Check("schema.test", (), "says", "accepts", lambda _: ()), session)
-        self.bridge = Bridge(bench)
-        self.judge = AnswerJudge(bench, self.bridge, 5)
+        ctx = CheckContext(Check("schema.test", (), "says", "accepts", lambda _: ()), session)
+        self.bridge = Bridge(ctx)
+        self.judge = AnswerJudge(ctx, self.bridge, 5)
 
     def good(self, body: Any) -> Any:
         label = self.deployment.target.labels("private_prod")[0]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from conformance.context.check import all_checks
+from conformance.context.verdicts import Finding, Verdict
 from conformance.faults import fault_of
 from conformance.faults.trial import served
 from conformance.runner.offline import judge
-from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Finding, Verdict
 from conformance.wire.in_process import deploy
 from engine import Engine
 from tests.conformance.live import in_place_of_http

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
+from conformance.context.check import all_checks
+from conformance.context.verdicts import Verdict
 from conformance.faults import fault_of
+from conformance.messages.exchange import Ask
+from conformance.messages.shapes import RequestShape
 from conformance.report.evidence import curl
 from conformance.runner.plan import make_plan
-from conformance.runner.registry import all_checks
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Verdict
 from conformance.target import Dialect, ErrorShape, Target, TargetKey
-from conformance.wire.exchange import Ask
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.over_http import HttpTransport
-from conformance.wire.shapes import RequestShape
 from conformance.wire.transport import Answer, EngineTransport, Place
 from engine.clauses import select
 from engine.files import Rate

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from conformance.context.verdicts import Verdict
+from conformance.messages.exchange import Ask
+from conformance.messages.shapes import SHAPES, RequestShape, Spelling
 from conformance.runner.runner import Options, Run
-from conformance.runner.verdicts import Verdict
 from conformance.schema.bridge import Bridge
 from conformance.target import Target
-from conformance.wire.exchange import Ask
 from conformance.wire.in_process import Deployment, deploy
-from conformance.wire.shapes import SHAPES, RequestShape, Spelling
 from engine import CLAUSES
 
 OWN = """\
@@ -141,7 +141,7 @@ def test_limits_are_kept_and_probed_by_what_is_asked_for(tmp_path: Path) -> None
 def test_generated_requests_are_spelled_so_too(tmp_path: Path) -> None:
     asked: list[tuple[str, str]] = []
 
-    class Bench:
+    class CheckContext:
         target = deploy(requests=_own(tmp_path)).target
 
         def ask(self, method: str, path: str, *_: Any, **__: Any) -> Any:
@@ -151,7 +151,7 @@ def test_generated_requests_are_spelled_so_too(tmp_path: Path) -> None:
     class _Stop(Exception):
         pass
 
-    bridge = Bridge(Bench())  # type: ignore[arg-type] # reason: what a bridge asks of it
+    bridge = Bridge(CheckContext())  # type: ignore[arg-type] # reason: what a bridge asks of it
     for method, path in (("POST", "/tokenize"), ("GET", "/tokens/1"), ("GET", "/tokens?size=2")):
         with pytest.raises(_Stop):
             bridge({"REQUEST_METHOD": method, "REQUEST_URI": path}, lambda *_: None)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from conformance import starter as starter_module
 from conformance import target as module
+from conformance.starter import starter, write_starter
 from conformance.target import ROLES, Target, TargetTenant
-from conformance.target import starter as starter_module
-from conformance.target.starter import starter, write_starter
 from engine import InputError
 from engine.files import parse_toml
 

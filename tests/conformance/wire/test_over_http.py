@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from conformance.messages.exchange import Ask
 from conformance.target import Target, TargetKey
 from conformance.wire import over_http
-from conformance.wire.exchange import Ask
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.transport import Answer, Place
 from tests.conformance.servers import answering, dropping, hanging, serving

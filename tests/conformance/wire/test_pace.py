@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from conformance.messages.exchange import Ask
+from conformance.messages.shapes import SHAPES
 from conformance.target import Target, TargetKey
-from conformance.wire.exchange import Ask
 from conformance.wire.pace import Pacer
-from conformance.wire.shapes import SHAPES
 from engine import LimitTable
 from engine.files import Rate, parse_toml
 

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from conformance.cli import main
+from conformance.messages.exchange import Ask
 from conformance.target import Target
-from conformance.wire.exchange import Ask
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.transport import Answer, Place
 from tests.conformance.servers import answering, serving

@@ -25,8 +25,8 @@ from typing import Final
 import pytest
 
 import simulator
+from conformance.messages.exchange import Ask
 from conformance.target import Target
-from conformance.wire.exchange import Ask
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.transport import Place
 from engine import LimitTable

@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
-from conformance.runner.registry import Inconclusive, Skip
-from conformance.wire.exchange import Exchange
+from conformance.context.check import Inconclusive, Skip
+from conformance.messages.exchange import Exchange
 from engine.messages import Json
 
 UUID: Final = re.compile(

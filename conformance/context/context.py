@@ -1,4 +1,4 @@
-"""The bench: the interface through which a check works.
+"""The context of a check: the interface through which a check works.
 
 It sends requests through the session, provides the keys and source addresses assigned to this
 check, and holds what is known: the target, the profile told or discovered so far, the limit table
@@ -10,7 +10,7 @@ counts only after the same key was accepted. Every value is generated from the r
 repeats and no two checks share a value.
 
 A check is deterministic: the same answers at the same times give the same requests and findings.
-So everything random in it comes from `bench.random(name)`, and time only from exchanges and
+So everything random in it comes from `ctx.random(name)`, and time only from exchanges and
 `now_ns`.
 """
 
@@ -24,13 +24,13 @@ import string
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from conformance.runner.answers import accepted, flag_of, is_identifier, is_refused, record_of
-from conformance.runner.registry import Check, Inconclusive, Skip, in_time
-from conformance.runner.session import Session
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.context.answers import accepted, flag_of, is_identifier, is_refused, record_of
+from conformance.context.check import Check, Inconclusive, Skip, in_time
+from conformance.context.session import Session
+from conformance.context.verdicts import Finding, Verdict
+from conformance.messages.exchange import Ask, Exchange, KeyLabel
+from conformance.messages.shapes import filled
 from conformance.target import Source, Target
-from conformance.wire.exchange import Ask, Exchange, KeyLabel
-from conformance.wire.shapes import filled
 from conformance.wire.transport import Place, Transport
 from engine import LimitTable, Profile
 from engine.messages import Json
@@ -50,11 +50,11 @@ _Computed = TypeVar("_Computed")
 class Lane:
     """One sender: its own defaults, such as key and source address, and its own request counter.
 
-    Lanes run in parallel inside `bench.side_by_side` or `bench.gather`.
+    Lanes run in parallel inside `ctx.side_by_side` or `ctx.gather`.
     """
 
-    def __init__(self, bench: Bench, name: str, **defaults: Any) -> None:  # noqa: ANN401 # reason: fields of Ask
-        self._bench = bench
+    def __init__(self, ctx: CheckContext, name: str, **defaults: Any) -> None:  # noqa: ANN401 # reason: fields of Ask
+        self._ctx = ctx
         self.name = name
         self.defaults = defaults
         self.turn = 0
@@ -62,7 +62,7 @@ class Lane:
     @property
     def now_ns(self) -> int:
         """The suite's clock."""
-        return self._bench.transport.now_ns
+        return self._ctx.transport.now_ns
 
     async def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of Ask
         """Send one request; returns its exchange, whatever comes back."""
@@ -90,7 +90,7 @@ class Lane:
         judges how often this happens; no other check sees it.
         """
         ask = Ask(method=method, path=path, body=body, **{**self.defaults, **more})
-        session = self._bench.session
+        session = self._ctx.session
         is_tokenize = session.target.shape("tokenize").path == ask.path
         began_ns = self.now_ns
         longest_ns = session.patience_ns + 5 * _SECOND_NS
@@ -115,38 +115,38 @@ class Lane:
 
     async def once(self, ask: Ask) -> Exchange:
         """Send a request once the known limits leave room, from the address that may send first."""
-        bench = self._bench
-        sources = bench.sources if ask.source is None else (ask.source,)
+        ctx = self._ctx
+        sources = ctx.sources if ask.source is None else (ask.source,)
         while True:
             now_ns = self.now_ns
-            source, wait_ns = bench.session.pacer.admit(now_ns, ask, sources)
+            source, wait_ns = ctx.session.pacer.admit(now_ns, ask, sources)
             if not wait_ns:
                 return await self.send(dataclasses.replace(ask, source=source))
-            await bench.sleep_until_ns(now_ns + wait_ns)
+            await ctx.sleep_until_ns(now_ns + wait_ns)
 
     async def send(self, ask: Ask) -> Exchange:
         """Send a request as it is; from this check's first address when it names none."""
         self.turn += 1
         if ask.source is None:
-            ask = dataclasses.replace(ask, source=self._bench.sources[0])
-        place = Place(self._bench.check.id, self.name, self.turn)
-        return await self._bench.session.exchange(place, ask)
+            ask = dataclasses.replace(ask, source=self._ctx.sources[0])
+        place = Place(self._ctx.check.id, self.name, self.turn)
+        return await self._ctx.session.exchange(place, ask)
 
     async def sleep_until_ns(self, at_ns: int, why: str = "") -> None:
         """Wait until an instant of the suite's clock; why: what ends then, for progress output.
 
         Raises `Skip` at once where the budget's minutes end before it.
         """
-        self._bench.session.check_time(at_ns, self._bench.check.id)
-        with self._bench.session.waiting(self._bench.check.id, at_ns, why):
-            await self._bench.sleep_until_ns(at_ns)
+        self._ctx.session.check_time(at_ns, self._ctx.check.id)
+        with self._ctx.session.waiting(self._ctx.check.id, at_ns, why):
+            await self._ctx.sleep_until_ns(at_ns)
 
     async def sleep_ns(self, for_ns: int, why: str = "") -> None:
         """Wait for a duration."""
         await self.sleep_until_ns(self.now_ns + for_ns, why)
 
 
-class Bench:
+class CheckContext:
     """What one check of one run works with.
 
     keys: the labels that it may use, by role; sources: the addresses, at least one (None: the
@@ -173,7 +173,7 @@ class Bench:
         self._main = self.lane("main")
 
     def __repr__(self) -> str:
-        return f"<Bench of {self.check.id}>"
+        return f"<CheckContext of {self.check.id}>"
 
     @property
     def profile(self) -> Profile:
@@ -212,7 +212,7 @@ class Bench:
     ) -> Exchange:
         """Send an operation by its name, in the shape that the target gives it.
 
-        `bench.call("search", {"value": "x"}, key=…)`; `body` replaces the shape's own.
+        `ctx.call("search", {"value": "x"}, key=…)`; `body` replaces the shape's own.
         """
         method, path, shaped = self.shaped(name, values)
         sent = shaped if body is None else body

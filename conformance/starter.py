@@ -21,12 +21,12 @@ from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from conformance.messages.exchange import Ask, parsed_or_none
+from conformance.messages.shapes import SHAPES, filled
 from conformance.runner.preflight import Unreachable
 from conformance.target.form import Target, TargetKey, url_fault
 from conformance.target.roles import ROLES, Role
-from conformance.wire.exchange import Ask, parsed_or_none
 from conformance.wire.over_http import HttpTransport
-from conformance.wire.shapes import SHAPES, filled
 from conformance.wire.transport import Answer, Place
 from engine.errors import InputError, reason_of
 from engine.messages import Json

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from conformance.runner.choices import read_profile, told_by
-from conformance.runner.created import Created
-from conformance.runner.history import HistoryWriter
-from conformance.runner.registry import CLEANING, Inconclusive, OutOfBudget, Skip
+from conformance.context.check import CLEANING, Inconclusive, OutOfBudget, Skip
+from conformance.context.choices import read_profile, told_by
+from conformance.context.created import Created
+from conformance.context.history import HistoryWriter
+from conformance.messages.exchange import Ask, Exchange
 from conformance.target import Target
-from conformance.wire.exchange import Ask, Exchange
 from conformance.wire.pace import Pacer, Traffic
 from conformance.wire.redaction import Redactor, made_key
 from conformance.wire.transport import Place, Transport

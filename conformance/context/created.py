@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.runner.answers import elements, is_known
-from conformance.wire.exchange import KEY_PLACE, Exchange, KeyLabel
-from conformance.wire.shapes import Spelling
+from conformance.context.answers import elements, is_known
+from conformance.messages.exchange import KEY_PLACE, Exchange, KeyLabel
+from conformance.messages.shapes import Spelling
 from engine.messages import Json
 
 _DELETED_BY: Final = {

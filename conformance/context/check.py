@@ -1,11 +1,11 @@
 """The registry of checks: each one bound to the clauses that it judges.
 
-A check is a function of a `Bench`, of one of two kinds:
+A check is a function of a `CheckContext`, of one of two kinds:
 
-- *one by one*: a plain function that yields findings. It sends with `bench.ask`, which stays below
+- *one by one*: a plain function that yields findings. It sends with `ctx.ask`, which stays below
   the limits by itself; hypothesis can run inside. Such checks share keys and addresses.
-- *side by side*: `async def judge(bench) -> list[Finding]`. All of them run at the same time and
-  send through `bench.lane(…)`. Probes of limits have keys and addresses of their own. Checks that
+- *side by side*: `async def judge(ctx) -> list[Finding]`. All of them run at the same time and
+  send through `ctx.lane(…)`. Probes of limits have keys and addresses of their own. Checks that
   wait for windows, blocks or retentions are of this kind.
 
 Whatever a check raises is an *error* of its clauses, except `Skip` and `Inconclusive`, which say
@@ -22,11 +22,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from conformance.runner.verdicts import Finding, Verdict
+from conformance.context.verdicts import Finding, Verdict
 from engine.clauses import clause
 
 Judge: TypeAlias = Callable[..., Iterable[Finding] | Awaitable[list[Finding]]]
-"""Judges over a `Bench`; a bench holds its check, so the bench's module imports this one."""
+"""Judges over a `CheckContext`, which holds its check: its module imports this one."""
 Load: TypeAlias = Literal["light", "computing", "stalling", "closing"]
 _Judge = TypeVar("_Judge", bound=Callable[..., object])
 _Computed = TypeVar("_Computed")

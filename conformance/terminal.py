@@ -27,15 +27,15 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 from rich.text import Text
 
+from conformance.context.check import Check
+from conformance.context.session import Session
+from conformance.context.verdicts import ClauseResult, Finding, Moment, Verdict, worst
 from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
 from conformance.report.sections import Cause, causes, crashes, folds, passes
 from conformance.runner.plan import Plan, blocked_addresses, unshown
 from conformance.runner.preflight import Preflight
-from conformance.runner.registry import Check
 from conformance.runner.runner import Progress
-from conformance.runner.session import Session
-from conformance.runner.verdicts import ClauseResult, Finding, Moment, Verdict, worst
 from conformance.target import Target
 from engine.files import format_duration
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from conformance.runner.verdicts import Finding, Moment, Verdict
-from conformance.wire.exchange import Ask, Exchange
+from conformance.context.verdicts import Finding, Moment, Verdict
+from conformance.messages.exchange import Ask, Exchange
 from conformance.wire.redaction import Redactor
 from engine.errors import InputError, reason_of
 

@@ -1,0 +1,1 @@
+"""What is sent and received: requests, exchanges, and the shapes of operations."""

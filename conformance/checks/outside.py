@@ -186,6 +186,7 @@ def _slow(ctx: CheckContext, exchange: Exchange, held_ns: int) -> list[Finding]:
 _CODE: Final = "module.exports = async function (req) { return req.args; };\n//"
 _CODE_LIMITS: Final = (50_000, 51_200)
 _PAYLOAD_LIMITS: Final = (1_000_000, 1_048_576)
+_MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _ENVELOPE: Final = len(dumps({"args": ""}))
 _AT_A_TIME: Final = 6
 _REACTOR_TIMEOUT_NS: Final = 30 * _SECOND_NS
@@ -248,7 +249,7 @@ def _sizes(
     "RCT-CODE",
     accepts="2xx for 50 000 characters, any 4xx for more than 51 200",
     roles=("management",),
-    requests=12,
+    requests=16,
 )
 def code(ctx: CheckContext) -> Iterator[Finding]:
     """The code of a reactor or a transform has at most 50 000 characters."""
@@ -264,7 +265,24 @@ def code(ctx: CheckContext) -> Iterator[Finding]:
     yield from _limit_of(ctx, "RCT-CODE", "outside.reactor_code_limit", _CODE_LIMITS, reactor)
     wide = reactor(_CODE_LIMITS[0], "\u00e9")
     yield ctx.acceptance("RCT-CODE", "50 000 characters of two bytes", wide)
+    yield from _patched(ctx, key, reactor(100))
     yield from _transforms(ctx, key)
+
+
+def _patched(ctx: CheckContext, key: KeyLabel, made: Exchange) -> Iterator[Finding]:
+    """Judge the same bound for code that PATCH replaces."""
+
+    def ask(characters: int) -> Exchange:
+        body = dumps({"code": _code(characters)})
+        asked: dict[str, Json] = {"id": _reactor_id(made)}
+        return ctx.call("patch_reactor", asked, body=body, key=key, headers=_MERGE_PATCH)
+
+    small = ask(200)
+    if small.ok:
+        yield from _sizes(ctx, "RCT-CODE", "code of {} characters by PATCH", _CODE_LIMITS, ask)
+    else:
+        says = f"a reactor's code cannot be patched here: {small.status}"
+        yield ctx.informs("RCT-CODE", says, small)
 
 
 def _transforms(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
@@ -313,6 +331,9 @@ def payload(ctx: CheckContext) -> Iterator[Finding]:
     yield from _limit_of(
         ctx, "RCT-PAYLOAD", "outside.reactor_payload_limit_bytes", _PAYLOAD_LIMITS, invoke
     )
+    wide: dict[str, Json] = {"id": reactor_id, "args": "\u00e9" * (_PAYLOAD_LIMITS[1] * 6 // 10)}
+    exchange = ctx.call("invoke_reactor", wide, key=key)
+    yield ctx.refusal("RCT-PAYLOAD", "fewer characters than the limit, but more bytes", exchange)
     yield from _proxy_payload(ctx, key)
 
 

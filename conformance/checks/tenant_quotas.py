@@ -103,6 +103,7 @@ def shown(ctx: CheckContext) -> Iterator[Finding]:
 
 _IN_ARRAY: Final = "a cvc in an array"
 _PATCHED: Final = "a cvc that PATCH has replaced"
+_READ: Final = "a log entry of a read"
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _Look = Callable[[CheckContext, Lane, str], Awaitable[tuple[bool | None, Exchange]]]
 """Returns whether what was created is readable, None if that is unknown, and the exchange."""
@@ -137,6 +138,7 @@ _KEPT: Final[tuple[tuple[str, str, str, str, _Look], ...]] = (
     ("QUO-CVC", "CVC Retention", _PATCHED, "tokenize", _cvc),
     ("QUO-INTENT", "Token Intent Retention", "a token intent", "create_token_intent", _intent),
     ("QUO-LOG", "Log Retention", "a log entry", "tokenize", _log),
+    ("QUO-LOG", "Log Retention", _READ, "tokenize", _log),
 )
 """Clause, quota, what it retains, the operation that creates it, and how to look for it."""
 
@@ -158,6 +160,9 @@ async def _create(
         body = dumps({"data": {"cvc": "842"}})
         patched = await lane.insist(method, path, body, headers=_MERGE_PATCH)
         made = patched if patched.ok else made  # the shape of PATCH is assumed
+    if what == _READ and made_id is not None:
+        read = await lane.insist(*ctx.shaped("get", {"id": made_id}))
+        made = read if read.ok else made
     return made, made_id
 
 
@@ -201,6 +206,27 @@ async def _retained(
     return [*found, ctx.rule(clause, says, made, exchange, is_so=not there)]
 
 
+async def _converted(ctx: CheckContext) -> list[Finding]:
+    """Convert one token intent within its retention, and another one after it."""
+    name, clause = "Token Intent Retention", "QUO-INTENT"
+    lane = ctx.lane("conversion", key=ctx.key("short"))
+    retained_ns = ctx.quota(name, ctx.key("short"))
+    if retained_ns > _LONGEST_NS:
+        return []  # the intent that is read says so
+    asked = [ctx.token(f"converted {turn}") for turn in range(2)]
+    method, path, _ = ctx.shaped("create_token_intent")
+    made = [await lane.insist(method, path, body) for body in asked]
+    exchanges = []
+    for each, part_ns in zip(made, (0, retained_ns + _CLOCK_SLACK_NS), strict=True):
+        await lane.sleep_until_ns(each.received_ns + part_ns, _RETENTION)
+        body: Json = {"type": "token", "token_intent_id": text_of(each, "id")}
+        exchanges.append(await lane.insist(*ctx.shaped("tokenize", {"value": body})))
+    if not exchanges[0].ok:  # how an intent is converted is assumed
+        message = f"a token intent is not converted by its id: {exchanges[0].status}"
+        return [ctx.informs(clause, message, exchanges[0])]
+    return [ctx.refusal(clause, f"an intent after its {name}", exchanges[1])]
+
+
 def _unsaid(ctx: CheckContext, clause: str, says: str, *shown: Exchange) -> Finding:
     """Report that nothing can be judged; an unspecified operation is not a failure."""
     if shown[-1].is_absent:
@@ -218,12 +244,12 @@ def _unsaid(ctx: CheckContext, clause: str, says: str, *shown: Exchange) -> Find
     "QUO-LOG",
     accepts="readable in [t, t + R), not after, R being the quota of the tenant of role short",
     roles=("short",),
-    requests=24,
+    requests=34,
     takes_ns=3 * _SECOND_NS + _CLOCK_SLACK_NS,
 )
 async def retention(ctx: CheckContext) -> list[Finding]:
     """A cvc, a token intent and a log entry are readable until their retention has expired."""
-    found = await ctx.gather([_retained(ctx, *kept) for kept in _KEPT])
+    found = await ctx.gather([*(_retained(ctx, *kept) for kept in _KEPT), _converted(ctx)])
     return [finding for each in found for finding in each]
 
 

@@ -5,6 +5,7 @@ Some show in a few answers of a hundred only.
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -829,6 +830,22 @@ def _dedup_where_both_ask(engine: FaultyEngine, request: Request, response: Resp
         if isinstance(asked, dict) and (is_set or asked.get("deduplicate_token")):
             place = f"across {asked['type']} {asked.get('data')}"
             record["id"] = engine.notes.setdefault(place, record["id"])
+
+
+@fault_of_responses("dedup-gives-away-a-record", "TOK-DEDUP")
+def _dedup_gives_away(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """A value of another tenant returns its whole record: id, tenant, metadata."""
+    body, caller, record = json_of(request), engine.identify(request), response.body
+    if not response.ok or not is_creating(request) or caller is None:
+        return
+    if not isinstance(body, dict) or not is_request(body) or not isinstance(record, dict):
+        return
+    if not (caller.tenant.settings.get("deduplicate_tokens") or body.get("deduplicate_token")):
+        engine.notes.setdefault(f"record {body.get('data')}", json.dumps(record))
+        return
+    known = json.loads(engine.notes.get(f"record {body.get('data')}", "{}"))
+    if known and known["tenant_id"] != record["tenant_id"]:
+        response.body = {**known, "_extras": {"deduplicated": True}}
 
 
 @fault("dedup-races", "TOK-DEDUP")

@@ -9,6 +9,8 @@ from typing import Any, Final
 from conformance.faults.access import fault_of_subjects
 from conformance.faults.bodies import requests_in
 from conformance.faults.registry import (
+    FAULTS,
+    Fault,
     FaultyEngine,
     Submit,
     fault,
@@ -17,6 +19,7 @@ from conformance.faults.registry import (
     fault_of_quotas,
     fault_of_responses,
     json_of,
+    with_body,
 )
 from engine import LimitTable, Profile, Request, Response
 from engine.files import Rate
@@ -447,6 +450,39 @@ _over_time(
 )
 
 
+def _throttled(table: LimitTable) -> LimitTable:
+    return table.replace_rule("LIM-PUBLIC", action="throttle", block_ns=None)
+
+
+_REFUSALS_TO_BLOCK: Final = 3
+
+
+async def _blocks_late(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Let a block of 10 s begin with the third refusal in a row."""
+    caller = engine.identify(request)
+    if caller is None or caller.application.kind != "public":
+        return await submit(request)
+    now_ns, counted = engine.clock.now_ns, f"refused {request.key} {request.ip}"
+    blocked = f"blocked {request.key} {request.ip}"
+    if int(engine.notes.get(blocked, "0")) > now_ns:
+        return Problem(429, "Too many requests.").response()
+    response = await submit(request)
+    refusals = int(engine.notes.get(counted, "0")) + 1 if response.status == 429 else 0
+    engine.notes[counted] = str(refusals % _REFUSALS_TO_BLOCK)
+    if refusals == _REFUSALS_TO_BLOCK:
+        engine.notes[blocked] = str(now_ns + 10 * _SECOND_NS)
+    return response
+
+
+FAULTS["block-from-third-refusal"] = Fault(
+    "block-from-third-refusal",
+    "LIM-PUBLIC",
+    "LIM-PUBLIC blocks only from the third refusal in a row on.",
+    limits=_throttled,
+    around=_blocks_late,
+)
+
+
 @fault("unused-rate-carried-over", "LIM-SEARCH")
 async def _unused_rate_carried_over(
     engine: FaultyEngine, request: Request, submit: Submit
@@ -479,6 +515,16 @@ def _destination_timeout_shorter(profile: Profile) -> Profile:
     return profile.replace(outside={"destination_timeout_ns": 20 * _SECOND_NS})
 
 
+@fault("custom-host-without-timeout", "PRX-TIMEOUT")
+async def _host_without_timeout(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A destination behind a custom hostname may take as long as it needs."""
+    response = await submit(request)
+    if response.status == 408 and request.host is not None and request.proxy_key is None:
+        await engine.services.world.sleep_ns(10 * _SECOND_NS)
+        return Response(200, {"is": "late"})
+    return response
+
+
 @fault_of_responses("timeout-as-bad-gateway", "ERR-408")
 def _timeout_as_bad_gateway(_: FaultyEngine, __: Request, response: Response) -> Response | None:
     """A destination that takes too long gets 502, like one that cannot be reached."""
@@ -499,6 +545,31 @@ async def _code_in_bytes(engine: FaultyEngine, request: Request, submit: Submit)
     limit = engine.profile.outside.reactor_code_limit
     if isinstance(code, str) and len(code.encode()) > limit:
         return Problem(400, "The code is too long.").response()
+    return await submit(request)
+
+
+@fault("code-unchecked-in-patch", "RCT-CODE")
+async def _code_unchecked(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A PATCH may make a reactor's code as long as it likes."""
+    is_patch = request.method == "PATCH" and request.path.startswith("/reactors/")
+    body = json_of(request) if is_patch else None
+    code = body.get("code") if isinstance(body, dict) else None
+    if isinstance(body, dict) and isinstance(code, str):
+        cut = code[: engine.profile.outside.reactor_code_limit]
+        return await submit(with_body(request, {**body, "code": cut}))
+    return await submit(request)
+
+
+@fault("payload-counted-in-characters", "RCT-PAYLOAD")
+async def _payload_in_characters(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """An invocation may carry as many characters as it may bytes."""
+    limit = engine.profile.outside.reactor_payload_limit_bytes
+    body = json_of(request) if request.path.endswith("/react") else None
+    text = body.get("args") if isinstance(body, dict) else None
+    if isinstance(body, dict) and isinstance(text, str) and len(text) < limit < len(text.encode()):
+        return await submit(with_body(request, {**body, "args": "x"}))
     return await submit(request)
 
 
@@ -629,3 +700,53 @@ def _retained(clause_id: str, name: str, what: str) -> None:
 _retained("QUO-CVC", "CVC Retention", "cvc")
 _retained("QUO-INTENT", "Token Intent Retention", "token intent")
 _retained("QUO-LOG", "Log Retention", "log entry")
+
+
+async def _with_twice(
+    engine: FaultyEngine, request: Request, submit: Submit, name: str
+) -> Response:
+    """Answer a request while its tenant has twice a retention."""
+    caller = engine.identify(request)
+    if caller is None:
+        return await submit(request)
+    retained_ns = caller.tenant.quotas[name]
+    engine.set_quota(caller.tenant, name, 2 * retained_ns)
+    try:
+        return await submit(request)
+    finally:
+        engine.set_quota(caller.tenant, name, retained_ns)
+
+
+@fault("intent-converted-late", "QUO-INTENT")
+async def _intent_converted_late(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """A token intent can be converted for twice its retention, though it is readable for one."""
+    caller, path = engine.identify(request), request.path
+    if caller is None or not path.startswith("/token-intents"):
+        return await submit(request)
+    if request.method != "POST":
+        made_ns = int(engine.notes.get(path, "0"))
+        is_over = made_ns + caller.tenant.quotas["Token Intent Retention"] <= engine.clock.now_ns
+        return Problem(404, "No such intent.").response() if is_over else await submit(request)
+    response = await _with_twice(engine, request, submit, "Token Intent Retention")
+    if response.ok and isinstance(response.body, dict):
+        engine.notes[f"{path}/{response.body['id']}"] = str(engine.clock.now_ns)
+    return response
+
+
+@fault("reads-logged-for-longer", "QUO-LOG")
+async def _reads_logged(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A log entry of a read is readable for twice its retention."""
+    if _path_of(request) != "/logs":
+        return await submit(request)
+    response = await submit(request)
+    longer = await _with_twice(engine, request, submit, "Log Retention")
+    if isinstance(response.body, dict) and isinstance(longer.body, dict):
+        current = {entry["id"] for entry in response.body["data"]}
+        response.body["data"] = [
+            entry
+            for entry in longer.body["data"]
+            if entry["id"] in current or entry["operation"] == "token:read"
+        ]
+    return response

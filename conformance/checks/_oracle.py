@@ -9,7 +9,6 @@ body is valid.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any, Final
 
 from conformance.context.answers import (
@@ -19,9 +18,10 @@ from conformance.context.answers import (
     is_known,
     is_request,
     is_uuid,
-    parts,
 )
 from conformance.context.choices import playable
+from conformance.model.blame import shape_clause
+from conformance.model.comparison import instant
 from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
 from engine.tokens.cards import card_mask
@@ -50,32 +50,6 @@ class Oracle:
         request = Request("POST", "/tokenize", key=self._key, ip="192.0.2.1", body=body)
         found = self._engine.handle(request)
         return found.ok, found.body
-
-
-def shape_clause(body: Json) -> str:
-    """Return the clause that applies to a part of a body.
-
-    >>> shape_clause(["x", {"type": "token", "data": "y"}]), shape_clause({"a": {"b": "x"}})
-    ('TOK-ARRAY', 'TOK-COMPOSITE')
-    """
-    if isinstance(body, str):
-        return "TOK-LEAF"
-    if is_request(body):
-        return "TOK-OBJECT"
-    if isinstance(body, dict):
-        is_plain = all(isinstance(one, str) for one in body.values())
-        return "TOK-PLAIN" if is_plain else "TOK-COMPOSITE"
-    if isinstance(body, list):
-        is_flat = all(isinstance(one, str) or is_request(one) for one in body)
-        return "TOK-ARRAY" if is_flat else "TOK-COMPOSITE"
-    return "TOK-COMPOSITE"
-
-
-def clauses_in(body: Json) -> Iterator[str]:
-    """Yield the clause that applies to each part of a body."""
-    yield shape_clause(body)
-    for one in parts(body):
-        yield from clauses_in(one)
 
 
 def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Fault]:
@@ -158,17 +132,6 @@ def record_rules(record: dict[str, Any], type_: str | None) -> Iterator[tuple[st
     is_time = is_redacted or instant(record.get("created_at")) is not None
     yield "REC-CREATED", "`created_at` must be an ISO 8601 time with UTC offset", is_time
     yield "REC-EXTRAS", "`_extras.deduplicated` must be a boolean", flag_of(record) is not None
-
-
-def instant(text: object) -> datetime | None:
-    """Return an ISO 8601 time with an offset, None for anything else."""
-    if not isinstance(text, str) or "T" not in text.upper():
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return None if found.tzinfo is None else found
 
 
 def record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[Fault]:

@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.checks._oracle import SHAPES, Fault, answer_faults, clauses_in, shape_clause
+from conformance.checks._oracle import SHAPES, Fault, answer_faults
 from conformance.context.answers import elements, is_refused, is_request, parts
 from conformance.context.check import Inconclusive, Skip, check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, KeyLabel, parsed
+from conformance.model.blame import shape_clause, shapes_in
 from engine.messages import Json
 
 _RECORDS: Final = (
@@ -62,7 +63,7 @@ def _check_specified(body: Json) -> None:
 
 def _clauses_of(body: Json) -> set[str]:
     """Return the clauses that the answer to a body shows."""
-    found = set(clauses_in(body))
+    found = set(shapes_in(body))
     if "TOK-OBJECT" in found:
         found |= set(_RECORDS)
     return found | ({"REC-ID"} if "TOK-LEAF" in found else set())

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from conformance.checks._oracle import instant, record_rules
+from conformance.checks._oracle import record_rules
 from conformance.context.answers import identifiers, is_uuid, record_of, records_of
 from conformance.context.check import Inconclusive, check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, KeyLabel
-from conformance.model.comparison import is_equal
+from conformance.model.comparison import instant, is_equal
 from engine.messages import Json
 from engine.tokens.cards import card_mask
 

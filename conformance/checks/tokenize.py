@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, tokens_in
-from conformance.checks._oracle import SHAPES, clauses_in, mirror_faults, shape_clause
+from conformance.checks._oracle import SHAPES, mirror_faults
 from conformance.checks._witness import Witness, find_witness
 from conformance.context.answers import (
     accepted,
@@ -25,6 +25,7 @@ from conformance.context.check import Inconclusive, check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, KeyLabel
+from conformance.model.blame import shape_clause, shapes_in
 from engine.messages import Json
 
 _EXAMPLES: Final = 40
@@ -66,7 +67,7 @@ class _Mirror:
         self.count += 1
         for clause, _, token_id in _pairs(body, answer):
             self._forms.setdefault(clause, []).append((token_id, exchange))
-        for clause in clauses_in(body):
+        for clause in shapes_in(body):
             self.accepted[clause] = exchange
         return None
 

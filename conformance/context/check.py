@@ -17,12 +17,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from conformance.context.verdicts import Finding, Verdict
+from conformance.target import ROLES, Target
 from engine.clauses import clause
 
 Judge: TypeAlias = Callable[..., Iterable[Finding] | Awaitable[list[Finding]]]
@@ -80,6 +81,8 @@ class Check:
     no clause stays unjudged. is_timed: it judges response times, and has keys and an address of its
     own where the target has enough. beside: those of its clauses that other checks judge as a
     whole: it can fail them; where it has no verdict on them, that is a remark.
+    clause_needs: what some clauses need of the target besides, roles of keys or fields; without it
+    they are skipped.
     """
 
     id: str
@@ -100,6 +103,7 @@ class Check:
     requests_most: int = 0
     is_timed: bool = False
     beside: tuple[str, ...] = ()
+    clause_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_side_by_side(self) -> bool:
@@ -115,6 +119,16 @@ class Check:
     def is_generated(self) -> bool:
         """Whether it is one of the schema layer, which runs over HTTP alone."""
         return self.id.startswith("schema.")
+
+
+def missing_need(names: Iterable[str], target: Target) -> str | None:
+    """Return what a target lacks of some roles and fields, with the line that adds it."""
+    for name in names:
+        if name in ROLES and not target.labels(name):
+            return f'the target has no key of role {name}; add [[keys]] role = "{name}"'
+        if name not in ROLES and not getattr(target, name):
+            return f"the target has no {name}; add it"
+    return None
 
 
 def about_all(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from conformance.context.check import check
+from conformance.context.check import check, missing_need
 from conformance.context.context import CheckContext
-from conformance.context.verdicts import Finding
+from conformance.context.verdicts import Finding, Verdict
 from conformance.model.generator import OPEN_FIELDS, Offer
 from conformance.model.readings import Readings
 from conformance.model.search import Case, Outcome, Search, ordered
@@ -32,6 +32,17 @@ JUDGED: Final = tuple(
     if clause.id not in {"AUTH-KINDS", "AUTH-LEGACY", "QUO-RATE", "QUO-LOG", "QUO-TENANT"}
 )
 """The clauses that a difference of two answers can name."""
+BESIDE: Final = JUDGED
+"""Those of them that other checks judge as a whole."""
+_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "TOK-DEDUP": ("dedup",),
+    "REC-DEDUP-REDACT": ("dedup", "dedup_reader"),
+    "AUTH-READ": ("dedup", "dedup_reader"),
+    "AUTH-CREATE": ("private_no_permission",),
+    "TOK-ENCRYPTED": ("encryption_jwk",),
+    "QUO-DETOKENIZE": ("private_reader",),
+}
+"""What sequences need of the target to show a clause."""
 
 
 @check(
@@ -40,7 +51,8 @@ JUDGED: Final = tuple(
     accepts="the answers of the reference, up to identifiers, times and what is left open",
     requests=_STEPS // 2,
     requests_most=_STEPS + _RESERVE,
-    beside=JUDGED,
+    beside=BESIDE,
+    clause_needs=_NEEDS,
 )
 async def sequences(ctx: CheckContext) -> list[Finding]:
     """Drawn sequences of requests are answered as the reference answers them."""
@@ -63,7 +75,15 @@ async def sequences(ctx: CheckContext) -> list[Finding]:
         ctx.reads(reading.clause, reading.setting, reading.value, *reading.exchanges)
         for reading in readings.learned
     ]
-    return [*learned, *_left_out(ctx, readings), *findings_of(ctx, outcome)]
+    crashed = [
+        ctx.fails(
+            question.clause,
+            f"{question.setting}: must be accepted or refused with a 4xx, got {exchange.status}",
+            exchange,
+        )
+        for question, exchange in readings.crashes
+    ]
+    return [*learned, *crashed, *_left_out(ctx, readings), *findings_of(ctx, outcome)]
 
 
 def _left_out(ctx: CheckContext, readings: Readings) -> Iterator[Finding]:
@@ -120,11 +140,24 @@ def findings_of(ctx: CheckContext, outcome: Outcome) -> Iterator[Finding]:
         finding = ctx.fails(clause, _message(case), *case.exchanges)
         yield finding if clause == root else dataclasses.replace(finding, follows=root)
     for clause in JUDGED:
-        if clause in failed or root is not None:
+        if clause in failed:
             continue
         if outcome.covered[clause]:
             message = f"{outcome.covered[clause]} answers are those of the reference"
             yield ctx.passes(clause, message, *outcome.last)
+        elif (why := missing_need(_NEEDS.get(clause, ()), ctx.target)) is not None:
+            yield ctx.finding(clause, Verdict.SKIPPED, why)
+        elif clause not in BESIDE:
+            yield ctx.unsettled(clause, _uncovered(outcome, root))
+
+
+def _uncovered(outcome: Outcome, root: str | None) -> str:
+    """Return why no answer has shown a clause."""
+    if root is not None:
+        return f"no sequence has shown it before those that break {root}"
+    if outcome.why_ended is not None:
+        return f"no sequence has shown it: {outcome.why_ended}"
+    return f"none of {outcome.sequences} sequences has shown it; run again with another seed"
 
 
 def _message(case: Case) -> str:

@@ -265,6 +265,7 @@ class Readings:
         self.offer = offer
         self.profile = ctx.session.given_profile
         self.learned: list[Learned] = []
+        self.crashes: list[tuple[Question, Exchange]] = []
         self.left_out: list[str] = []
 
     async def run(self) -> None:
@@ -338,6 +339,10 @@ class Readings:
         steps = self._adapted(question.steps(quota))
         with contextlib.suppress(Abandoned):
             number, exchanges = await self._answers(steps)
+            crashes = [exchange for exchange in exchanges if (exchange.status or 0) >= 500]
+            if crashes:  # whatever the reading is, a refusal is a 4xx
+                self.crashes.append((question, crashes[0]))
+                return
             self._posed[question.setting] = _Posed(question, number, steps, exchanges)
 
     def _learn(self, setting: str) -> None:

@@ -22,7 +22,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.context.check import CLEANING, PREFLIGHT, Check, Load, about_all
+from conformance.context.check import (
+    CLEANING,
+    PREFLIGHT,
+    Check,
+    Load,
+    about_all,
+    missing_need,
+)
 from conformance.context.session import Rest
 from conformance.context.verdicts import Finding, Verdict
 from conformance.limits.measurement import HEAVY_REQUESTS
@@ -245,8 +252,12 @@ def make_plan(
         if why is not None:
             verdict = Verdict.INFORMATIONAL if check.is_extra else Verdict.SKIPPED
             leave_out(plan, check, verdict, why, is_cut=_is_too_long(check, target))
-        else:
-            (probes if check.is_probe else plain).append(check)
+            continue
+        (probes if check.is_probe else plain).append(check)
+        for clause_id, names in check.clause_needs.items():
+            why = missing_need(names, target) if clause_id in wanted else None
+            if why is not None:
+                plan.left_out.append(Finding(clause_id, check.id, Verdict.SKIPPED, why))
     _deal(plan, target, limits, plain, sorted(probes, key=lambda check: -check.takes_ns))
     plan.fit(target.budget.requests)
     return plan
@@ -288,9 +299,9 @@ def _lack(check: Check, target: Target) -> str | None:
         if there < number:
             have = f"{there} of {number} keys" if number > 1 else "no key"
             return f'the target has {have} of role {role}; add [[keys]] role = "{role}"'
-    for name in check.needs:
-        if not getattr(target, name):
-            return f"the target has no {name}; add it"
+    why = missing_need(check.needs, target)
+    if why is not None:
+        return why
     there = len(target.addresses)
     if there < check.sources:
         return f"the target has {there} of {check.sources} addresses; add sources or forwarded"

@@ -20,9 +20,7 @@ from conformance.checks._oracle import (
     Fault,
     Oracle,
     answer_faults,
-    clauses_in,
     record_rules,
-    shape_clause,
 )
 from conformance.checks.secrets import secrets_found
 from conformance.context.answers import elements, is_known
@@ -30,6 +28,7 @@ from conformance.context.check import Inconclusive, check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, parsed_or_none
+from conformance.model.blame import shape_clause, shapes_in
 from conformance.schema.bridge import Asked, Bridge
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
@@ -127,7 +126,7 @@ class AnswerJudge:
 
     def _note_parts(self, body: Json, answer: Json, exchange: Exchange) -> None:
         """Keep what an accepted body shows."""
-        for part in {"REC-SECRET", *clauses_in(body)}:
+        for part in {"REC-SECRET", *shapes_in(body)}:
             self.seen[part].append(exchange)
         for request, _ in elements(body, answer):
             if isinstance(request, dict):

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import strategies as st
 
 from conformance.checks._bodies import BACKEND, Broken, bodies, repeating, smallest, tokens_in
-from conformance.checks._oracle import Oracle, mirror_faults, shape_clause
+from conformance.checks._oracle import Oracle, mirror_faults
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
 from conformance.context.answers import is_uuid
 from conformance.context.check import Inconclusive
 from conformance.context.verdicts import Verdict
 from conformance.messages.exchange import Ask, Exchange
+from conformance.model.blame import shape_clause
 from conformance.report.evidence import curl
 from conformance.runner.outcome import judge_one
 from conformance.wire.transport import Answer

@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
 
     judge = _add(commands, "judge", _judge)
     judge.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")
-    judge.add_argument("--strict", action="store_true", help="a partial run is a finding too")
+    judge.add_argument("--strict", action="store_true", help="an undecided clause is a finding too")
 
     _add_selftest(commands)
     return parser
@@ -174,7 +174,9 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a target.toml; `init` writes one")
     _add_selection(parser)
-    parser.add_argument("--strict", action="store_true", help="a partial run is a finding too")
+    parser.add_argument(
+        "--strict", action="store_true", help="an undecided clause is a finding too"
+    )
     parser.add_argument("--seed", type=_seed, metavar="N", help="seed of every generated value")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the results (runs/<name>-<seed>)"

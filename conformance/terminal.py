@@ -236,6 +236,11 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
     """Print failures by cause, what is not judged by reason, what passed, and the last lines."""
     for cause in causes(report.results, report.new):
         _show_cause(console, report, cause)
+    variables = report.legend()
+    if variables:
+        console.print("\nshell variables in these commands:")
+        for line in variables:
+            console.print(f"  {escape(line)}")
     for result in crashes(report.results):
         console.print(
             f"\n[bold magenta]{result.clause.id}[/] {escape(report.redactor.text(result.says))}"
@@ -301,6 +306,9 @@ def _show_finding(console: Console, report: Report, one: Finding) -> None:
         console.print(f"  expected: {escape(one.accepts)}")
     for line in _timeline(report.timeline(one)):
         console.print(f"    {escape(line)}")
+    burst = report.burst(one)
+    if burst is not None:
+        console.print(f"  the burst: {escape(burst)}")
     for each in report.evidence(one):
         console.print(f"  {escape(each['curl'])}")
         body = each["body"]

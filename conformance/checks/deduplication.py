@@ -157,45 +157,6 @@ def at_once(ctx: CheckContext) -> Iterator[Finding]:
         yield ctx.judges("TOK-DEDUP", len(ids) == created == 1, seen, says, *shown)
 
 
-@check(
-    "deduplication.kept",
-    "TOK-DEDUP",
-    accepts="the stored token's record, or one merged with what was sent",
-    roles=("dedup_reader",),
-    requests=6,
-    is_extra=True,
-)
-def kept(ctx: CheckContext) -> Iterator[Finding]:
-    """Find whose metadata a deduplicated record shows, and whether the container matters."""
-    key = ctx.ready_key("dedup_reader")
-    first = ctx.tokenize(ctx.token("kept", metadata={"o": "1"}), key)
-    second = ctx.tokenize(ctx.token("kept", metadata={"o": "2"}), key)
-    before, after = record_of(first), record_of(second)
-    yield _is_equal(ctx, "a value with other metadata", before, after, first, second)
-    if is_known(after) and "metadata" in after:
-        held = after["metadata"]
-        mark = held.get("o") if isinstance(held, dict) else None
-        seen = {"1": "read_existing", "2": "update_existing"}.get(str(mark))
-        says = "the metadata of a deduplicated token must be the old or the new"
-        yield ctx.reads_or_fails("TOK-DEDUP", "dedup.record", seen, says, first, second)
-    yield from _containers(ctx, key)
-
-
-def _containers(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
-    """Find whether an equal value in another container is another token (D-DEDUP-KEY)."""
-    paths = ctx.target.containers or ("/conformance/one/", "/conformance/two/")
-    if len(paths) < 2:  # reason: two containers are compared
-        return
-    shown = [ctx.tokenize(ctx.token("where", **ctx.container_of(path)), key) for path in paths[:2]]
-    if not all(exchange.ok for exchange in shown):
-        yield ctx.informs("TOK-DEDUP", "requests that name these containers are refused", *shown)
-        return
-    flags = [flag_of(record_of(exchange)) for exchange in shown]
-    if flags in ([False, False], [False, True]):
-        seen = flags[1] is False
-        yield ctx.reads("TOK-DEDUP", "dedup.container_in_key", seen, *shown)
-
-
 # --- redaction ----------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from conformance.context.answers import text_of
-from conformance.context.check import Inconclusive, Skip, check
+from conformance.context.check import Absent, Inconclusive, check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
 from conformance.limits.findings import pool_of, sender_of
@@ -244,7 +244,7 @@ async def lowest(ctx: CheckContext) -> list[Finding]:
             )
             findings.append(ctx.fails("LIM-LOWEST", message, *_last(burst)))
     if not findings:
-        raise Skip("the deployment has none of the operations that have a row of their own")
+        raise Absent("the deployment has none of the operations that have a row of their own")
     return findings
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from conformance.checks._witness import named, seen_witness
-from conformance.context.answers import accepted, is_refused, record_of, records_of
+from conformance.context.answers import accepted, record_of, records_of
 from conformance.context.check import Inconclusive, check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding, Verdict
@@ -279,121 +279,6 @@ def _same_as_plain(ctx: CheckContext, alone: Exchange, text: str) -> Iterator[Fi
 
 
 # --- where the specification is silent: other fields and values --------------------------------
-
-
-_Case = tuple[str, str, Any, Any, Callable[[CheckContext], dict[str, Any]]]
-
-
-def _wrong_luhn(ctx: CheckContext) -> dict[str, Any]:
-    asked = ctx.card("luhn")
-    number: str = asked["data"]["number"]
-    asked["data"]["number"] = number[:-1] + str((int(number[-1]) + 1) % 10)
-    return asked
-
-
-_CASES: Final[tuple[_Case, ...]] = (
-    (
-        "TOK-OBJECT",
-        "tokens.unknown_field",
-        "ignore",
-        "reject",
-        lambda ctx: ctx.token("unknown", no_such_field="x"),
-    ),
-    (
-        "TOK-TOKEN-DATA",
-        "tokens.token_data",
-        "any",
-        "string",
-        lambda ctx: {"type": "token", "data": {"any": ctx.value("any")}},
-    ),
-    ("TOK-CARD-DATA", "tokens.card_luhn", False, True, _wrong_luhn),
-    (
-        "TOK-FPEXPR",
-        "tokens.cvc_derive",
-        "allow",
-        "reject",
-        lambda ctx: ctx.card("cvc", fingerprint_expression="{{ data.cvc }}"),
-    ),
-)
-"""Clause, choice, its value when accepted, its value when refused, the request."""
-
-
-@check(
-    "request.readings",
-    "TOK-OBJECT",
-    "TOK-TOKEN-DATA",
-    "TOK-CARD-DATA",
-    "TOK-FPEXPR",
-    accepts="2xx or any 4xx: both are readings",
-)
-def readings(ctx: CheckContext) -> Iterator[Finding]:
-    """Find which fields and values beyond those specified a token request object may have."""
-    key = ctx.ready_key("private_prod")
-    for clause, choice, when_accepted, when_refused, asked in _CASES:
-        exchange = ctx.tokenize(asked(ctx), key)
-        seen = when_accepted if exchange.ok else when_refused if is_refused(exchange) else None
-        says = f"{choice}: must be accepted or refused with a 4xx, got {exchange.status}"
-        yield ctx.reads_or_fails(clause, choice, seen, says, exchange)
-    yield _required(ctx, key)
-
-
-_OPTIONAL: Final = ("expiration_month", "expiration_year", "cvc")
-
-
-def _required(ctx: CheckContext, key: KeyLabel) -> Finding:
-    """Find which fields of a card are required (D-CARD): leave out each alone, then all."""
-    shown: list[Exchange] = []
-    refused: list[tuple[str, ...]] = []
-    for names in (*((name,) for name in _OPTIONAL), _OPTIONAL):
-        asked = ctx.card(f"without {' and '.join(names)}")
-        for name in names:
-            del asked["data"][name]
-        exchange = ctx.tokenize(asked, key)
-        shown.append(exchange)
-        if is_refused(exchange):
-            refused.append(names)
-        elif not exchange.ok:
-            says = f"a card without {' and '.join(names)} must be accepted or refused with a 4xx, "
-            return ctx.fails("TOK-CARD-DATA", f"{says}got {exchange.status}", exchange)
-    if len(refused) in {0, len(shown)}:
-        choice = "tokens.card_all_required"
-        return ctx.reads("TOK-CARD-DATA", choice, bool(refused), *shown)
-    alone = [names[0] for names in refused if len(names) == 1]
-    says = (
-        f"a card needs {' and '.join(alone)}" if alone else "a card with a number only is refused"
-    )
-    return ctx.informs("TOK-CARD-DATA", f"{says}; no profile field describes this", *shown)
-
-
-@check(
-    "request.both",
-    "TOK-ONE-OF",
-    accepts="`data` and `encrypted` together are refused, or one of them is used",
-    needs=("encryption_jwk",),
-    requests=4,
-    is_extra=True,
-)
-def both(ctx: CheckContext) -> Iterator[Finding]:
-    """Find how a request with both `data` and `encrypted` is answered (D-ONE-OF)."""
-    key = ctx.ready_key("private_prod")
-    inside, beside = ctx.card("inside")["data"], ctx.card("beside")["data"]
-    body: Json = {
-        "type": "card",
-        "data": beside,
-        "encrypted": _sealed(ctx, "inside", inside),
-    }
-    exchange = ctx.tokenize(body, key)
-    if not exchange.ok:
-        seen = "reject" if is_refused(exchange) else None
-        says = f"both must be refused with a 4xx or one be used, got {exchange.status}"
-        yield ctx.reads_or_fails("TOK-ONE-OF", "tokens.one_of", seen, says, exchange)
-        return
-    shown = exchange.body.decode(errors="replace")
-    for seen, data in (("data", beside), ("encrypted", inside)):
-        if f"X{data['number'][-4:]}" in shown:
-            yield ctx.reads("TOK-ONE-OF", "tokens.one_of", seen, exchange)
-            return
-    yield ctx.informs("TOK-ONE-OF", "both are accepted; which one was used is not shown", exchange)
 
 
 # --- bounds ---------------------------------------------------------------------------------------

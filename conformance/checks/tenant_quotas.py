@@ -6,6 +6,7 @@ and the Detokenize Limit are exact.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
@@ -13,7 +14,6 @@ from conformance.checks._witness import named, seen_witness
 from conformance.context.answers import (
     accepted,
     identifiers,
-    is_known,
     is_refused,
     member_of,
     must_be_there,
@@ -161,7 +161,8 @@ async def _create(
         patched = await lane.insist(method, path, body, headers=_MERGE_PATCH)
         made = patched if patched.ok else made  # the shape of PATCH is assumed
     if what == _READ and made_id is not None:
-        read = await lane.insist(*ctx.shaped("get", {"id": made_id}))
+        method, path, body = ctx.shaped("detokenize", {"id": made_id})
+        read = await lane.insist(method, path, body)
         made = read if read.ok else made
     return made, made_id
 
@@ -233,7 +234,8 @@ def _unsaid(ctx: CheckContext, clause: str, says: str, *shown: Exchange) -> Find
         asked = f"{shown[-1].ask.method} {shown[-1].ask.path.partition('?')[0]}"
         says = f"{says} to {asked}, whose method and path are not specified; if it is offered "
         says += "under another path, describe it in [requests]"
-        return ctx.finding(clause, Verdict.SKIPPED, says, *shown)
+        finding = ctx.finding(clause, Verdict.SKIPPED, says, *shown)
+        return dataclasses.replace(finding, is_absent=True)
     return ctx.unsettled(clause, says, *shown)
 
 
@@ -356,31 +358,6 @@ def tokenize_whole(ctx: CheckContext) -> Iterator[Finding]:
         seen = f"token {place + 1} was not created"
         says = f"token {place + 1} of a request over the limit was created"
         yield ctx.judges("TOK-LIMIT", not there, seen, says, exchange, shown)
-
-
-@check(
-    "quotas.tokenize-counts",
-    "TOK-LIMIT",
-    accepts="existing tokens count, or they do not: a reading",
-    roles=("dedup",),
-    requests=8,
-    is_extra=True,
-)
-def tokenize_counts(ctx: CheckContext) -> Iterator[Finding]:
-    """Find whether deduplicated elements count towards the Tokenize Limit (D-LIMIT-COUNT)."""
-    key = ctx.ready_key("dedup")
-    most = ctx.quota("Tokenize Limit", key)
-    one: Json = {"type": "token", "data": ctx.value("counted")}
-    first = ctx.tokenize(one, key)
-    second = ctx.tokenize([one, one], key) if first.ok else first
-    records = records_of(second, 2)
-    if not all(map(is_known, records)):
-        yield ctx.unsettled("TOK-LIMIT", "this tenant does not deduplicate", first, second)
-        return
-    exchange = ctx.over_limit("tokenize", [one] * (most + 1), key)
-    seen = "created" if exchange.ok else "elements" if _is_over(exchange) else None
-    says = f"{most + 1} stored values must pass or be refused, got {exchange.status}"
-    yield ctx.reads_or_fails("TOK-LIMIT", "tokens.limit_counts", seen, says, exchange)
 
 
 # --- Detokenize Limit -----------------------------------------------------------------------------

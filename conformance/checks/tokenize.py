@@ -17,7 +17,6 @@ from conformance.context.answers import (
     elements,
     is_identifier,
     is_known,
-    is_refused,
     is_uuid,
     records_of,
 )
@@ -344,79 +343,6 @@ def _nested(ctx: CheckContext, key: KeyLabel, levels: int) -> Exchange:
     for level in range(levels):
         body = [body] if level % 2 else {"in": body}
     return ctx.tokenize(body, key)
-
-
-@check(
-    "tokenize.empty",
-    "TOK-COMPOSITE",
-    accepts="an empty body is echoed or refused with a 4xx; a lone string likewise",
-    requests=7,
-)
-def empty(ctx: CheckContext) -> Iterator[Finding]:
-    """Find how a body without a token and a lone string are answered (D-EMPTY, D-SCALAR)."""
-    key = ctx.ready_key("private_prod")
-    found: list[tuple[str, Exchange]] = []
-    cases: tuple[Json, ...] = ({}, [], {"a": [{}, []]})
-    for body in cases:
-        exchange = ctx.tokenize(body, key)
-        if exchange.ok and accepted(exchange) == body:
-            found.append(("echo", exchange))
-        elif is_refused(exchange):
-            found.append(("reject", exchange))
-        else:
-            says = f"a body without a token must be echoed or refused, got {exchange.status}"
-            yield ctx.fails("TOK-COMPOSITE", says, exchange)
-    if len(found) == len(cases):
-        readings = {reading for reading, _ in found}
-        shown = tuple(exchange for _, exchange in found)
-        if len(readings) == 1:
-            yield ctx.reads("TOK-COMPOSITE", "tokens.empty_body", readings.pop(), *shown)
-        else:
-            says = "some bodies without a token are echoed, others refused"
-            yield ctx.informs("TOK-COMPOSITE", says, *shown)
-    lone = ctx.tokenize(ctx.value("lone"), key)
-    seen = "reject" if is_refused(lone) else None
-    if lone.ok and is_identifier(accepted(lone), ctx.value("lone")):
-        seen = "accept"
-    says = f"a lone string must become an identifier or be refused, got {lone.status}"
-    yield ctx.reads_or_fails("TOK-COMPOSITE", "tokens.scalar_body", seen, says, lone)
-
-
-@check(
-    "tokenize.no-string",
-    "TOK-COMPOSITE",
-    accepts="a leaf that is not a string is refused with a 4xx, tokenized, or returned unchanged",
-    requests=5,
-)
-def no_string(ctx: CheckContext) -> Iterator[Finding]:
-    """Find how leaves that are numbers, booleans or null are answered (D-LEAF)."""
-    key = ctx.ready_key("private_prod")
-    found: dict[str, Exchange] = {}
-    leaves: tuple[Json, ...] = (12345, True, None)
-    for leaf in leaves:
-        exchange = ctx.tokenize({"text": ctx.value(f"beside {leaf}"), "leaf": leaf}, key)
-        if is_refused(exchange):
-            found["reject"] = exchange
-            continue
-        if not exchange.ok:
-            says = f"a leaf that is not a string must be refused with a 4xx, got {exchange.status}"
-            yield ctx.fails("TOK-COMPOSITE", says, exchange)
-            continue
-        answer = accepted(exchange)
-        given = answer.get("leaf", "") if isinstance(answer, dict) else ""
-        if is_uuid(given):
-            found["tokenize"] = exchange
-        elif given is leaf or (type(given) is type(leaf) and given == leaf):
-            found["pass"] = exchange
-        else:
-            says = "a leaf that is not a string must become an identifier or come back unchanged"
-            yield ctx.fails("TOK-COMPOSITE", says, exchange)
-    if len(found) == 1:
-        reading, shown = next(iter(found.items()))
-        yield ctx.reads("TOK-COMPOSITE", "tokens.non_string_leaf", reading, shown)
-    elif found:
-        says = "leaves that are not strings are treated differently: " + ", ".join(sorted(found))
-        yield ctx.informs("TOK-COMPOSITE", says, *found.values())
 
 
 @check(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
-from conformance.context.check import Inconclusive, Skip
+from conformance.context.check import Absent, Inconclusive
 from conformance.messages.exchange import Exchange
 from engine.messages import Json
 
@@ -135,13 +135,13 @@ def is_refused(exchange: Exchange) -> bool:
 
 
 def must_be_there(name: str, exchange: Exchange) -> None:
-    """Raise `Skip` if the deployment does not have the operation.
+    """Raise `Absent` if the deployment does not have the operation.
 
     That is not a failure: the specification gives method and path of `POST /tokenize` only.
     """
     if exchange.is_absent:
         asked = f"{exchange.ask.method} {exchange.ask.path.partition('?')[0]}"
-        raise Skip(
+        raise Absent(
             f"the deployment answers {exchange.status} to {asked}, whose method and path are not "
             f"specified; if it offers this under another path, describe it in [requests.{name}]"
         )

@@ -42,6 +42,10 @@ class OutOfBudget(Skip):
     """The budget's requests or minutes end before the check does."""
 
 
+class Absent(Skip):
+    """The deployment does not have what the check needs, and the specification does not ask it."""
+
+
 class Inconclusive(Exception):
     """What was seen allows no verdict; the message says why."""
 
@@ -138,10 +142,11 @@ def about_all(
     evidence: tuple[int, ...] = (),
     *,
     is_cut: bool = False,
+    is_absent: bool = False,
 ) -> list[Finding]:
     """Return a finding on each clause of a check; on those that others judge, it is a remark.
 
-    A fault of the harness is one for every clause. is_cut: as in `Finding`.
+    A fault of the harness is one for every clause. is_cut, is_absent: as in `Finding`.
     """
     beside = () if verdict is Verdict.ERROR else check.beside
     return [
@@ -153,6 +158,7 @@ def about_all(
             evidence,
             check.accepts,
             is_cut=is_cut,
+            is_absent=is_absent,
         )
         for clause_id in check.clauses
     ]

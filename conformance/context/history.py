@@ -162,4 +162,5 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
         record.get("follows"),
         tuple(Moment(**moment) for moment in record.get("timeline", ())),
         record.get("is_cut", False),
+        record.get("is_absent", False),
     )

@@ -70,7 +70,8 @@ class Finding:
     reading: a choice of the profile that the deployment was seen to follow, as
     (`section.field`, value). follows: the clause whose break explains this one. timeline: what
     was sent and answered when, in order of time, where that is what decides. is_cut: whether the
-    budget's requests or minutes left it out.
+    budget's requests or minutes left it out. is_absent: whether the deployment lacks an operation
+    that the specification does not ask for.
     """
 
     clause: str
@@ -83,6 +84,7 @@ class Finding:
     follows: str | None = None
     timeline: tuple[Moment, ...] = ()
     is_cut: bool = False
+    is_absent: bool = False
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:
@@ -134,6 +136,12 @@ class ClauseResult:
     def is_cut(self) -> bool:
         """Whether the budget left out what would have judged it."""
         return self.verdict is Verdict.SKIPPED and any(one.is_cut for one in self.findings)
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it is specified and was not judged, though the deployment has what it needs."""
+        is_absent = self.verdict is Verdict.SKIPPED and any(one.is_absent for one in self.findings)
+        return self.verdict in _UNSAID and self.clause.status != "assumed" and not is_absent
 
     @property
     def is_as_asked(self) -> bool:

@@ -13,6 +13,7 @@ from conformance.faults.registry import (
     Fault,
     FaultyEngine,
     Submit,
+    around_responses,
     fault,
     fault_of_limits,
     fault_of_profile,
@@ -27,6 +28,7 @@ from engine.limits import Rule, Subject
 from engine.limits.table import CounterName
 from engine.messages import Problem
 from engine.model import DEFAULT_QUOTAS
+from engine.tokens import timestamp
 
 _SECOND_NS: Final = 1_000_000_000
 _ROWS: Final = tuple(rule.id for rule in LimitTable.default())
@@ -735,18 +737,28 @@ async def _intent_converted_late(
     return response
 
 
-@fault("reads-logged-for-longer", "QUO-LOG")
-async def _reads_logged(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """A log entry of a read is readable for twice its retention."""
-    if _path_of(request) != "/logs":
-        return await submit(request)
-    response = await submit(request)
-    longer = await _with_twice(engine, request, submit, "Log Retention")
-    if isinstance(response.body, dict) and isinstance(longer.body, dict):
-        current = {entry["id"] for entry in response.body["data"]}
-        response.body["data"] = [
-            entry
-            for entry in longer.body["data"]
-            if entry["id"] in current or entry["operation"] == "token:read"
-        ]
-    return response
+def _logs_for_longer(quotas: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"Log Retention": 2 * quotas["Log Retention"]}
+
+
+def _only_reads_for_longer(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """Leave out what is older than the retention that was set, unless it is a read."""
+    caller, body = engine.identify(request), response.body
+    if caller is None or _path_of(request) != "/logs" or not isinstance(body, dict):
+        return
+    retained_ns = caller.tenant.quotas["Log Retention"] // 2
+    oldest = timestamp(engine.clock.wall_ns - retained_ns)
+    body["data"] = [
+        entry
+        for entry in body["data"]
+        if entry["created_at"] > oldest or entry["operation"] == "token:read"
+    ]
+
+
+FAULTS["reads-logged-for-longer"] = Fault(
+    "reads-logged-for-longer",
+    "QUO-LOG",
+    "A log entry of a read is readable for twice its retention.",
+    quotas=_logs_for_longer,
+    around=around_responses(_only_reads_for_longer),
+)

@@ -193,10 +193,12 @@ def fault(fault_id: str, clause_id: str) -> _Decorator:
 
 def fault_of_responses(fault_id: str, clause_id: str) -> _Decorator:
     """Register `(engine, request, response) -> Response | None`: changes or replaces any answer."""
-    return register(fault_id, clause_id, made=_of_responses)
+    return register(fault_id, clause_id, made=around_responses)
 
 
-def _of_responses(change: _Change) -> Around:
+def around_responses(change: _Change) -> Around:
+    """Return the wrapper that changes or replaces any answer."""
+
     async def around(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
         response = await submit(request)
         return change(engine, request, response) or response
@@ -250,7 +252,7 @@ def fault_of_answers(fault_id: str, clause_id: str) -> _Decorator:
             if _is_tokenize(request) and response.ok:
                 response.body = change(json_of(request), response.body)
 
-        return _of_responses(changed)
+        return around_responses(changed)
 
     return register(fault_id, clause_id, made=made)
 
@@ -277,7 +279,7 @@ def fault_of_records(fault_id: str, clause_id: str) -> _Decorator:
             for record in records_of(response):
                 change(record)
 
-        return _of_responses(changed)
+        return around_responses(changed)
 
     return register(fault_id, clause_id, made=made)
 

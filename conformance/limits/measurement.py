@@ -7,10 +7,10 @@ L per W: sliding logs, fixed windows (aligned or anchored), sliding counters, to
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from conformance.context.check import Skip
+from conformance.context.check import Absent
 from conformance.context.verdicts import Verdict
 from conformance.limits.observations import (
     Burst,
@@ -205,7 +205,7 @@ class Measurement:
         if usual.get("plain", 0) >= 400 and "valid" not in usual and is_uncounted:
             return await self._valid_twin(burst)  # it skips a row whose operation is missing
         if is_missing(exchanges):
-            raise Skip("the deployment does not have this operation")
+            raise Absent("the deployment does not have this operation")
         if burst.duration_ns >= self.window_ns or any(sender.is_slow(x) for x in burst.all):
             self.undecided(
                 f"{burst.size} requests took {seconds(burst.duration_ns)} s, too long to exceed "
@@ -230,7 +230,7 @@ class Measurement:
         probe = await sender.send(party, "valid")
         if not probe.exchange.ok:
             if is_missing([x.exchange for x in (*burst.all, probe)]):
-                raise Skip("the deployment does not have this operation")
+                raise Absent("the deployment does not have this operation")
             self.undecided(
                 f"requests are answered {sender.refusals.usual['plain']} and never refused, and "
                 "failed requests need not count; give the key the permissions for them"
@@ -366,11 +366,7 @@ class Measurement:
             taken = self._fresh(is_apart, 1)
             if not taken:
                 return
-            key, sources = taken[0].key, taken[0].sources
-            beside = [
-                *self._fresh(lambda x, at=key: is_apart(x) and x.key == at, 1),
-                *self._fresh(lambda x, at=sources: is_apart(x) and x.sources == at, 1),
-            ]
+            beside = [*self._beside(taken[0], is_apart)]
             full = await sender.at_once(taken[0], self.limit)
             seen = await sender.gather([sender.send(other) for other in beside])
             admitted += [x for x in seen if x.refused is False]
@@ -383,6 +379,12 @@ class Measurement:
             burst,
             Burst(admitted),
         )
+
+    def _beside(self, party: Party, is_apart: Callable[[Party], bool]) -> Iterator[Party]:
+        """Yield a fresh party of the same key, and one of the same address."""
+        key, sources = party.key, party.sources
+        yield from self._fresh(lambda other: is_apart(other) and other.key == key, 1)
+        yield from self._fresh(lambda other: is_apart(other) and other.sources == sources, 1)
 
     def _fresh(self, suits: Callable[[Party], bool], most: int = _OTHERS) -> list[Party]:
         return self.sender.parties.fresh(self.sender.now_ns, suits, most)

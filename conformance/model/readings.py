@@ -93,7 +93,13 @@ _QUESTIONS: Final[tuple[Question, ...]] = (
     Question(
         "tokens.non_string_leaf",
         "TOK-COMPOSITE",
-        lambda _: _tokenize("private_prod", {"a": Text(1), "b": 5}, [Text(2), True], [None]),
+        lambda _: _tokenize(
+            "private_prod",
+            {"a": Text(1), "b": 5},
+            [Text(2), True],
+            [None],
+            {"a": Text(3), "b": None},
+        ),
     ),
     Question("tokens.scalar_body", "TOK-COMPOSITE", lambda _: _tokenize("private_prod", Text(1))),
     Question(

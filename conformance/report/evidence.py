@@ -59,6 +59,55 @@ def variable(target: Target, label: KeyLabel) -> str:
     return "KEY_" + label.replace(".", "_").replace("-", "_").upper()
 
 
+def burst_command(
+    target: Target, finding: Finding, exchanges: Mapping[int, Exchange]
+) -> str | None:
+    """Return the command that repeats the burst of a limit's finding; None where there is none.
+
+    It sends as many requests at once as the run sent with that key, and counts the statuses.
+    """
+    if finding.verdict not in _TOLD or not finding.check.startswith("limits."):
+        return None
+    decisive = next((exchanges[n] for n in finding.evidence if n in exchanges), None)
+    if decisive is None:
+        return None
+    party = _party(decisive)
+    sent = [
+        exchange
+        for exchange in tuple(exchanges.values())
+        if exchange.check == finding.check and _party(exchange) == party
+    ]
+    sent.sort(key=lambda exchange: exchange.sent_ns)
+    burst = next(part for part in _bursts(sent, _GAP_NS) if decisive in part)
+    if len(burst) <= SHOWN_EVIDENCE:
+        return None
+    line = curl(target, decisive.ask).replace(
+        "curl -sS", "curl -sS -o /dev/null -w '%{http_code}\\n'"
+    )
+    loop = f"for i in $(seq {len(burst)}); do {line} & done; wait"
+    return f"{{ {loop}; }} | sort | uniq -c"
+
+
+def legend(target: Target, lines: Iterable[str], made: Iterable[KeyLabel] = ()) -> list[str]:
+    """Return what each shell variable of some commands stands for."""
+    text = "\n".join(lines)
+    names = {
+        variable(target, label): f"the key {label} of the target" for label in target.key_labels
+    }
+    names |= {variable(target, label): f"a key that the run made, {label}" for label in made}
+    return [
+        f"{name}: {meaning}"
+        for name, meaning in names.items()
+        if re.search(rf"\$(\{{{name}\}}|{name}\b)", text)
+    ]
+
+
+def _party(exchange: Exchange) -> tuple[str | None, str | None]:
+    """Return the key, or what stands for it, and the address of an exchange."""
+    ask = exchange.ask
+    return ask.key or ask.proxy_key or ask.host, ask.source
+
+
 def _url(target: Target, ask: Ask) -> str:
     front, place, rest = (target.base_url + ask.path).partition(PROXY_KEY)
     if not place:
@@ -140,8 +189,7 @@ def sender_of(moment: Moment) -> str:
 def _moments(own: Sequence[Exchange], named: Mapping[int, str], gap_ns: int) -> list[Moment]:
     parties: dict[tuple[str | None, str | None], list[Exchange]] = defaultdict(list)
     for one in own:
-        ask = one.ask
-        parties[ask.key or ask.proxy_key or ask.host, ask.source].append(one)
+        parties[_party(one)].append(one)
     found = []
     for (key, source), sent in parties.items():
         first = next((one.number for one in sent if one.refused), None)

@@ -18,10 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conformance.context.choices import known_to_toml
 from conformance.context.session import Rest
-from conformance.context.verdicts import ClauseResult, Finding, Moment, is_partial, last_line, sums
+from conformance.context.verdicts import (
+    ClauseResult,
+    Finding,
+    Moment,
+    Verdict,
+    is_partial,
+    last_line,
+    sums,
+)
 from conformance.messages.exchange import Exchange
 from conformance.report.baseline import RESULTS_FILE, Baseline, Comparison
-from conformance.report.evidence import SHOWN_EVIDENCE, curl, timeline
+from conformance.report.evidence import SHOWN_EVIDENCE, burst_command, curl, legend, timeline
 from conformance.report.sections import causes, in_order
 from conformance.target import Target
 from conformance.wire.redaction import Redactor
@@ -94,17 +102,23 @@ class Report:
         return is_partial(self.results) or bool(self.unrun)
 
     @property
+    def undecided(self) -> bool:
+        """Whether a specified clause was not judged, beyond features that are absent."""
+        return any(one.is_undecided for one in self.results) or bool(self.unrun)
+
+    @property
     def exit_code(self) -> int:
         """0 fine, 1 a finding, 3 no deployment, 4 the harness failed, 5 not everything was judged.
 
-        A *partial* run is a finding where the run is strict. Without any pass nothing was judged,
-        and what the budget left out was not: both return 5.
+        An undecided clause is a finding where the run is strict; one of a feature that the
+        deployment does not have is not. Without any pass nothing was judged, and what the budget
+        left out was not: both return 5.
         """
         if self.broken or any(one.is_crashed for one in self.results):
             return 4
         if self.aborted is not None:
             return 3
-        if any(map(self.counts, self.results)) or (self.strict and self.partial):
+        if any(map(self.counts, self.results)) or (self.strict and self.undecided):
             return 1
         is_whole = not any(one.is_cut for one in self.results)
         return 0 if is_whole and any(one.is_as_asked for one in self.results) else 5
@@ -156,6 +170,27 @@ class Report:
         """Return the exchanges that show a finding, as curl commands and answers, redacted."""
         numbers = finding.evidence[:SHOWN_EVIDENCE]
         return [self._shown(self.exchanges[n]) for n in numbers if n in self.exchanges]
+
+    def burst(self, finding: Finding) -> str | None:
+        """Return the command that repeats the burst of a limit's finding, redacted."""
+        command = burst_command(self.target, finding, self.exchanges)
+        return None if command is None else self.redactor.text(command)
+
+    def legend(self) -> list[str]:
+        """Return what the shell variables in the commands of failures stand for."""
+        failed = [
+            finding
+            for result in self.results
+            for finding in result.findings
+            if finding.verdict is Verdict.FAIL
+        ]
+        lines = [shown["curl"] for finding in failed for shown in self.evidence(finding)]
+        made = {
+            exchange.ask.key
+            for exchange in self.exchanges.values()
+            if exchange.ask.key is not None and exchange.ask.key not in self.target.key_labels
+        }
+        return legend(self.target, lines, sorted(made))
 
     def timeline(self, finding: Finding) -> tuple[Moment, ...]:
         """Return the timeline of a finding about a limit; other findings have none."""

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from conformance.context.check import Check, Inconclusive, OutOfBudget, Skip, about_all
+from conformance.context.check import Absent, Check, Inconclusive, OutOfBudget, Skip, about_all
 from conformance.context.context import CheckContext
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding, Verdict
@@ -113,8 +113,14 @@ def _raised(ctx: CheckContext, error: Exception) -> list[Finding]:
     if isinstance(error, Skip | Inconclusive):
         verdict = Verdict.SKIPPED if isinstance(error, Skip) else Verdict.INCONCLUSIVE
         text = ctx.session.redactor.text(str(error))
-        is_cut = isinstance(error, OutOfBudget)
-        return _about_all(ctx.check, ctx.session, verdict, text, is_cut=is_cut)
+        return about_all(
+            ctx.check,
+            verdict,
+            text,
+            ctx.session.last_of(ctx.check.id),
+            is_cut=isinstance(error, OutOfBudget),
+            is_absent=isinstance(error, Absent),
+        )
     return crashed(ctx.check, ctx.session, error)
 
 
@@ -128,10 +134,8 @@ def _unsaid(ctx: CheckContext, said: list[Finding]) -> list[Finding]:
     ]
 
 
-def _about_all(
-    check: Check, session: Session, verdict: Verdict, says: str, *, is_cut: bool = False
-) -> list[Finding]:
-    return about_all(check, verdict, says, session.last_of(check.id), is_cut=is_cut)
+def _about_all(check: Check, session: Session, verdict: Verdict, says: str) -> list[Finding]:
+    return about_all(check, verdict, says, session.last_of(check.id))
 
 
 _SHAPES: Final = ("TOK-LEAF", "TOK-PLAIN", "TOK-ARRAY", "TOK-OBJECT", "TOK-COMPOSITE")

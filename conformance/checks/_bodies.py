@@ -22,6 +22,7 @@ import hypothesis
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
+from conformance.checks._oracle import Fault
 from conformance.context.answers import elements, is_request, parts
 from conformance.context.check import Inconclusive, Skip
 from conformance.context.context import CheckContext
@@ -112,7 +113,7 @@ class Broken(NamedTuple):
     """A body whose answer breaks a rule: the faults by clause, and the exchanges that show them."""
 
     body: Any
-    faults: list[tuple[str, str]]
+    faults: list[Fault]
     shown: tuple[Exchange, ...]
 
 

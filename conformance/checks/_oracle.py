@@ -9,7 +9,7 @@ body is valid.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from conformance.context.answers import (
     elements,
@@ -20,14 +20,29 @@ from conformance.context.answers import (
     is_uuid,
 )
 from conformance.context.choices import playable
+from conformance.context.context import CheckContext
+from conformance.context.verdicts import Finding, Symptom
+from conformance.messages.exchange import Exchange
 from conformance.model.blame import shape_clause
 from conformance.model.comparison import instant
 from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
 from engine.tokens.cards import card_mask
 
-Fault = tuple[str, str]
-"""A clause's id, and what is wrong."""
+
+class Fault(NamedTuple):
+    """A clause's id, what is wrong, where in the body, and the symptom that this is, if any."""
+
+    clause: str
+    message: str
+    place: str = ""
+    symptom: Symptom | None = None
+
+    def symptoms(self) -> tuple[Symptom, ...]:
+        """Return the symptoms of a finding."""
+        return () if self.symptom is None else (self.symptom,)
+
+
 SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE")
 """The clauses of the four shapes of a body."""
 _RIGHTS: Final = {"token:create", "token:read"}
@@ -52,16 +67,23 @@ class Oracle:
         return found.ok, found.body
 
 
+def failure_of(ctx: CheckContext, fault: Fault, *evidence: Exchange) -> Finding:
+    """Return the failure that a fault of an answer is."""
+    where = f"at {fault.place}: " if fault.place and fault.symptom is None else ""
+    message = f"{where}{fault.message}"
+    return ctx.fails(fault.clause, message, *evidence, symptoms=fault.symptoms(), place=fault.place)
+
+
 def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Fault]:
     """Yield (clause, fault) for every part of an answer that does not mirror its body.
 
-    >>> list(mirror_faults({"A": "x"}, {"a": "2"}))
-    [('TOK-PLAIN', 'at /: the keys must be those of the body')]
+    >>> [fault[:3] for fault in mirror_faults({"A": "x"}, {"a": "2"})]
+    [('TOK-PLAIN', 'the keys must be those of the body', '/')]
     """
-    clause, where = shape_clause(body), f"at {at or '/'}: "
+    clause, where = shape_clause(body), at or "/"
     fault = _fault(body, answer)
     if fault is not None:
-        yield clause, where + fault
+        yield Fault(clause, fault, where)
     elif isinstance(body, dict) and not is_request(body):
         assert isinstance(answer, dict)
         for key, one in body.items():
@@ -71,7 +93,7 @@ def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Fault]:
         seen = [_kind(one) for one in answer]
         wanted = [_kind(one) for one in body]
         if seen != wanted and sorted(seen) == sorted(wanted):
-            yield clause, where + "the elements must be in the body's order"
+            yield Fault(clause, "the elements must be in the body's order", where)
             return
         for place, one in enumerate(body):
             yield from mirror_faults(one, answer[place], f"{at}/{place}")
@@ -113,7 +135,7 @@ def answer_faults(body: Json, answer: Json) -> Iterator[Fault]:
         if isinstance(asked, dict):
             yield from record_faults(asked, given)
         elif not is_uuid(given):
-            yield "REC-ID", "the identifier of a plain string must be a UUID string"
+            yield Fault("REC-ID", "the identifier of a plain string must be a UUID string")
 
 
 def record_rules(record: dict[str, Any], type_: str | None) -> Iterator[tuple[str, str, bool]]:
@@ -138,20 +160,22 @@ def record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[Fau
     """Yield what is wrong with the record of a token request object."""
     for clause, says, is_so in record_rules(record, asked["type"]):
         if not is_so:
-            yield clause, says
+            yield Fault(clause, says)
     if asked["type"] == "token" and "data" in record:
-        yield "REC-TOKEN-DATA", "the record of a `token` must have no `data`"
+        yield Fault("REC-TOKEN-DATA", "the record of a `token` must have no `data`")
     if flag_of(record) is not False:
         return  # other checks judge which record comes back and what it leaves out
     views = [record[name] for name in ("mask", "data") if name in record]
     if _is_card_of_plain_data(asked):
         masked = card_mask(asked["data"])
         if not views or any(one != masked for one in views):
-            yield "REC-CARD-MASK", "the masked object must show the last four digits and the expiry"
+            yield Fault(
+                "REC-CARD-MASK", "the masked object must show the last four digits and the expiry"
+            )
     if asked.get("metadata") != {} and record.get("metadata") != asked.get("metadata"):
-        yield "REC-METADATA", "`metadata` must come back exactly as supplied, or not at all"
+        yield Fault("REC-METADATA", "`metadata` must come back exactly as supplied, or not at all")
     if asked.get("search_indexes") and record.get("search_indexes") != asked["search_indexes"]:
-        yield "REC-INDEXES", "`search_indexes` must come back exactly as supplied"
+        yield Fault("REC-INDEXES", "`search_indexes` must come back exactly as supplied")
 
 
 def _is_card_of_plain_data(asked: dict[str, Any]) -> bool:

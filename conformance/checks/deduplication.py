@@ -18,7 +18,7 @@ from conformance.context.answers import (
 )
 from conformance.context.check import Inconclusive, check
 from conformance.context.context import CheckContext
-from conformance.context.verdicts import Finding
+from conformance.context.verdicts import Finding, Symptom
 from conformance.messages.exchange import Exchange, KeyLabel
 from engine.messages import Json
 
@@ -64,8 +64,11 @@ def equal(ctx: CheckContext) -> Iterator[Finding]:
     most = ctx.quota("Tokenize Limit", key)
     others = ctx.tokenize(near[:most], key)
     found = identifiers(others, len(near[:most]))
-    says = "each of the values that differ must have a token of its own"
-    yield ctx.rule("TOK-DEDUP", says, others, is_so=len(set(found)) == len(found))
+    if len(set(found)) == len(found):
+        yield ctx.passes("TOK-DEDUP", "each value that differs has a token of its own", others)
+    else:
+        says = "each of the values that differ must have a token of its own"
+        yield ctx.fails("TOK-DEDUP", says, others, symptoms=("shared-id",))
 
 
 def _is_equal(
@@ -215,8 +218,13 @@ def _redacted(
     right, verb = ("with", "shown") if may_read else ("without", "left out")
     seen = f"{what}: {right} token:read data and metadata are {verb}"
     says = f"{what}: {right} token:read {' and '.join(wrong)} must be {verb}"
+    is_part = len(wrong) < len(_REDACTED)
+    symptom: Symptom = "hides" if may_read else "leaks-in-part" if is_part else "leaks"
     for clause in ("REC-DEDUP-REDACT", "AUTH-READ"):
-        yield ctx.judges(clause, not wrong, seen, says, fresh, exchange)
+        if wrong:
+            yield ctx.fails(clause, says, fresh, exchange, symptoms=(symptom,), place=what)
+        else:
+            yield ctx.passes(clause, seen, fresh, exchange)
     if not may_read and not wrong and stored.keys() - _NARROW - set(_REDACTED):
         choice = "narrow" if record.keys() <= _NARROW else "data_metadata"
         yield ctx.reads("REC-DEDUP-REDACT", "dedup.redact", choice, fresh, exchange)

@@ -22,7 +22,7 @@ from typing import Any, Final
 from conformance.context.answers import is_refused, must_be_there, text_of
 from conformance.context.check import Inconclusive, Skip, check
 from conformance.context.context import CheckContext
-from conformance.context.verdicts import Finding, Verdict
+from conformance.context.verdicts import Finding, Symptom, Verdict
 from conformance.messages.exchange import Exchange, KeyLabel
 from engine.messages import Json
 from engine.tokens import dumps
@@ -166,7 +166,11 @@ def _slow(ctx: CheckContext, exchange: Exchange, held_ns: int) -> list[Finding]:
         return unsaid(f"the slow destination must take longer than 25 s, but answered {took}")
     if exchange.status != 408:
         says = f"a destination that takes longer than 25 s must get 408, got {exchange.status}"
-        return [ctx.fails(clause, f"{says} {took}", exchange) for clause in ctx.check.clauses]
+        symptoms: tuple[Symptom, ...] = ("late-answer",) if exchange.ok else ()
+        return [
+            ctx.fails(clause, f"{says} {took}", exchange, symptoms=symptoms)
+            for clause in ctx.check.clauses
+        ]
     found = [ctx.passes("ERR-408", f"408 {took}", exchange)]
     late_ns = after_ns - _PROXY_TIMEOUT_NS
     if -_EARLY_NS <= late_ns <= _LATE_NS + ctx.latency_ns:

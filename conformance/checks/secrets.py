@@ -9,6 +9,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from conformance.checks._bodies import Broken, smallest, texts
+from conformance.checks._oracle import Fault
 from conformance.context.answers import record_of
 from conformance.context.check import check
 from conformance.context.context import CheckContext
@@ -121,12 +122,13 @@ def _drawn(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
         exchange = ctx.tokenize(body, key)
         seen += exchange.ok
         if secrets_found(exchange, [text]):
-            return Broken(body, [("REC-SECRET", "the answer contains the value")], (exchange,))
+            fault = Fault("REC-SECRET", "the answer contains the value")
+            return Broken(body, [fault], (exchange,))
         return None
 
     broken = smallest(ctx, st.tuples(texts(), st.booleans()), judge, _EXAMPLES)
     if broken is not None:
-        yield ctx.fails("REC-SECRET", broken.faults[0][1], *broken.shown)
+        yield ctx.fails("REC-SECRET", broken.faults[0].message, *broken.shown)
     elif seen < _EXAMPLES // 3:
         says = f"only {seen} drawn values were accepted"
         yield ctx.unsettled("REC-SECRET", says)

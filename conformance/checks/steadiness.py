@@ -3,8 +3,8 @@
 Each check sends a request once or twice. Most checks miss a fault that shows in two answers of a
 hundred, and a check that meets it takes it for another fault. So here all answers that the earlier
 checks received are judged alike: does the answer mirror the body, and are the records sound? A
-request that was answered wrongly is sent again; if the answer is then right, the fault is sporadic
-and its share is reported. Where values can be read back, a sample of the plain strings is: each
+request that was answered wrongly is sent again; if the answer is then right, that and the number
+of wrong answers are reported. Where values can be read back, a sample of the plain strings is: each
 token must hold its own string.
 """
 
@@ -19,7 +19,7 @@ from conformance.checks._oracle import SHAPES, Fault, answer_faults
 from conformance.context.answers import elements, is_refused, is_request, parts
 from conformance.context.check import Inconclusive, Skip, check
 from conformance.context.context import CheckContext
-from conformance.context.verdicts import Finding
+from conformance.context.verdicts import Finding, Symptom
 from conformance.messages.exchange import Exchange, KeyLabel, parsed
 from conformance.model.blame import shape_clause, shapes_in
 from engine.messages import Json
@@ -49,7 +49,7 @@ class _Seen:
     total: int = 0
     right: Exchange | None = None
     wrong: list[Exchange] = field(default_factory=list)
-    says: Counter[str] = field(default_factory=Counter)
+    faults: Counter[Fault] = field(default_factory=Counter)
 
 
 def _check_specified(body: Json) -> None:
@@ -83,14 +83,14 @@ def _exchange_faults(exchange: Exchange) -> Iterator[Fault]:
     body = _body_of(exchange)
     _check_specified(body)
     if exchange.status is not None and exchange.status >= 500:  # reason: the service's own fault
-        yield shape_clause(body), f"answered {exchange.status}"
+        yield Fault(shape_clause(body), f"answered {exchange.status}", symptom="crashed")
         return
     if not exchange.ok or not isinstance(body, dict | list):
         raise ValueError
     try:
         answer = exchange.json
     except ValueError:
-        yield shape_clause(body), "the answer is not JSON"
+        yield Fault(shape_clause(body), "the answer is not JSON")
         return
     yield from answer_faults(body, answer)
 
@@ -131,7 +131,8 @@ def _leaves(body: Json, depth: int) -> Iterator[str | None]:
 def _faults(ctx: CheckContext, exchange: Exchange) -> Iterator[Fault]:
     is_refused_here = is_refused(exchange) and exchange.status not in {401, 403}
     if is_refused_here and _is_plainly_valid(ctx, exchange):
-        yield shape_clause(_body_of(exchange)), f"a valid body is refused with {exchange.status}"
+        message = f"a valid body is refused with {exchange.status}"
+        yield Fault(shape_clause(_body_of(exchange)), message, symptom="refused")
         return
     yield from _exchange_faults(exchange)
 
@@ -146,7 +147,7 @@ def _faults(ctx: CheckContext, exchange: Exchange) -> Iterator[Fault]:
     load="closing",
 )
 def steady(ctx: CheckContext) -> Iterator[Finding]:
-    """Every tokenize answer that earlier checks received is right: no fault is sporadic."""
+    """Every tokenize answer that earlier checks received is right, and stays so."""
     seen: dict[str, _Seen] = {clause: _Seen() for clause in ctx.check.clauses}
     for exchange in ctx.session.settled_exchanges():
         found = ctx.target.spelling.operation(exchange.ask.method, exchange.ask.path)
@@ -154,17 +155,17 @@ def steady(ctx: CheckContext) -> Iterator[Finding]:
             continue
         try:
             clauses = _clauses_of(_body_of(exchange))
-            faults = dict(_faults(ctx, exchange))
+            faults = {fault.clause: fault for fault in _faults(ctx, exchange)}
         except (ValueError, RecursionError):
             continue
         for clause in clauses & seen.keys():
             seen[clause].total += 1
             if clause not in faults:
                 seen[clause].right = exchange
-        for clause, says in faults.items():
+        for clause, fault in faults.items():
             if clause in seen:
                 seen[clause].wrong.append(exchange)
-                seen[clause].says[says.partition(": ")[2] or says] += 1
+                seen[clause].faults[fault._replace(place="")] += 1
     for clause, one in seen.items():
         yield _judged(ctx, clause, one)
 
@@ -174,16 +175,18 @@ def _judged(ctx: CheckContext, clause: str, seen: _Seen) -> Finding:
         if seen.right is None:
             return ctx.informs(clause, "no answer of the run shows this")
         return ctx.passes(clause, f"{seen.total} answers of the run were right", seen.right)
-    wrong, says = len(seen.wrong), seen.says.most_common(1)[0][0]
+    wrong, fault = len(seen.wrong), seen.faults.most_common(1)[0][0]
+    message, symptoms = fault.message, fault.symptoms()
     shown = seen.wrong[:_AGAIN]
     again = [one for one in (_again(ctx, exchange) for exchange in shown) if one is not None]
-    if again and not any(_is_wrong(ctx, one, clause) for one in again):
-        share = f"{wrong} of {seen.total} answers ({100 * wrong / seen.total:.1f} %)"
-        told = f"sporadic, in {share}: {says}; right when sent again"
-        return ctx.fails(clause, told, *shown, *again)
     if not again:
-        return ctx.informs(clause, f"{says}, in {wrong} answers: see the other checks", *shown)
-    return ctx.fails(clause, f"{says}; the same when sent again", *shown, *again)
+        return ctx.informs(clause, f"{message}, in {wrong} answers: see the other checks", *shown)
+    if not any(_is_wrong(ctx, one, clause) for one in again):
+        told = f"{message}: in {wrong} of {seen.total} answers, and right when sent again"
+        symptoms = (*symptoms, "once")
+        return ctx.fails(clause, told, *shown, *again, symptoms=symptoms, place=message)
+    told = f"{message}; the same when sent again"
+    return ctx.fails(clause, told, *shown, *again, symptoms=symptoms)
 
 
 def _again(ctx: CheckContext, exchange: Exchange) -> Exchange | None:
@@ -198,7 +201,7 @@ def _again(ctx: CheckContext, exchange: Exchange) -> Exchange | None:
 
 def _is_wrong(ctx: CheckContext, exchange: Exchange, clause: str) -> bool:
     try:
-        return clause in dict(_faults(ctx, exchange))
+        return any(fault.clause == clause for fault in _faults(ctx, exchange))
     except ValueError:
         return False
 
@@ -291,7 +294,7 @@ def _stored(ctx: CheckContext, key: KeyLabel) -> list[_Stored]:
         if asker is None or asker.tenant != labels[key].tenant:
             continue
         try:
-            if dict(_exchange_faults(exchange)):
+            if any(True for _ in _exchange_faults(exchange)):
                 continue
             pairs = list(_strings(exchange))
         except (ValueError, RecursionError):
@@ -329,7 +332,7 @@ def _value_finding(
         what = "the identifier belongs to no token that can be read"
     if clause != "TOK-LEAF":
         what = "two identifiers have changed places"
-    share = f"{len(wrong)} of {total} strings read back ({100 * len(wrong) / total:.1f} %)"
-    often = "sporadic, in" if is_again is False else "in"
     then = {True: "; the same when sent again", False: "; right when sent again", None: ""}
-    return ctx.fails(clause, f"{often} {share}: {what}{then[is_again]}", *shown)
+    told = f"in {len(wrong)} of {total} strings read back: {what}{then[is_again]}"
+    symptoms: tuple[Symptom, ...] = ("once",) if is_again is False else ()
+    return ctx.fails(clause, told, *shown, symptoms=symptoms, place=what)

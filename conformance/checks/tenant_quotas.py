@@ -161,8 +161,7 @@ async def _create(
         patched = await lane.insist(method, path, body, headers=_MERGE_PATCH)
         made = patched if patched.ok else made  # the shape of PATCH is assumed
     if what == _READ and made_id is not None:
-        method, path, body = ctx.shaped("detokenize", {"id": made_id})
-        read = await lane.insist(method, path, body)
+        read = await lane.insist(*ctx.shaped("detokenize", {"id": made_id}))
         made = read if read.ok else made
     return made, made_id
 
@@ -300,13 +299,15 @@ def tokenize_limit(ctx: CheckContext) -> Iterator[Finding]:
             exchange = ctx.tokenize(shape(ctx, _values(ctx, f"{what} {count}", count)), key)
             told = f"{count} tokens of {most} allowed ({what})"
             for clause in ctx.check.clauses:
-                yield ctx.ok_or_unsettled(clause, told, exchange)
+                finding = ctx.ok_or_unsettled(clause, told, exchange)
+                yield dataclasses.replace(finding, place=what)
         for count in (most + 1, 2 * most + 1):
             values = _values(ctx, f"{what} {count}", count)
             exchange = ctx.over_limit("tokenize", shape(ctx, values), key)
             told = f"{count} tokens of {most} allowed ({what})"
             for clause in ctx.check.clauses:
-                yield ctx.refusal(clause, told, exchange, is_quota=True)
+                finding = ctx.refusal(clause, told, exchange, is_quota=True)
+                yield dataclasses.replace(finding, place=what)
             if _is_over(exchange):
                 refused.append(exchange)
     statuses = {exchange.status for exchange in refused}

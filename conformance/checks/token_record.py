@@ -95,8 +95,11 @@ def _answered(exchange: Exchange) -> datetime | None:
 def _together(ctx: CheckContext, seen: list[tuple[dict[str, Any], Exchange]]) -> Iterator[Finding]:
     shown = tuple(dict.fromkeys(exchange for _, exchange in seen))
     ids = [record.get("id") for record, _ in seen]
-    says = "each token must have an identifier of its own"
-    yield ctx.rule("REC-ID", says, *shown, is_so=len(set(ids)) == len(ids))
+    if len(set(ids)) == len(ids):
+        yield ctx.passes("REC-ID", "each token has an identifier of its own", *shown)
+    else:
+        says = "each token must have an identifier of its own"
+        yield ctx.fails("REC-ID", says, *shown, symptoms=("shared-id",))
     for clause, name in (("REC-TENANT", "tenant_id"), ("REC-CREATED", "created_by")):
         found = {str(record.get(name)) for record, _ in seen}
         says = f"`{name}` must be the same for one key"

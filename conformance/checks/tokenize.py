@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, tokens_in
-from conformance.checks._oracle import SHAPES, mirror_faults
+from conformance.checks._oracle import SHAPES, Fault, failure_of, mirror_faults
 from conformance.checks._witness import Witness, find_witness
 from conformance.context.answers import (
     accepted,
@@ -27,6 +27,7 @@ from conformance.messages.exchange import Exchange, KeyLabel
 from conformance.model.blame import shape_clause, shapes_in
 from engine.messages import Json
 
+_DIFFERENT: Final = "different values must have different identifiers"
 _EXAMPLES: Final = 40
 _MIXED: Final = 60
 """How many arrays of a string and an object are sent; the answer's form shows their order."""
@@ -55,11 +56,13 @@ class _Mirror:
             raise Inconclusive(f"no access to tokenize: {exchange.status}")
         if not exchange.ok:
             says = f"a valid body must be accepted, got {exchange.status}"
-            return Broken(body, [(shape_clause(body), says)], (exchange,))
+            fault = Fault(shape_clause(body), says, "/", "refused")
+            return Broken(body, [fault], (exchange,))
         try:
             answer = exchange.json
         except ValueError:
-            return Broken(body, [(shape_clause(body), "the answer must be JSON")], (exchange,))
+            fault = Fault(shape_clause(body), "the answer must be JSON", "/")
+            return Broken(body, [fault], (exchange,))
         faults = [*mirror_faults(body, answer), *self._shared(body, answer)]
         if faults:
             return Broken(body, faults, (exchange,))
@@ -78,11 +81,11 @@ class _Mirror:
         leaves = self._forms.get("TOK-LEAF", [])
         return next((one for one in leaves if not is_uuid(one[0])), None)
 
-    def _shared(self, body: Json, answer: Json) -> Iterator[tuple[str, str]]:
+    def _shared(self, body: Json, answer: Json) -> Iterator[Fault]:
         """Yield a fault for each identifier that two different values have received so far."""
         for clause, asked, token_id in _pairs(body, answer):
             if self._owners.setdefault(token_id, asked) != asked:
-                yield clause, "different values must have different identifiers"
+                yield Fault(clause, _DIFFERENT, symptom="shared-id")
 
 
 def _pairs(body: Json, answer: Json) -> Iterator[tuple[str, str, str]]:
@@ -109,7 +112,7 @@ def _reduced(mirrored: _Mirror, broken: Broken) -> list[Broken]:
     found = next(filter(None, map(mirrored.judge, parts)), None)
     if found is None:
         return [broken]
-    is_more = {clause for clause, _ in broken.faults} - {clause for clause, _ in found.faults}
+    is_more = {fault.clause for fault in broken.faults} - {fault.clause for fault in found.faults}
     return [found, broken] if is_more else [found]
 
 
@@ -131,12 +134,11 @@ def _text(mirrored: _Mirror, what: str, text: str) -> Broken | None:
     broken = mirrored.judge([text])
     if broken is None or mirrored.judge(["text"]) is not None:
         return broken
-    says = [(clause, fault) for clause, fault in broken.faults if "must be accepted" not in fault]
-    refused = len(says) < len(broken.faults)
-    if refused:
-        got = broken.shown[0].status
-        says.append(("TOK-LEAF", f"a plain string with {what} must be accepted, got {got}"))
-    return Broken(broken.body, says, broken.shown)
+    faults = [fault for fault in broken.faults if fault.symptom != "refused"]
+    if len(faults) < len(broken.faults):
+        message = f"a plain string with {what} must be accepted, got {broken.shown[0].status}"
+        faults.append(Fault("TOK-LEAF", message, symptom="refused"))
+    return Broken(broken.body, faults, broken.shown)
 
 
 def _plain_cases(ctx: CheckContext, limit: int) -> list[Json]:
@@ -181,9 +183,9 @@ def mirror(ctx: CheckContext) -> Iterator[Finding]:
         drawn = smallest(ctx, bodies(limit, cards), mirrored.judge, _EXAMPLES)
         found = [] if drawn is None else [drawn]
     for broken in found:
-        for clause, fault in dict.fromkeys(broken.faults):
-            yield ctx.fails(clause, fault, *broken.shown)
-    failed = {clause for broken in found for clause, _ in broken.faults}
+        for fault in dict.fromkeys(broken.faults):
+            yield failure_of(ctx, fault, *broken.shown)
+    failed = {fault.clause for broken in found for fault in broken.faults}
     odd = mirrored.odd_leaf()
     if odd is not None:
         text, shown = odd
@@ -258,9 +260,8 @@ def _placed(
     if not all(is_identifier(one, sent) for one, sent in zip(found, values, strict=True)):
         yield ctx.fails(clause, "each value must come back as an identifier", exchange)
     elif len(set(map(str, found))) != len(found):
-        says = "different values must have different identifiers"
-        yield ctx.fails(clause, says, exchange)
-        yield ctx.fails("TOK-LEAF", says, exchange)
+        for broken in (clause, "TOK-LEAF"):
+            yield ctx.fails(broken, _DIFFERENT, exchange, symptoms=("shared-id",))
     else:
         yield ctx.passes("TOK-LEAF", "three values have three identifiers", exchange)
         if witness is None:

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 from conformance.context.answers import accepted, flag_of, is_identifier, is_refused, record_of
 from conformance.context.check import Check, Inconclusive, Skip, in_time
 from conformance.context.session import Session
-from conformance.context.verdicts import Finding, Verdict
+from conformance.context.verdicts import Finding, Symptom, Verdict
 from conformance.messages.exchange import Ask, Exchange, KeyLabel
 from conformance.messages.shapes import filled
 from conformance.target import Source, Target
@@ -430,9 +430,22 @@ class CheckContext:
         """Return a finding that the clause holds."""
         return self.finding(clause, Verdict.PASS, says, *shown)
 
-    def fails(self, clause: str, says: str, *shown: Exchange) -> Finding:
-        """Return a finding that the deployment breaks the clause."""
-        return self.finding(clause, Verdict.FAIL, says, *shown)
+    def fails(
+        self,
+        clause: str,
+        says: str,
+        *shown: Exchange,
+        symptoms: tuple[Symptom, ...] = (),
+        place: str = "",
+    ) -> Finding:
+        """Return a finding that the deployment breaks the clause; symptoms, place: as in `Finding`.
+
+        An answer of 5xx among the evidence is a symptom by itself.
+        """
+        if any((exchange.status or 0) >= 500 for exchange in shown):
+            symptoms = (*symptoms, "crashed")
+        finding = self.finding(clause, Verdict.FAIL, says, *shown)
+        return dataclasses.replace(finding, symptoms=symptoms, place=place)
 
     def judges(
         self,
@@ -478,8 +491,10 @@ class CheckContext:
 
     def acceptance(self, clause: str, what: str, exchange: Exchange) -> Finding:
         """Judge a request that must be accepted; one like it was accepted before."""
+        if exchange.ok:
+            return self.passes(clause, f"{what}: accepted", exchange)
         says = f"{what} must be accepted, got {exchange.status}"
-        return self.judges(clause, exchange.ok, f"{what}: accepted", says, exchange)
+        return self.fails(clause, says, exchange, symptoms=("refused",))
 
     def refusal(
         self, clause: str, what: str, exchange: Exchange, *, is_quota: bool = False

@@ -163,4 +163,6 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
         tuple(Moment(**moment) for moment in record.get("timeline", ())),
         record.get("is_cut", False),
         record.get("is_absent", False),
+        tuple(record.get("symptoms", ())),
+        record.get("place", ""),
     )

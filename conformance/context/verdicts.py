@@ -16,7 +16,7 @@ import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from engine.clauses import Clause
 
@@ -61,6 +61,17 @@ class Moment:
     says: str = ""
 
 
+Symptom: TypeAlias = Literal[
+    "refused", "crashed", "shared-id", "once", "late-answer", "leaks", "leaks-in-part", "hides"
+]
+"""What a failure looks like, as a code: the blame is computed from these, never from sentences.
+
+refused: a valid request was. crashed: an answer was a 5xx. shared-id: different values have one
+identifier. once: right when sent again. late-answer: a destination outlasted its timeout. leaks,
+hides: what must be hidden is there, what must be there is not; in-part: only some of it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that a check found out about one clause.
@@ -71,7 +82,8 @@ class Finding:
     (`section.field`, value). follows: the clause whose break explains this one. timeline: what
     was sent and answered when, in order of time, where that is what decides. is_cut: whether the
     budget's requests or minutes left it out. is_absent: whether the deployment lacks an operation
-    that the specification does not ask for.
+    that the specification does not ask for. symptoms: codes of a failure. place: where in a body,
+    or in which kind of body, it was seen.
     """
 
     clause: str
@@ -85,6 +97,8 @@ class Finding:
     timeline: tuple[Moment, ...] = ()
     is_cut: bool = False
     is_absent: bool = False
+    symptoms: tuple[Symptom, ...] = ()
+    place: str = ""
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:

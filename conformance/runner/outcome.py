@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -165,7 +164,6 @@ _RECORDS: Final = (
 _QUOTAS_OF_TOKENS: Final = ("QUO-TOKENIZE", "QUO-DETOKENIZE", "TOK-LIMIT")
 _REDACTION: Final = ("REC-DEDUP-REDACT", "AUTH-READ")
 _MIRRORS: Final = frozenset({"tokenize.mirror", "tokenize.steady", "preflight", "schema.floor"})
-_ANSWERED_5XX: Final = re.compile("answered (5[0-9]{2})[^0-9].*")
 _MOSTLY: Final = 0.55
 _READ_BACK: Final = "tokenize.read-back"
 
@@ -199,7 +197,7 @@ class _Rule(NamedTuple):
 
 
 def _refused(finding: Finding, _: Sequence[Finding]) -> bool:
-    return any(x in finding.says for x in ("must be accepted", "is no", "body is refused"))
+    return "refused" in finding.symptoms
 
 
 def _answered(finding: Finding, found: Sequence[Finding]) -> bool:
@@ -207,7 +205,7 @@ def _answered(finding: Finding, found: Sequence[Finding]) -> bool:
 
 
 def _identifiers(finding: Finding, _: Sequence[Finding]) -> bool:
-    return "must have different identifiers" in finding.says
+    return "shared-id" in finding.symptoms
 
 
 def _shared(finding: Finding, found: Sequence[Finding]) -> bool:
@@ -225,26 +223,26 @@ def _mostly(found: Sequence[Finding], case: _Case) -> bool:
 
 def _mirrored(found: Sequence[Finding], _: _Case) -> bool:
     """Whether a check of the form of answers saw the clause fail: 5xx has no form."""
-    return any(one.check in _MIRRORS and _ANSWERED_5XX.fullmatch(one.says) is None for one in found)
+    return any(one.check in _MIRRORS and not _is_crash(one) for one in found)
+
+
+def _is_crash(finding: Finding) -> bool:
+    """Whether a 5xx is all that a failure shows; a valid body that is refused has a form."""
+    return "crashed" in finding.symptoms and not {"refused", "once"} & set(finding.symptoms)
 
 
 def _none_mirrored(*clauses: str) -> Callable[[Sequence[Finding], _Case], bool]:
     return lambda _, case: not any(_mirrored(case.failed.get(one, ()), case) for one in clauses)
 
 
-def _one_for_several(found: Sequence[Finding], _: _Case) -> bool:
-    """Whether records were seen to share an identifier."""
-    return any("identifier of its own" in one.says for one in found)
-
-
-def _one_for_two(found: Sequence[Finding], _: _Case) -> bool:
-    """Whether failures show different values with one identifier."""
-    return any("different" in one.says or "that differ" in one.says for one in found)
+def _shares_ids(found: Sequence[Finding], _: _Case) -> bool:
+    """Whether failures show different values, or records, with one identifier."""
+    return any("shared-id" in one.symptoms for one in found)
 
 
 def _outlasts(found: Sequence[Finding], _: _Case) -> bool:
     """Whether the answer of a slow destination was passed on, so the timeout itself is wrong."""
-    return bool(found) and all("got 2" in one.says for one in found)
+    return bool(found) and all("late-answer" in one.symptoms for one in found)
 
 
 def _within_timeout(_: Sequence[Finding], case: _Case) -> bool:
@@ -258,9 +256,8 @@ def _several_quotas(_: Sequence[Finding], case: _Case) -> bool:
 
 def _every_shape(found: Sequence[Finding], _: _Case) -> bool:
     """Whether the limit itself is wrong: bodies of every shape show it."""
-    own = [one for one in found if one.check == "quotas.tokenize"]
-    shapes = {one.says.partition("(")[2].partition(")")[0] for one in own}
-    return len(shapes - {""}) >= _SHAPES_ASKED
+    shapes = {one.place for one in found if one.check == "quotas.tokenize"}
+    return len(shapes) >= _SHAPES_ASKED
 
 
 _SHAPES_ASKED: Final = 5
@@ -268,21 +265,18 @@ _SHAPES_ASKED: Final = 5
 
 def _hides_by_part(found: Sequence[Finding], _: _Case) -> bool:
     """Whether only part of what must be hidden is shown, so the permission was checked."""
-    says = [one.says for one in found]
-    hidden = [one for one in says if "without token:read" in one]
-    shown = [one for one in says if "with token:read" in one]
-    kinds = {one.partition(":")[0] for one in hidden}
-    is_part = any("data and metadata" not in one and "a card" in one for one in hidden)
-    return bool(hidden) and (bool(shown) or is_part or len(kinds) == 1)
+    leaks = [one for one in found if {"leaks", "leaks-in-part"} & set(one.symptoms)]
+    is_part = any("leaks-in-part" in one.symptoms and one.place == "a card" for one in leaks)
+    is_hidden = any("hides" in one.symptoms for one in found)
+    return bool(leaks) and (is_hidden or is_part or len({one.place for one in leaks}) == 1)
 
 
 def _only_inside(clause: str) -> Callable[[Sequence[Finding], _Case], bool]:
     """Return a test: whether a shape is wrong only inside others, never as a whole body."""
 
     def holds(_: Sequence[Finding], case: _Case) -> bool:
-        says = [one.says for one in case.failed.get(clause, ())]
-        places = [one for one in says if one.startswith("at /")]
-        return bool(places) and not any(one.startswith("at /: ") for one in places)
+        places = {one.place for one in case.failed.get(clause, ()) if one.place.startswith("/")}
+        return bool(places) and "/" not in places
 
     return holds
 
@@ -304,7 +298,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     ),
     # A record's own field, where it is wrong in most records.
     _Rule("REC-ID", _SHAPES, lambda _, case: "TOK-LEAF" not in case.failed, _identifiers),
-    _Rule("REC-ID", _SHAPES, _one_for_several, _ORDER),
+    _Rule("REC-ID", _SHAPES, _shares_ids, _ORDER),
     _Rule("REC-EXTRAS", ("TOK-DEDUP", *_REDACTION), _mostly),
     _Rule("REC-ID", ("TOK-DEDUP", "QUO-LOG", "QUO-CVC"), _mostly),
     *(_Rule(name, _SHAPES, _mostly, _ORDER) for name in ("REC-ID", "REC-EXTRAS", "REC-CARD-MASK")),
@@ -315,7 +309,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _Rule("REC-DEDUP-REDACT", ("AUTH-READ",), _hides_by_part),
     _Rule("AUTH-READ", ("REC-DEDUP-REDACT",)),
     _Rule("TOK-CONTAINER", ("AUTH-CREATE", "AUTH-READ")),
-    *(_Rule(name, _SHAPES, _one_for_two, _by(_READ_BACK)) for name in ("TOK-LEAF", "TOK-DEDUP")),
+    *(_Rule(name, _SHAPES, _shares_ids, _by(_READ_BACK)) for name in ("TOK-LEAF", "TOK-DEDUP")),
     _Rule("PRX-TIMEOUT", ("ERR-408",), _outlasts),
     _Rule("ERR-408", ("PRX-TIMEOUT",), _within_timeout),
     # Requests: rules for one field come before rules for the whole body.
@@ -367,7 +361,7 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
     symptoms: dict[str, str] = {}
     for place, one in failed:
         if _is_sporadic(one):  # the same in bodies of several forms is one fault
-            follow(place, one.clause, symptoms.setdefault(one.says.partition(": ")[2], one.clause))
+            follow(place, one.clause, symptoms.setdefault(one.place, one.clause))
         for number in sporadic.keys() & set(one.evidence):
             follow(place, one.clause, sporadic[number])
         for cause in _broken_down(one, failed):
@@ -411,15 +405,14 @@ def _broken_down(finding: Finding, failed: Iterable[tuple[int, Finding]]) -> Ite
 
     The steadiness check sees the answer of 5xx as well, and knows the body's form alone.
     """
-    status = _ANSWERED_5XX.fullmatch(finding.says) if finding.check in _MIRRORS else None
-    if status is not None:
+    if finding.check in _MIRRORS and _is_crash(finding):
         for _, other in failed:
-            if other.check not in _MIRRORS and f"got {status[1]}" in other.says:
+            if other.check not in _MIRRORS and "crashed" in other.symptoms:
                 yield other.clause
 
 
 def _is_sporadic(finding: Finding) -> bool:
-    return finding.verdict is Verdict.FAIL and finding.says.startswith("sporadic")
+    return finding.verdict is Verdict.FAIL and "once" in finding.symptoms
 
 
 def _sporadic(findings: Iterable[Finding]) -> Mapping[int, str]:

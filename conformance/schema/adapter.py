@@ -46,7 +46,7 @@ def explore(
 
     def tollgate_clauses(ctx: Any, response: Any, case: Any) -> None:  # noqa: ANN401, ARG001 # reason: the library's form
         asked = _asked(response, case)
-        bridge.failures += [(clause, says, asked.number) for clause, says in judge(asked)]
+        bridge.failures += [(fault, asked.number) for fault in judge(asked)]
 
     generation = {
         "mode": mode,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from conformance.checks._oracle import Fault
 from conformance.context.check import Inconclusive, Skip
 from conformance.context.context import CheckContext
 from conformance.messages.exchange import Exchange, KeyLabel
@@ -57,7 +58,7 @@ class Bridge:
     """A WSGI application that passes requests on through a check's context.
 
     keys: the labels of requests, in turn. exchanges: by number. stopped: the exception of a
-    request; after it, none is sent. failures: (clause, what is wrong, number of the exchange).
+    request; after it, none is sent. failures: what is wrong, and the number of the exchange.
     errors: of the generator.
     """
 
@@ -65,7 +66,7 @@ class Bridge:
         self._ctx = ctx
         self.keys: Iterator[KeyLabel] = iter(())
         self.exchanges: dict[int, Exchange] = {}
-        self.failures: list[tuple[str, str, int]] = []
+        self.failures: list[tuple[Fault, int]] = []
         self.errors: list[str] = []
         self.stopped: Inconclusive | Skip | None = None
 

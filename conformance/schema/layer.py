@@ -20,6 +20,7 @@ from conformance.checks._oracle import (
     Fault,
     Oracle,
     answer_faults,
+    failure_of,
     record_rules,
 )
 from conformance.checks.secrets import secrets_found
@@ -84,7 +85,7 @@ class AnswerJudge:
             for record in _records(parsed_or_none(exchange.content)):
                 for clause, says, is_so in record_rules(record, None):
                     if not is_so:
-                        yield clause, says
+                        yield Fault(clause, says)
 
     def _judge_invalid(self, asked: Asked, exchange: Exchange) -> Iterator[Fault]:
         """Judge a body outside the ceiling, which every conforming service must refuse."""
@@ -102,7 +103,8 @@ class AnswerJudge:
         if exchange.status is not None and 400 <= exchange.status < 500:
             self.seen[clause].append(exchange)
         else:
-            yield clause, f"an invalid body must be refused with a 4xx, got {exchange.status}"
+            message = f"an invalid body must be refused with a 4xx, got {exchange.status}"
+            yield Fault(clause, message)
 
     def _judge_valid(self, asked: Asked, exchange: Exchange) -> Iterator[Fault]:
         is_valid, _ = self._oracle.answer(asked.body)
@@ -111,18 +113,19 @@ class AnswerJudge:
         clause = shape_clause(asked.body)
         if not exchange.ok:
             if asked.operation == "tokenize":
-                yield clause, f"a valid body must be accepted, got {exchange.status}"
+                message = f"a valid body must be accepted, got {exchange.status}"
+                yield Fault(clause, message, symptom="refused")
             return
         answer = parsed_or_none(exchange.content)
-        faults = dict(answer_faults(asked.body, answer))
-        yield from faults.items()
-        if {*SHAPES, "TOK-LEAF"} & faults.keys():
+        faults = list(answer_faults(asked.body, answer))
+        yield from faults
+        if {*SHAPES, "TOK-LEAF"} & {fault.clause for fault in faults}:
             return
         self._note_parts(asked.body, answer, exchange)
         if any(self._is_shown(one, exchange) for _, one in elements(asked.body, answer)):
-            yield "REC-DEDUP-REDACT", "a redacted record must hold no data and no metadata"
+            yield Fault("REC-DEDUP-REDACT", "a redacted record must hold no data and no metadata")
         if secrets_found(exchange, _secrets(asked.body)):
-            yield "REC-SECRET", "a value that was sent stands in the answer"
+            yield Fault("REC-SECRET", "a value that was sent stands in the answer")
 
     def _note_parts(self, body: Json, answer: Json, exchange: Exchange) -> None:
         """Keep what an accepted body shows."""
@@ -298,18 +301,18 @@ class _Generated:
         ctx, bridge = self.ctx, self.bridge
         if bridge.stopped is not None:
             raise bridge.stopped
-        seen: dict[tuple[str, str], list[Exchange]] = defaultdict(list)
-        for clause, says, number in bridge.failures:
-            seen[clause, says].append(bridge.exchanges[number])
-        for (clause, says), shown in seen.items():
-            if clause in ctx.check.clauses:
-                yield ctx.fails(clause, says, min(shown, key=_body_bytes))
+        seen: dict[Fault, list[Exchange]] = defaultdict(list)
+        for fault, number in bridge.failures:
+            seen[fault].append(bridge.exchanges[number])
+        for fault, shown in seen.items():
+            if fault.clause in ctx.check.clauses:
+                yield failure_of(ctx, fault, min(shown, key=_body_bytes))
         if not bridge.failures and bridge.errors:
             raise Inconclusive(f"the generator failed: {bridge.errors[0].splitlines()[0]}")
 
     def unbroken(self, what: str) -> Iterator[Finding]:
         """Yield a pass for each clause that was seen often enough and never broken."""
-        failed = {clause for clause, _, _ in self.bridge.failures}
+        failed = {fault.clause for fault, _ in self.bridge.failures}
         for clause in self.ctx.check.clauses:
             if clause in failed:
                 continue

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from conformance.checks._bodies import BACKEND, Broken, bodies, repeating, smallest, tokens_in
-from conformance.checks._oracle import Oracle, mirror_faults
+from conformance.checks._oracle import Fault, Oracle, mirror_faults
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
 from conformance.context.answers import is_uuid
@@ -78,11 +78,11 @@ def test_the_oracle_mirrors_itself_and_sees_each_change() -> None:
     assert list(mirror_faults(body, answer)) == []
     assert isinstance(answer, dict)
     swapped = {**answer, "A": answer["A"][::-1]}
-    assert [clause for clause, _ in mirror_faults(body, swapped)] == ["TOK-ARRAY"]
+    assert [fault.clause for fault in mirror_faults(body, swapped)] == ["TOK-ARRAY"]
     shorter = {**answer, "A": answer["A"][:1]}
-    assert [clause for clause, _ in mirror_faults(body, shorter)] == ["TOK-ARRAY"]
+    assert [fault.clause for fault in mirror_faults(body, shorter)] == ["TOK-ARRAY"]
     plain = {**answer, "b": answer["b"]["c"]}
-    assert [clause for clause, _ in mirror_faults(body, plain)] == ["TOK-PLAIN"]
+    assert [fault.clause for fault in mirror_faults(body, plain)] == ["TOK-PLAIN"]
 
 
 def test_a_search_ends_and_tells_the_smallest() -> None:
@@ -91,14 +91,14 @@ def test_a_search_ends_and_tells_the_smallest() -> None:
     turns = iter(range(10_000))
 
     def by_chance(number: int) -> Broken | None:
-        return Broken(number, [("TOK-LEAF", "odd")], ()) if next(turns) % 3 == 0 else None
+        return Broken(number, [Fault("TOK-LEAF", "odd")], ()) if next(turns) % 3 == 0 else None
 
     found = smallest(ctx, st.integers(0, 1000), by_chance, 20)
     assert found is not None
     assert next(turns) <= 3 * 20 + 1
 
     def large(number: int) -> Broken | None:
-        return Broken(number, [("TOK-LEAF", "large")], ()) if number >= 77 else None
+        return Broken(number, [Fault("TOK-LEAF", "large")], ()) if number >= 77 else None
 
     found = smallest(ctx, st.integers(0, 1000), large, 40)
     assert found is not None
@@ -111,7 +111,7 @@ def test_a_search_asks_three_times_its_examples_at_most() -> None:
 
     def mostly(body: Any) -> Broken | None:
         asked.append(body)
-        return Broken(body, [("TOK-LEAF", "odd")], ()) if sum(body) > 10**6 else None
+        return Broken(body, [Fault("TOK-LEAF", "odd")], ()) if sum(body) > 10**6 else None
 
     numbers = st.lists(st.integers(0, 10**9), min_size=20)
     found = smallest(bench_of("tokenize.mirror"), numbers, mostly, 4)

@@ -58,15 +58,15 @@ def test_a_sporadic_error_is_one_clauses_and_no_others(tmp_path: Path) -> None:
     findings, run = _findings(change, tmp_path)
     failed = [one for one in findings if one.verdict is Verdict.FAIL]
     assert len(failed) == 1
-    assert failed[0].says.startswith("sporadic, in 1 of ")
-    assert failed[0].says.endswith("answered 500; right when sent again")
+    assert failed[0].says.startswith("answered 500: in 1 of ")
+    assert failed[0].says.endswith(" answers, and right when sent again")
     assert failed[0].evidence
     again = judge(tmp_path).result(failed[0].clause)
     assert [one.says for one in again.findings if one.verdict is Verdict.FAIL] == [failed[0].says]
     assert run.session.exchanges
 
 
-def test_a_sporadic_wrong_answer_is_told_with_its_share() -> None:
+def test_an_answer_that_is_wrong_once_is_told_with_how_many_were() -> None:
     def change(ask: Ask, answer: Answer, number: int) -> None:
         if number == 9:
             answer.body = b'"wrong"'
@@ -74,7 +74,7 @@ def test_a_sporadic_wrong_answer_is_told_with_its_share() -> None:
     found = _steady(_findings(change)[0])
     failed = {clause: one.says for clause, one in found.items() if one.verdict is Verdict.FAIL}
     assert len(failed) == 1
-    assert "sporadic, in 1 of " in next(iter(failed.values()))
+    assert ": in 1 of " in next(iter(failed.values()))
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
@@ -87,8 +87,7 @@ def test_a_sporadic_refusal_of_a_valid_body_is_sporadic_too(status: int) -> None
 
     seen: list[bool] = []
     found = _steady(_findings(change)[0])
-    assert found["TOK-ARRAY"].says.startswith("sporadic, in 1 of ")
-    assert f"a valid body is refused with {status}" in found["TOK-ARRAY"].says
+    assert found["TOK-ARRAY"].says.startswith(f"a valid body is refused with {status}: in 1 of ")
 
 
 def test_a_mask_that_is_wrong_once_is_found() -> None:
@@ -99,10 +98,11 @@ def test_a_mask_that_is_wrong_once_is_found() -> None:
 
     seen: list[bool] = []
     found = _steady(_findings(change)[0])
-    assert found["REC-CARD-MASK"].says.startswith("sporadic, in 1 of ")
+    assert ": in 1 of " in found["REC-CARD-MASK"].says
+    assert found["REC-CARD-MASK"].says.endswith("right when sent again")
 
 
-def test_what_is_always_wrong_is_not_called_sporadic() -> None:
+def test_what_is_always_wrong_is_not_called_right_again() -> None:
     def change(ask: Ask, answer: Answer, number: int) -> None:
         if isinstance(ask.body, list) and answer.status == 200:
             answer.body = b"[]"
@@ -138,11 +138,11 @@ def test_two_identifiers_that_change_places_once_are_found() -> None:
     failed = [one for one in findings if one.verdict is Verdict.FAIL]
     assert changed
     assert {(one.clause, one.check) for one in failed} == {("TOK-ARRAY", "tokenize.read-back")}
-    assert failed[0].says.startswith("sporadic, in ")
+    assert failed[0].says.startswith("in 1 of ")
     assert failed[0].says.endswith("two identifiers have changed places; right when sent again")
 
 
-def test_a_few_bodies_that_are_always_read_back_wrongly_are_not_called_sporadic() -> None:
+def test_a_few_bodies_that_are_always_read_back_wrongly_are_not_called_right_again() -> None:
     """TOK-ARRAY: a small share says nothing; the same body sent again does."""
 
     def change(ask: Ask, answer: Answer, number: int) -> None:

@@ -44,7 +44,7 @@ class Judged:
             1, "schema.test", "main", 1, ask, 0, 1, status, {}, json.dumps(answer).encode()
         )
         asked = Asked("tokenize", negative, body, 1)
-        return {clause for clause, _ in self.judge.judge(asked)}
+        return {clause for clause, *_ in self.judge.judge(asked)}
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ class Token:
     is_live: bool = True
 
 
-OPEN_FIELDS: Final = frozenset({"flag", "containers", "depth", "metadata"})
+OPEN_FIELDS: Final = frozenset({"flag", "containers", "depth", "metadata", "card_parts"})
 """What a deployment may name or bound otherwise: tried before it is used."""
 
 
@@ -584,6 +584,7 @@ class Generator:
         digits = chance.choice((16, 16, 16, 15, 13, 14, 19))
         card = {"number": self._fresh(f"card {digits}")}
         is_whole = self._offer.profile.tokens.card_all_required
+        is_whole |= "card_parts" not in self._offer.fields
         if is_whole or chance.random() < 0.8:
             card["expiration_month"] = chance.randint(1, 12)
             card["expiration_year"] = chance.choice((2031, 2039))

@@ -77,6 +77,13 @@ def _card(number: int = 1, **fields: Node) -> dict[str, Node]:
     return {"type": "card", "data": data, **fields}
 
 
+def _partial_cards() -> list[dict[str, Node]]:
+    """Return cards without what may be optional: all of it, the cvc, the expiry."""
+    whole = _card()["data"]
+    parts = (("number",), ("number", "expiration_month", "expiration_year"), ("number", "cvc"))
+    return [{"type": "card", "data": {name: whole[name] for name in names}} for names in parts]
+
+
 def _detokenize(role: str, refs: Sequence[Ref], number: int = 1) -> Step:
     body = {f"v{place}": Join(("{{ ", ref, " }}")) for place, ref in enumerate(refs)}
     return Step(number, "detokenize", role, body=body)
@@ -129,9 +136,7 @@ _QUESTIONS: Final[tuple[Question, ...]] = (
     Question(
         "tokens.card_all_required",
         "TOK-CARD-DATA",
-        lambda _: _tokenize(
-            "private_prod", {"type": "card", "data": {"number": Text(1, ("card 16",))}}
-        ),
+        lambda _: _tokenize("private_prod", *_partial_cards()),
     ),
     Question(
         "tokens.cvc_derive",
@@ -248,6 +253,7 @@ def _uses(containers: Sequence[str]) -> Mapping[str, Sequence[Step]]:
         "containers": _tokenize(
             "private_prod", *(_token(containers=path) for path in containers[:2])
         ),
+        "card_parts": _tokenize("private_prod", *_partial_cards()),
         "depth": _tokenize("private_prod", _nested(14)),
         "metadata": _tokenize("private_prod", _token(metadata={"a": "v" * 256, "b": "c", "d": ""})),
     }

@@ -135,7 +135,7 @@ def test_metadata_that_is_no_object_is_no_crash_of_the_harness() -> None:
         return answer
 
     changed: list[object] = []
-    assert Verdict.ERROR not in {one.verdict for one in judged("deduplication.kept", change)}
+    assert Verdict.ERROR not in {one.verdict for one in judged("record.echo", change)}
     assert changed
 
 

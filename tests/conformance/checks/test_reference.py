@@ -54,10 +54,14 @@ _MORE_READINGS: dict[str, dict[str, Any]] = {
 
 
 def _run(
-    profile: Profile | None = None, *, without: tuple[str, ...] = (), **more: Any
+    profile: Profile | None = None,
+    *,
+    without: tuple[str, ...] = (),
+    beside: tuple[str, ...] = (),
+    **more: Any,
 ) -> tuple[Run, list[Finding]]:
     deployment = deploy(profile=profile, **more)
-    checks = tuple(name for name in clause_checks() if name not in without)
+    checks = (*(name for name in clause_checks() if name not in without), *beside)
     run = Run(deployment.target, Options(checks=checks, seed=11), transport=deployment.transport)
     run.execute()
     return run, [finding for finding in run.findings if finding.check in checks]
@@ -91,8 +95,8 @@ def test_every_finding_of_the_reference_leaves_evidence() -> None:
 def test_readings_are_discovered_and_never_failed(readings: dict[str, dict[str, Any]]) -> None:
     """What DECISIONS.md calls a reading is reported, as a profile that the engine can load."""
     profile = Profile().replace(**readings)
-    run, findings = _run(profile, without=("account-updater.file",))
-    assert [finding for finding in findings if finding.verdict is not Verdict.PASS] == []
+    run, findings = _run(profile, without=("account-updater.file",), beside=("model.sequences",))
+    assert [finding for finding in findings if finding.verdict > Verdict.INFORMATIONAL] == []
     assert run.notes == []
     found = run.session.profile
     for section, values in readings.items():

@@ -57,13 +57,12 @@ def test_the_broken_clause_is_the_only_cause(fault_id: str) -> None:
     assert _causes(fault_id) == [fault_of(fault_id).clause]
 
 
-def _fail(clause: str, check: str, *evidence: int, symptom: Symptom | None = None) -> Finding:
-    symptoms = () if symptom is None else (symptom,)
+def _fail(clause: str, check: str, *evidence: int, symptoms: tuple[Symptom, ...] = ()) -> Finding:
     return Finding(clause, check, Verdict.FAIL, "it differs", evidence, symptoms=symptoms)
 
 
 def test_what_shares_an_exchange_with_a_sporadic_failure_follows_from_it() -> None:
-    sporadic = _fail("TOK-PLAIN", "tokenize.steady", 7, symptom="once")
+    sporadic = _fail("TOK-PLAIN", "tokenize.steady", 7, symptoms=("once",))
     other = _fail("TOK-CONTAINER", "containers.named", 7, 8)
     apart = _fail("REC-ID", "record.fields", 9)
     found = {one.clause: one.follows for one in blamed([other, sporadic, apart])}
@@ -88,9 +87,9 @@ def test_an_answer_of_500_has_no_form_that_explains_what_others_hold() -> None:
     found = blamed(
         [
             _fail("REC-CARD-MASK", "record.mask", 1),
-            _fail("TOK-ARRAY", "tokenize.steady", 2, symptom="crashed"),
-            _fail("TOK-ENCRYPTED", "request.encrypted", 3, symptom="crashed"),
-            _fail("TOK-DEDUP", "deduplication.equal", 4, symptom="shared-id"),
+            _fail("TOK-ARRAY", "tokenize.steady", 2, symptoms=("crashed",)),
+            _fail("TOK-ENCRYPTED", "request.encrypted", 3, symptoms=("refused", "crashed")),
+            _fail("TOK-DEDUP", "deduplication.equal", 4, symptoms=("shared-id",)),
         ]
     )
     assert {one.clause: one.follows for one in found} == {

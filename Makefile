@@ -69,9 +69,12 @@ setup-run: $(if $(wildcard $(VENV)/.stamp-dev),$(VENV)/.stamp-dev,$(VENV)/.stamp
 run: setup-run ## run the built-in scenario `everyday`; ends with the path of its report
 	@$(PY) -m simulator run everyday --force --out runs/make-run
 
-# Jupyter refuses root unless told, and in a container one is often nobody else.
-lab: setup ## open JupyterLab on notebooks/
+# Jupyter refuses root unless told, and in a container one is often nobody else. The scripts that
+# chapters are made from are hidden: each would stand beside its chapter.
+lab: setup ## open JupyterLab on the course's start page
 	@$(PY) -m jupyter lab --notebook-dir notebooks \
+		--LabApp.default_url="/lab/tree/README.md?factory=Markdown%20Preview" \
+		--ContentsManager.hide_globs="['*.py', '__pycache__', 'api_templates', 'site.*', 'page.j2']" \
 		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 		--LabApp.news_url=None \
 		$(if $(filter 0,$(shell id -u)),--allow-root)

@@ -61,8 +61,9 @@ print(json.dumps(refused.body, indent=2))
 #
 # ## Why 56 seconds, beside a block of 10?
 # Two things must pass before a request can succeed. The block ends 10 s after it began, at 14 s.
-# And the counter must have room: the first of the 50 requests, sent at 0 s, leaves the window at 60
-# s. It is 4 s now, so the later of the two is 56 s away.
+# And the counter must have room. It counts in a *sliding window*: what was admitted in the last 60
+# s, whenever you ask. The first of the 50 requests, sent at 0 s, leaves the window at 60 s. It is 4
+# s now, so the later of the two is 56 s away.
 
 # %%
 assert refused.headers["Retry-After"] == "56"

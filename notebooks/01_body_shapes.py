@@ -16,12 +16,10 @@
 import json
 from typing import Any
 
-import altair as alt
 import pandas as pd
 
 from engine import Engine, encrypt
 
-_ = alt.renderers.enable("svg")
 CARD: dict[str, Any] = {
     "type": "card",
     "data": {
@@ -143,18 +141,7 @@ assert set(map(tuple, pairs.to_numpy())) == {
     ("string", "identifier"),
     ("token request object", "record"),
 }
-cells = pairs.rename_axis("place").reset_index().melt("place", var_name="side", value_name="kind")
-alt.Chart(
-    cells,
-    width=220,
-    description="Four places in the body, sent and came back: each of three strings became an"
-    " identifier, and the token request object became a record.",
-).mark_point(filled=True, size=140, aria=False).encode(
-    x=alt.X("side:N", sort=None, title=None, axis=alt.Axis(labelAngle=0, orient="top")),
-    y=alt.Y("place:N", sort=None, title="place in the body", axis=alt.Axis(labelLimit=200)),
-    color=alt.Color("kind:N", sort=None, title="what stands there"),
-    shape=alt.Shape("kind:N", sort=None, title="what stands there"),
-)
+pairs.rename_axis("place in the body")
 
 # %% [markdown]
 # ## Encrypted by the caller

@@ -12,12 +12,10 @@
 import json
 from typing import Any
 
-import altair as alt
 import pandas as pd
 
 from engine import Engine
 
-_ = alt.renderers.enable("svg")
 CARD: dict[str, Any] = {
     "type": "card",
     "data": {
@@ -115,22 +113,11 @@ assert third["metadata"] == {"o": "1"}
 # %%
 answers = {"created": first, "may not read": second, "may read": third}
 seen = {
-    name: {who: "shown" if name in record else "left out" for who, record in answers.items()}
+    name: {who: "✓" if name in record else "–" for who, record in answers.items()}
     for name in ("id", "type", "mask", "data", "metadata", "fingerprint", "_extras")
 }
-assert {name for name, row in seen.items() if "left out" in row.values()} == {"data", "metadata"}
-cells = pd.DataFrame(seen).T.rename_axis("field").reset_index()
-alt.Chart(
-    cells.melt("field", var_name="who", value_name="is"),
-    width=330,
-    description="Seven fields of one card's record, for who created it, who may not read and who"
-    " may read. Data and metadata are left out for who may not read; all else is shown to all.",
-).mark_point(filled=True, size=120, aria=False).encode(
-    x=alt.X("who:N", sort=None, title=None, axis=alt.Axis(labelAngle=0, orient="top")),
-    y=alt.Y("field:N", sort=None, title="field of the record"),
-    color=alt.Color("is:N", sort=None, title="the field is"),
-    shape=alt.Shape("is:N", sort=None, title="the field is"),
-)
+assert {name for name, row in seen.items() if "–" in row.values()} == {"data", "metadata"}
+pd.DataFrame(seen).T.rename_axis("field of the record")
 
 # %% [markdown]
 # ## What is equal

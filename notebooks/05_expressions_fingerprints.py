@@ -13,12 +13,10 @@
 import json
 from typing import Any
 
-import altair as alt
 import pandas as pd
 
 from engine import Engine
 
-_ = alt.renderers.enable("svg")
 CARD: dict[str, Any] = {
     "type": "card",
     "data": {
@@ -138,31 +136,20 @@ prints = {
 }
 alike = {
     one: {
-        other: "in common" if prints[one] == prints[other] else "not in common"
+        other: "✓" if prints[one] == prints[other] else "–"
         for other in prints
         if other.partition(", ")[2] == one.partition(", ")[2]
     }
     for one in prints
 }
 by_number, by_all = "by {{ data.number }}", f"by {whole}"
-assert alike[f"12/2030, {by_number}"][f"12/2035, {by_number}"] == "in common"
-assert alike[f"12/2030, {by_all}"][f"12/2035, {by_all}"] == "not in common"
+assert alike[f"12/2030, {by_number}"][f"12/2035, {by_number}"] == "✓"
+assert alike[f"12/2030, {by_all}"][f"12/2035, {by_all}"] == "–"
 pairs = {
     one: {name: row[f"{name}, {one.partition(', ')[2]}"] for name in cards}
     for one, row in alike.items()
 }
-cells = pd.DataFrame(pairs).T.rename_axis("one").reset_index()
-alt.Chart(
-    cells.melt("one", var_name="other", value_name="fingerprint"),
-    width=330,
-    description="Three cards under two expressions. By the number, the cards 12/2030 and 12/2035"
-    " have the same fingerprint; by the whole data, each card has one of its own.",
-).mark_point(filled=True, size=120, aria=False).encode(
-    x=alt.X("other:N", sort=None, title="and this card", axis=alt.Axis(labelAngle=0)),
-    y=alt.Y("one:N", sort=None, title="this card, by an expression", axis=alt.Axis(labelLimit=260)),
-    color=alt.Color("fingerprint:N", sort=None, title="have the fingerprint"),
-    shape=alt.Shape("fingerprint:N", sort=None, title="have the fingerprint"),
-)
+pd.DataFrame(pairs).T.rename_axis("same fingerprint as →")
 
 # %% [markdown]
 # ## Search indexes

@@ -41,7 +41,9 @@ block = trace(times, public)
 throttle = trace(times, public, table=as_throttle)
 assert list(block["outcome"][50:]) == ["blocked", "blocked", "blocked", "admitted", "blocked"]
 assert throttle["outcome"][51] == "admitted"
-strip(pd.concat([block.assign(who="10 s block"), throttle.assign(who="throttle")]))
+pd.DataFrame({"10 s block": block["outcome"], "throttle": throttle["outcome"]}).set_axis(
+    [f"{float(second):.9g}" for second in times]
+).iloc[49:].rename_axis("second")
 
 # %% [markdown]
 # One nanosecond before 65.5 it still refuses, at 65.5 it admits: a block that begins at *t* holds

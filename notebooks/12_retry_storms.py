@@ -5,7 +5,8 @@
 # Clauses: LIM-PUBLIC, LIM-BLOCK, ERR-429.
 #
 # One simulated run is one sample, so every figure here is a mean over runs with other seeds, with
-# its 95 % interval.
+# its 95 % interval. The *fidelity* of a run is how much of the service takes part: in `compiled`
+# runs the limits alone do, as machine code, and decide as the whole service would.
 
 # %% [markdown]
 # **Predict before you read on.** Clients retry four times a second and ignore `Retry-After`, or
@@ -90,7 +91,8 @@ assert blocked["high"]["default"] < 120e9
 # %% [markdown]
 # ## Retry strategies
 # Four ways to wait, each with the same number of attempts, without and with `Retry-After`, and
-# clients that never retry. Before you run it: which of the four is refused least?
+# clients that never retry. *Jitter* is a random part of the wait: it keeps those who were refused
+# together from returning together. Before you run it: which of the four is refused least?
 
 # %%
 waits: dict[str, dict[str, Any]] = {
@@ -176,7 +178,7 @@ colour = alt.Color("Retry-After:N", title="Retry-After")
         color=colour,
     )
     + base.mark_point(filled=True, size=60, aria=False).encode(
-        x="mean:Q", color=colour, shape=alt.Shape("Retry-After:N", title="Retry-After")
+        x="mean:Q", color=colour, shape=alt.Shape("Retry-After:N", legend=None)
     )
 )
 

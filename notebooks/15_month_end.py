@@ -124,7 +124,7 @@ base = alt.Chart(
         x=alt.X("low:Q", title="refused share of uploads, 95 % interval"), x2="high:Q"
     )
     + base.mark_point(filled=True, size=60, aria=False).encode(
-        x="mean:Q", shape=alt.Shape("interval:N", title="interval")
+        x="mean:Q", shape=alt.Shape("interval:N", legend=None)
     )
 )
 

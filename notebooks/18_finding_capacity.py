@@ -138,20 +138,24 @@ assert found.border is not None
 assert int(found.keeps) <= found.border.low < found.border.high <= int(found.breaks)
 near = trials[trials["verdict"] != "pilot"]
 assert near["people"].min() <= found.border.mean <= near["people"].max()
+colour = alt.Color("verdict:N", title="verdict", sort=["kept", "not decided", "broken", "pilot"])
 base = alt.Chart(
     trials,
     width=520,
-    height=180,
-    description="Refused share by the number of people, with intervals. Near the border the share"
-    " is about 0.01; pilots have wide intervals.",
-).encode(x=alt.X("people:Q", title="people"))
-colour = alt.Color("verdict:N", title="verdict")
+    height=220,
+    description="Refused share by the number of people. It crosses the line of 1 % inside a narrow"
+    " band, the answer; far below it is 0, and at 60 people it is above one half.",
+).encode(x=alt.X("people:Q", title="people", scale=alt.Scale(zero=False)))
+share = alt.Axis(format="%", title="refused share (root scale)", values=[0, 0.01, 0.05, 0.2, 0.6])
+answer = pd.DataFrame({"from": [int(found.keeps)], "to": [int(found.breaks)], "kept": [0.01]})
 (
-    base.mark_rule(aria=False).encode(
-        y=alt.Y("low:Q", title="refused share, with interval"), y2="high:Q", color=colour
-    )
-    + base.mark_point(filled=True, size=70, aria=False).encode(
-        y="mean:Q", color=colour, shape=alt.Shape("verdict:N", title="verdict")
+    alt.Chart(answer).mark_rect(opacity=0.2, aria=False).encode(x="from:Q", x2="to:Q")
+    + alt.Chart(answer).mark_rule(strokeDash=[4, 3], aria=False).encode(y="kept:Q")
+    + base.transform_filter("datum.verdict != 'pilot'")
+    .mark_rule(aria=False)
+    .encode(y="low:Q", y2="high:Q", color=colour)
+    + base.mark_point(filled=True, size=80, aria=False).encode(
+        y=alt.Y("mean:Q", axis=share, scale=alt.Scale(type="sqrt")), color=colour
     )
 )
 

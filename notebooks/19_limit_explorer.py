@@ -6,7 +6,7 @@
 # Clauses: LIM-PUBLIC, LIM-BLOCK, LIM-CREATE, LIM-IP.
 #
 # Open this notebook in JupyterLab (`make lab`) and run it: sliders need a kernel. Without a
-# kernel you see the defaults, and further down what some positions of the sliders give.
+# kernel you see three positions of the sliders.
 
 # %% [markdown]
 # **Predict before you read on.** Raise the limit fourfold, or slow the script to a tenth: which
@@ -31,8 +31,8 @@ RUNS = 20
 # %% [markdown]
 # ## Sliders
 # One for the number of clients in each group, for the rate of those who ask steadily, and for each
-# limit that the traffic meets; below them the way of counting. The first run on a machine compiles
-# the simulation, and the cell says how far it is.
+# limit that the traffic meets; below them the way of counting. Above them are buttons for three
+# positions. The first run on a machine compiles the simulation; a line says so meanwhile.
 
 # %%
 scenario = with_value(load("shared-office"), "seed", SEED)
@@ -40,8 +40,9 @@ explorer = simulator.explore(scenario)
 explorer
 
 # %% [markdown]
-# The upper picture is for the values that are set, the lower one for the scenario as it stands. Try
-# this: raise `LIM-PUBLIC` as far as it goes. Then put it back, and slow down the script instead.
+# All parts of the picture have one scale. With a kernel the upper part is for the values that are
+# set, and the lower one for the scenario as it stands. Try this: raise `LIM-PUBLIC` as far as it
+# goes. Then put it back, and slow down the script instead.
 #
 # ## What a slider does
 # A slider is a path in the scenario. Moving it does what editing the file does: the same run, to
@@ -135,9 +136,9 @@ differences.round(3).rename_axis("refused share of the people")
 
 # %% [markdown]
 # ## The way of counting
-# The list below the sliders changes how every limit is counted (D-ALGORITHM). It matters too: under
-# the token bucket the people are refused less than under the sliding log. GCRA with its default
-# burst decides as the bucket does, in every run.
+# The list beside the sliders changes how every limit is counted (D-ALGORITHM). It matters too:
+# under the token bucket the people are refused less than under the sliding log. GCRA with its
+# default burst decides as the bucket does, in every run.
 
 # %%
 algorithms = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")

@@ -163,7 +163,8 @@ bystanders.round(3)
 #
 # ## Several tables at once
 # `policies` runs scenarios under several limit tables and shows what each does to each group. A `*`
-# marks Pareto-optimal tables, the highest load on the service included.
+# marks Pareto-optimal tables, the highest load on the service included. The *goodput* is how many
+# requests a second are admitted and answered without an error.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:

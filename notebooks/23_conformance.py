@@ -82,6 +82,7 @@ seen = pd.DataFrame(
 )
 cells = seen.groupby(["rule", "second"], as_index=False)["refused"].mean()
 cells["until"] = cells["second"] + 1
+cells["outcome"] = cells["refused"].gt(0).map({True: "some refused", False: "all admitted"})
 SHOWN_S = 600
 print(report.floor_ns // 10**9, "s at least; retentions of a day are waited for in virtual time")
 assert set(cells["rule"]) <= {clause.id for clause in CLAUSES}
@@ -96,13 +97,17 @@ alt.Chart(
     cells[cells["second"] < SHOWN_S],
     width=520,
     height=260,
-    description="Seconds of the run by rule, coloured by the refused share, for fourteen probes."
-    " Those of windows of a minute send requests again after 60 s.",
+    description="Seconds in which each of fourteen probes sent requests, and whether some were"
+    " refused. Those of windows of a minute send requests again after 60 s.",
 ).mark_rect(aria=False).encode(
     x=alt.X("second:Q", title="seconds of the run"),
     x2="until",
     y=alt.Y("rule:N", title="probe of"),
-    color=alt.Color("refused:Q", title="refused share", scale=alt.Scale(scheme="blues")),
+    color=alt.Color(
+        "outcome:N",
+        title="in this second",
+        scale=alt.Scale(domain=["all admitted", "some refused"], range=["#9db8dc", "#d55e00"]),
+    ),
 )
 
 # %% [markdown]

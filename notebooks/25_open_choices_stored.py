@@ -19,7 +19,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import altair as alt
 import httpx
 import pandas as pd
 
@@ -36,7 +35,6 @@ from engine import (
     encrypt,
 )
 
-_ = alt.renderers.enable("svg")
 pd.set_option("display.max_colwidth", 70)
 CARD: dict[str, Any] = {
     "type": "card",
@@ -185,7 +183,7 @@ walk(
 )
 
 # %% [markdown]
-# The same as a picture: what the default makes of each body, and what the first other value does.
+# Side by side: what the default makes of each body, and what the first other value does.
 # Some readings accept more, some less.
 
 # %%
@@ -196,18 +194,7 @@ for row in rows:
 pairs = [(held["default"], held["another reading"]) for held in first.values()]
 assert ("400", "200") in pairs, "a reading that accepts more"
 assert ("200", "400") in pairs, "a reading that accepts less"
-cells = pd.DataFrame(first).T.rename_axis("choice").reset_index()
-alt.Chart(
-    cells.melt("choice", var_name="under", value_name="seen"),
-    width=260,
-    description="For each choice, what its body brings under the default and under another"
-    " reading. Some bodies are refused with 400 by the default alone, others by the reading alone.",
-).mark_point(filled=True, size=110, aria=False).encode(
-    x=alt.X("under:N", sort=None, title=None, axis=alt.Axis(labelAngle=0, orient="top")),
-    y=alt.Y("choice:N", sort=None, title="choice"),
-    color=alt.Color("seen:N", sort=None, title="what comes back"),
-    shape=alt.Shape("seen:N", sort=None, title="what comes back"),
-)
+pd.DataFrame(first).T.rename_axis("choice")
 
 # %% [markdown]
 # ## Where it goes, and what the record shows

@@ -1,9 +1,9 @@
 """`python -m notebooks`: run every notebook, write what it shows beside it, and the static site.
 
-Sources are jupytext percent scripts (`NN_topic.py`). Each is run top to bottom in a kernel of its
-own and written to `NN_topic.ipynb` with its outputs: the same bytes on every run, so that a change
-in a notebook is a change in what it shows; the README's picture and the documents of
-the specification are made the same way. The site
+Sources are jupytext percent scripts (`NN_topic.py`). Each is run top to bottom from an empty
+namespace and written to `NN_topic.ipynb` with its outputs: the same bytes on every run, so that a
+change in a notebook is a change in what it shows. The README's picture, the start page and the
+documents of the specification are made the same way. The site
 under `site/` opens offline.
 """
 
@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from notebooks.course import FOLDER, sources
+from notebooks.course import FOLDER, START, sources, start_page
 from notebooks.front_picture import PICTURE, draw
 from notebooks.law_pages import law_pages
-from notebooks.rendering import render
+from notebooks.rendering import kernel, render
 from notebooks.results_page import results_page
 from notebooks.site import write_site
 
@@ -33,9 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [
         s for s in sources() if not args.names or any(s.stem.startswith(n) for n in args.names)
     ]
-    for source in chosen:
-        print(source.name, file=sys.stderr, flush=True)
-        _put(source.with_suffix(".ipynb"), render(source), stale, check=args.check)
+    with kernel() as client:
+        for source in chosen:
+            print(source.name, file=sys.stderr, flush=True)
+            _put(source.with_suffix(".ipynb"), render(source, client), stale, check=args.check)
+    _put(START, start_page(), stale, check=args.check)
     if not args.names:
         _put(PICTURE, draw(), stale, check=args.check)
         for name, text in law_pages().items():

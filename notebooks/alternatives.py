@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import altair as alt
+import pandas as pd
 import vl_convert
 
 __all__ = ["in_words", "use"]
@@ -30,8 +31,13 @@ _NAMED: Final = 8
 
 
 def use() -> None:
-    """Give every picture that Altair draws as SVG an alternative text."""
+    """Give every picture that Altair draws as SVG an alternative text.
+
+    Altair and pandas are as after their import, whatever an earlier notebook has set.
+    """
+    alt.renderers.enable("default")
     alt.renderers.register("svg", _drawn)
+    pd.reset_option("display")
 
 
 def _drawn(spec: dict[str, Any], **_: Any) -> tuple[dict[str, str], dict[str, Any]]:

@@ -7,13 +7,27 @@ sentence below it, what the chapter answers.
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DOORS", "FOLDER", "PARTS", "Chapter", "Door", "chapters", "sources"]
+__all__ = [
+    "DOORS",
+    "FOLDER",
+    "PARTS",
+    "START",
+    "Chapter",
+    "Door",
+    "chapters",
+    "sources",
+    "start_page",
+]
 
 FOLDER: Final = Path(__file__).resolve().parent
+START: Final = FOLDER / "README.md"
+"""The page that `make lab` opens, and that code hosts show."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +96,38 @@ def chapters() -> list[Chapter]:
     """Return the chapters in the order of reading."""
     by_number = {chapter.number: chapter for chapter in map(_chapter, sources())}
     return [by_number[number] for _, numbers in PARTS for number in numbers]
+
+
+def start_page() -> str:
+    """Return the start page: the doors, and all chapters in the order of reading, as Markdown."""
+    by_number = {chapter.number: chapter for chapter in chapters()}
+
+    def linked(number: int) -> str:
+        chapter = by_number[number]
+        return f"{number:02} [{chapter.title}]({chapter.stem}.ipynb)"
+
+    how = (
+        "Open a chapter, read it, predict, and run its cells (Shift+Enter). Every claim is"
+        " asserted: change a number and see which claim breaks."
+    )
+    parts = ["# Rate limits, from a 429 to its cause", _wrapped(how)]
+    for door in DOORS:
+        parts += [f"## {door.title}", door.says, _list(map(linked, door.numbers))]
+    parts.append("## All chapters")
+    for part, numbers in PARTS:
+        texts = (f"{linked(number)}: {by_number[number].says}" for number in numbers)
+        parts += [f"### {part}", _list(texts)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "\n".join(_wrapped(f"- {text}", "  ") for text in texts)
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _chapter(source: Path) -> Chapter:

@@ -1,6 +1,7 @@
 """From a percent script to a notebook with outputs.
 
-What makes the bytes stable: cell ids are made from the notebook's name and the cell's place,
+Notebooks run in one kernel, one after the other, each from an empty namespace. What makes the bytes
+stable: cell ids are made from the notebook's name and the cell's place,
 execution counts and times are left out, the kernel is always called `python3`, what goes to
 standard error (compiling, a slow worker) is about the machine and left out too, a widget leaves
 what it shows to a reader without a kernel, and a notebook itself shows no time, path, port or draw
@@ -14,7 +15,8 @@ import hashlib
 import html
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +29,7 @@ from traitlets.config import Config
 from notebooks.badges import put_badges
 from notebooks.course import FOLDER
 
-__all__ = ["render"]
+__all__ = ["kernel", "render"]
 
 _TIMEOUT_S: Final = 400
 """Of a cell: no cell takes half a minute, but the first on a machine may wait for a compiler."""
@@ -37,14 +39,33 @@ _SCALE: Final = 1
 """Of a picture in pixels."""
 _CONFIG: Final = Config(KernelManager={"transport_encryption": "auto"})
 """Cells and outputs go to and fro encrypted, where the kernel can; otherwise it warns."""
-_BEFORE: Final = "from notebooks.alternatives import use; use(); del use"
+_BEFORE: Final = "%reset -f\nfrom notebooks.alternatives import use; use(); del use"
 """Run in the kernel before a notebook, and no part of it."""
 _WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _KERNEL: Final = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
-def render(source: Path) -> str:
+@contextmanager
+def kernel() -> Iterator[NotebookClient]:
+    """Yield a running kernel for `render`. Its start costs more than most notebooks."""
+    client = NotebookClient(
+        nbformat.v4.new_notebook(),  # type: ignore[no-untyped-call] # reason: untyped library
+        timeout=_TIMEOUT_S,
+        kernel_name="python3",
+        record_timing=False,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(FOLDER)}},
+        config=_CONFIG,
+    )
+    environment = {"PYTHONPATH": str(FOLDER.parent), "PYTHONHASHSEED": "0", "NO_COLOR": "1"}
+    with client.setup_kernel(env={**os.environ, **environment}):
+        yield client
+
+
+def render(source: Path, client: NotebookClient) -> str:
     """Run a notebook and return it with its outputs, as the text of its `.ipynb`.
+
+    client: of a kernel; what an earlier notebook left in it is forgotten.
 
     Raises `nbclient.exceptions.CellExecutionError` when a cell raises, an assertion included.
     """
@@ -58,17 +79,8 @@ def render(source: Path) -> str:
     book.metadata.clear()
     book.metadata["kernelspec"] = dict(_KERNEL)
     book.cells.insert(0, nbformat.v4.new_code_cell(_BEFORE))  # type: ignore[no-untyped-call] # reason: untyped library
-    client = NotebookClient(
-        book,
-        timeout=_TIMEOUT_S,
-        kernel_name="python3",
-        record_timing=False,
-        store_widget_state=False,
-        resources={"metadata": {"path": str(FOLDER)}},
-        config=_CONFIG,
-    )
-    environment = {"PYTHONPATH": str(FOLDER.parent), "PYTHONHASHSEED": "0", "NO_COLOR": "1"}
-    client.execute(env={**os.environ, **environment})
+    client.nb = book
+    client.execute(cleanup_kc=False)
     del book.cells[0]
     book.metadata["language_info"] = {"name": "python"}
     for cell in book.cells:

@@ -27,8 +27,9 @@ from pygments.lexers import PythonLexer  # type: ignore[import-untyped] # reason
 
 from engine import Engine
 from engine.clauses import CLAUSES, DECISIONS
-from notebooks.api_pages import PACKAGES, write_api
+from notebooks.api_pages import PACKAGES, api_bodies
 from notebooks.course import DOORS, FOLDER, PARTS, Chapter, chapters
+from notebooks.course_picture import course_picture
 
 __all__ = ["DOCUMENTS", "write_site"]
 
@@ -61,6 +62,8 @@ _CALL: Final = re.compile(
     r'<span class="n">(\w+)</span>'
 )
 _CLASS: Final = re.compile(r'<span class="n">([A-Z]\w+)</span>')
+_CODE: Final = [".highlight", ".pdoc-code"]
+"""The classes of code, in texts and in the pages of the interface."""
 _PAGE: Final = jinja2.Environment(autoescape=False).from_string(  # noqa: S701 # reason: what goes in is HTML made here
     (FOLDER / "page.j2").read_text(encoding="utf-8")
 )
@@ -76,12 +79,14 @@ def write_site(folder: Path) -> Path:
         text = (_DOCS / name).read_text(encoding="utf-8")
         bodies[_page_name(name)] = _document(text)
         titles[_page_name(name)] = title
-    for page, body in bodies.items():
+    interface = api_bodies()
+    titles |= {page: f"Python: {Path(page).stem}" for page in interface}
+    (folder / "api").mkdir(exist_ok=True)
+    for page, body in (bodies | interface).items():
         at = next((n for n, chapter in enumerate(course) if chapter.page == page), None)
         before = course[at - 1] if at else None
         after = course[at + 1] if at is not None and at + 1 < len(course) else None
         _write_page(folder / page, titles[page], body, before=before, after=after)
-    write_api(folder / "api")
     (folder / "site.css").write_text(_style(), encoding="utf-8")
     (folder / "search.js").write_text(_search(titles, bodies), encoding="utf-8")
     index = folder / "index.html"
@@ -98,14 +103,19 @@ def _write_page(
     after: Chapter | None = None,
 ) -> None:
     text = _PAGE.render(
-        title=html.escape(title), body=body, before=before, after=after, places=_PLACES
+        title=html.escape(title),
+        body=body,
+        before=before,
+        after=after,
+        places=_PLACES,
+        root="../" if target.parent.name == "api" else "",
     )
     target.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _style() -> str:
-    light = HtmlFormatter(style="default").get_style_defs(".highlight")
-    dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
+    light = HtmlFormatter(style="default").get_style_defs(_CODE)
+    dark = HtmlFormatter(style="github-dark").get_style_defs(_CODE)
     own = (FOLDER / "site.css").read_text(encoding="utf-8")
     return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n{own}"
 
@@ -141,8 +151,10 @@ def _front(course: list[Chapter]) -> str:
         f'<span class="clause {status}">{words}</span>' for status, words in _STATUS.items()
     )
     return (
-        '<div class="front"><h1>A tokenization service, by running it</h1>'
-        "<p>Each chapter asks a question, runs the engine, and asserts what it claims. In a hurry: "
+        '<div class="front"><h1>Rate limits, from a 429 to its cause</h1>'
+        f'<div class="course" tabindex="0">{course_picture()}</div>'
+        "<p>The course is about a tokenization service and its limits. Each chapter asks a"
+        " question, runs the engine, and asserts what it claims. In a hurry: "
         'the <a href="reference.html">reference</a> has one call whole, and every limit, status, '
         "header and quota with curl.</p>"
         f'<div class="doors">{doors}</div>'
@@ -351,14 +363,25 @@ def _search(titles: Mapping[str, str], bodies: Mapping[str, str]) -> str:
 
 def _sections(page: str, body: str) -> Iterator[tuple[str, str, str]]:
     """Yield heading, address and text of each section of a page."""
-    for part in re.split(r"(?=<h[123] id=)", body):
-        head = re.match(r'<h[123] id="([^"]+)">(.*?)<a class="anchor-link"', part, re.DOTALL)
+    # Badges, set-ups and code are alike in many sections: they would be found in place of the text.
+    shown = re.sub(r'<details( class="setup")?>.*?</details>', "", body, flags=re.DOTALL)
+    if _is_chapter(page):
+        shown = re.sub(r'<div class="highlight">.*?</div>', "", shown, flags=re.DOTALL)
+    for part in re.split(r"(?=<h[123] id=)", shown):
+        head = re.match(
+            r'<h[123] id="([^"]+)">(.*?)<a class="anchor-link".*?</h[123]>', part, re.DOTALL
+        )
         if head:
             yield _words(head[2]), f"{page}#{head[1]}", _words(part[head.end() :])
 
 
+def _is_chapter(page: str) -> bool:
+    return page[0].isdigit()
+
+
 def _words(markup: str) -> str:
-    text = re.sub(r"<[^>]+>", " ", re.sub(r"¶|&#182;", "", markup))
+    inline = re.sub(r"</?(?:a|b|code|em|span|strong)\b[^>]*>", "", markup)
+    text = re.sub(r"<(script|style|svg)\b.*?</\1>|<[^>]+>", " ", inline, flags=re.DOTALL)
     return " ".join(html.unescape(text).split())
 
 

@@ -95,6 +95,16 @@ class Mechanism:
         ]
         return f"{self.title}: " + "; ".join([*parts, *fills]) + "."
 
+    @property
+    def _legend(self) -> str:
+        """The outcomes that occur, each beside its mark in the strip."""
+        met = {str(step.decision.outcome) for step in self.steps}
+        return " &nbsp; ".join(
+            f'<span style="color:{colour}">{"▯" if outcome == "refused" else "▮"}</span> {outcome}'
+            for outcome, colour in _COLOURS.items()
+            if outcome in met
+        )
+
     def __repr__(self) -> str:
         return self.text
 
@@ -106,7 +116,8 @@ class Mechanism:
         data = json.dumps(picture.steps, ensure_ascii=False, separators=(",", ":"))
         script = _SCRIPT.replace("ID", identity).replace("DATA", data.replace("</", "<\\/"))
         return (
-            f'<div id="{identity}" class="mechanism"><b>{html.escape(self.title)}</b><br>'
+            f'<div id="{identity}" class="mechanism"><b>{html.escape(self.title)}</b>'
+            f" &nbsp; <small>{self._legend}</small><br>"
             f"{picture.svg}"
             f'<p class="scrub" hidden><input type="range" min="0" max="{len(self.steps) - 1}"'
             f' value="0" style="width:{_WIDTH - _LEFT - _RIGHT}px;margin-left:{_LEFT}px"'

@@ -10,7 +10,7 @@ import numpy as np
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile
 from simulator.kernel import deciding, records
-from simulator.kernel.compiling import is_compiled
+from simulator.kernel.compiling import is_compiled as _is_compiled
 from simulator.kernel.compiling import warm_up as _warm_up
 from simulator.kernel.limiter import (
     Array,
@@ -239,6 +239,11 @@ class _Writer:
             tally.add_shadow_requests(clause, count)
 
 
+def is_compiled() -> bool:
+    """Whether an earlier run on this machine has compiled everything."""
+    return _is_compiled(_PART)
+
+
 def warm_up(tell: Callable[[str], None] = tell_line) -> None:
     """Compile everything, unless an earlier run on this machine has done it."""
     ColumnLimiter({"Default": LimitTable(())}, LimitsProfile())
@@ -247,7 +252,7 @@ def warm_up(tell: Callable[[str], None] = tell_line) -> None:
 
 def load() -> None:
     """Load the machine code that the cache holds; compile nothing."""
-    if is_compiled(_PART):
+    if is_compiled():
         _compile_all()
 
 

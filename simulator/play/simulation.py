@@ -150,6 +150,15 @@ def load_kernel() -> None:
         load()
 
 
+def is_compiled() -> bool:
+    """Whether nothing is left to compile: an earlier run did it, or the extra `fast` is missing."""
+    if not has_kernel():
+        return True
+    from simulator.kernel.running import is_compiled as is_all_compiled  # noqa: PLC0415 # reason: numba loads where it is asked for
+
+    return is_all_compiled()
+
+
 def is_without_kernel() -> bool:
     """Whether the extra `fast` is missing; if so, print once what it would buy."""
     if has_kernel():

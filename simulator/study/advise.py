@@ -182,6 +182,27 @@ class Advice:
             columns=["group", "about", "says", "metric", "before", "after", "low", "high", "sure"],
         )
 
+    @property
+    def lead(self) -> str:
+        """The advice in one sentence: what refuses the group refused most, and what helps most."""
+        changes = [each for each in self.suggestions if each.effects and each.about != "batch"]
+        if changes:
+            group = max(changes, key=lambda each: each.effects[0].a).group
+        elif self.suggestions:
+            group = self.suggestions[0].group
+        else:
+            why = "no change helped in fresh runs" if len(self.binding) else "nothing is refused"
+            return f"No change is suggested: {why}."
+        causes = [
+            each.says for each in self.suggestions if (each.group, each.about) == (group, "cause")
+        ]
+        helps = [each for each in changes if each.group == group]
+        parts = [f"{group}: {cause.rstrip('.')}" for cause in causes[:1]]
+        if helps:
+            best = min(helps, key=lambda each: each.effects[0].b)
+            parts.append(f"what helps {group} most: {best.says.rstrip('.')}")
+        return "; ".join(parts or [self.suggestions[0].says.rstrip(".")]) + "."
+
     def chart(self) -> alt.LayerChart | alt.FacetChart:
         """Draw the trade-off: what is refused under each limit, against the limit's price."""
         return charts.estimates(self._estimates())
@@ -237,7 +258,10 @@ class Advice:
         (folder / "advice.html").write_text(study_page("Advice", page), "utf-8")
 
     def _repr_html_(self) -> str:
-        parts = [f"<h3>Advice for {html.escape(self.scenario.name)}</h3>"]
+        parts = [
+            f"<h3>Advice for {html.escape(self.scenario.name)}</h3>",
+            f"<p><b>{html.escape(self.lead)}</b></p>",
+        ]
         if self.unfinished:
             parts.append(f"<p>Unfinished: {html.escape(self.unfinished)}.</p>")
         lines = "".join(

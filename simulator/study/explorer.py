@@ -7,8 +7,9 @@ picture shows what was let in and what each clause refused, as the report's page
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Thread
 from typing import Any, Final, get_args
 
 from markupsafe import Markup
@@ -18,16 +19,17 @@ from engine.files import Rate, format_duration
 from engine.profile import Algorithm
 from simulator.arguments import TEXT, Rule, optional, takes
 from simulator.options import SCENARIO, ScenarioLike, resolve
-from simulator.play.simulation import simulate, warm_up
+from simulator.play.simulation import Fidelity, is_compiled, simulate, warm_up
 from simulator.rows import Result
 from simulator.scenario import Scenario, limits_of, profile_of, with_values
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
 from simulator.scenario.model import needs_bodies
 from simulator.views import charts
-from simulator.views.findings import PARTS, gather
-from simulator.views.svg import rates
+from simulator.views.findings import PARTS, Findings, gather
+from simulator.views.svg import rates_compared
 from simulator.views.text import Axis
 
+AS_IT_STANDS: Final = "as it stands"
 _ALGORITHM: Final = "choices.limits.algorithm"
 _WIDER: Final = 4
 _VALUES: Final = Rule(
@@ -58,45 +60,74 @@ class Explorer:
     """A scenario with knobs; in a notebook it shows sliders and a picture.
 
     knobs: clients of each group, rates of open groups, limits of the rules that requests met.
-    `play` runs it with other values; `static` is the picture of the unchanged scenario, for
-    readers of a notebook that does not run.
+    positions: some settings of them by name. `play` runs it with other values;
+    `static` is the picture of the positions, for readers of a notebook that does not run.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         if reason := needs_bodies(scenario):
             raise InputError(f"explore is compiled, limits alone, and {reason}; use run")
-        warm_up()
         self.scenario = scenario
         self.algorithm: Algorithm = profile_of(scenario).limits.algorithm
-        base = self.play()
-        self.knobs = _knobs(scenario, base)
-        self.static = picture(base, "as it stands")
+        self._compiler = Thread(target=warm_up, daemon=True)
+        if not is_compiled():
+            self._compiler.start()
+        self._base = self._play({})
+        self.knobs = _knobs(scenario, self._base)
+        self.positions = _positions(self._base, self.knobs)
         self._widget: Any = None
 
     @takes(values=optional(_VALUES))
     def play(self, values: Mapping[str, Any] | None = None) -> Result:
         """Run the scenario with some values changed, by path, and return the result."""
-        scenario = with_values(self.scenario, (values or {}).items())
-        return simulate(scenario, fidelity="compiled", check=False)
+        if self.is_compiling:
+            self._compiler.join()
+        return self._play(values or {})
+
+    def _play(self, values: Mapping[str, Any]) -> Result:
+        """Run with some values; while the simulation compiles, at the fidelity that needs none."""
+        scenario = with_values(self.scenario, values.items())
+        fidelity: Fidelity = "limits" if self.is_compiling else "compiled"
+        return simulate(scenario, fidelity=fidelity, check=False)
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether the simulation is being compiled, as it is once on a machine."""
+        return self._compiler.is_alive()
+
+    @property
+    def static(self) -> str:
+        """The picture of the positions, as SVG."""
+        return picture({name: self._play(_values(at)) for name, at in self.positions.items()})
 
     def draw(self, values: Mapping[str, Any] | None = None) -> str:
         """Return the picture with some values changed; a fault as one line."""
         try:
-            return picture(self.play(values), "with these values")
+            now = self._play(values or {})
         except InputError as fault:
             return Markup("<p>{}</p>").format(fault)
+        return picture({"with these values": now, AS_IT_STANDS: self._base})
 
     @property
     def widget(self) -> Any:  # noqa: ANN401 # reason: ipywidgets has no types
-        """The sliders with both pictures. Raises `InputError` without ipywidgets."""
+        """The sliders with their picture. Raises `InputError` without ipywidgets."""
         if self._widget is None:
             self._widget = _widget(self)
         return self._widget
 
+    def when_compiled(self, call: Callable[[], None]) -> None:
+        """Call a function once the simulation is compiled, from another thread."""
+
+        def wait() -> None:
+            self._compiler.join()
+            call()
+
+        Thread(target=wait, daemon=True).start()
+
     def _repr_mimebundle_(self, **options: Any) -> Any:  # noqa: ANN401 # reason: IPython's protocol
         bundle = self.widget._repr_mimebundle_(**options)  # reason: IPython's protocol
         data = dict(bundle[0] if isinstance(bundle, tuple) else bundle or {})
-        data["text/html"] = self.static
+        data["image/svg+xml"] = self.static
         return data
 
 
@@ -128,12 +159,75 @@ def _of_rate(name: str, path: str, rate: Rate) -> Knob:
     return Knob(f"{name} / {window}", path, limit, _WIDER * limit, window)
 
 
+def _values(turned: Mapping[Knob, int]) -> dict[str, Any]:
+    """Return path → value, as a file would hold it."""
+    return {knob.path: knob.written(value) for knob, value in turned.items()}
+
+
+def _positions(base: Result, knobs: Sequence[Knob]) -> dict[str, dict[Knob, int]]:
+    """Return as it stands, the limit that refuses most at its highest, and each rate at a tenth."""
+    positions: dict[str, dict[Knob, int]] = {AS_IT_STANDS: {}}
+    most = max(base.summary["clauses"], key=lambda line: line["refused"], default=None)
+    for knob in knobs:
+        if most is not None and most["refused"] and knob.path == f"rules.{most['clause']}.rate":
+            positions[f"{knob.label} = {knob.most}"] = {knob: knob.most}
+        elif knob.path.endswith(".arrivals.rate") and knob.value > 1:
+            tenth = max(1, knob.value // 10)
+            positions[f"{knob.label} = {tenth}"] = {knob: tenth}
+    return positions
+
+
 def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has no types
     try:
         import ipywidgets as _ipywidgets  # noqa: PLC0415 # reason: an optional dependency
     except ImportError:
         raise InputError("explore must have ipywidgets; install tollgate[notebooks]") from None
     widgets: Any = _ipywidgets
+    sliders, algorithm = _controls(explorer, widgets)
+    controls = (*sliders.values(), algorithm)
+    drawn = widgets.HTML(value=explorer.draw())
+    is_held = False
+
+    def follow(_change: object = None) -> None:
+        if is_held:
+            return
+        turned = {knob: s.value for knob, s in sliders.items() if s.value != knob.value}
+        values = _values(turned)
+        if algorithm.value != explorer.algorithm:
+            values[_ALGORITHM] = algorithm.value
+        drawn.value = explorer.draw(values)
+
+    def button(name: str, position: Mapping[Knob, int]) -> Any:  # noqa: ANN401 # reason: ipywidgets has no types
+        def put(_pressed: object) -> None:
+            nonlocal is_held
+            is_held = True
+            for knob, slider in sliders.items():
+                slider.value = position.get(knob, knob.value)
+            algorithm.value = explorer.algorithm
+            is_held = False
+            follow()
+
+        made = widgets.Button(description=name, layout={"width": "auto"})
+        made.on_click(put)
+        return made
+
+    for control in controls:
+        control.observe(follow, names="value")
+    in_rows = {"flex_flow": "row wrap"}
+    buttons = [button(*position) for position in explorer.positions.items()]
+    return widgets.VBox(
+        [
+            widgets.HBox(buttons, layout=in_rows),
+            widgets.HBox([*controls], layout=in_rows),
+            _state(explorer, widgets),
+            drawn,
+        ]
+    )
+
+
+def _controls(explorer: Explorer, widgets: Any) -> tuple[dict[Knob, Any], Any]:  # noqa: ANN401 # reason: ipywidgets has no types
+    """Return a slider for each knob, and the choice of the algorithm."""
+    style = {"description_width": "13em"}
     sliders = {
         knob: widgets.IntSlider(
             value=knob.value,
@@ -141,8 +235,8 @@ def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has
             max=knob.most,
             description=knob.label,
             continuous_update=True,
-            style={"description_width": "16em"},
-            layout={"width": "36em"},
+            style=style,
+            layout={"width": "27em"},
         )
         for knob in explorer.knobs
     }
@@ -150,55 +244,83 @@ def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has
         options=get_args(Algorithm),
         value=explorer.algorithm,
         description="algorithm",
-        style={"description_width": "16em"},
-        layout={"width": "28em"},
+        style=style,
+        layout={"width": "24em"},
     )
-    drawn = widgets.HTML(value=explorer.draw())
+    return sliders, algorithm
 
-    def follow(change: Any) -> None:  # noqa: ANN401 # reason: the traitlet's change
-        del change
-        values = {
-            knob.path: knob.written(slider.value)
-            for knob, slider in sliders.items()
-            if slider.value != knob.value
-        }
-        if algorithm.value != explorer.algorithm:
-            values[_ALGORITHM] = algorithm.value
-        drawn.value = explorer.draw(values)
 
-    for control in (*sliders.values(), algorithm):
-        control.observe(follow, names="value")
-    pictures = widgets.VBox([drawn, widgets.HTML(value=explorer.static)])
-    return widgets.HBox([widgets.VBox([*sliders.values(), algorithm]), pictures])
+def _state(explorer: Explorer, widgets: Any) -> Any:  # noqa: ANN401 # reason: ipywidgets has no types
+    """Return a line that says so while the simulation is compiled."""
+    line = widgets.HTML()
+    if explorer.is_compiling:
+        line.value = (
+            "Compiling the simulation, once on this machine (below half a minute). Meanwhile a"
+            " move of a slider takes a second or more."
+        )
+
+        def clear() -> None:
+            line.value = ""
+
+        explorer.when_compiled(clear)
+    return line
 
 
 _BINS: Final = 60
 _STYLE: Final = Markup(
-    "<style>.explorer text {{ font: 11px sans-serif }} .explorer .mid {{ text-anchor: middle }}"
+    "<style>.explorer text {{ font: 8px sans-serif }} .explorer .mid {{ text-anchor: middle }}"
     " .explorer .end {{ text-anchor: end }} .explorer .grid, .explorer .axis {{ stroke: #bbb;"
     " fill: none }} {}</style></svg>"
 )
 """What the page's style sheet would say, which a notebook does not have."""
+_SVG: Final = Markup(
+    '<svg xmlns="http://www.w3.org/2000/svg" class="explorer" width="560" height="{:.0f}"'
+    ' style="max-width: 100%; background: white" '
+)
+_WIDE: Final = 560 / 420
+"""A picture in a notebook beside the same on a page."""
 
 
-def picture(result: Result, title: str) -> str:
-    """Return stacked bars over time: what was let in, and above it what each clause refused."""
-    summary, totals = result.summary, result.summary["totals"]
-    rows = result.table.select(list(PARTS["timeline"]))
-    findings = gather(rows.to_batches(), summary, bins=_BINS)
-    words = (
-        f"{title}: {totals['offered']:,} attempts, {totals['refused_share']:.1%} refused, "
+def picture(results: Mapping[str, Result]) -> str:
+    """Return stacked bars over time: what was let in, and above it what each clause refused.
+
+    results: by what they are called. All are drawn on one scale, in the same colours.
+    """
+    gathered: dict[str, Findings] = {}
+    colours: dict[str, str] = {}
+    for name, result in results.items():
+        rows = result.table.select(list(PARTS["timeline"]))
+        findings = gather(rows.to_batches(), result.summary, bins=_BINS)
+        heading = _in_words(name, result.summary["totals"])
+        gathered[heading] = findings
+        for clause in charts.clause_colours(result.summary, findings):
+            colours.setdefault(clause, f"c{len(colours) % len(charts.CLAUSES)}")
+    stacks = {
+        heading: charts.timeline(
+            findings, {clause: css for clause, css in colours.items() if clause in findings.refused}
+        )
+        for heading, findings in gathered.items()
+    }
+    longest_ns = max(findings.end_ns for findings in gathered.values())
+    drawing = rates_compared(stacks, Axis(longest_ns), "; ".join(stacks))
+    legend = {"let in": "admitted", **colours}
+    drawing.height += 18
+    drawing.text(46, drawing.height - 4, "requests a second:", "tick")
+    x = 140.0
+    for name, css in legend.items():
+        drawing.rect(x, drawing.height - 12, 8, 8, css)
+        drawing.text(x + 12, drawing.height - 4, name, "tick")
+        x += 24 + 5 * len(name)
+    fills = " ".join(
+        f".explorer .{css} {{ fill: {charts.COLOURS[css]} }}" for css in legend.values()
+    )
+    drawn = drawing.markup().replace("<svg ", _SVG.format(_WIDE * drawing.height), 1)
+    return drawn.replace(Markup("</svg>"), _STYLE.format(fills))
+
+
+def _in_words(name: str, totals: Mapping[str, Any]) -> str:
+    """Return what a run gave, after its name."""
+    return (
+        f"{name}: {totals['offered']:,} attempts, {totals['refused_share']:.1%} refused, "
         f"{totals['succeeded']:,} of {totals['requests']:,} requests succeeded"
     )
-    chart = charts.timeline(findings, charts.clause_colours(summary, findings))
-    chart = replace(chart, title=words)
-    drawn = rates(chart, Axis(findings.end_ns)).markup()
-    colours = {each.css: charts.COLOURS[each.css] for each in chart.series}
-    fills = " ".join(f".explorer .{css} {{ fill: {fill} }}" for css, fill in colours.items())
-    head = Markup('<svg class="explorer" width="640" ')
-    drawn = drawn.replace("<svg ", head).replace(Markup("</svg>"), _STYLE.format(fills))
-    legend = Markup(" ").join(
-        Markup('<span style="color: {}">■</span> {}').format(colours[each.css], each.name)
-        for each in chart.series
-    )
-    return drawn + Markup("<p>{}<br>{}</p>").format(words, legend)

@@ -465,7 +465,8 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
     ends: dict[str, Any]
     percent = alt.Axis(format="%")
     if chart.at:
-        base = base.encode(x=alt.X("at:Q", title=chart.at, scale=alt.Scale(type="log")))
+        places = alt.Scale(type="log", nice=False, padding=12)
+        base = base.encode(x=alt.X("at:Q", title=chart.at, scale=places))
         ends = {"y": alt.Y("low:Q", title=chart.value, axis=percent), "y2": "high:Q"}
         value: dict[str, Any] = {"y": alt.Y("value:Q", title=chart.value, axis=percent)}
     else:
@@ -477,7 +478,13 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
     kinds = alt.Shape("kind:N", legend=legend, sort=list(chart.colours))
     values = base.mark_point(size=50, filled=True).encode(shape=kinds, **value)
     known = frame[frame["low"].notna()]
-    return alt.layer(intervals.properties(data=known), values.properties(data=frame))
+    layers = [intervals.properties(data=known), values.properties(data=frame)]
+    if chart.at:
+        # What was decided counts for more than a pilot of a few runs at the same place.
+        means = frame.sort_values("low", na_position="last").drop_duplicates(["at", "series"])
+        line = base.mark_line(strokeWidth=1).encode(**value)
+        layers.insert(0, line.properties(data=means))
+    return alt.layer(*layers)
 
 
 def band(chart: Band) -> alt.LayerChart | alt.FacetChart:

@@ -380,13 +380,24 @@ _SECOND_NS: Final = 1_000_000_000
 
 def rates(chart: Stacked, axis: Axis) -> Drawing:
     """Stacked bars as rates a second."""
-    most = max(1, int(np.sum([each.counts for each in chart.series], axis=0).max(initial=0)))
-    drawing = Drawing(_WIDTH, _TALL + 46, chart.title)
-    levels = (number_text(share * most * _SECOND_NS / chart.bin_ns, 3) for share in _HALVES)
-    _axes(drawing, f"{chart.unit} a second", levels)
-    _ticks(drawing, axis, _LEFT, _PLOT, _HEAD + _TALL)
-    series = [(each.css, each.counts) for each in chart.series]
-    _bars(drawing, axis, _BOX, chart.bin_ns, series, most, 0.8)
+    return rates_compared({f"{chart.unit} a second": chart}, axis, chart.title)
+
+
+def rates_compared(charts: Mapping[str, Stacked], axis: Axis, title: str) -> Drawing:
+    """Stacked bars as rates a second: a panel for each heading, on one scale and one time axis."""
+    heights = [np.sum([each.counts for each in chart.series], axis=0) for chart in charts.values()]
+    most = max(1, *(int(height.max(initial=0)) for height in heights))
+    apart = _TALL + _HEAD + 8
+    drawing = Drawing(_WIDTH, len(charts) * apart + 22, title)
+    boxes = [(_LEFT, _PLOT, _HEAD + place * apart, _TALL) for place in range(len(charts))]
+    for box, (heading, chart) in zip(boxes, charts.items(), strict=True):
+        levels = ((s, number_text(s * most * _SECOND_NS / chart.bin_ns, 3)) for s in _HALVES)
+        _levels(drawing, box, levels, 5)
+        drawing.text(_LEFT, box[2] - 6, heading, "tick")
+    _ticks(drawing, axis, _LEFT, _PLOT, drawing.height - 30)
+    for box, chart in zip(boxes, charts.values(), strict=True):
+        series = [(each.css, each.counts) for each in chart.series]
+        _bars(drawing, axis, box, chart.bin_ns, series, most, 0.8)
     return drawing
 
 

@@ -16,7 +16,9 @@ from notebooks.site import write_site
 from tests.chromium import chromium, needs_chromium
 
 pytestmark = [pytest.mark.slow, needs_chromium]
-LINKS = "[...document.querySelectorAll('a[href]')].map(link => link.href)"
+# In a drawing, `href` is no text: both kinds have the attribute.
+LINKS = """[...document.querySelectorAll('a[href]')].map(
+    link => new URL(link.getAttribute('href'), document.baseURI).href)"""
 NAMES = "[...document.querySelectorAll('[id], a[name]')].map(one => one.id || one.name)"
 
 
@@ -93,9 +95,10 @@ def test_nothing_is_wider_than_a_phone(
     context = browser.new_context(
         offline=True, viewport={"width": 390, "height": 800}, color_scheme=scheme
     )
-    for file in sorted(site.glob("*.html")):
+    for file in sorted(site.rglob("*.html")):
         page = context.new_page()
         page.goto(file.as_uri())
+        assert page.locator("header .home").inner_text() == "Tollgate", "one frame for all"
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, file.name
         cut = page.evaluate(
             "[...document.querySelectorAll('figure img')].filter("
@@ -112,19 +115,67 @@ def test_nothing_is_wider_than_a_phone(
     context.close()
 
 
-def test_a_search_finds_a_clause_a_chapter_and_a_public_name(site: Path, browser: Browser) -> None:
+NEWCOMERS = (
+    ("why was I blocked", "00_from_429_to_clause.html"),
+    ("what is Retry-After?", "00_from_429_to_clause.html"),
+    ("which limit did I hit", "00_from_429_to_clause.html"),
+    ("too many requests", "00_from_429_to_clause.html"),
+    ("how long do I have to wait", "11_throttle_block_delay.html"),
+    ("what is a sliding window", "10_algorithms.html"),
+    ("why do I get 403", "03_authentication_grants.html"),
+    ("when is the cvc deleted", "07_retention.html"),
+    ("replay my log", "simulator.html#replay-a-log"),
+    ("what happens if one token is invalid", "06_atomicity_quotas.html"),
+)
+"""What newcomers ask, and a page that is among the first three answers."""
+
+
+def test_a_search_answers_newcomers_and_finds_names(site: Path, browser: Browser) -> None:
     context = browser.new_context(offline=True)
     page = context.new_page()
-    page.goto((site / "index.html").as_uri())
-    for asked, place in (
-        ("TOK-ATOMIC", "specification.html#tok-atomic"),
-        ("office ip", "13_one_office_ip.html"),
-        ("engine.engine", "api/engine.html#Engine"),
+    page.goto((site / "api" / "index.html").as_uri())
+    for asked, place, most in (
+        ("TOK-ATOMIC", "specification.html#tok-atomic", 1),
+        ("office ip", "13_one_office_ip.html", 3),
+        ("engine.engine", "api/engine.html#Engine", 1),
+        *((asked, place, 3) for asked, place in NEWCOMERS),
     ):
         page.locator("#search").fill(asked)
         links = page.locator("#found a")
         addresses = [links.nth(n).get_attribute("href") or "" for n in range(links.count())]
-        assert any(address.startswith(place) for address in addresses), (asked, addresses)
-    page.locator("#search").fill("no such thing anywhere")
+        assert any(f"../{place}" in address for address in addresses[:most]), (asked, addresses)
+        excerpts = page.locator("#found small").all_inner_texts()
+        assert not re.search(r"href=|¶|[<>]/|&#?\w+;", " ".join(excerpts)), asked
+    page.locator("#search").fill("xyzzy")
     assert page.locator("#found").inner_text() == "Nothing found."
     context.close()
+
+
+def test_a_scrubber_moves_offline_and_is_a_still_picture_without_javascript(
+    site: Path, browser: Browser
+) -> None:
+    file = next(one for one in sources() if one.stem.startswith("10_"))
+    address = (site / f"{file.stem}.html").as_uri()
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto(address)
+    drawn = page.locator(".mechanism")
+    assert drawn.count() == 5, "one for each algorithm"
+    for place in range(drawn.count()):
+        slider, said = drawn.nth(place).locator("input"), drawn.nth(place).locator("output")
+        before, seen = said.inner_text(), set()
+        slider.focus()
+        for key in ("End", "ArrowLeft", "Home"):
+            page.keyboard.press(key)
+            seen.add((said.inner_text(), drawn.nth(place).locator(".cursor").get_attribute("x1")))
+        assert len(seen) == 3
+        assert said.inner_text() == before, "Home leads back to the first request"
+    context.close()
+    still = browser.new_context(offline=True, java_script_enabled=False)
+    page = still.new_page()
+    page.goto(address)
+    drawn = page.locator(".mechanism")
+    for place in range(drawn.count()):
+        assert drawn.nth(place).locator("svg").is_visible()
+        assert not drawn.nth(place).locator("input").is_visible()
+    still.close()

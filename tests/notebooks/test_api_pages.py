@@ -5,19 +5,16 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
-from notebooks.api_pages import PACKAGES, write_api
+from notebooks.api_pages import PACKAGES, api_bodies
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("api")
-    index = write_api(folder)
-    assert index.is_file()
-    assert (folder / "search.js").is_file()
-    return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
+def pages() -> dict[str, str]:
+    return {Path(page).stem: body for page, body in api_bodies().items()}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

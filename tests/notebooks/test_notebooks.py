@@ -5,16 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from engine.clauses import CLAUSES
-from notebooks.course import DOORS, PARTS, chapters, sources
-from notebooks.rendering import render
+from notebooks.course import DOORS, PARTS, START, chapters, sources, start_page
+from notebooks.rendering import kernel, render
 from notebooks.site import DOCUMENTS, write_site
+from tests.house._files import ROOT
 
 CLAUSE = re.compile(r"\b(?:TOK|REC|AUTH|ERR|LIM|QUO|PRX|RCT|ACC)-[A-Z0-9-]*[A-Z0-9]\b")
 
@@ -22,11 +25,17 @@ SHORTEST_ALTERNATIVE = 30
 """Characters of a picture's alternative text, below which it says nothing."""
 
 
+@pytest.fixture(scope="module")
+def client() -> Iterator[NotebookClient]:
+    with kernel() as running:
+        yield running
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
-def test_a_notebook_shows_what_is_committed(source: Path) -> None:
+def test_a_notebook_shows_what_is_committed(source: Path, client: NotebookClient) -> None:
     """Run top to bottom: every assertion holds, and all but pixels is as it is committed."""
-    shown = json.loads(render(source))
+    shown = json.loads(render(source, client))
     for data, metadata in _pictures(shown):
         pixels = base64.b64decode(data.pop("image/png"))
         assert pixels.startswith(b"\x89PNG"), "a PNG beside each SVG"
@@ -103,12 +112,12 @@ print(1 + 1)
 
 @pytest.mark.slow
 def test_a_rendered_notebook_folds_set_up_and_answers_and_has_pixels(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], client: NotebookClient
 ) -> None:
     """For JupyterLab before anything runs, for untrusted notebooks, and without a warning."""
     source = tmp_path / "00_small.py"
     source.write_text(SMALL, encoding="utf-8")
-    book = json.loads(render(source))
+    book = json.loads(render(source, client))
     _, setup, drawn, long, _, answer = book["cells"]
     assert setup["metadata"] == {"jupyter": {"source_hidden": True}}
     assert drawn["metadata"] == {}
@@ -144,21 +153,50 @@ def test_a_committed_notebook_holds_nothing_of_the_machine(source: Path) -> None
 
 
 @pytest.mark.parametrize("source", sources(), ids=lambda source: source.stem)
-def test_a_notebook_has_a_picture_of_few_marks(source: Path) -> None:
+def test_a_notebook_shows_what_it_says_with_few_marks(source: Path) -> None:
+    """A picture, or a table where that serves better."""
     book = json.loads(source.with_suffix(".ipynb").read_text(encoding="utf-8"))
     outputs = [output for cell in book["cells"] for output in cell.get("outputs", ())]
     drawn = [output["data"].get("image/svg+xml") for output in outputs if "data" in output]
     pictures = ["".join(text) for text in drawn if text]
-    assert pictures
+    assert pictures or any("text/html" in output.get("data", {}) for output in outputs)
     for picture in pictures:
         assert picture.startswith("<svg")
         assert picture.count("<path") <= 5_000
+
+
+def test_every_image_has_an_alternative_text(tmp_path: Path) -> None:
+    """In every page of the site, and in every document that code hosts show."""
+    write_site(tmp_path)
+    for page in tmp_path.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for tag, name in (("img", "alt"), ("svg", "aria-label")):
+            for image in re.findall(rf"<{tag}\b[^>]*>", text):
+                words = re.search(rf'\b{name}="([^"]*)"', image)
+                assert words, f"{page.name}: {image[:200]}"
+                assert len(words[1]) >= SHORTEST_ALTERNATIVE, f"{page.name}: {words[1]!r}"
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for words in re.findall(r"!\[([^\]]*)\]", document.read_text(encoding="utf-8")):
+            assert len(words) >= SHORTEST_ALTERNATIVE, f"{document.name}: {words!r}"
+
+
+def test_the_start_page_lists_every_chapter_as_it_is_called() -> None:
+    """`make lab` opens it."""
+    assert START.read_text(encoding="utf-8") == start_page(), "run `make notebooks`"
+    assert all(f"]({source.stem}.ipynb)" in start_page() for source in sources())
 
 
 def test_every_clause_is_taught() -> None:
     texts = [source.read_text(encoding="utf-8") for source in sources()]
     named = {clause for text in texts for clause in CLAUSE.findall(text)}
     assert {clause.id for clause in CLAUSES} - named == set()
+
+
+@pytest.mark.parametrize("term", ["fidelity", "goodput", "jitter", "sliding window"])
+def test_a_term_is_introduced_where_it_is_first_used(term: str) -> None:
+    texts = [source.read_text(encoding="utf-8") for source in sources()]
+    first = next(text for text in texts if term in text.lower())
+    assert f"*{term}*" in " ".join(first.replace("\n# ", " ").split()).lower()
 
 
 @pytest.mark.slow

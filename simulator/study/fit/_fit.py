@@ -464,20 +464,21 @@ class FitPlots:
         rows = []
         for line in self._fit.judged.lines:
             if line.high > 0 or line.log > 0:
-                most = max(line.high, line.log, line.fitted)
+                whole = line.log or line.high
                 agrees = "yes" if line.agrees else "no"
                 says = (
                     f"log {line.log:.4g}, scenario {line.fitted:.4g}, 95 % of runs from"
                     f" {line.low:.4g} to {line.high:.4g}"
                 )
-                shares = line.log / most, line.low / most, line.high / most
+                shares = line.log / whole, line.low / whole, line.high / whole
                 name = f"{line.measure} {line.of}".strip()
                 rows.append(Estimate(name, *shares, agrees, agrees, says))
         return estimates(
             Estimates(
-                "Each measure of the log beside the interval in which 95 % of the runs lie.",
+                "Each measure of the log at 100 %, and the interval in which 95 % of the scenario's"
+                " runs lie: it holds 100 % where the two agree.",
                 "",
-                "share of the largest",
+                "the scenario's runs, where the log is 100 %",
                 "the log lies inside",
                 "",
                 {"yes": "goodput", "no": "c0"},

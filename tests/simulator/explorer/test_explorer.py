@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
+from threading import Event
+from typing import Any
 
 import pytest
 
 import simulator
 from engine.errors import InputError
 from simulator.scenario import load, with_value
+from simulator.study import explorer as explorer_module
 from simulator.study.explorer import Explorer
 
 
@@ -29,19 +33,69 @@ def test_a_knob_plays_what_the_scenario_with_that_value_does(explorer: Explorer)
     assert lower.summary["totals"]["refused"] > explorer.play().summary["totals"]["refused"]
 
 
+def controls_of(explorer: Explorer) -> tuple[list[Any], list[Any], Any, Any]:
+    """Return the buttons, the sliders with the algorithm, the line of state and the picture."""
+    buttons, controls, state, drawn = explorer.widget.children
+    return list(buttons.children), list(controls.children), state, drawn
+
+
 def test_moving_a_slider_draws_another_picture(explorer: Explorer) -> None:
-    controls, pictures = explorer.widget.children
-    drawn, beside = pictures.children
+    _, controls, state, drawn = controls_of(explorer)
     before = drawn.value
-    slider = next(c for c in controls.children if "LIM-PUBLIC" in c.description)
+    slider = next(c for c in controls if "LIM-PUBLIC" in c.description)
     slider.value = 3
     assert drawn.value != before
     assert drawn.value.startswith("<svg")
-    assert beside.value == explorer.static
-    algorithm = controls.children[-1]
-    slider.value, one = 50, drawn.value
-    algorithm.value = "gcra"
-    assert drawn.value != one
+    slider.value, turned = 50, drawn.value
+    controls[-1].value = "gcra"
+    assert drawn.value != turned
+    controls[-1].value = explorer.algorithm
+    assert drawn.value == before
+    assert state.value == "", "nothing is compiled"
+
+
+def test_a_button_puts_the_sliders_to_a_position(explorer: Explorer) -> None:
+    buttons, controls, _, drawn = controls_of(explorer)
+    assert [button.description for button in buttons] == list(explorer.positions)
+    before = drawn.value
+    controls[0].value = 7
+    for button in buttons[1:]:
+        button.click()
+        ((knob, value),) = explorer.positions[button.description].items()
+        turned = {c.description: c.value for c in controls if c.description == knob.label}
+        assert turned == {knob.label: value}
+        assert drawn.value == explorer.draw({knob.path: knob.written(value)})
+    buttons[0].click()
+    assert drawn.value == before
+
+
+def test_both_parts_of_a_picture_have_one_scale(explorer: Explorer) -> None:
+    """Half the clients send half as much: drawn on scales of their own, both would look alike."""
+    drawn = explorer.draw({"clients[0].count": 100})
+    levels = re.findall(r'class="tick end">([0-9.,]+)<', drawn)
+    assert len(levels) == 6
+    assert levels[:3] == levels[3:]
+
+
+def test_sliders_work_and_say_so_while_the_simulation_compiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = Event()
+    monkeypatch.setattr(explorer_module, "is_compiled", lambda: False)
+    monkeypatch.setattr(explorer_module, "warm_up", compiled.wait)
+    fresh = simulator.explore("shared-office")
+    _, controls, state, drawn = controls_of(fresh)
+    assert "Compiling" in state.value
+    before = drawn.value
+    controls[0].value = 100
+    assert drawn.value != before, "the slider is not dead meanwhile"
+    slow = drawn.value
+    compiled.set()
+    until = time.monotonic() + 30
+    while state.value and time.monotonic() < until:
+        time.sleep(0.01)
+    assert state.value == ""
+    assert fresh.draw({"clients[0].count": 100}) == slow, "the same decisions"
 
 
 def test_the_picture_follows_within_200_ms(explorer: Explorer) -> None:
@@ -53,10 +107,12 @@ def test_the_picture_follows_within_200_ms(explorer: Explorer) -> None:
     assert sorted(taken_s)[1] < 0.2
 
 
-def test_a_reader_without_widgets_sees_the_static_chart(explorer: Explorer) -> None:
+def test_a_reader_without_widgets_sees_the_positions(explorer: Explorer) -> None:
     bundle = explorer._repr_mimebundle_()
-    assert bundle["text/html"] == explorer.static
+    assert bundle["image/svg+xml"] == explorer.static
     assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert len(explorer.positions) == 3
+    assert all(name in explorer.static for name in explorer.positions)
 
 
 def test_what_cannot_be_compiled_is_named() -> None:
@@ -68,10 +124,9 @@ def test_what_cannot_be_compiled_is_named() -> None:
 def test_a_group_without_clients_stands_at_0() -> None:
     """The slider shows what the picture plays, and leaves it so until it is moved."""
     empty = simulator.explore(with_value(load("shared-office"), "clients[0].count", 0))
-    controls, pictures = empty.widget.children
-    slider = controls.children[0]
-    assert slider.value == 0
-    before = pictures.children[0].value
-    controls.children[-1].value = "gcra"
-    controls.children[-1].value = empty.algorithm
-    assert pictures.children[0].value == before
+    _, controls, _, drawn = controls_of(empty)
+    assert controls[0].value == 0
+    before = drawn.value
+    controls[-1].value = "gcra"
+    controls[-1].value = empty.algorithm
+    assert drawn.value == before

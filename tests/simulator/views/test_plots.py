@@ -66,7 +66,7 @@ def test_a_page_and_a_notebook_show_the_same_values_in_their_intervals() -> None
     ]
     title = "shares by limit"
     chart = Estimates(title, "limit", "share", "group", "runs", {"a": "c0", "b": "c1"}, rows)
-    intervals, values = estimates(chart).to_dict()["layer"]
+    _, intervals, values = estimates(chart).to_dict()["layer"]
     data = estimates(chart).to_dict()["datasets"]
     assert [row["says"] for row in data[intervals["data"]["name"]]] == ["b at 120"]
     assert [row["value"] for row in data[values["data"]["name"]]] == [0.5, 0.02]

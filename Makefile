@@ -71,12 +71,13 @@ run: setup-run ## run the built-in scenario `everyday`; ends with the path of it
 
 # Jupyter refuses root unless told, and in a container one is often nobody else. The scripts that
 # chapters are made from are hidden: each would stand beside its chapter.
+HIDDEN := '*.py', '*.svg', '*.j2', 'site.*', '__pycache__', 'api_templates', 'jupyter'
 lab: setup ## open JupyterLab on the course's start page
-	@$(PY) -m jupyter lab --notebook-dir notebooks \
-		--LabApp.default_url="/lab/tree/README.md?factory=Markdown%20Preview" \
-		--ContentsManager.hide_globs="['*.py', '__pycache__', 'api_templates', 'site.*', 'page.j2']" \
+	@JUPYTER_CONFIG_PATH=$(CURDIR)/notebooks/jupyter $(PY) -m jupyter lab --notebook-dir notebooks \
+		--LabApp.default_url=/lab/tree/README.md \
 		--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate \
 		--LabApp.news_url=None \
+		--ContentsManager.hide_globs="[$(HIDDEN)]" \
 		$(if $(filter 0,$(shell id -u)),--allow-root)
 
 notebooks: setup ## render every notebook and the static site

@@ -197,11 +197,11 @@ class Advice:
             each.says for each in self.suggestions if (each.group, each.about) == (group, "cause")
         ]
         helps = [each for each in changes if each.group == group]
-        parts = [f"{group}: {cause.rstrip('.')}" for cause in causes[:1]]
+        parts = [f"{group}: {_first_part(causes[0])}"] if causes else []
         if helps:
             best = min(helps, key=lambda each: each.effects[0].b)
-            parts.append(f"what helps {group} most: {best.says.rstrip('.')}")
-        return "; ".join(parts or [self.suggestions[0].says.rstrip(".")]) + "."
+            parts.append(f"what helps {group} most: {_first_part(best.says)}")
+        return "; ".join(parts or [_first_part(self.suggestions[0].says)]) + "."
 
     def chart(self) -> alt.LayerChart | alt.FacetChart:
         """Draw the trade-off: what is refused under each limit, against the limit's price."""
@@ -273,6 +273,11 @@ class Advice:
         for name, frame in self.frames.items():
             parts.append(f"<h4>{name}</h4>{table_html(frame)}")
         return "".join(parts)
+
+
+def _first_part(says: str) -> str:
+    """Return what a suggestion says before its details."""
+    return says.partition("; ")[0].partition(": fair share")[0].rstrip(".")
 
 
 @options

@@ -242,6 +242,11 @@ def test_the_page_names_every_suggestion(tmp_path: Path) -> None:
     found = advise(text)
     found.write_to(tmp_path)
     page = (tmp_path / "advice.html").read_text("utf-8")
+    lead = page.partition("<p><b>")[2].partition("</b></p>")[0]
+    assert "<li>" not in page.partition(lead)[0], "one sentence first"
+    assert "LIM-MANAGEMENT refuses" in lead
+    assert "; what helps" in lead
+    assert lead.count(". ") == 0
     assert all(each.says in page for each in found.suggestions)
     assert "most that one party can send in a window" in page, "the picture of the trade-off"
     assert found.tradeoff["group"].iloc[0] in page.partition("legend")[2]

@@ -15,8 +15,10 @@ any: a key of another kind in a page would be exposed to everybody.
 
 from __future__ import annotations
 
+import random
 import re
 import sys
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -182,6 +184,18 @@ def new_key_text(
     if legacy:
         return f"key_{secret}"
     return f"key_{_ENVIRONMENTS[tenant_kind]}_{region}_{_KINDS[application_kind]}_{secret}"
+
+
+def random_id(chance: random.Random) -> str:
+    """Return a random UUID version 4 as text (RFC 9562): 122 random bits around the fixed ones.
+
+    Six of the bits that are drawn stand for nothing; the places of the others are those that give
+    each seed the identifiers it always gave.
+    """
+    drawn = chance.getrandbits(128)
+    high = (drawn >> 102 & 0xFFFFFF) << 24 | drawn >> 72 & 0xFFFFFF
+    low = (drawn >> 126) << 60 | drawn & (1 << 60) - 1
+    return str(uuid.UUID(int=high << 80 | 4 << 76 | (drawn >> 60 & 0xFFF) << 64 | 2 << 62 | low))
 
 
 def secret_text(entropy: Entropy, characters: int = _SECRET_CHARACTERS) -> str:

@@ -14,8 +14,6 @@ Nothing here reads a clock, sleeps or draws random numbers: the `World` does. Th
 
 from __future__ import annotations
 
-import random
-import struct
 import threading
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
@@ -25,7 +23,7 @@ from msgspec.structs import replace
 
 from engine.errors import InputError, StoreBusy, check_text, wrong_type
 from engine.hosts import host_name
-from engine.identity import Caller, check_region
+from engine.identity import Caller, check_region, random_id
 from engine.limits import CountersFull, Limiter, LimitTable, RateLimitStatus, Subject
 from engine.limits.table import counted_by
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response, find_header
@@ -49,7 +47,6 @@ from engine.resources.work import LARGE_BYTES, apart_if_large
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
 from engine.vault import Vault
-from engine.vault.encryption import Supply
 from engine.world import UNCOUNTED_BYTES, Clock, ModelWorld, World, drive
 
 ASKING_IP: Final = "192.0.2.1"
@@ -64,19 +61,6 @@ _NOTE_NS: Final = 10 * _SECOND_NS
 
 _ERASED_AT_ONCE: Final = 256
 """How many expired records one transaction deletes, which takes a few milliseconds."""
-
-_BATCH_IDS: Final = 64
-_UUID_PARTS: Final = struct.Struct("8s4s4s4s12s")
-_EACH: Final = sum(1 << 128 * place for place in range(_BATCH_IDS))
-_MOVES: Final = (  # shifts of random bits around the fixed bits of each UUID of a batch
-    (_EACH * (((1 << 12) - 1) << 60), 4),
-    (_EACH * (((1 << 24) - 1) << 72), 8),
-    (_EACH * (((1 << 24) - 1) << 102), 2),
-)
-_STAYING: Final = _EACH * ((1 << 60) - 1)
-_VARIANT: Final = _EACH * (3 << 126)
-_FIXED: Final = _EACH * (4 << 76 | 8 << 60)
-"""The version and variant bits of each UUID of a batch; the other 122 bits are random."""
 
 
 class Engine(Operator):
@@ -153,7 +137,7 @@ class Engine(Operator):
                 check_tables(store.tenants(), self.table_names)
         rules = Rules(self.profile.tokens, self.profile.dedup)
         names = frozenset(map(host_name, own_names))
-        new_id = Supply(partial(_uuids, world.random)).take
+        new_id = partial(random_id, world.random)
         self.services = Services(
             self.profile, rules, store, vault, world, new_id, region, {}, names
         )
@@ -526,19 +510,6 @@ def _tables(limits: LimitTable | Mapping[str, LimitTable] | None) -> dict[str, L
     for name in limits:
         check_text("limits table", name)
     return dict(limits)
-
-
-def _uuids(chance: random.Random) -> list[str]:
-    """Return a batch of random UUID version 4 texts from the world's generator (RFC 9562).
-
-    All are made at once, as one long number: that costs a fifth of making them one by one.
-    """
-    drawn = chance.getrandbits(128 * _BATCH_IDS)
-    made = _FIXED | drawn & _STAYING | (drawn & _VARIANT) >> 66
-    for bits, by in _MOVES:
-        made |= (drawn & bits) << by
-    digits = f"{made:0{32 * _BATCH_IDS}x}".encode()
-    return [b"-".join(parts).decode() for parts in _UUID_PARTS.iter_unpack(digits)]
 
 
 def _refusal(

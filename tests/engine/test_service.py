@@ -21,8 +21,8 @@ from engine import (
     Profile,
     Request,
 )
+from engine.identity import random_id
 from engine.model import Tenant, TenantKind
-from engine.service import _uuids
 from tests.engine.deployment import IP, Deployment
 
 JSON = {"Content-Type": "application/json"}
@@ -398,8 +398,9 @@ def test_d_unknown_what_is_not_named_is_not_compared_with_what_was_meant(
 
 
 def test_every_bit_of_an_identifier_but_version_and_variant_is_random() -> None:
-    """RFC 9562: 122 bits; each of them takes both values in a batch, and no two are one."""
-    made = [uuid.UUID(text).int for text in _uuids(random.Random(3))]
+    """RFC 9562: 122 bits; each of them takes both values, and no two are one."""
+    chance = random.Random(3)
+    made = [uuid.UUID(random_id(chance)).int for _ in range(64)]
     assert len(set(made)) == len(made) == 64
     version, variant = 0xF << 76, 3 << 62
     fixed = 4 << 76 | 2 << 62

@@ -1,8 +1,7 @@
 """`MemoryStore`: the store of simulations and tests, in dictionaries.
 
 Not durable, for one process. A transaction is a lock and a list of what was replaced, filled by
-writes and dropped at the commit, so that a request pays only for what it changes. `Store` says what
-each method does.
+writes and dropped at the commit. `Store` says what each method does.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ class MemoryStore(BaseStore):
     def _table(self, kind: type, tenant_id: str = "") -> Table:
         """Return a table: a tenant's tokens or log entries, or all documents of a kind."""
         assert self._is_open, "a read must stand in a transaction"
-        table = self._tables.get((kind, tenant_id))
-        return table or self._tables.setdefault((kind, tenant_id), Table(kind))
+        name = kind, tenant_id
+        return self._tables.get(name) or self._tables.setdefault(name, Table(kind))
 
     def begin(self, *, write: bool = True) -> None:
         self._lock.acquire()
@@ -85,7 +84,8 @@ class MemoryStore(BaseStore):
     def _add(self, table: Table, record_id: str, new: object) -> None:
         if record_id in table.records:
             raise StoreError("the id of a new record must be its own; it is taken")
-        self._note(self._swap, table, record_id, None)
+        assert self._undo is not None, "a write must stand in a transaction that writes"
+        self._undo.append((self._swap, table, record_id, None))
         table.records[record_id] = new
         table.fresh.append(record_id)
 
@@ -138,7 +138,8 @@ class MemoryStore(BaseStore):
         for token in tokens:
             table = self._table(Token, token.tenant_id)
             self._add(table, token.id, token)
-            self._expires(token.cvc_until_ns, table, token.id)
+            if token.cvc_until_ns is not None:
+                self._expires(token.cvc_until_ns, table, token.id)
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
         return cast("Token | None", self._table(Token, tenant_id).records.get(token_id))
@@ -216,8 +217,7 @@ class MemoryStore(BaseStore):
             until_ns, _, table, record_id = heapq.heappop(self._deadlines)
             record = table.records.get(record_id)
             if until_ns_of(record) == until_ns:
-                left = without_cvc(record) if isinstance(record, Token) else None
-                self._set(table, record_id, left)
+                self._set(table, record_id, without_cvc(record) if type(record) is Token else None)
                 erased += 1
         return erased
 

@@ -464,10 +464,9 @@ def _explain(args: argparse.Namespace) -> int:
             print(f"{clause.id}  (section {clause.seed_section}, {clause.status})")
             print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))
             if clause.decisions:
-                print(f"  left open: {', '.join(clause.decisions)}; the run reports")
-                print(
-                    "  what the deployment does; only those marked study in DECISIONS.md can fail"
-                )
+                print(f"  left open: {', '.join(clause.decisions)}")
+                print("    A run reports what the deployment does; only alternatives that")
+                print("    docs/DECISIONS.md marks as for study fail.")
             if clause.unobservable:
                 print(f"  not observable: {clause.unobservable}")
             if clause.masked:

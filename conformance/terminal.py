@@ -185,7 +185,7 @@ class Terminal(Progress):
         """Print how many created objects were deleted."""
         self.close()
         tail = f"; {left} could not be deleted" if left else ""
-        self.console.print(f"cleaning: {gone} things that the run created are deleted{tail}")
+        self.console.print(f"cleaning: {gone} resources that this run created are deleted{tail}")
 
     def close(self) -> None:
         """Stop the live output."""
@@ -266,7 +266,7 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
 
 def _show_last(console: Console, report: Report) -> None:
     floor_ns, rest = report.floor_ns, report.rest
-    floor = f"; no run takes less than {format_duration(floor_ns)}" if floor_ns else ""
+    floor = f" (minimum {format_duration(floor_ns)})" if floor_ns else ""
     if rest.more_ns:
         more = format_duration(rest.more_ns // _TENTH_NS * _TENTH_NS)
         floor += f", and this one {more} more for {rest.why}"

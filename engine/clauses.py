@@ -153,10 +153,12 @@ def scan(root: Path) -> Index:
         for path in sorted((root / folder).rglob("*.py")):
             if folder == "engine" and path.name in _NOT_CODE:
                 continue
+            if kind == "notebook" and not path.name[0].isdigit():
+                continue  # it renders chapters
             name = path.relative_to(root).as_posix()
             for clause_id, place in mentions(name, path.read_text(encoding="utf-8")):
                 if clause_id in known:
-                    found[clause_id][kind].add(place)
+                    found[clause_id][kind].add(name if kind == "notebook" else place)
     return {c: {k: sorted(places) for k, places in kinds.items()} for c, kinds in found.items()}
 
 

@@ -31,7 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="python -m engine", description=__doc__)
+    parser = Parser(
+        prog="python -m engine",
+        description="Look up the specification, serve the engine, and maintain its store.",
+        epilog="Exit codes: 0 fine, 2 usage or bad input, 130 interrupted.",
+    )
     add_version(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     clauses = commands.add_parser(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from engine.errors import InputError, TollgateError, did_you_mean
+from engine.errors import InputError, TollgateError
 
 RESULTS_PAGE: Final = "docs/results.md"
 """Explains every option, metric, column and setting."""
@@ -36,9 +37,17 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [option for option in self._option_string_actions if option != "-h"]
-            hint = did_you_mean(unknown[0].partition("=")[0], options, otherwise="")
+            hint = _near_option(unknown[0].partition("=")[0], options)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return parsed, unknown
+
+
+def _near_option(given: str, options: Sequence[str]) -> str:
+    """Return a hint of the nearest option, by what follows the dashes; empty without one."""
+    longest = max(map(len, options))
+    words = [option.lstrip("-") for option in options]
+    near = difflib.get_close_matches(given.lstrip("-")[: 2 * longest], words, n=1)
+    return f"; did you mean '--{near[0]}'?" if near else ""
 
 
 class _Version(argparse.Action):

@@ -420,16 +420,14 @@ class NodesProfile(_Section):
         "what a node knows of the requests that the others count",
         study=get_args(Sharing)[1:],
     )
-    every_ns: int = _choice(
-        SECOND_NS, "D-COUNTERS-LIFE", "synced: a node publishes its counts so often", minimum=1
-    )
+    every_ns: int = _choice(SECOND_NS, "D-COUNTERS-LIFE", "synced: publication interval", minimum=1)
     lag_ns: int = _choice(
-        0, "D-COUNTERS-LIFE", "synced: the other nodes know them so much later", minimum=0
+        0, "D-COUNTERS-LIFE", "synced: delay until the other nodes know them", minimum=0
     )
     race_ns: int = _choice(
         10_000_000,
         "D-COUNTERS-LIFE",
-        "shared-slow: a counter is written so long after it was read",
+        "shared-slow: delay between reading and writing a counter",
         minimum=0,
     )
 

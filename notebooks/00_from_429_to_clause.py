@@ -7,8 +7,7 @@
 
 # %% [markdown]
 # **Predict before you read on.** A public key may send 50 requests a minute and is then blocked for
-# 10 s. It sends 51 requests within 4 s. How long does the answer ask it to wait: 10 s, 56 s or 60
-# s?
+# 10 s. It sends 51 requests within 4 s. How long must it wait, by the answer: 10 s, 56 s or 60 s?
 
 # %%
 import json
@@ -59,7 +58,7 @@ print(json.dumps(refused.body, indent=2))
 #
 # Only the status is specified (ERR-429); the headers are our choice (D-429-HEADERS).
 #
-# ## Why 56 seconds, beside a block of 10?
+# ## Why 56 seconds, if the block lasts 10?
 # Two things must pass before a request can succeed. The block ends 10 s after it began, at 14 s.
 # And the counter must have room. It counts in a *sliding window*: what was admitted in the last 60
 # s, whenever you ask. The first of the 50 requests, sent at 0 s, leaves the window at 60 s. It is 4

@@ -6,7 +6,7 @@
 # TOK-ONE-OF, TOK-ENCRYPTED, TOK-JSON, REC-SECRET.
 #
 # A tokenization service replaces sensitive values by tokens, and callers keep their own data
-# structure. The engine runs in this process, under a clock that moves only when told.
+# structure. The engine runs in this process, under a clock that moves only when the cell moves it.
 
 # %% [markdown]
 # **Predict before you read on.** You send `{"a": ["x", {"b": "y"}]}`. What shape comes back, and
@@ -56,13 +56,13 @@ assert list(answered.body) == list(body)
 assert all(len(identifier) == 36 for identifier in answered.body.values())
 
 # %% [markdown]
-# `engine.ask` answers what an HTTP request would be answered. Where a call is expected to succeed,
-# the cells below use `tokenize`, which asks, asserts the status and returns the body.
+# `engine.ask` returns what an HTTP client would receive. Where a request is expected to succeed,
+# the cells below use `tokenize`, which sends it, asserts the status and returns the body.
 
 # %% [markdown]
 # ## A token request object
-# An object that holds `type` is no longer the caller's own structure: it asks for one token, with
-# everything that can be said about it, and comes back as a *record* (TOK-OBJECT).
+# An object that holds `type` is no longer the caller's own structure: it requests one token, with
+# all its options, and comes back as a *record* (TOK-OBJECT).
 
 # %%
 record = tokenize(

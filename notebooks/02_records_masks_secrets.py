@@ -1,6 +1,6 @@
 # %% [markdown]
 # # What a record shows, and what it never shows
-# A record shows whose token it is, what it is, who made it and when; no record shows the value.
+# A record names the token's owner and type, who created it and when; no record shows the value.
 #
 # Clauses: REC-ID, REC-TENANT, REC-TYPE, REC-CARD-MASK, REC-TOKEN-DATA, REC-METADATA, REC-INDEXES,
 # REC-CREATED, REC-EXTRAS, REC-SECRET, TOK-CARD-DATA, TOK-METADATA, TOK-INDEXES.
@@ -57,7 +57,7 @@ assert record["_extras"] == {"deduplicated": False}
 # %% [markdown]
 # ## Metadata and indexes
 # Both are echoed, and present only if they were supplied (REC-METADATA, REC-INDEXES). Metadata is
-# for what is *not* sensitive; indexes say which part of the data can be searched for.
+# for what is *not* sensitive; indexes define which part of the data can be searched.
 
 # %%
 record = tokenize(
@@ -186,8 +186,8 @@ assert not {"state", "status", "version", "updated_at"} & set(fields)
 
 # %% [markdown]
 # ## What was learnt
-# A record says whose token it is, what it is, who made it and when; of a card it shows the mask.
-# The value, the full number and the cvc are in no record.
+# A record names the token's owner and type, who created it and when; a card's record also shows the
+# mask. The value, the full number and the cvc are in no record.
 #
 # ## Exercise
 # Whose id is `created_by`: the key's or the application's? Make two keys of one application and

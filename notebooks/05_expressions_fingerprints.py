@@ -153,7 +153,7 @@ pd.DataFrame(pairs).T.rename_axis("same fingerprint as →")
 
 # %% [markdown]
 # ## Search indexes
-# The same expressions say what can be searched for (TOK-INDEXES). A query names the path and the
+# The same expressions define what can be searched (TOK-INDEXES). A query names the path and the
 # exact value (D-SEARCH); what was not indexed is not found.
 
 # %%

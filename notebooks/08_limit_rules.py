@@ -8,8 +8,8 @@
 # LIM-PROXY-KEY, LIM-PROXY-HOST, LIM-IP, LIM-LEGACY.
 
 # %% [markdown]
-# **Predict before you read on.** A public key asks 51 times at once, then waits 11 seconds. Is its
-# next request let in?
+# **Predict before you read on.** A public key sends 51 requests at once, then waits 11 seconds. Is
+# its next request admitted?
 
 # %%
 from fractions import Fraction
@@ -40,7 +40,7 @@ pd.DataFrame(
 ).set_index("rule")
 
 # %% [markdown]
-# Fourteen rows, fifteen counters: LIM-PRIVATE counts a key and an address apart.
+# Fourteen rows, fifteen counters: LIM-PRIVATE counts keys and addresses separately.
 #
 # ## Steady overload, one rule at a time
 # The function below sends requests for two and a half windows, 1.5 times as fast as the rule
@@ -183,8 +183,8 @@ strip(frame)
 
 # %% [markdown]
 # ### LIM-PROXY-KEY and LIM-PROXY-HOST
-# A proxy that asks for no API key is counted by its own key, or by its custom hostname, each with
-# the caller's address: 50 in 10 s.
+# A proxy that needs no API key is counted by its own key, or by its custom hostname, each with the
+# caller's address: 50 in 10 s.
 
 # %%
 by_key = overload("LIM-PROXY-KEY", caller(kind=None, key=None, proxy_key="proxy-1"))
@@ -215,8 +215,8 @@ strip(frame)
 
 # %% [markdown]
 # ## What to see
-# A throttle lets some through again as soon as the oldest requests leave the window (LIM-THROTTLE).
-# A block (LIM-BLOCK) lets nothing through until it ends. Three rules block.
+# A throttle admits requests again as soon as the oldest ones leave the window (LIM-THROTTLE). A
+# block (LIM-BLOCK) admits nothing until it ends. Three rules block.
 
 # %%
 blocks = {rule.id: (rule.block_ns or 0) // SECOND_NS for rule in table if rule.action == "block"}
@@ -225,11 +225,11 @@ assert blocks == {"LIM-PUBLIC": 10, "LIM-MANAGEMENT": 60, "LIM-IP": 30}
 
 # %% [markdown]
 # ## What was learnt
-# Fourteen rules limit how many requests a caller may send. Each counts for a party: a key, an
-# address, or a pair; eleven throttle, three block.
+# Fourteen rules limit how many requests a caller may send. Each counts by key, by address, or by
+# the pair of both; eleven throttle, three block.
 #
 # ## Exercise
-# How many requests of a public key are let in when 51 come at once and one more after 11 s? After
+# How many requests of a public key are admitted when 51 come at once and one more after 11 s? After
 # 61 s?
 
 # %% tags=["answer"]

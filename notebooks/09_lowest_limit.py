@@ -6,8 +6,8 @@
 # Clauses: LIM-LOWEST, LIM-TEST-TENANT, LIM-CREATE, LIM-PRIVATE, LIM-IP, LIM-LEGACY.
 
 # %% [markdown]
-# **Predict before you read on.** A test tenant's legacy key asks twice a second. Two rules could
-# bind: 50 in 10 s and 100 a minute. Which one refuses first?
+# **Predict before you read on.** A test tenant's legacy key sends two requests a second. Two rules
+# could refuse: 50 in 10 s and 100 a minute. Which one refuses first?
 
 # %%
 from fractions import Fraction
@@ -44,7 +44,7 @@ rates
 assert len(decision.counted) == 6
 
 # %% [markdown]
-# The seed's example is the same without the legacy key: `POST /tokens` on a test tenant is
+# The specification's example is the same without the legacy key: `POST /tokens` on a test tenant is
 # limited to 50 in 10 s, though LIM-CREATE alone would allow 200 (LIM-LOWEST).
 
 # %%
@@ -63,9 +63,9 @@ mechanism([n / 4 for n in range(80)], plain, title="two counters, the lowest win
 
 # %% [markdown]
 # ## "Lowest" is not "lowest rate"
-# 60 requests within a second with the legacy key. LIM-LEGACY has the lowest rate, 100 a minute,
-# but it is not the one that is reached: 50 in 10 s is. Playing only the rule of the lowest rate
-# (`compose = "lowest"`, D-COMPOSE, for study) lets all sixty pass.
+# 60 requests within a second with the legacy key. LIM-LEGACY has the lowest rate, 100 a minute, but
+# it is not the one that is reached: 50 in 10 s is. With the rule of the lowest rate alone (`compose
+# = "lowest"`, D-COMPOSE, for study) all sixty pass.
 
 # %%
 every = trace(fast, tester)
@@ -76,8 +76,8 @@ assert set(every.loc[50:, "rule"]) == {"LIM-TEST-TENANT"}
 strip(pd.concat([every.assign(who="all rules count"), lowest.assign(who="the lowest rate alone")]))
 
 # %% [markdown]
-# At a lower rate another rule binds: at two requests a second LIM-TEST-TENANT is never reached, and
-# LIM-LEGACY after 50 s.
+# At a lower rate another rule refuses first: at two requests a second LIM-TEST-TENANT is never
+# reached, and LIM-LEGACY after 50 s.
 
 # %%
 slow = trace([Fraction(n, 2) for n in range(240)], tester)
@@ -101,9 +101,9 @@ assert all(decision.admitted for decision in reading)
 # %% [markdown]
 # ## The masked row
 # LIM-PRIVATE counts a key *or* an address: two counters of 2,000 in 10 s. LIM-IP counts the same
-# address, the same 2,000 in 10 s, over all traffic. Whenever the address leg of LIM-PRIVATE is
-# full, LIM-IP is full too, and brings a block besides: so LIM-IP is what is reported, and no
-# client can ever see that leg by itself.
+# address, the same 2,000 in 10 s, over all traffic. Whenever LIM-PRIVATE's counter of the address
+# is full, LIM-IP's is full too, and LIM-IP also blocks. So LIM-IP is the rule that is reported, and
+# no client can ever see the other counter alone.
 
 # %%
 limiter = Limiter({"Default": table}, Profile().limits)
@@ -116,8 +116,8 @@ assert last.rule == "LIM-IP"
 assert set(last.refusing) == {"LIM-PRIVATE.ip", "LIM-IP"}
 
 # %% [markdown]
-# Four keys behind one address, 500 requests of each: no key leg is near its limit. Without LIM-IP
-# in the table the leg shows.
+# Four keys behind one address, 500 requests of each: no counter of a key is near its limit. Without
+# LIM-IP in the table, LIM-PRIVATE's counter of the address refuses.
 
 # %%
 without = LimitTable(rules=tuple(rule for rule in table if rule.id != "LIM-IP"))
@@ -127,8 +127,9 @@ assert decisions[-1].rule == "LIM-PRIVATE.ip"
 
 # %% [markdown]
 # ## What was learnt
-# Every rule that matches a request counts it, and the first to be full refuses. So "the lowest"
-# depends on how fast requests are sent, not on the rate alone.
+# Every rule that matches a request is tested. If one is full, the request is refused and charged to
+# none; otherwise all of them count it. So which limit is "the lowest" depends on how fast requests
+# are sent, not on the rate alone.
 #
 # ## Exercise
 # Which rule refuses first when a legacy key of a test tenant sends six requests a second?

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Five algorithms that count a rate, and their worst cases
 # "50 per minute" does not say how it is counted. Five common ways, on one trace, differ in when
-# they refuse and in how much they let through at worst.
+# they refuse and in how much they admit at worst.
 #
 # Clauses: LIM-PUBLIC, LIM-THROTTLE, LIM-BLOCK; the open choice is D-ALGORITHM.
 
 # %% [markdown]
-# **Predict before you read on.** 50 a minute: how many requests can be let in within 60 seconds at
-# most, if windows are counted from the full minute?
+# **Predict before you read on.** 50 a minute: how many requests can be admitted within 60 seconds
+# at most, if windows are counted from the full minute?
 
 # %%
 import random
@@ -30,8 +30,8 @@ SEED = 7  # of the random traces
 
 # %% [markdown]
 # ## One request a second with a public key
-# LIM-PUBLIC allows 50 a minute, so a client that asks once a second is ten too fast. To see the
-# algorithm alone, its block is made a throttle first.
+# LIM-PUBLIC allows 50 a minute, so a client that sends one request a second sends ten a minute too
+# many. To see the algorithm alone, we replace its block by a throttle first.
 
 # %%
 second_by_second = range(400)
@@ -99,7 +99,7 @@ drawn["gcra"]
 # once. The sliding counter and the buckets free them one by one.
 #
 # ## The same with the block
-# What a block of 10 s adds depends on the algorithm, and on what becomes of the counter when the
+# What a block of 10 s adds depends on the algorithm, and on what happens to the counter when the
 # block ends: it slides on (`keep`) or starts anew (`clear`). And where refusals extend the block,
 # this client, which never pauses, is refused to the end of the trace.
 
@@ -149,7 +149,7 @@ assert cells["throttle"][0] == cells["block, keep"][0], "the log, with and witho
 # How many requests can each algorithm admit within 60 s, where the rule says 50? Before you read
 # on: which of the five keep to 50?
 #
-# Two traces ask. The first sends 50 requests just before a full minute and 50 just after it. The
+# Two traces try it. The first sends 50 requests just before a full minute and 50 just after it. The
 # second sends 50 requests at 59.9 s and then two a second.
 
 # %%
@@ -176,11 +176,12 @@ strip(pd.concat([frame.assign(who=name) for name, frame in burst.items()]), zero
 # Only the log keeps to 50. The fixed window admits its whole rate on both sides of the minute. The
 # sliding counter reaches 100 as well: it assumes that the requests of the last window were spread
 # evenly, and those at 59.9 s were not. The bucket and GCRA admit the stored 50 and what is refilled
-# meanwhile, 99 in all on this trace. So a limit of 50 a minute may let 50, 99 or 100 requests pass
-# within a minute. Which algorithm a deployment uses is its own choice (D-ALGORITHM).
+# meanwhile, 99 in all on this trace. So a limit of 50 a minute may admit 50, 99 or 100 requests
+# within a minute. No trace exceeds these bounds: the rate under the log, twice the rate under the
+# fixed window and the sliding counter, one less than twice the rate under the bucket and GCRA.
+# Which algorithm a deployment uses is its own choice (D-ALGORITHM).
 #
-# Are there worse traces? None of thirty random ones, bursts and pauses mixed, exceeds these
-# numbers.
+# Thirty random traces, bursts and pauses mixed, as a trial:
 
 # %%
 over: dict[str, int] = dict.fromkeys(ALGORITHMS, 0)
@@ -217,12 +218,11 @@ strip(pd.concat([frame.assign(who=f"every {ms} ms") for ms, frame in spaced.item
 
 # %% [markdown]
 # ## What was learnt
-# On these traces the same rate, counted in five ways, admits its rate, one less than twice its
-# rate, or twice its rate within one window.
+# The same rate, counted in five ways, admits at worst its rate, one less than twice its rate, or
+# twice its rate within one window.
 #
 # ## Exercise
-# Ask 50 times at 59.9 s and 50 times at 60 s, under each algorithm. Which of them let all hundred
-# in?
+# Send 50 requests at 59.9 s and 50 at 60 s, under each algorithm. Which of them admit all hundred?
 
 # %% tags=["answer"]
 twice = [59.9] * 50 + [60.0] * 50

@@ -6,8 +6,8 @@
 # Clauses: LIM-THROTTLE, LIM-BLOCK, LIM-PUBLIC, LIM-MANAGEMENT, LIM-TEST-TENANT, ERR-429.
 
 # %% [markdown]
-# **Predict before you read on.** A client is blocked at second 0 for 10 s, and asks every second
-# meanwhile. When is it let in again?
+# **Predict before you read on.** A client is blocked at second 0 for 10 s, and sends a request
+# every second meanwhile. When is one admitted again?
 
 # %%
 from fractions import Fraction
@@ -49,7 +49,7 @@ pd.DataFrame({"10 s block": block["outcome"], "throttle": throttle["outcome"]}).
 # One nanosecond before 65.5 it still refuses, at 65.5 it admits: a block that begins at *t* holds
 # in [*t*, *t* + 10 s).
 #
-# The counter beside it: nothing is charged during the block, and the window frees its places.
+# The counter of such a block: nothing is charged during the block, and the window frees its places.
 
 # %%
 mechanism([0, *[50] * 29, *[55] * 20, *range(56, 80)], public, title="LIM-PUBLIC and its block")
@@ -90,8 +90,8 @@ strip(pd.concat([blocked.assign(who="60 s block"), gentle.assign(who="throttle")
 # ## Refuse or delay
 # A private key on a test tenant at ten requests a second, twice what LIM-TEST-TENANT allows.
 # Refusing (D-THROTTLE): half get 429. Counting the refused ones too (D-COUNT): after the first 50
-# none of this trace is let in. Delaying, first come first served, by at most 10 s: half wait, and a
-# third is refused.
+# none of this trace is admitted. Delaying, first come first served, by at most 10 s: half wait, and
+# a third is refused.
 
 # %%
 tester = caller("POST", "/tokens", tenant="test")
@@ -116,9 +116,9 @@ strip(
 )
 
 # %% [markdown]
-# A delayed request is charged where it is released, in the order of arrival. Requests of seconds 5
-# to 9 wait 5 s each, those of 10 to 14 wait 10 s; those after them would wait longer than the
-# bound, are refused and change nothing (D-THROTTLE).
+# A delayed request is charged where it is released, in the order of arrival. The requests of
+# seconds 5 to 9 wait 5 s each, those of 10 to 14 wait 10 s; those after them would wait longer than
+# the bound, are refused and change nothing (D-THROTTLE).
 
 # %%
 waits = delaying.assign(
@@ -141,7 +141,7 @@ alt.Chart(
 )
 
 # %% [markdown]
-# ## The answer says how long
+# ## The answer states the wait
 # A refused request gets 429 (ERR-429) with `Retry-After`: whole seconds, rounded up, at least 1.
 # `wait_ns` is the exact time. The header is our choice (D-429-HEADERS); the specification names
 # the status alone.
@@ -154,9 +154,9 @@ assert decisions[50].wait_ns == 1
 assert decisions[51].outcome == "admitted"
 
 # %% [markdown]
-# The wait is no promise. It says when the counter has room if nobody else sends a request. In this
-# example two callers share a counter, and both are told to wait 4 s. One request leaves the window
-# then, so there is room for one of them.
+# The wait is no promise. It ends when the counter has room, provided that nobody else sends a
+# request. In this example two callers share a counter, and both answers say 4 s. One request leaves
+# the window then, so there is room for one of them.
 
 # %%
 filling: list[Fraction | float] = [0, *[5] * 49]
@@ -173,7 +173,8 @@ assert [one.outcome for one in back] == ["admitted", "refused"]
 # lasts its fixed time, however often you retry, but the counter may still be full when it ends.
 #
 # ## Exercise
-# A management key asks once a second for five minutes. Is it ever refused? And at four a second?
+# A management key sends one request a second for five minutes. Is it ever refused? And at four a
+# second?
 
 # %% tags=["answer"]
 paces = {

@@ -159,8 +159,8 @@ by_delay.astype(float).round(0)
 
 # %% [markdown]
 # A back-off that never exceeds 100 ms is refused more than a retry every 250 ms. One that waits
-# longer than the header asks, at random, is refused least of all that retry: its clients do not
-# return together.
+# longer than the header, at random, is refused least of all that retry: its clients do not return
+# together.
 
 # %%
 label = alt.Y("wait:N", sort=None, title="way to wait")
@@ -184,7 +184,7 @@ colour = alt.Color("Retry-After:N", title="Retry-After")
 
 # %% [markdown]
 # ## What it costs
-# Clients that never retry are refused least, and fewer of their requests succeed.
+# Here, clients that never retry are refused least, and fewer of their requests succeed.
 
 
 # %%
@@ -220,8 +220,9 @@ assert longer["clear"][1] < 0
 
 # %% [markdown]
 # ## What was learnt
-# A client that honours `Retry-After` is refused less often. How it backs off matters where its own
-# delays exceed the header's: a random wait of the order of the window spreads the return of all.
+# In this storm, clients that honour `Retry-After` are refused less often. How they back off matters
+# where their own delays exceed the header's: a random wait of the order of the window spreads the
+# return of all.
 #
 # ## Exercise
 # Let only the steady clients honour `Retry-After`, and leave the burst as it is. Are there fewer

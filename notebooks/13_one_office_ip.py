@@ -90,8 +90,8 @@ assert script["most"]["even arrivals"] == 0
 script.round(3)
 
 # %% [markdown]
-# With the people beside it, ten a minute on average are left to them. Some are refused, far fewer
-# than beside the fast script.
+# With this script, ten requests a minute on average are left to the people. Some are refused, far
+# fewer than with the fast script.
 
 # %%
 calmer = refused_shares(slower).loc["browsers"]

@@ -229,8 +229,8 @@ pd.DataFrame(
 
 # %% [markdown]
 # ## A slow destination
-# A shop where one call in ten hangs for 28 s. Callers who are told 408 ask again. The proxy's own
-# limit (LIM-PROXY-KEY) refuses requests too. Is that what the retries of a 408 meet?
+# A shop where one call in ten hangs for 28 s. Callers who get 408 send the request again. The
+# proxy's own limit (LIM-PROXY-KEY) refuses requests too. Is that what the retries of a 408 meet?
 
 # %%
 proxied = runs_of(load("slow-destination"))

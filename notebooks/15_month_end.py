@@ -6,8 +6,8 @@
 # Clauses: LIM-ACCOUNT-UPDATER, ACC-FILE, ACC-SPLIT.
 
 # %% [markdown]
-# **Predict before you read on.** Six pollers ask every 1.5 s, and ten requests in 10 s are allowed
-# to each pair of key and address. What do uploads get?
+# **Predict before you read on.** Six pollers send a request every 1.5 s each, and ten requests in
+# 10 s are allowed to each pair of key and address. What do uploads get?
 
 # %%
 from typing import Any
@@ -35,7 +35,7 @@ RUNS = 40
 # %% [markdown]
 # ## Uploads and polls share the limit
 # Three shops upload files of at most 30 MB (ACC-FILE): a volume of 75 MB is split into three files,
-# one job a file (ACC-SPLIT). Six pollers, two on each shop's key, ask for results every 1.5 s. Each
+# one job a file (ACC-SPLIT). Six pollers, two on each shop's key, request results every 1.5 s. Each
 # share is a mean over runs with other seeds, with its 95 % interval; the picture shows the first.
 
 # %%
@@ -84,10 +84,10 @@ by_way.round(3)
 # The poll every 2 s, though it sends less, refuses more uploads than the one every 1.5 s. Two
 # pollers on a key send exactly ten requests in ten seconds. Each poll leaves the window at the
 # instant at which the same poller sends its next one, so the polls take every place as it becomes
-# free: their phases lock, and the uploads are shut out. With a poll every 1.5 s the pollers exceed
-# the limit themselves; they are refused, wait, and lose their phase. With random intervals phases
-# cannot lock, and here the refused share falls with the interval. In this example a poll every six
-# seconds leaves enough room either way.
+# free: their phases lock, and the uploads are locked out. With a poll every 1.5 s the pollers
+# exceed the limit themselves; they are refused, wait, and lose their phase. With random intervals
+# phases cannot lock, and here the refused share falls with the interval. In this example a poll
+# every six seconds leaves enough room either way.
 #
 # Two pollers and one upload every 3 s, drawn. The polls come at the same phase of every window, and
 # each takes the place that it frees itself.
@@ -160,7 +160,7 @@ pd.Series(answers).to_frame("status")
 # %% [markdown]
 # ## What was learnt
 # Polls and uploads share ten requests in ten seconds. Poll at random intervals: polls at a fixed
-# one can lock in phase with the window and shut everybody else out, even if they are fewer.
+# one can lock in phase with the window and lock out everybody else, even if they are fewer.
 #
 # ## Exercise
 # 75 MB are to be uploaded. How many files, and so how many jobs, do they make?

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # What a limit would have done to your traffic
-# A replay puts an access log through the limits before they are turned on, one decision a line.
+# A replay applies the limits to an access log before they are turned on, one decision per line.
 #
 # Clauses: LIM-PUBLIC, LIM-IP.
 
 # %% [markdown]
-# **Predict before you read on.** One address asks once a second on a public key. Which share of its
-# requests would have been refused?
+# **Predict before you read on.** One address sends one request a second with a public key. Which
+# share of its requests would have been refused?
 
 # %%
 import shutil
@@ -56,7 +56,7 @@ by_ip.round(2)
 result.plots.timeline(bins=60)
 
 # %% [markdown]
-# The log cannot say what a refused client would have done next: a replay decides every request of
+# A log does not show what a refused client would have done next: a replay decides every request of
 # the log once, and adds no retries.
 #
 # A frame is taken as it is; a log may also be a CSV, JSON lines or Parquet file.
@@ -105,9 +105,9 @@ assert row["shadow_refused"].sum() == by_ip["refused"].sum()
 row
 
 # %% [markdown]
-# ## Names that nobody may see
-# With `pseudonymise` addresses and keys become hashes under a key that is drawn for each replay, so
-# that two replays show other names. The decisions are the same.
+# ## Pseudonyms for keys and addresses
+# With `pseudonymise`, addresses and keys become hashes under a random key of each replay, so two
+# replays show different names. The decisions are the same.
 
 # %%
 hidden, again = (simulator.replay(log, as_kind="public", pseudonymise=True) for _ in range(2))
@@ -119,7 +119,7 @@ assert list(hidden.requests["outcome"]) == list(result.requests["outcome"])
 
 # %% [markdown]
 # ## What was learnt
-# A replay plays yesterday's requests through the limits: who would have been refused, when and by
+# A replay applies the limits to yesterday's requests: which would have been refused, when and by
 # which clause. It adds no retries.
 #
 # ## Exercise

@@ -5,9 +5,9 @@
 #
 # Clauses: LIM-PUBLIC.
 #
-# The question that an analyst was asked: here is a log; what would other limits do to
-# *traffic like this*? A replay repeats only the log. A scenario can be run under other limits, with
-# other clients, and many times.
+# The question of an analyst: here is a log; what would other limits do to *traffic like this*? A
+# replay repeats only the log. A scenario can be run under other limits, with other clients, and
+# many times.
 
 # %% [markdown]
 # **Predict before you read on.** A log names keys and addresses, and not which client sent a
@@ -44,9 +44,9 @@ log.head(3)
 
 # %% [markdown]
 # ## The fit
-# Clients are told apart by when they send requests: one at random times, independent of the answers
-# (an open loop), the others after a pause (a closed loop). Some of the people sent nothing within
-# the ten minutes; their number is estimated from the others.
+# Clients are distinguished by when they send requests: one at random times, independent of the
+# answers (an open loop), the others after a pause (a closed loop). Some of the people sent nothing
+# within the ten minutes; their number is estimated from the others.
 
 # %%
 found = simulator.fit(log, as_kind="public", runs=RUNS)
@@ -69,7 +69,7 @@ found.parameters.round(3)
 
 # %% [markdown]
 # ## The file
-# It is a scenario like any other, with the evidence beside each number.
+# It is a scenario like any other, with the evidence as a comment at each number.
 
 # %%
 assert load(found.text) == found.scenario
@@ -77,7 +77,7 @@ print(found.text)
 
 # %% [markdown]
 # ## Is it good enough?
-# The judge runs log and scenario under the same limits (LIM-PUBLIC binds) and compares them. With
+# The comparison runs the log and the scenario under the same limits (here LIM-PUBLIC refuses). With
 # 95 % probability, another log of the same traffic lies between `low` and `high`.
 
 # %%
@@ -113,12 +113,12 @@ half.loc[[("offered", ""), ("refused share", "")]].round(3)
 
 # %% [markdown]
 # ## What was learnt
-# Groups that share an address can be told apart by when they send requests. A fit comes with
-# intervals, a judgement and a list of its limits; a prediction holds as long as the traffic does
-# not change.
+# Groups that share an address can be distinguished by when they send requests. A fit comes with
+# intervals, a comparison with the log and a list of its limits; a prediction is only valid while
+# the traffic stays the same.
 #
 # ## Exercise
-# Would a limit of 100 a minute have helped the people of this log? Play the fitted scenario under
+# Would a limit of 100 a minute have helped the people of this log? Run the fitted scenario under
 # both limits.
 
 # %% tags=["answer"]

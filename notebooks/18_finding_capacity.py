@@ -6,8 +6,8 @@
 # Clauses: LIM-PUBLIC.
 
 # %% [markdown]
-# **Predict before you read on.** Fifty people ask once a minute on average, and the limit is fifty
-# a minute. Is one in a hundred refused, fewer, or more?
+# **Predict before you read on.** Fifty people send one request a minute on average, and the limit
+# is fifty a minute. Is one in a hundred refused, fewer, or more?
 
 # %%
 import altair as alt
@@ -50,10 +50,10 @@ RUNS = 20
 
 # %% [markdown]
 # ## Fifty a minute on average
-# Each person waits a minute on average and then asks. So fifty people make at most fifty requests
-# a minute on average, which is the limit (LIM-PUBLIC). Where each waits exactly a minute, nobody is
-# refused in any run. Where the waits are random (exponential), requests bunch: some minutes bring
-# more than fifty, and whoever is refused asks again.
+# Each person waits a minute on average and then sends a request. So fifty people make at most fifty
+# requests a minute on average, which is the limit (LIM-PUBLIC). Where each waits exactly a minute,
+# nobody is refused in any run. Where the waits are random (exponential), requests bunch: some
+# minutes bring more than fifty, and whoever is refused retries.
 
 # %%
 office = with_value(load(SCENARIO), "seed", SEED)
@@ -161,12 +161,12 @@ answer = pd.DataFrame({"from": [int(found.keeps)], "to": [int(found.breaks)], "k
 
 # %% [markdown]
 # ## What was learnt
-# Random arrivals bunch, so a limit equal to the average refuses more than one in a hundred. A
-# search says up to which value a condition holds and from which value it fails; it claims nothing
-# between.
+# Random arrivals bunch, so a limit equal to the average refuses some requests, in this office more
+# than one in a hundred. A search reports up to which value a condition holds and from which value
+# it fails, and claims nothing in between.
 #
 # ## Exercise
-# Play the office with 30 and with 60 people, once each. On which side of the border does each lie?
+# Run the office with 30 and with 60 people, once each. On which side of the border does each lie?
 
 # %% tags=["answer"]
 sides = {

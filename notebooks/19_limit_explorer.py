@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The limit explorer: one change at a time
-# Sliders change the number of people, the rate of a script and the limits; each move plays the
-# whole scenario again and redraws its picture.
+# Sliders change the number of people, the rate of a script and the limits; each move runs the whole
+# scenario again and redraws its picture.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, LIM-CREATE, LIM-IP.
 #
@@ -30,7 +30,7 @@ RUNS = 20
 
 # %% [markdown]
 # ## Sliders
-# One for the number of clients in each group, for the rate of those who ask steadily, and for each
+# One for the number of clients in each group, for the rate of steady senders, and for each
 # limit that the traffic meets; below them the way of counting. Above them are buttons for three
 # positions. The first run on a machine compiles the simulation; a line says so meanwhile.
 
@@ -107,8 +107,8 @@ base = alt.Chart(
 ).facet(column=alt.Column("slider:N", title=None)).resolve_scale(x="independent")
 
 # %% [markdown]
-# Both help. A script that slows down to a tenth helps the people more than a limit four times as
-# high (LIM-PUBLIC): the differences below are taken seed by seed.
+# Both help. In this office, a script that slows down to a tenth helps the people more than a limit
+# four times as high (LIM-PUBLIC): the differences below are taken seed by seed.
 
 
 # %%
@@ -150,8 +150,8 @@ means.round(3).rename_axis("counted by").to_frame("refused share of the people")
 
 # %% [markdown]
 # ## What was learnt
-# A position of the sliders is a scenario file with other values, and plays the same run to the
-# last decision.
+# A position of the sliders is a scenario file with other values, and gives the same run to the last
+# decision.
 #
 # ## Exercise
 # Halve the number of people with the slider for their group. By how much does the share of refused

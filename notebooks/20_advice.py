@@ -5,9 +5,9 @@
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, ERR-429.
 #
-# The question that an analyst was asked: forty clients share one public key, and a reload of a page
-# shuts them out for minutes. Should they retry in another way, have keys of their own, or should
-# the limit be higher?
+# The question of an analyst: forty clients share one public key, and a reload of a page shuts them
+# out for minutes. Should they retry in another way, have keys of their own, or should the limit be
+# higher?
 
 # %% [markdown]
 # **Predict before you read on.** Which of the three changes helps most, and which costs most?
@@ -32,7 +32,7 @@ SEED = 7  # of the first run; the others count up from it
 RUNS = 20
 
 # %% [markdown]
-# ## What binds
+# ## Which limit is the bottleneck
 # For each clause that refuses the group: the share that it refuses, and `explains`, how much less
 # would be refused without it. Both have an interval over the same runs. Here LIM-PUBLIC explains
 # all that is refused (ERR-429).

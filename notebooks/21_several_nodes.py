@@ -1,17 +1,18 @@
 # %% [markdown]
 # # What several nodes cost a limit
-# Three gateways count requests apart and tell each other once a second; this chapter measures what
-# they let in beyond the limits, and what they refuse below them.
+# Three gateways count requests separately and exchange their counts once a second; this chapter
+# measures what they admit beyond the limits, and what they refuse below them.
 #
 # Clauses: LIM-CREATE, LIM-PUBLIC.
 #
-# The question that an analyst was asked: our limits are counted on three nodes, which publish their
-# counts every second. Whom does that help, whom does it hurt, and would ten times a second be
-# enough? (D-COUNTERS-LIFE)
+# The question of an analyst: our limits are counted on three nodes, which publish their counts
+# every second. Which clients gain, which lose, and would ten times a second (D-COUNTERS-LIFE) be
+# enough?
 
 # %% [markdown]
-# **Predict before you read on.** A client sends 300 requests within half a second against 200 in
-# 10 s. How many get in on one node, and how many on three that hear of each other a second later?
+# **Predict before you read on.** A client sends 300 requests within half a second against 200 in 10
+# s. How many are admitted on one node, and how many on three that see each other's counts a second
+# later?
 
 # %%
 import tempfile
@@ -33,8 +34,8 @@ RUNS = 2
 
 # %% [markdown]
 # ## One burst
-# The limiter can be asked alone. `NodesLimiter` gives each request to a node, by turns here. The
-# node decides by what it knows: its own requests, and what the others have published.
+# The limiter also works alone. `NodesLimiter` gives each request to a node, here in turn. The node
+# decides by what it knows: its own requests, and what the others have published.
 
 # %%
 tables = {"Default": LimitTable.default()}
@@ -65,16 +66,16 @@ assert burst["none: each counts alone"] == burst["synced every 1 s"] == 300
 assert burst["split: each has a third of the limit"] == 200
 assert 200 < burst["shared-slow: written 10 ms after it is read"] < 210
 assert 200 < burst["synced every 100 ms"] < 300
-burst.to_frame("let in of 300")
+burst.to_frame("admitted of 300")
 
 # %% [markdown]
-# On one node 200 get in (LIM-CREATE), on three that synchronise every second all 300: the burst is
+# One node admits 200 (LIM-CREATE), three that synchronise every second admit all 300: the burst is
 # over before the first publication. A third of the limit each is right here, because turns spread
-# the burst evenly. A counter that is written late lets in what arrives before the write.
+# the burst evenly. A counter that is written late admits what arrives before the write.
 #
 # ## Ten minutes of traffic
 # `several-nodes` has an import in bursts, orders that come evenly, and browsers in offices. Every
-# attempt is judged twice: by its node, and by one exact counter beside it.
+# attempt is decided twice: by its node, and by one exact counter for comparison.
 
 # %%
 scenario = with_value(load("several-nodes"), "seed", SEED)
@@ -87,11 +88,12 @@ assert (net >= 0).all()
 apart.assign(net=net)
 
 # %% [markdown]
-# The import gains most. Orders and browsers are let in beyond the limit and refused below it about
-# as often: what gets in too early fills the window, and what comes later pays for it.
+# The import gains most. Orders and browsers are admitted beyond the limit and refused below it
+# about as often: what is admitted too early fills the window, and later requests are refused for
+# it.
 #
 # ## Against count and lag
-# A sweep plays five minutes of every pair of values under the same seeds.
+# A sweep runs five minutes of every pair of values under the same seeds.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -105,8 +107,8 @@ admitted = swept.pivot_table("admitted", "nodes.count", "nodes.every")
 admitted = admitted[["10ms", "100ms", "1s", "10s"]]
 beyond = admitted / admitted.loc[1] - 1
 assert (beyond.loc[1] == 0).all(), "one node is exact"
-assert (beyond.loc[3].diff().dropna() > 0).all(), "the longer the interval, the more gets in"
-assert (beyond["1s"].diff().dropna() > 0).all(), "the more nodes, the more gets in"
+assert (beyond.loc[3].diff().dropna() > 0).all(), "the longer the interval, the more is admitted"
+assert (beyond["1s"].diff().dropna() > 0).all(), "the more nodes, the more is admitted"
 beyond.map("{:.1%}".format)
 
 # %%
@@ -114,11 +116,11 @@ lines = beyond.reset_index().melt("nodes.count", var_name="every", value_name="b
 alt.Chart(
     lines,
     width=420,
-    description="Attempts let in beyond one exact counter, by the interval of publication, a line"
-    " for each number of nodes: one is exact, and more nodes and longer intervals let in more.",
+    description="Attempts admitted beyond one exact counter, by the interval of publication, a line"
+    " for each number of nodes: one is exact, and more nodes and longer intervals admit more.",
 ).mark_line(point=True).encode(
     x=alt.X("every:N", sort=["10ms", "100ms", "1s", "10s"], title="published every"),
-    y=alt.Y("beyond:Q", axis=alt.Axis(format="%"), title="let in beyond one counter"),
+    y=alt.Y("beyond:Q", axis=alt.Axis(format="%"), title="admitted beyond one counter"),
     color=alt.Color("nodes\\.count:N", title="nodes"),
 )
 
@@ -129,7 +131,7 @@ alt.Chart(
 # see it. A shorter interval takes most of that back; a slow one approaches nodes that count alone.
 #
 # ## Exercise
-# The balancer could send each key to one node. What do three nodes that count alone let in then
+# The balancer could send each key to one node. What do three nodes that count alone then admit
 # beyond the limits?
 
 # %% tags=["answer"]

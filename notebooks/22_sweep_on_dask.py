@@ -1,6 +1,6 @@
 # %% [markdown]
 # # How to run a parameter sweep
-# A sweep plays a scenario at every point of a space of values, and a Dask cluster spreads the
+# A sweep runs a scenario at every point of a space of values, and a Dask cluster distributes the
 # points over its workers.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK.
@@ -77,10 +77,10 @@ assert len(cluster.workers) == 2
 # %% [markdown]
 # ## Two axes
 # How many people share an address and a public key, and what LIM-PUBLIC allows them a minute. An
-# axis is a path in the scenario and its values; every pair is a point, and each point is played
-# under twenty seeds. The runs are written to a folder, a Parquet file each, and come back as a
-# frame. (These runs are short. A sweep of many or long ones is compiled, which is its default and
-# decides the same.)
+# axis is a path in the scenario and its values; every pair is a point, and each point is run under
+# twenty seeds. The runs are written to a folder, a Parquet file each, and come back as a frame.
+# (These runs are short. A sweep of many or long ones is compiled, which is its default and decides
+# the same.)
 
 # %%
 PEOPLE, LIMITS = [20, 40, 60, 80], ["25/1m", "50/1m", "100/1m"]
@@ -106,10 +106,10 @@ assert set(found["seed"]) == set(range(SEED, SEED + RUNS))
 found.iloc[:4, [0, 1, 3, 4, 10, 15]]
 
 # %% [markdown]
-# ## What it says
+# ## The result
 # The refused share of each point: its mean over the runs, and the 95 % interval of the mean. More
 # people are refused more, and a higher limit refuses fewer. Where two intervals overlap, twenty
-# runs do not tell the points apart.
+# runs do not distinguish the points.
 
 # %%
 cells = pd.DataFrame(
@@ -149,9 +149,9 @@ base.mark_rect(aria=False).encode(
 
 # %% [markdown]
 # ## The same share of the limit, in two sizes
-# 20 people under 25 a minute and 80 under 100 a minute ask for the same fraction of their limit.
-# Before you run it: which of the two is refused more? Twenty runs leave intervals that overlap, so
-# these two points are played more often.
+# 20 people under 25 a minute and 80 under 100 a minute use the same fraction of their limit. Before
+# you run it: which of the two is refused more? Twenty runs leave intervals that overlap, so these
+# two points are run more often.
 
 # %%
 ratios = {}
@@ -185,9 +185,8 @@ pd.Series(spread).round(2).rename_axis("people").to_frame("standard deviation / 
 
 # %% [markdown]
 # ## The same decisions
-# Every run carries its scenario and a hash over all of its rows. A run that is played without the
-# cluster has the hash that a worker of the cluster found. (The exercise does the same in another
-# process.)
+# Every run carries its scenario and a hash over all of its rows. A run without the cluster has the
+# same hash as the run of a worker. (The exercise does the same in another process.)
 
 # %%
 row = found.iloc[len(found) // 2]
@@ -210,8 +209,8 @@ assert alike.map(len).max() > 1
 
 # %% [markdown]
 # ## A sweep that was stopped
-# A run that is in the folder is not played again. Suppose that the cluster stopped before two of
-# the runs were written: the same call plays those two and changes no other file.
+# A run that is in the folder is not repeated. Suppose that the cluster stopped before two of the
+# runs were written: the same call runs those two and changes no other file.
 
 # %%
 files = sorted((folder / "office").glob("point=*/run-*.parquet"))
@@ -256,7 +255,7 @@ alt.Chart(
 )
 
 # %% [markdown]
-# Each person sends at most one request a minute on average, beside retries. Well below the
+# Each person sends at most one request a minute on average, not counting retries. Well below the
 # diagonal, where people are as many as the limit, less than one attempt in twenty is refused; well
 # above it, more than half.
 
@@ -266,8 +265,8 @@ shutil.rmtree(folder)
 
 # %% [markdown]
 # ## What was learnt
-# A sweep plays every point of a space, on this machine or on a cluster, with the same decisions.
-# What was played is not played again.
+# A sweep runs every point of a space, on this machine or on a cluster, with the same decisions.
+# Finished runs are not repeated.
 #
 # ## Exercise
 # Without a cluster: sweep 40 and 80 people over this machine. Which of the two is refused more?

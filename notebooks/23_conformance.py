@@ -29,10 +29,10 @@ _ = alt.renderers.enable("svg")
 
 # %% [markdown]
 # ## The target
-# A *target* says where a deployment is and which keys may be used: `python -m conformance init
+# A *target* names a deployment's address and the keys to use: `python -m conformance init
 # target.toml` writes one to fill in. Here the deployment is an engine in this process, under a
 # clock that jumps, so a minute of waiting takes no time. The same checks run over HTTP, except for
-# generated requests: they say little where nothing is on the wire.
+# generated requests: they add little without real HTTP.
 
 # %%
 good = deploy()
@@ -55,7 +55,7 @@ report.clauses["verdict"].value_counts().to_frame("clauses")
 
 # %% [markdown]
 # No clause fails. One is not observable: no answer says which limit table a tenant's `Rate Limit`
-# quota names (QUO-RATE), and the suite says so instead of passing it. And since the generated
+# quota names (QUO-RATE), and the suite reports that instead of passing it. And since the generated
 # requests were left out, the run calls itself *partial*: it does not claim more than it has seen.
 
 # %%
@@ -89,7 +89,7 @@ assert set(cells["rule"]) <= {clause.id for clause in CLAUSES}
 assert cells["rule"].nunique() == 14, "a probe for each row of the limit table"
 assert report.floor_ns <= report.took_ns
 public = seen[seen["rule"] == "LIM-PUBLIC"]
-assert public["second"].max() >= 60, "the last question comes a window after the first"
+assert public["second"].max() >= 60, "the last request comes a window after the first"
 wider = LimitTable.default().replace_rule("LIM-PUBLIC", rate="60/1m")
 burst, asker = [0] * 51, caller("POST", "/tokens", kind="public")
 assert [decide(burst, asker, table=each)[50].admitted for each in (None, wider)] == [False, True]
@@ -160,7 +160,7 @@ secrets = [key.value for key in bad.target.keys if key.value]
 assert not any(secret in shown["curl"] for shown in evidence for secret in secrets)
 
 # %% [markdown]
-# The first is refused with 400. The second sends the card of the first again, alone, asking for
+# The first is refused with 400. The second sends the card of the first again, alone, with
 # deduplication: had nothing been created, it would be new.
 
 # %%
@@ -172,7 +172,7 @@ assert json.loads(witness["body"])["_extras"] == {"deduplicated": True}
 # %% [markdown]
 # ## Run a failed check again
 # The folder of a run holds the report as a page, as JSON and as JUnit for a build server, and the
-# whole history. After a repair, `python -m conformance replay FOLDER TOK-ATOMIC` asks again what
+# whole history. After a repair, `python -m conformance replay FOLDER TOK-ATOMIC` repeats what
 # failed, with the same seed.
 
 # %%
@@ -188,17 +188,17 @@ def replayed(deployment: Deployment) -> str:
 
 outcomes = {
     "the first time": found.result("TOK-ATOMIC").word,
-    "not mended": replayed(deploy(engine=fault.engine)),
-    "mended": replayed(deploy()),
+    "not fixed": replayed(deploy(engine=fault.engine)),
+    "fixed": replayed(deploy()),
 }
 assert list(outcomes.values()) == ["fail", "fail", "pass"]
 pd.Series(outcomes).to_frame("TOK-ATOMIC")
 
 # %% [markdown]
-# ## What a run does not say
+# ## What a run does not show
 # Without a management key the limit of management applications cannot be seen. The clause is
-# *skipped*, with the reason, and the run is *partial*: it finds no failure, and does not say that
-# the deployment conforms. With `--strict` the exit code is 1 as well.
+# *skipped*, with the reason, and the run is *partial*: it finds no failure, and does not report
+# that the deployment conforms. With `--strict` the exit code is 1 as well.
 
 # %%
 fewer = dataclasses.replace(

@@ -51,7 +51,7 @@ pd.Series(differing(truth)).to_frame("value")
 
 # %% [markdown]
 # ## What the suite finds
-# It is told nothing but the address and the keys.
+# It gets only the address and the keys.
 
 # %%
 report = conformance.run(other.target, transport=other.transport, seed=7)
@@ -85,12 +85,12 @@ strip(pd.concat(counted))
 
 # %% [markdown]
 # A burst of 50 at 4 s, then ten a second. The log refuses until the burst is ten seconds old, the
-# fixed window until its next start, and the bucket lets every other request in, as it refills five
-# a second. The three differ in what they refuse.
+# fixed window until its next start, and the bucket admits every other request, as it refills five a
+# second. The three differ in what they refuse.
 #
 # ## The profile as a file
-# What was found stands beside the report as `profile.discovered.toml`. The engine loads it and is
-# then a stand-in for that deployment: a simulation or a replay under it says what *that* service
+# The result is in the report's folder, as `profile.discovered.toml`. The engine loads it and is
+# then a stand-in for that deployment: a simulation or a replay under it shows what *that* service
 # would do.
 
 # %%
@@ -101,10 +101,10 @@ print(text[text.index("[limits]") :].partition("\n\n")[0])
 assert Profile.from_toml(discovered) == truth
 
 # %% [markdown]
-# ## A suite that is told the profile
+# ## A suite that gets the profile
 # As long as a choice is open, every reading of it passes. Suppose that the deployment changes: its
-# next release counts by fixed windows. A suite that is told nothing finds nothing wrong with that,
-# it only reports another reading (LIM-PUBLIC, LIM-THROTTLE).
+# next release counts by fixed windows. A suite without a profile accepts that and only reports
+# another reading (LIM-PUBLIC, LIM-THROTTLE).
 
 
 # %%
@@ -149,8 +149,8 @@ verdicts
 
 # %% [markdown]
 # ## One request too many
-# A limit of 51 a minute in place of 50 is found whether or not the suite is told how the deployment
-# counts, in the same words.
+# A limit of 51 a minute in place of 50 is detected whether or not the suite knows how the
+# deployment counts, with the same message.
 
 # %%
 sliding = folder / "sliding.toml"

@@ -98,7 +98,7 @@ pd.Series(
 
 # %% [markdown]
 # A value is the *default*, a *reading* (a conforming service may do it; the conformance suite
-# reports which), or for *study*: a simulation may ask what it would do, and a deployment that does
+# reports which), or for *study*: a simulation may show what it would do, and a deployment that does
 # it fails its clause.
 #
 # ## What is accepted in a body

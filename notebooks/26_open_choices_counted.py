@@ -8,8 +8,8 @@
 # RCT-CODE, RCT-PAYLOAD, RCT-HOT, RCT-TIMEOUT, ACC-FILE.
 
 # %% [markdown]
-# **Predict before you read on.** A client asks ten times a second against 50 in 10 s, and refusals
-# count too. When is it let in again?
+# **Predict before you read on.** A client sends ten requests a second against 50 in 10 s, and
+# refusals count too. When is one admitted again?
 
 # %%
 import random
@@ -184,7 +184,7 @@ assert seen_of("limits.block_extends", "True") == "0-149", "to the end"
 
 # %% [markdown]
 # ## Which counters there are
-# Each case fills a counter and then asks once more, with another key, address or resource.
+# Each case fills a counter and then sends one more request, with another key, address or resource.
 
 # %%
 fast = [n / 60 for n in range(60)]
@@ -233,8 +233,8 @@ assert seen_of("limits.and_counter", "each") == pair.replace("admitted", "refuse
 
 # %% [markdown]
 # ## Several nodes
-# A public key asks 20 times a second, and a balancer gives each request to one of three nodes. One
-# counter would let 50 in. Each row says how many get in.
+# A public key sends 20 requests a second, and a balancer gives each request to one of three nodes.
+# One counter would admit 50. Each row shows how many are admitted.
 
 
 # %%
@@ -481,8 +481,8 @@ alt.Chart(
 # holds them, and conformance finds them out.
 #
 # ## Exercise
-# Let a test tenant ask ten times a second, with requests delayed instead of refused. How many of
-# 120 at once are let in late?
+# Let a test tenant send ten requests a second, with requests delayed instead of refused. How many
+# of 120 at once are admitted late?
 
 # %% tags=["answer"]
 late_ones = trace([0.0] * 120, tester, throttle="delay")["outcome"].value_counts().to_dict()

@@ -1,4 +1,4 @@
-"""Badges: whose word each section of a notebook is, from the tables of clauses and decisions.
+"""Badges: who defined what each section shows, from the tables of clauses and decisions.
 
 A rendered notebook says under each heading which of the section's clauses are *specified*, which
 hold a detail of *our choice*, and for each decision that the section names (or whose statuses it

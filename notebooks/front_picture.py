@@ -22,9 +22,9 @@ def draw() -> str:
     """Return the picture as SVG, the same bytes on every run of one version."""
     result = simulator.run("everyday", fidelity="limits", progress=False)
     over = result.plots.timeline(bins=100).properties(
-        title="Ten minutes of everyday traffic: let in, or refused by a clause", height=180
+        title="Ten minutes of everyday traffic: admitted, or refused by a clause", height=180
     )
-    out = result.plots.shut_out(rows=8).properties(title="Who is shut out, when, by which clause")
+    out = result.plots.shut_out(rows=8).properties(title="Who is locked out, when, by which clause")
     both = alt.vconcat(over, out).resolve_scale(color="independent", x="shared")
     text: str = vl_convert.vegalite_to_svg(both.configure(background="white").to_dict())
     return f"{text}\n"

@@ -59,7 +59,7 @@ _OPENING: Final = """\
 
 What the specification leaves open, what the engine does, and what a service may do instead. Most
 are fields of the profile: `python -m engine profile` prints them as a file to change. A *reading*
-is an alternative that a conforming service may have; conformance finds it out and reports it. An
+is an alternative that a conforming service may have; conformance detects and reports it. An
 alternative *for study* exists in simulations only: a deployment that does it fails its clause.
 """
 

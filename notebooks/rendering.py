@@ -5,7 +5,8 @@ stable: cell ids are made from the notebook's name and the cell's place,
 execution counts and times are left out, the kernel is always called `python3`, what goes to
 standard error (compiling, a slow worker) is about the machine and left out too, a widget leaves
 what it shows to a reader without a kernel, and a notebook itself shows no time, path, port or draw
-that is not seeded.
+that is not seeded. Pixels depend on the machine's fonts: a picture whose SVG is the committed one
+keeps the committed pixels.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +71,7 @@ def render(source: Path, client: NotebookClient) -> str:
 
     Raises `nbclient.exceptions.CellExecutionError` when a cell raises, an assertion included.
     """
+    pixels = _committed_pixels(source.with_suffix(".ipynb"))
     book = jupytext.read(source)
     put_badges(book.cells)
     is_first = True
@@ -87,7 +90,7 @@ def render(source: Path, client: NotebookClient) -> str:
         if cell.cell_type == "code":
             cell["execution_count"] = None
             cell["outputs"] = _joined(
-                _with_pixels(_stable(output))
+                _with_pixels(_stable(output), pixels)
                 for output in cell.outputs
                 if output.get("name") != "stderr"
             )
@@ -111,13 +114,36 @@ def _metadata(cell: Any, *, is_setup: bool) -> dict[str, Any]:
     return kept
 
 
-def _with_pixels(output: Any) -> Any:
-    """Add a PNG to a picture, for readers that show no SVG: untrusted notebooks, code hosts."""
+def _committed_pixels(notebook: Path) -> dict[str, str]:
+    """Return SVG → PNG of each picture that a notebook holds; nothing without the file."""
+    if not notebook.exists():
+        return {}
+    outputs = (
+        output
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        for output in cell.get("outputs", ())
+    )
+    pictures = (output.get("data", {}) for output in outputs)
+    return {
+        "".join(picture["image/svg+xml"]): picture["image/png"]
+        for picture in pictures
+        if {"image/svg+xml", "image/png"} <= picture.keys()
+    }
+
+
+def _with_pixels(output: Any, known: Mapping[str, str]) -> Any:
+    """Add a PNG to a picture, for readers that show no SVG: untrusted notebooks, code hosts.
+
+    known: SVG → PNG that stays.
+    """
     svg = output.get("data", {}).get("image/svg+xml")
     if svg is not None:
-        pixels = vl_convert.svg_to_png("".join(svg), scale=_SCALE)
-        output["data"]["image/png"] = base64.b64encode(pixels).decode() + "\n"
-        words = re.search(r'<svg[^>]*\saria-label="([^"]*)"', "".join(svg))
+        text = "".join(svg)
+        if text not in known:
+            pixels = vl_convert.svg_to_png(text, scale=_SCALE)
+            known = {text: base64.b64encode(pixels).decode() + "\n"}
+        output["data"]["image/png"] = known[text]
+        words = re.search(r'<svg[^>]*\saria-label="([^"]*)"', text)
         if words:
             output["metadata"] = {"image/png": {"alt": html.unescape(words[1])}}
     return output

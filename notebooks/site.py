@@ -1,7 +1,7 @@
 """The static site: the chapters, the documents and the public interface as pages that open offline.
 
 A page is made of a rendered notebook or of a document in `docs/`. Clause and decision ids lead to
-the specification and show whose word they are; public names lead to the interface. Nothing is
+the specification and show who defined them; public names lead to the interface. Nothing is
 fetched from elsewhere: one style, one script with the search, both beside the pages.
 """
 
@@ -155,8 +155,8 @@ def _front(course: list[Chapter]) -> str:
         f'<div class="course" tabindex="0">{course_picture()}</div>'
         "<p>The course is about a tokenization service and its limits. Each chapter asks a"
         " question, runs the engine, and asserts what it claims. In a hurry: "
-        'the <a href="reference.html">reference</a> has one call whole, and every limit, status, '
-        "header and quota with curl.</p>"
+        'the <a href="reference.html">reference</a> shows one complete call and every limit, '
+        "status, header and quota with curl.</p>"
         f'<div class="doors">{doors}</div>'
         '<div class="all"><h2>All chapters, by question</h2>'
         '<h3>One call</h3><ul><li><a href="reference.html#a-complete-request-and-response">'
@@ -165,7 +165,7 @@ def _front(course: list[Chapter]) -> str:
         f"{rows}"
         f"<h2>Look something up</h2><ul>{documents}"
         '<li><a href="api/index.html">Public interface in Python</a></li></ul>'
-        f"<p>The colour of a clause says whose word it is: {badges}.</p></div></div>"
+        f"<p>Clause colours show who defined each clause: {badges}.</p></div></div>"
     )
 
 
@@ -186,7 +186,7 @@ def _cells(cells: list[Any]) -> Iterator[str]:
             continue
         code, said = _code(cell.source), "\n".join(_outputs(cell.outputs))
         if "answer" in cell.metadata.get("tags", ()):
-            yield _folded("The answer, which ran", code + said, "answer")
+            yield _folded("Show the solution", code + said, "answer")
         elif is_first or "setup" in cell.metadata.get("tags", ()):
             yield said + _folded("Set-up", code)
         elif cell.metadata.get("jupyter", {}).get("source_hidden"):
@@ -319,7 +319,7 @@ def _badge(found: re.Match[str]) -> str:
 
 @cache
 def _law() -> Mapping[str, tuple[str, str, str]]:
-    """Return id → page, whose word it is, and what it says."""
+    """Return id → page, who defined it, and its text."""
     known = {one.id: ("specification.html", one.status, one.text) for one in CLAUSES}
     return known | {one.id: ("decisions.html", "assumed", one.question) for one in DECISIONS}
 

@@ -212,7 +212,7 @@ def _duration_ns(value: Any) -> int:  # noqa: ANN401 # reason: a text or a whole
 TEXT: Final = Rule("a text", _is_text)
 TEXTS: Final = list_of("a list of texts", _is_text)
 FLAG: Final = Rule("True or False", lambda value: type(value).__name__ in _FLAGS, bool)
-FUNCTION: Final = Rule("a function, to be told", callable)
+FUNCTION: Final = Rule("a function", callable)
 DURATION: Final = Rule(
     'a whole number of nanoseconds, or a text such as "1m"',
     lambda value: isinstance(value, str) or (_is_whole(value) and abs(value) < _WIDEST),

@@ -266,5 +266,6 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
     if partial:
         return f"partial: {passed} passed{of}, {lacks}; no failure"
     if len(results) < total:
-        return f"no failure{of}: {passed} passed; says nothing about the other clauses"
+        rest = total - len(results)
+        return f"no failure{of}: {passed} passed; the other {rest} clauses were not checked"
     return f"conformant: {passed} passed, no failure"

@@ -370,7 +370,7 @@ async def paced(measurement: Measurement, *, is_bucket: bool) -> str:
 def _least_share(size: int) -> float:
     """Return the share of a train at 108 % of the rate that is refused at least.
 
-    size: of a burst on a fresh counter. Where refused requests count, such a train is shut out.
+    size: of a burst on a fresh counter. Where refused requests count, such a train is locked out.
     Strict spacing refuses every second request, and what is beyond the rate if it lets two through.
     """
     if size >= SPACED:

@@ -1,4 +1,4 @@
-"""The baseline: an earlier run, and what is new, mended and unchanged since then.
+"""The baseline: an earlier run, and what is new, fixed and unchanged since then.
 
 The comparison is by clause. A clause that fails for another reason than before counts as unchanged:
 the reason may vary from run to run.
@@ -38,7 +38,7 @@ class Comparison:
             f"{len(ids)} {word}" + (f" ({', '.join(ids)})" if ids else "")
             for word, ids in (
                 ("new", self.new),
-                ("mended", self.mended),
+                ("fixed", self.mended),
                 ("unchanged", self.unchanged),
             )
         ]

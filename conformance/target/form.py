@@ -464,7 +464,7 @@ def _check_words(target: Target, document: Document) -> None:
     for name, own in fields.items():
         spot = document.spot("fields", name)
         if name not in FIELDS:
-            spot.fail_key(f"is no field of the specification{did_you_mean(name, FIELDS)}")
+            spot.fail_key(f"is not a field of the specification{did_you_mean(name, FIELDS)}")
         taken = [other for other, its in fields.items() if its == own and other != name]
         if taken or (own in FIELDS and own not in fields):
             spot.fail(f"must be a name of its own; {(taken or [own])[0]} is called so too")

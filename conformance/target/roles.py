@@ -116,7 +116,7 @@ _ALL: Final = (
     ),
     Role(
         "custom_hostname",
-        "no key: `host` is the custom hostname of such a proxy",
+        "no API key; set `host` to the proxy's custom hostname",
         "LIM-PROXY-HOST, ERR-429",
         many=True,
     ),

@@ -222,7 +222,7 @@ class Spot:
         """Raise `InputError` for the first unknown key of this table."""
         for key in self.value:
             if key not in known:
-                self.child(key).fail_key(f"is no known key{did_you_mean(str(key), known)}")
+                self.child(key).fail_key(f"is an unknown key{did_you_mean(str(key), known)}")
 
 
 def read_toml(path: str | FilePath) -> Document:

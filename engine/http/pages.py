@@ -27,15 +27,20 @@ from engine.clauses import CLAUSES, DECISIONS
 from engine.errors import StoreBusy, StoreError
 from engine.http.metrics import Metrics
 from engine.http.openapi import document
+from engine.limits import LimitTable
 from engine.messages import CLAUSES_PAGE, Problem
 from engine.service import Engine
 from engine.store import Store
 from engine.tokens import dumps
 
+REFUSALS_PAGE: Final = "/docs/429"
+"""What a 429 says, and what to do about it. The clause of each refusal leads to it."""
+
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _OWN: Final = {
     "/docs": ("index.html", "text/html"),
+    REFUSALS_PAGE: ("429.html", "text/html"),
     "/docs/docs.css": ("docs.css", "text/css"),
     "/docs/docs.js": ("docs.js", "text/javascript"),
 }
@@ -66,6 +71,7 @@ _POLICY: Final = (
     "default-src 'none'; connect-src 'self'; img-src 'self' data:; style-src 'self'; "
     "script-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_REFUSING: Final = frozenset(rule.id for rule in LimitTable.default())
 _HEALTH_S: Final = 1.0
 _log: Final = logging.getLogger("tollgate")
 _METHODS: Final = ["GET", "OPTIONS"]
@@ -151,11 +157,16 @@ def _clauses_page() -> str:
     """Return the page to which the `type` of each problem leads: every clause under its id."""
     texts = [(clause.id, clause.text) for clause in CLAUSES]
     texts += [(item.id, f"{item.question}: {item.default}") for item in DECISIONS]
-    rows = "".join(f'<dt id="{id_}">{id_}</dt><dd>{escape(text)}</dd>' for id_, text in texts)
+    refusal = f' <a href="{REFUSALS_PAGE}">What to do about a 429</a>'
+    rows = "".join(
+        f'<dt id="{id_}">{id_}</dt><dd>{escape(text)}{refusal * (id_ in _REFUSING)}</dd>'
+        for id_, text in texts
+    )
     head = (
         '<meta charset="utf-8"><title>Clauses</title><link rel="stylesheet" href="/docs/docs.css">'
     )
-    return f'<!doctype html><html lang="en">{head}<h1>Clauses and decisions</h1><dl>{rows}</dl>'
+    body = f'<main class="text"><h1>Clauses and decisions</h1><dl>{rows}</dl></main>'
+    return f'<!doctype html><html lang="en">{head}{body}'
 
 
 def _file(content: bytes, kind: str) -> Callable[[Request], Response]:

@@ -141,7 +141,7 @@ _RULES: Final[Mapping[str, str]] = {
     "maximum": "must be at most {0}",
     "pattern": "must match {0}",
     "required": "is required",
-    "additionalProperties": "is no field of this object",
+    "additionalProperties": "is an unknown field",
 }
 
 

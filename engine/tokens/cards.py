@@ -99,7 +99,7 @@ def _unknown_fields(given: dict[str, Any], rules: Rules, faults: Faults) -> dict
         if name not in _KNOWN:
             is_shown = len(faults) + len(found) < FAULTS_LIMIT
             hint = did_you_mean(name, CARD_FIELDS) if is_shown else ""
-            found[name] = f"is no field of card data{hint}"
+            found[name] = f"is an unknown field of card data{hint}"
     return found
 
 

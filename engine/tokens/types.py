@@ -181,7 +181,7 @@ def check_fields(given: Mapping[str, Any], reading: Validation, new_token: NewTo
                 faults.add("", "", "D-UNKNOWN")
                 continue
             hint = did_you_mean(name, sorted(reading.fields))
-            rule = f"is no field of this object{hint}"
+            rule = f"is an unknown field{hint}"
             faults.at(new_token, escaped(name), rule, "D-UNKNOWN")
 
 

@@ -193,7 +193,7 @@ def _print_headline(summary: dict[str, Any], console: Console) -> None:
 
 def _by_clause(summary: dict[str, Any], findings: Findings, axis: Axis) -> Table:
     # A log with too few columns does not show when and for how long (`Findings.parts`).
-    spans = ("first", "last", "shut out") if "parties" in findings.parts else ()
+    spans = ("first", "last", "locked out") if "parties" in findings.parts else ()
     names = ("clause", "offered", "refused", "share", *spans, "addresses")
     table = _table("By limit clause", names[:1], names[1:])
     for line in summary["clauses"]:
@@ -223,7 +223,7 @@ def _by_party(findings: Findings, axis: Axis) -> Table:
         findings.parties.items(), key=lambda item: (-item[1].refused, item[0].ip, item[0].clause)
     )
     title = f"Refused most ({min(_SHOWN, len(ordered))} of {count_text(len(ordered))})"
-    numbers = ("refused", "first", "last", "shut out")
+    numbers = ("refused", "first", "last", "locked out")
     table = _table(title, ("address", "key", "clause"), numbers)
     for who, row in ordered[:_SHOWN]:
         table.add_row(

@@ -248,11 +248,11 @@ def _print_groups(result: Result, screen: Console) -> None:
 
 
 def _print_nodes(result: Result, screen: Console) -> None:
-    """Print what several nodes let in beyond the exact limits, and refused below them."""
+    """Print what several nodes admitted beyond the exact limits, and refused below them."""
     nodes = result.summary.get("nodes")
     if nodes is None:
         return
-    table = plain_table(("clients", "clause"), ("let in beyond", "refused below"))
+    table = plain_table(("clients", "clause"), ("admitted beyond", "refused below"))
     for row in nodes["groups"]:
         counts = f"{row['admitted_beyond']:,}", f"{row['refused_below']:,}"
         table.add_row(row["group"], row["clause"], *counts)

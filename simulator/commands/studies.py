@@ -299,7 +299,8 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         PrecisionOptions,
         precision="replicate both, each in its fidelity, until every share's difference is known"
         " to ± this",
-        most_replications="pairs of runs that precision may take (1000)",
+        most_replications="stop after this many pairs of runs even if --precision is not reached"
+        " (1000)",
     )
     parser.add_argument(
         "--strict", action="store_true", help="also exit with 1 if the precision is not reached"

@@ -90,7 +90,7 @@ class Asked:
 class Answer(NamedTuple):
     """What became of an attempt.
 
-    status: `NO_STATUS` where no body was run and the attempt was let in. latency_ns: from now to
+    status: `NO_STATUS` where no body was run and the attempt was admitted. latency_ns: from now to
     the answer. wait_ns: of the limits' decision. later: see the module's text. body: of the answer
     that an upload follows, else None.
     """

@@ -218,7 +218,7 @@ class ClientRun:
             waited_ns = now_ns - arrival_ns
             answer = self._gate.put(now_ns, asked, content, 1, self._service, waited_ns)
             if type(answer) is int:
-                # The usual case, kept short: it was let in, and nothing can fail any more.
+                # The usual case, kept short: it was admitted, and nothing can fail any more.
                 if answer and self._awaits(asked):
                     yield At(self._env, answer, self._answer_order + serial)
                 self._end(arrival_ns, now_ns + answer, NO_STATUS)

@@ -124,7 +124,7 @@ class RateChecker(Checker):
     each side of an edge) for fixed windows and the sliding counter; N + burst for token bucket
     and gcra. Where the end of a block clears its counter (D-BLOCK-RESET), as much again for each
     block that a window has room for. A delayed request counts at its release. nodes: how many nodes
-    may each let in as much.
+    may each admit as much.
     """
 
     invariant = "rate"
@@ -243,7 +243,7 @@ def checkers(
 
     delays: some throttle delays. closed: D-EDGES closed. clears: D-BLOCK-RESET clear.
     by_client: ties go by client number. nodes: that are played; one node that refuses binds no
-    other, releases of two have no order, and what a slow counter lets in has no bound.
+    other, releases of two have no order, and what a slow counter admits has no bound.
     """
     exact = nodes is None or nodes.is_exact
     found: list[Checker] = [OrderChecker(by_client=by_client), RowChecker()]

@@ -112,11 +112,11 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
     """Return the metrics of each group, by its values of the dimensions `by` (see `DIMENSIONS`).
 
     Metrics: offered, admitted, delayed, refused, blocked (counts of attempts), refused_share,
-    blocked_ns (time for which blocked counters let nobody in, added up over counters; in a bin of
-    time what falls into it), goodput_per_s (let in and not answered with an error),
-    attempts_per_success, wait_p50_ns … and latency_p50_ns … (of what was let in), first_refusal_ns
-    (from `start_ns`; None when never), fairness (Jain's index of what each client had admitted;
-    1 = even).
+    blocked_ns (time for which blocked counters admit nobody, added up over counters; in a bin of
+    time what falls into it), goodput_per_s (admitted and not answered with an error),
+    attempts_per_success, wait_p50_ns … and latency_p50_ns … (of what was admitted),
+    first_refusal_ns (from `start_ns`; None when never), fairness (Jain's index of the
+    admitted attempts of each client; 1 = even).
 
     bin_ns: width of a bin for `time`. groups: client group → client numbers, for `group`.
     where: dimension → the value that rows must have. Rows before `start_ns` are left out.

@@ -183,11 +183,11 @@ def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     subjects = cache(lambda: _Used(chunk.subject, len(coded.clients)))
     verdicts = cache(lambda: _Used(chunk.verdict, len(coded.texts["rule"].codes)))
     columns: dict[str, Callable[[], pa.Array]] = {
-        "t_ns": lambda: pa.array(chunk.t_ns),
+        "t_ns": lambda: _numbers(chunk.t_ns, np.int64),
         "client": lambda: _clients(coded.clients, subjects()),
-        "attempt": lambda: pa.array(chunk.attempt, pa.int32()),
-        "wait_ns": lambda: pa.array(chunk.wait_ns),
-        "latency_ns": lambda: pa.array(chunk.latency_ns),
+        "attempt": lambda: _numbers(chunk.attempt, np.int32),
+        "wait_ns": lambda: _numbers(chunk.wait_ns, np.int64),
+        "latency_ns": lambda: _numbers(chunk.latency_ns, np.int64),
         "status": lambda: _status(chunk.status),
     }
     for name, text in coded.texts.items():
@@ -205,7 +205,25 @@ def _status(status: Numbers) -> pa.Array:
     unknown = status == NO_STATUS
     if unknown.all():
         return pa.nulls(len(status), pa.int16())
-    return pa.array(status.astype(np.int16), mask=unknown)
+    return _numbers(status, np.int16, missing=unknown)
+
+
+def _numbers(
+    values: Numbers, dtype: type[np.signedinteger[Any]], *, missing: Numbers | None = None
+) -> pa.Array:
+    """Return a column of numbers; `pa.array` would load pandas, which takes longer than a run."""
+    valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    held = pa.py_buffer(np.ascontiguousarray(values, dtype))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(dtype), len(values), [valid, held])
+
+
+def _words(texts: Sequence[str]) -> pa.Array:
+    """Return texts as an array, without pandas as well."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(
+        len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))
+    )
 
 
 def _dictionary(text: Texts, entries: Callable[[], _Used]) -> pa.DictionaryArray:
@@ -221,7 +239,7 @@ def _dictionary(text: Texts, entries: Callable[[], _Used]) -> pa.DictionaryArray
     buffer, values = used.look_up(place[numbers])
     valid = pa.py_buffer(np.packbits(values >= 0, bitorder="little")) if found[known] else None
     indices = pa.Array.from_buffers(pa.int32(), len(values), [valid, buffer])
-    words = pa.array([text.texts[number] for number in kept.tolist()], pa.string())
+    words = _words([text.texts[number] for number in kept.tolist()])
     return pa.DictionaryArray.from_arrays(indices, words, safe=False)
 
 

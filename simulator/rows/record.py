@@ -32,6 +32,8 @@ from engine.messages import Outcome
 Table: TypeAlias = npt.NDArray[Any]
 _FIRST_SIZE = 64
 _WIDEST: Final = 1 << 62
+_DENSE: Final = 1 << 20
+"""Distinct rows up to which a table of all of them is cheaper than a hash."""
 
 
 def grown(kept: Table, size: int, *, fill: int) -> Table:
@@ -132,11 +134,20 @@ def distinct(columns: Sequence[Table]) -> tuple[Numbers, Numbers]:
 
     columns: codes from −1.
     """
-    import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
-
     joined = joined_codes(columns)
-    number, names = pd.factorize(joined)  # hashes in one pass, where np.unique sorts
-    return number, first_of_each(number, len(names))
+    width = int(joined.max(initial=-1)) + 1
+    if width > _DENSE:
+        import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
+
+        number, names = pd.factorize(joined)  # hashes in one pass, where np.unique sorts
+        return number, first_of_each(number, len(names))
+    first = np.full(width, len(joined), dtype=np.int64)
+    first[joined[::-1]] = np.arange(len(joined) - 1, -1, -1)  # of equal ones the last stays
+    seen = np.flatnonzero(first < len(joined))
+    order = seen[np.argsort(first[seen])]
+    place = np.empty(width, dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place[joined], first[order]
 
 
 def joined_codes(columns: Sequence[Table]) -> Numbers:
@@ -344,7 +355,7 @@ CELLS: Final = len(CELL_NAMES)
 NO_STATUS: Final = -1
 
 PASSED: Final[tuple[Outcome, ...]] = ("admitted", "delayed")
-"""The outcomes of attempts that were let in; the others were refused."""
+"""The outcomes of attempts that were admitted; the others were refused."""
 
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -367,7 +378,7 @@ class Chunk:
         return len(self.t_ns)
 
     def passed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return, row by row, whether it was let in; the others were refused."""
+        """Return, row by row, whether it was admitted; the others were refused."""
         return self.outcome_is(*PASSED)
 
     def outcome_is(self, *outcomes: Outcome) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -385,7 +396,7 @@ class Chunk:
         return self.subjects.counters(place, self.subject)
 
     def release_ns(self) -> Numbers:
-        """Return, row by row, when it was let in, if it was."""
+        """Return, row by row, when it was admitted, if it was."""
         return self.t_ns + np.where(self.outcome_is("delayed"), self.wait_ns, 0)
 
 

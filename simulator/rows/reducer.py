@@ -189,10 +189,7 @@ class Rows:
         """Return a column of numbers; null is −1, and so is all of a column that is not kept."""
         if name not in self.batch.schema.names:
             return np.full(len(self), _NULL, dtype=np.int64)
-        column = self.batch.column(name)
-        if column.null_count:
-            column = column.fill_null(_NULL)
-        return self._chosen(column.to_numpy(zero_copy_only=False))
+        return self._chosen(_values(self.batch.column(name)))
 
     def coded(self, name: str) -> tuple[Numbers, list[Any]]:
         """Return a dimension as codes, and the list that they point into; null is −1."""
@@ -257,7 +254,7 @@ class Rows:
         return ~np.array([name in PASSED for name in names], dtype=bool)[codes]
 
     def good(self) -> npt.NDArray[np.bool_]:
-        """Return, row by row, whether it was let in and not answered with an error."""
+        """Return, row by row, whether it was admitted and not answered with an error."""
         return ~self.turned() & (self.ints("status") < _BAD_STATUS)  # null, −1, is good
 
     def _number(self, name: str) -> Numbers:
@@ -275,13 +272,23 @@ class Rows:
         if name not in self.batch.schema.names:
             return np.full(len(self), _NULL, dtype=np.int64), []
         column = self.batch.column(name)
-        indices = column.indices
-        if indices.null_count:
-            indices = indices.fill_null(_NULL)
-        return self._chosen(indices.to_numpy(zero_copy_only=False)), column.dictionary.to_pylist()
+        return self._chosen(_values(column.indices)), column.dictionary.to_pylist()
 
     def _chosen(self, values: Numbers) -> Numbers:
         return values if self.rows is None else values[self.rows]
+
+
+def _values(column: pa.Array) -> Numbers:
+    """Return numbers, null as −1; Arrow's own methods load pandas, which takes a second."""
+    kind = np.dtype(str(column.type))
+    valid, held = column.buffers()
+    if held is None:
+        return np.empty(0, dtype=kind)
+    values = np.frombuffer(held, kind, len(column), column.offset * kind.itemsize)
+    if not column.null_count:
+        return values
+    bits = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")
+    return np.where(bits[column.offset : column.offset + len(column)], values, kind.type(_NULL))
 
 
 def _value(code: int, values: list[Any]) -> Any:  # noqa: ANN401 # reason: a text, a number or NaN

@@ -29,13 +29,13 @@ full. Algorithms that count in fixed windows, or refill a bucket, sometimes admi
 above 1. A delayed attempt counts at its release. Each bin of time holds the occupancy of the
 fullest counter, at the attempts charged to it. Peaks exclude the warm-up; bins include it.
 
-*`NodesTally`*: what several nodes let in beyond the exact limits, and refuse below them. Every
+*`NodesTally`*: what several nodes admitted beyond the exact limits, and refuse below them. Every
 attempt is judged twice, as it happens: by the node that it reaches, and by one exact counter for
 all nodes (`engine.limits.nodes`). The exact counter sees the same attempts, which are those that
-clients make of the nodes' answers, and it charges what it lets in itself.
+clients make of the nodes' answers, and it charges what it admits itself.
 
 - beyond: the node lets an attempt in that the exact counter refuses, by the clause of the latter.
-- below: the node refuses an attempt that the exact counter lets in, by the clause of the node.
+- below: the node refuses an attempt that the exact counter admits, by the clause of the node.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class Tally:
         return offered
 
     def _latency_quantiles_ns(self) -> dict[str, int] | None:
-        """Return the latency quantiles of what was let in (t-digest), None where nothing was."""
+        """Return the latency quantiles of what was admitted (t-digest), None where nothing was."""
         if self._digest.is_empty():
             return None
         return {f"p{q * 100:g}": round(self._digest.quantile(q)) for q in QUANTILES}

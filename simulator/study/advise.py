@@ -84,7 +84,7 @@ _ON_AVERAGE: Final = {
     False: "the target is missed on average, not surely",
 }
 _HEADINGS: Final = {
-    "binding": "What binds",
+    "binding": "Bottleneck",
     "headroom": "How full the fullest counter was",
     "pace": "Largest pace",
     "retry": "What retrying costs",
@@ -560,7 +560,7 @@ class _Work:
             edits = ((f"{place}.retry", kinder),)
             self._suggest_if_less(name, "retry", "honour Retry-After: ", edits)
         edits = ((f"{place}.retry", {"kind": "none"}),)
-        self._suggest_if_less(name, "retry", "without retries ", edits)
+        self._suggest_if_less(name, "retry", "without retries: ", edits)
 
     def _suggest_if_less(
         self, group: str, about: About, text: str, edits: tuple[tuple[str, Any], ...]
@@ -575,10 +575,10 @@ class _Work:
     def _in_words(self, group: str, edits: Sequence[tuple[str, Any]]) -> str:
         """Return what a change does, as the end of a sentence."""
         share, goodput = self._effects(group, edits)
-        text = f"{_percent(share.a)} refused become {_percent(share.b)}"
-        text += "" if share.is_sure else f" (no sure difference in {self.found.runs} runs)"
-        text += f", {goodput.a:.3g} successes per second become {goodput.b:.3g}"
-        return text + ("" if goodput.is_sure else " (no sure difference)")
+        text = f"refused share {_percent(share.a)} → {_percent(share.b)}"
+        text += "" if share.is_sure else f" (difference not significant in {self.found.runs} runs)"
+        text += f", successes per second {goodput.a:.3g} → {goodput.b:.3g}"
+        return text + ("" if goodput.is_sure else " (difference not significant)")
 
     def _spread(self, name: str) -> None:
         """Say whether more keys or addresses would help, and whether the clause counts by them."""
@@ -593,7 +593,7 @@ class _Work:
                     text = f"{rule.id} counts each {says}: more {about} add no counter"
                     self._suggest(name, about, text)
                 elif edits := self._each_its_own(group, about):
-                    text = f"{rule.id} counts each {says}: with {edits[0][1]} {about} "
+                    text = f"{rule.id} counts each {says}: with {edits[0][1]} {about}: "
                     self._suggest_if_less(name, about, text, edits)
 
     def _each_its_own(self, group: ClientGroup, about: str) -> tuple[tuple[str, Any], ...]:

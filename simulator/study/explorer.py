@@ -2,7 +2,7 @@
 
 The explorer is a scenario and some *knobs*, each a path in it with its range; the widgets only
 show them. A knob changes the scenario by `with_value`, so a picture is an ordinary run. The
-picture shows what was let in and what each clause refused, as the report's page does.
+picture shows what was admitted and what each clause refused, as the report's page does.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ _WIDE: Final = 560 / 420
 
 
 def picture(results: Mapping[str, Result]) -> str:
-    """Return stacked bars over time: what was let in, and above it what each clause refused.
+    """Return stacked bars over time: what was admitted, and above it what each clause refused.
 
     results: by what they are called. All are drawn on one scale, in the same colours.
     """
@@ -303,7 +303,7 @@ def picture(results: Mapping[str, Result]) -> str:
     }
     longest_ns = max(findings.end_ns for findings in gathered.values())
     drawing = rates_compared(stacks, Axis(longest_ns), "; ".join(stacks))
-    legend = {"let in": "admitted", **colours}
+    legend = {"admitted": "admitted", **colours}
     drawing.height += 18
     drawing.text(46, drawing.height - 4, "requests a second:", "tick")
     x = 140.0

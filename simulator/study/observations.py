@@ -80,7 +80,7 @@ def observe(
     `{client='GROUP'}`, refused_share of `{client='GROUP',clause='CLAUSE'}`; `pace` (first attempts
     a second of one client). details, which take longer: `echo` (the share that is refused within a
     block's length after a block's end), `shut_out_s` (the longest time that one of its parties was
-    told to wait) and `peak_admitted_per_s`, the most attempts let in within one clock second.
+    told to wait) and `peak_admitted_per_s`, the most attempts admitted within one clock second.
     """
     line = partial(_observe, frozenset(details))
     runs = player.play(scenario, seeds, fidelity="compiled", check=False, line=line)

@@ -497,7 +497,7 @@ _ABOVE_OK: Final = 300
 class _Requests:
     """Counts requests: each row is one, which ends with its only attempt.
 
-    It ends well as it does in a simulation: let in and, where a body was run, answered 2xx. A
+    It ends well as it does in a simulation: admitted and, where a body was run, answered 2xx. A
     replay is over after its last request, and the last wait it caused.
     """
 

@@ -152,7 +152,7 @@ def max_attempts(scenario: Scenario) -> int:
 
 
 def _of_nodes(nodes: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return what nodes let in beyond the exact limits and refused below them; none of one node."""
+    """Return what nodes admitted beyond the exact limits and refused below them; empty for one."""
     if nodes is None:
         return {}
     line = {name: float(nodes[name]) for name in ("admitted_beyond", "refused_below")}

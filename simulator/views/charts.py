@@ -10,7 +10,7 @@ The page does without Altair. That takes 2 s to load and 140 kB for a timeline, 
 takes 0.1 s and 200 kB, and its pictures do not follow light and dark.
 
 Clauses have the colours of Okabe and Ito ("Color universal design", 2008), which people tell apart
-whatever their colour vision, and after them some darker ones. What is let in is pale and what is
+whatever their colour vision, and after them some darker ones. What is admitted is pale and what is
 refused dark, so those two differ in lightness alone. `page/report.css` has the same colours, and
 lighter ones for dark paper; a test holds the two together.
 """
@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from simulator.arguments import takes, whole
 from simulator.rows.parquet import refuse_missing
@@ -31,6 +30,7 @@ from simulator.views.text import Axis, count_text
 
 if TYPE_CHECKING:
     import altair as alt
+    import pandas as pd
 
     from simulator.rows import Result
 
@@ -94,7 +94,7 @@ class Stacked:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Who was shut out when: a row a key and address under a clause, the longest first."""
+    """Who was locked out when: a row a key and address under a clause, the longest first."""
 
     title: str
     rows: Sequence[tuple[Party, Refusals]]
@@ -168,7 +168,7 @@ def clause_colours(summary: Mapping[str, Any], findings: Findings) -> dict[str, 
 
 
 def timeline(findings: Findings, colours: Mapping[str, str]) -> Stacked:
-    """Return requests over time: let in, or refused by a clause."""
+    """Return requests over time: admitted, or refused by a clause."""
     refused = [Series(clause, css, findings.refused[clause]) for clause, css in colours.items()]
     total = sum((each.counts for each in refused), np.zeros_like(findings.offered))
     title = (
@@ -176,8 +176,8 @@ def timeline(findings: Findings, colours: Mapping[str, str]) -> Stacked:
         f" {count_text(int(total.sum()))} refused; clauses that refused:"
         f" {', '.join(colours) or 'none'}"
     )
-    passed = Series("let in", "admitted", findings.offered - total)
-    legend = "let in, or refused by"
+    passed = Series("admitted", "admitted", findings.offered - total)
+    legend = "admitted, or refused by"
     return Stacked(title, "requests", legend, findings.bin_ns, (passed, *refused))
 
 
@@ -194,11 +194,11 @@ def attempts(findings: Findings) -> Stacked:
 
 
 def goodput(findings: Findings) -> Stacked:
-    """Return attempts that were let in and not answered with an error, and the others above."""
+    """Return attempts that were admitted and not answered with an error, and the others above."""
     good, offered = _coarse(findings.good), _coarse(findings.offered)
     title = (
         f"Goodput over time: {count_text(int(good.sum()))} of {count_text(int(offered.sum()))}"
-        " attempts were let in and not answered with an error"
+        " attempts were admitted and not answered with an error"
     )
     series = (Series("good", "goodput", good), Series("lost", "lost", offered - good))
     return Stacked(title, "attempts", "attempts", _width_ns(findings), series)
@@ -229,13 +229,13 @@ def time_rows(findings: Findings, axis: Axis) -> list[dict[str, Any]]:
 
 
 def shut_out(findings: Findings, most: int) -> Spans:
-    """Return who was shut out longest, and when."""
+    """Return who was locked out longest, and when."""
     everybody = findings.shut_out
     ordered = sorted(
         everybody.items(),
         key=lambda item: (-item[1].shut_ns, item[1].first_ns, item[0].clause, item[0].ip),
     )[:most]
-    title = f"When whom was shut out: {len(ordered)} of {len(everybody)} rows, the longest first"
+    title = f"When whom was locked out: {len(ordered)} of {len(everybody)} rows, the longest first"
     return Spans(title, ordered)
 
 
@@ -255,13 +255,13 @@ def joined(
 
 def waits(findings: Findings) -> Histogram:
     """Return how long the refused had to wait."""
-    note = "From a refused request to the instant at which it would have been let in"
+    note = "From a refused request to the instant at which it would have been admitted"
     return Histogram("How long the refused had to wait", note, "wait, s", findings.waits)
 
 
 def latencies(findings: Findings) -> Histogram:
     """Return the latencies of admitted attempts, from arrival to answer."""
-    note = "Of the requests that were let in, delays included"
+    note = "Of the requests that were admitted, delays included"
     return Histogram("From arrival to answer", note, "latency, s", findings.latencies)
 
 
@@ -303,12 +303,14 @@ class Plots:
 
     @takes(bins=whole(1))
     def goodput(self, bins: int = _BINS) -> alt.Chart:
-        """Attempts that were let in and not answered with an error, and the others, over time."""
+        """Attempts that were admitted and not answered with an error, and the others, over time."""
         return self._stacked(goodput(self._findings("attempts", min(bins, _BINS))))
 
     @takes(rows=whole(1))
     def shut_out(self, rows: int = _ROWS) -> alt.Chart:
-        """Who was shut out, when and for how long: the parties that were longest, as bars."""
+        """Who was locked out, when and for how long: the parties that were longest, as bars."""
+        import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
+
         found = self._findings("parties")
         spans = shut_out(found, rows)
         bars = [
@@ -325,8 +327,9 @@ class Plots:
         return chart.encode(tooltip=["who:N", "clause:N", *self._ends])
 
     def clauses(self) -> alt.Chart:
-        """Requests that each clause was offered: let in, and refused by it."""
+        """Requests that each clause was offered: admitted, and refused by it."""
         import altair as alt  # noqa: PLC0415 # reason: loads where drawn
+        import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
         lines = [line for line in self._summary["clauses"] if line["offered"]]
         rows = [
@@ -361,12 +364,13 @@ class Plots:
         return self._histogram(waits(self._findings("waits")))
 
     def latencies(self) -> alt.Chart:
-        """From arrival to answer, of what was let in, on a logarithmic scale of seconds."""
+        """From arrival to answer, of what was admitted, on a logarithmic scale of seconds."""
         return self._histogram(latencies(self._findings("latencies")))
 
     def _stacked(self, stack: Stacked) -> alt.Chart:
         """Return stacked bars over time."""
         import altair as alt  # noqa: PLC0415 # reason: loads where drawn
+        import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
         frame = pd.DataFrame({each.name: each.counts for each in stack.series})
         frame["from"] = self._times(stack.bin_ns * pd.RangeIndex(len(frame)))
@@ -394,6 +398,7 @@ class Plots:
     def _histogram(found: Histogram) -> alt.Chart:
         """Return a distribution on a logarithmic scale, zeros left out."""
         import altair as alt  # noqa: PLC0415 # reason: loads where drawn
+        import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
         rows = [
             {"from": low / _SECOND_NS, "to": high / _SECOND_NS, "requests": count}
@@ -423,6 +428,8 @@ class Plots:
         return self._known[bins]
 
     def _times(self, from_start_ns: pd.Index) -> Any:  # noqa: ANN401 # reason: instants or seconds
+        import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
+
         if self._in_log_time:
             return pd.to_datetime(from_start_ns + self._summary["start_time_ns"], utc=True)
         return from_start_ns / _SECOND_NS
@@ -457,6 +464,7 @@ def rows_of_bars(
 def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
     """Return values in their intervals; in rows where their places are names."""
     import altair as alt  # noqa: PLC0415 # reason: loads where drawn
+    import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
     frame = pd.DataFrame(chart.rows, columns=Estimate._fields)
     base = alt.Chart(width=_WIDTH, description=chart.title).encode(
@@ -490,6 +498,7 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
 def band(chart: Band) -> alt.LayerChart | alt.FacetChart:
     """Return counts as a line over time, within the band in which they are expected."""
     import altair as alt  # noqa: PLC0415 # reason: loads where drawn
+    import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
     count = len(chart.counts)
     seconds = [chart.bin_s * (place + 0.5) for place in range(count)]

@@ -4,13 +4,13 @@ The input is `requests.parquet` (or its table) and nothing else, so a report can
 a folder. Counts are exact; instants are cut into bins before anything is drawn.
 
 - refused: by a throttle or a block (`refused` and `blocked` in the column `outcome`).
-- shut out: the time in which a key and address, under one clause, were told to wait: from a refused
-  request to the instant at which it would have been let in, overlaps counted once, cut at the
+- locked out: the time in which a key and address, under one clause, had to wait: from a refused
+  request to the instant at which it would have been admitted, overlaps counted once, cut at the
   run's end. All parties of a batch are computed together, since a batch has thousands of them with
   a few rows each.
 
 Bins hold every row; everything else excludes the warm-up. A party that was refused in the warm-up
-with a wait beyond its end is shut out from that end on, whether or not a refusal follows.
+with a wait beyond its end is locked out from that end on, whether or not a refusal follows.
 
 A log may keep fewer columns than a run has: parts that need a missing column (`PARTS`) are empty.
 """
@@ -80,10 +80,10 @@ class Findings:
 
     end_ns: end of the time axis. bin_ns: width of a bin. offered: attempts a bin. refused:
     attempts a bin by clause. firsts, good: a bin, those that are a request's first attempt, and
-    those that were let in and not answered with an error. waits: for refused attempts, how many had
-    a wait in each step of the histogram; latencies: likewise for what was let in. start_ns: end of
-    the warm-up. parts: those of `PARTS` that the rows tell; the others are empty. carried: who was
-    refused in the warm-up alone, and is shut out beyond it.
+    those that were admitted and not answered with an error. waits: for refused attempts, how many
+    had a wait in each step of the histogram; latencies: likewise for what was admitted. start_ns:
+    end of the warm-up. parts: those of `PARTS` that the rows hold; the others are empty. carried:
+    who was refused in the warm-up alone, and is locked out beyond it.
     """
 
     end_ns: int
@@ -115,7 +115,7 @@ class Findings:
 
     @property
     def shut_out(self) -> dict[Party, Refusals]:
-        """Everybody who was shut out, refused after the warm-up or not."""
+        """Everybody who was locked out, refused after the warm-up or not."""
         return self.parties | self.carried
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -173,7 +173,7 @@ class Findings:
             self.good += _binned(place[rows.good()], size)
 
     def _take_waits(self, rows: Rows, *, counted: bool) -> None:
-        """Take in refused rows: who was shut out, from when and until when.
+        """Take in refused rows: who was locked out, from when and until when.
 
         counted: whether they came after the warm-up. Of the others, only the waits beyond its end
         count.
@@ -273,7 +273,7 @@ def parts_of(columns: Collection[str], *, warm_up: bool) -> frozenset[str]:
 
 
 def together_ns(refusals: Iterable[Refusals]) -> int:
-    """Return how long at least one of several was shut out."""
+    """Return how long at least one of several was locked out."""
     spans = sorted(each for found in refusals for each in found.intervals)
     if not spans:
         return 0

@@ -10,10 +10,9 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -35,6 +34,9 @@ from simulator.views.text import (
     threshold_lines,
     value_text,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TOP: Final = 12
 _TABLE_BINS: Final = 48
@@ -117,8 +119,8 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
         delayed = share_text(totals["delayed"], offered)
         found.append(("Delayed", count_text(totals["delayed"]), delayed))
     if "parties" in findings.parts:
-        note = "with at least one caller shut out" if shut_ns else "no caller"
-        found.append(("Shut out", span_text(shut_ns), note))
+        note = "with at least one caller locked out" if shut_ns else "no caller"
+        found.append(("Locked out", span_text(shut_ns), note))
         groups = [group for group in summary.get("groups", []) if "binds" in group]
         if groups:
             hit, met = (sum(g[name] for g in groups) for name in ("clients_refused", "clients_met"))
@@ -247,7 +249,7 @@ _BATCH_ROWS: Final = 1 << 17
 _UNTOLD: Final = {
     "timeline": "the timeline",
     "attempts": "retries and goodput",
-    "parties": "who was shut out",
+    "parties": "who was locked out",
     "waits": "waits",
     "latencies": "latencies",
 }

@@ -165,7 +165,7 @@ def timeline(chart: Stacked, findings: Findings, axis: Axis, frame: Frame = _WID
 
 
 def gantt(chart: Spans, axis: Axis, colours: Mapping[str, str], frame: Frame = _WIDE) -> Drawing:
-    """Who was shut out when: a row a key and address under a clause."""
+    """Who was locked out when: a row a key and address under a clause."""
     frame = Frame(frame.width, 8, 24, frame.head) if frame.head else Frame(frame.width, 290, 96)
     bottom = 10 + frame.row * len(chart.rows)
     drawing = Drawing(frame.width, bottom + 30, chart.title)
@@ -340,12 +340,12 @@ def _gantt_bars(
 def _gantt_title(who: Party, found: Refusals, axis: Axis) -> str:
     if not found.refused:
         return (
-            f"{who.clause} refused {plain_text(who.ip)} in the warm-up alone; shut out"
+            f"{who.clause} refused {plain_text(who.ip)} in the warm-up alone; locked out"
             f" {span_text(found.shut_ns)} of what follows"
         )
     return (
         f"{who.clause} refused {plain_text(who.ip)} {count_text(found.refused)} times, first"
-        f" {axis.instant(found.first_ns)}, last {axis.instant(found.last_ns)}; shut out"
+        f" {axis.instant(found.first_ns)}, last {axis.instant(found.last_ns)}; locked out"
         f" {span_text(found.shut_ns)}"
     )
 

@@ -204,7 +204,7 @@ def nodes_text(summary: Mapping[str, Any]) -> str:
     }[nodes["sharing"]]
     return (
         f"{counted_text(nodes['count'], 'node')}, {nodes['balance']}; {how}. Beyond the exact "
-        f"limits {count_text(nodes['admitted_beyond'])} attempts were let in, and "
+        f"limits {count_text(nodes['admitted_beyond'])} attempts were admitted, and "
         f"{count_text(nodes['refused_below'])} below them were refused."
     )
 

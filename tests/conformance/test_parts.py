@@ -147,9 +147,7 @@ def test_a_partial_run_never_says_conformant(verdict: Verdict) -> None:
     partial = assemble(CLAUSES, [*findings, Finding("TOK-LEAF", "b", verdict, "")])
     assert last_line(partial, total=len(CLAUSES)).startswith("partial: ")
     some = select(["TOK-"])
-    assert "says nothing about the other clauses" in last_line(
-        assemble(some, findings), total=len(CLAUSES)
-    )
+    assert "clauses were not checked" in last_line(assemble(some, findings), total=len(CLAUSES))
 
 
 def test_a_curl_line_names_keys_by_variables() -> None:

@@ -169,7 +169,7 @@ def test_a_profile_is_printed_with_every_field_explained(tmp_path: Path) -> None
         ),
         (
             "[limit]\n",
-            "profile.toml:1:2: limit is no known key; did you mean 'limits'?",
+            "profile.toml:1:2: limit is an unknown key; did you mean 'limits'?",
         ),
         (
             '[limits]\ndelay_bound = "soon"\n',

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import json
 import re
 from typing import Any
 
@@ -65,19 +67,43 @@ def test_err_429_of_an_address_and_of_a_rule_of_ones_own() -> None:
     )
 
 
-def test_d_problem_the_type_of_a_problem_leads_to_its_clause() -> None:
-    """D-PROBLEM: the page holds every clause and decision under its id."""
+def _pages(*paths: str) -> list[httpx.Response]:
     application = HttpApplication(Engine(seed=1), page_paths=PAGE_PATHS)
 
-    async def asked() -> tuple[dict[str, Any], str]:
+    async def answers() -> list[httpx.Response]:
         transport = httpx.ASGITransport(application)
         async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-            problem = (await client.post("/tokenize", json=["Ada"])).json()
-            page = await client.get(problem["type"])
-            assert page.status_code == 200
-            return problem, page.text
+            return [await client.get(path) for path in paths]
 
-    problem, page = asyncio.run(asked())
+    answers_ = asyncio.run(answers())
+    assert {answer.status_code for answer in answers_} == {200}
+    return answers_
+
+
+def test_d_problem_the_type_of_a_problem_leads_to_its_clause() -> None:
+    """D-PROBLEM: the page holds every clause and decision under its id."""
+    problem = Engine(seed=1).ask("POST", "/tokenize", ["Ada"]).body
     assert problem["type"] == f"/docs/clauses#{problem['clause']}"
+    (page,) = _pages(problem["type"])
     for name in [clause.id for clause in CLAUSES] + [decision.id for decision in DECISIONS]:
-        assert f'id="{name}"' in page
+        assert f'id="{name}"' in page.text
+
+
+def test_err_429_a_refusal_leads_to_a_page_that_explains_it(acme: Deployment) -> None:
+    """The page's exchange is the engine's own, and it names the counter of every rule."""
+    public = acme.principal({"token:create"}, "public")[1]
+    for _ in range(50):
+        acme.ask("POST", "/tokenize", key=public, body={"name": "Ada"})
+        acme.clock.advance_ns("80ms")
+    answer = acme.ask("POST", "/tokenize", key=public, body={"name": "Ada"})
+    index, clauses, page = _pages("/docs", answer.body["type"], "/docs/429")
+    shown = " ".join(html.unescape(page.text).split())
+    for name in ("Retry-After", "RateLimit-Policy", "RateLimit"):
+        assert f"{name}: {answer.headers[name]}" in shown
+    for name, value in answer.body.items():
+        assert f'"{name}": {json.dumps(value)}' in shown
+    for rule in LimitTable.default():
+        assert rule.id in shown
+        entry = clauses.text.split(f'id="{rule.id}"')[1].split("<dt")[0]
+        assert 'href="/docs/429"' in entry
+    assert 'href="/docs/429"' in index.text

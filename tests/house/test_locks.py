@@ -66,6 +66,25 @@ def test_the_locks_satisfy_the_project(repository: Path) -> None:
             assert all(v in wanted.specifier for v in versions), f"{line}: {name} has {versions}"
 
 
+def test_a_ceiling_names_the_test_that_needs_it(repository: Path) -> None:
+    """An upper bound keeps a user from newer versions: only where a test would fail with them."""
+    asked = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = asked["project"]["optional-dependencies"].values()
+    lines = [*asked["project"]["dependencies"], *(line for extra in extras for line in extra)]
+    bounded = [
+        line
+        for line in lines
+        if {bound.operator for bound in Requirement(line).specifier} & {"<", "<=", "==", "~="}
+    ]
+    assert bounded
+    text = (repository / "pyproject.toml").read_text(encoding="utf-8")
+    for line in bounded:
+        comment = text.partition(f'"{line}"')[2].splitlines()[0]
+        named = re.search(r"tests/[\w/]+\.py", comment)
+        assert named, f"{line}: name the test in the comment beside it"
+        assert (repository / named[0]).exists()
+
+
 def test_a_package_that_is_imported_is_not_excused(repository: Path) -> None:
     """What deptry is told to overlook is really imported nowhere in the packages."""
     asked = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))

@@ -121,6 +121,25 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin"
 
 
+def test_the_base_install_stays_small(wheel: Path) -> None:
+    """What `pip install tollgate` brings, as this environment has it: packages and megabytes."""
+    needed: dict[str, metadata.Distribution] = {}
+    _closure("tollgate", needed)
+    assert len(needed) + 1 <= 45, sorted(needed)
+    sizes_mb = {
+        name: sum(
+            Path(str(distribution.locate_file(file))).stat().st_size
+            for file in distribution.files or []
+            if Path(str(distribution.locate_file(file))).is_file()
+        )
+        / 1e6
+        for name, distribution in needed.items()
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        sizes_mb["tollgate"] = sum(entry.file_size for entry in archive.infolist()) / 1e6
+    assert sum(sizes_mb.values()) <= 480, sorted(sizes_mb.items(), key=lambda item: -item[1])[:8]
+
+
 EXTRAS = "needs hypothesis, pytest, schemathesis; install tollgate[conformance]"
 BARE: list[tuple[str, int, str]] = [
     ("tollgate-engine limits", 0, "LIM-PRIVATE"),

@@ -354,7 +354,7 @@ def test_a_baseline_tells_new_mended_and_unchanged(tmp_path: Path) -> None:
         assert comparison.unseen == ("REC-ID",), "skipped is not mended"
     report = _report(baseline=baseline)
     assert (
-        "1 new (TOK-PLAIN), 1 mended (TOK-ARRAY), 1 unchanged (TOK-LEAF), 1 not judged now (REC-ID)"
+        "1 new (TOK-PLAIN), 1 fixed (TOK-ARRAY), 1 unchanged (TOK-LEAF), 1 not judged now (REC-ID)"
     ) in _printed(report)
     assert report.plain()["baseline"]["new"] == ("TOK-PLAIN",)
     states = {

@@ -141,7 +141,7 @@ SQUARE = (
     "did you mean 'square'?"
 )
 BAD = [
-    ("titel = 1", "1:1: titel is no known key; did you mean 'title'?"),
+    ("titel = 1", "1:1: titel is an unknown key; did you mean 'title'?"),
     ("title = 1", "1:9: title = 1 must be a string"),
     ('title = ""', '1:9: title = "" must not be empty'),
     ('secret = "hush"', "1:10: secret must be a key"),
@@ -179,7 +179,7 @@ BAD = [
     ),
     (
         'parts = [{ name = "a", shape = { kind = "square", radius = 1 } }]',
-        "1:51: parts[0].shape.radius is no known key; known: kind, side",
+        "1:51: parts[0].shape.radius is an unknown key; known: kind, side",
     ),
 ]
 

@@ -64,7 +64,7 @@ def test_the_largest_numbers_are_read(number: int) -> None:
 def test_a_key_of_thousands_of_parts_is_no_stack_of_ours(read: Callable[[str], Any]) -> None:
     """What is too deep to be found has no line and column; the file is named."""
     text = f"[a{'.b' * 2_000}]\nx = 1\n"
-    with pytest.raises(InputError, match=r"^[a-z]+\.toml: a is no known key"):
+    with pytest.raises(InputError, match=r"^[a-z]+\.toml: a is an unknown key"):
         read(text)
     assert parse_toml(text, "serve.toml").where(("a",)) == "serve.toml: "
 

@@ -1,4 +1,4 @@
-"""D-COUNTERS-BOUND: memory of counters is bounded, and nobody is let in beyond a rate for it."""
+"""D-COUNTERS-BOUND: memory of counters is bounded, and nobody is admitted beyond a rate for it."""
 
 from __future__ import annotations
 

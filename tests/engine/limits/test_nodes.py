@@ -27,7 +27,7 @@ def nodes_of(**fields: Any) -> NodesProfile:
 
 
 def admitted(times: list[int], nodes: NodesProfile, **limits: Any) -> list[int]:
-    """Return which of a public key's requests are let in."""
+    """Return which of a public key's requests are admitted."""
     limiter = NodesLimiter(TABLES, LimitsProfile(**limits), nodes)
     return [place for place, t_ns in enumerate(times) if limiter.decide(t_ns, PUBLIC).admitted]
 

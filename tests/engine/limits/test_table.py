@@ -142,7 +142,7 @@ def row(rule_id: str = "LIM-IP", more: str = "", counter: str = "ip", rate: str 
             row(more='action = "block"\nblock = 10'),
             ('6:9: rule[0].block = 10 must name a unit; write "10s" for seconds'),
         ),
-        (row(more="brust = 3"), "5:1: rule[0].brust is no known key; did you mean 'burst'?"),
+        (row(more="brust = 3"), "5:1: rule[0].brust is an unknown key; did you mean 'burst'?"),
         (
             row(more='burst = 3\nalgorithm = "fixed-window"'),
             ("5:9: rule[0].burst = 3 must stand with gcra; fixed-window has none"),
@@ -168,7 +168,7 @@ def row(rule_id: str = "LIM-IP", more: str = "", counter: str = "ip", rate: str 
                 '"PATCH /tokens/{id}" or "ANY /reactors/*"'
             ),
         ),
-        ("rules = []", "1:1: rules is no known key; did you mean 'rule'?"),
+        ("rules = []", "1:1: rules is an unknown key; did you mean 'rule'?"),
         ("", "1:1: rule is missing"),
     ],
 )

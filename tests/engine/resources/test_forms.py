@@ -30,7 +30,7 @@ def test_every_fault_is_named_at_its_place_and_quotes_no_value() -> None:
     assert raised.value.errors == {
         "/a": ["must hold at most 3 characters"],
         "/b": ["is required"],
-        "/c~1d": ["is no field of this object"],
+        "/c~1d": ["is an unknown field"],
     }
     assert raised.value.clause == "D-REACTOR"
     with pytest.raises(Problem) as raised:

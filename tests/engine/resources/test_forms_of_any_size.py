@@ -166,7 +166,7 @@ def test_d_unknown_a_word_that_is_far_too_long_is_compared_with_nothing(
     assert acme.ask("GET", f"/tokens?{long}=1").status == 400
     assert asked == []
     said = acme.tokenize({"type": "token", "data": "x", "metadatas": 1}, status=400)["errors"]
-    assert said == {"/2": ["is no field of this object; did you mean 'metadata'?"]}
+    assert said == {"/2": ["is an unknown field; did you mean 'metadata'?"]}
 
 
 def test_what_is_meant_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

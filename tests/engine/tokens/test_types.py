@@ -110,7 +110,7 @@ def test_d_card_what_passes(rules: Rules, data: dict[str, Any]) -> None:
         ({"cvc": "12345"}, "cvc", "must be a string of 3 or 4 digits"),
         ({"cvc": "١٢٣"}, "cvc", "must be a string of 3 or 4 digits"),
         ({"cvc": 123}, "cvc", "must be a string of 3 or 4 digits"),
-        ({"cvv": "123"}, "cvv", "is no field of card data; did you mean 'cvc'?"),
+        ({"cvv": "123"}, "cvv", "is an unknown field of card data; did you mean 'cvc'?"),
     ],
 )
 def test_d_card_what_does_not(rules: Rules, data: dict[str, Any], pointer: str, said: str) -> None:
@@ -192,7 +192,7 @@ def test_tok_encrypted_is_judged_like_data(rules: Rules) -> None:
     errors = errors_of(body("bad"), rules, decrypt=decrypt)
     assert errors == {
         "/0/encrypted": [
-            "is no field of card data; did you mean 'cvc'?",
+            "is an unknown field of card data; did you mean 'cvc'?",
             "number must have a valid check digit (Luhn)",
         ]
     }
@@ -210,7 +210,7 @@ def test_tok_encrypted_is_judged_like_data(rules: Rules) -> None:
 def test_d_unknown_a_field_is_named_or_ignored(rules: Rules, make_rules: MakeRules) -> None:
     body = [token(mettadata={}), {"a": card() | {"x/y": 1}}]
     errors = errors_of(body, rules)
-    assert errors["/0/mettadata"] == ["is no field of this object; did you mean 'metadata'?"]
+    assert errors["/0/mettadata"] == ["is an unknown field; did you mean 'metadata'?"]
     assert list(errors) == ["/0/mettadata", "/1/a/x~1y"]
     lenient = make_rules(unknown_field="ignore")
     validate(walk(body, lenient), lenient)

@@ -173,7 +173,7 @@ RUN_RULE: Final = "must be a Result, or the path of a run's folder"
             lambda: SIM.replay(LOG, speed=10**400),
             "speed = int must be a decimal number above 0 and below 10^12, such as 1000 or 0.5",
         ),
-        (lambda: SIM.replay(LOG, progress=1), "progress = 1 must be a function, to be told"),
+        (lambda: SIM.replay(LOG, progress=1), "progress = 1 must be a function"),
         (lambda: SIM.replay(LOG, time_column=["t"]), "time_column = ['t'] must be a text"),
         (
             lambda: SIM.sweep(SMALL, {"clients.c.count": [1]}, out="s", set=3),

@@ -124,8 +124,8 @@ def test_studies_take_limits_and_a_profile_in_place_of_the_scenarios(
     ("told", "message"),
     [
         (["--limits", "no.toml"], "limits = 'no.toml' must be a file; there is none"),
-        (["--profile", "low.toml"], "low.toml:2:3: rule is no known key"),
-        (["--limits", "counts.toml"], "counts.toml:1:2: limits is no known key"),
+        (["--profile", "low.toml"], "low.toml:2:3: rule is an unknown key"),
+        (["--limits", "counts.toml"], "counts.toml:1:2: limits is an unknown key"),
     ],
 )
 def test_limits_and_profiles_that_cannot_be_are_named(

@@ -55,6 +55,23 @@ def test_a_run_of_the_limits_loads_no_store_no_encryption_and_no_resources() -> 
     assert not {f"engine.{name}" for name in ("store", "vault", "resources", "service")} & packages
 
 
+_COMMAND: Final = """
+import sys
+from simulator.cli import main
+
+main(["run", "checkout", "--quiet", "--out", sys.argv[1]])
+print(*sys.modules)
+"""
+
+
+def test_the_command_that_runs_a_scenario_writes_its_results_without_pandas(tmp_path: Path) -> None:
+    """A second of loading: of Arrow, `array`, `to_numpy` and `fill_null` do it."""
+    command = [sys.executable, "-c", _COMMAND, str(tmp_path / "out")]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
+    assert not {"pandas", "altair", "numba"} & set(made.stdout.split())
+
+
 _BROKEN_CACHE: Final = """
 import simulator.kernel.compiling as compiling
 calls = []

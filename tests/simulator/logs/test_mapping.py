@@ -182,7 +182,7 @@ def test_a_pattern_splits_lines_of_a_format_of_ones_own(tmp_path: Path) -> None:
         (
             'time = "t"\npath = { field = "p", unit = "s" }',
             (
-                "map.toml:2:23: path.unit is no known key; known: field, value, pattern, lookup, "
+                "map.toml:2:23: path.unit is an unknown key; known: field, value, pattern, lookup, "
                 "default"
             ),
         ),

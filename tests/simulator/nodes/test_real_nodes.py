@@ -74,7 +74,7 @@ PARTIES: Final = (
 
 @dataclass(frozen=True)
 class Seen:
-    """One request: whose it was, when it was under way, its node, and whether it was let in."""
+    """One request: whose it was, when it was under way, its node, and whether it was admitted."""
 
     party: int
     sent_ns: int
@@ -204,7 +204,7 @@ def _simulated(
     first: int,
     nodes: Mapping[str, object],
 ) -> list[bool]:
-    """Return whether each request is let in when they arrive at these instants."""
+    """Return whether each request is admitted when they arrive at these instants."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "limits.toml").write_text(_fifth().to_toml())
     start_ns = min(at_ns)

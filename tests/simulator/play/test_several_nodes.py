@@ -142,7 +142,7 @@ def test_a_report_says_what_nodes_let_in_and_refuse(
     assert (row["group"], row["clause"]) == ("many", "LIM-PUBLIC")
     assert row["admitted_beyond"] == nodes["admitted_beyond"] > 100
     below = f"and {row['refused_below']} below them were refused"
-    assert f"{row['admitted_beyond']} attempts were let in, {below}" in page
+    assert f"{row['admitted_beyond']} attempts were admitted, {below}" in page
 
 
 def test_a_sweep_gives_the_frame_by_count_and_lag(tmp_path: Path) -> None:

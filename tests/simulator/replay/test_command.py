@@ -152,10 +152,10 @@ def test_kind_and_map_exclude_one_another(log: Path, capsys: pytest.CaptureFixtu
 def test_what_a_log_of_fewer_columns_does_not_tell_has_no_column(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A dash beside refusals would say that there was no first one, and nobody shut out."""
+    """A dash beside refusals would say that there was no first one, and nobody locked out."""
     (tmp_path / "one.log").write_text(f"{LINE.format(second=1)}\n" * 60)
     assert run(tmp_path / "one.log", "--out", tmp_path / "whole") == 0
-    assert "shut out" in capsys.readouterr().out
+    assert "locked out" in capsys.readouterr().out
     words = ("--columns", "decisions", "--out", tmp_path / "out")
     assert run(tmp_path / "one.log", *words) == 0
     shown = capsys.readouterr().out

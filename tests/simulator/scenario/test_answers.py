@@ -245,13 +245,13 @@ def _several_nodes(result: Result) -> Figures:
     more = result.summary["totals"]["admitted"] - admitted
     both = {name: f"{_share(one, name)} instead of {_share(other, name)}" for name in one.index}
     return [
-        f"{more:,} more attempts are let in, {more / admitted:.1%}",
+        f"{more:,} more attempts are admitted, {more / admitted:.1%}",
         f"it loses {_share(one, 'import')} of its attempts instead of {_share(other, 'import')}",
         f"lose {both['orders']}",
         f"browsers {both['browsers']}",
         f"attempt by attempt, {result.summary['nodes']['refused_below']:,} are refused",
         "every 100 ms",
-        f"{often.summary['totals']['admitted'] - admitted:,} more are let in",
+        f"{often.summary['totals']['admitted'] - admitted:,} more are admitted",
     ]
 
 

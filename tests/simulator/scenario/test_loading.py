@@ -170,10 +170,10 @@ def test_rules_and_choices_can_be_changed_by_their_paths() -> None:
         (
             "clients.browsers.cuont",
             3,
-            "clients[0].cuont is no known key; did you mean 'count'?",
+            "clients[0].cuont is an unknown key; did you mean 'count'?",
         ),
         ("clients.browsers.count", -1, "clients[0].count = -1 must be at least 0"),
-        ("client.x.y", 1, "client is no known key; did you mean 'clients'?"),
+        ("client.x.y", 1, "client is an unknown key; did you mean 'clients'?"),
         ("seed.low", 1, "seed has no parts; there is no seed.low"),
         ("clients..count", 1, "path = 'clients..count' must be such as \"clients.browsers.count\""),
         ("", 1, 'path = "" must be such as "clients.browsers.count"'),

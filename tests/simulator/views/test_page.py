@@ -80,10 +80,10 @@ def test_it_answers_first_and_shows_every_part(tmp_path: Path) -> None:
     old = LimitTable.default().replace_rule("LIM-PUBLIC", rate="20/1m")
     page = page_of(tmp_path, busy(), against=old)
     for heading in (
-        "What bound, and when",
+        "Which limits refused requests, and when",
         "By limit clause",
         "What if: default instead of given",
-        "Who was shut out, when and for how long",
+        "Who was locked out, when and for how long",
         "Refused most",
         "Waiting",
         "This run, again",
@@ -154,7 +154,7 @@ def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_run_without_refusals_says_so(tmp_path: Path) -> None:
     page = page_of(tmp_path, busy(20)).replace("\u202f", " ")
     assert "None of 20 requests would have been refused." in page
-    assert "Who was shut out" not in page
+    assert "Who was locked out" not in page
     assert [drawing.get("aria-label") for drawing in drawings(page)] == [
         "Requests over time: 20 offered, 0 refused; clauses that refused: none"
     ] * 2
@@ -280,7 +280,7 @@ def test_each_group_and_threshold_has_a_line_in_the_headline(tmp_path: Path) -> 
     told = {name: (value, note) for name, value, note in tiles}
     assert told["Clients affected"] == ("3", "of 23")
     assert told["Addresses refused"] == ("1", "of 21")
-    assert told["Shut out"] == ("1 min 16 s", "with at least one caller shut out")
+    assert told["Locked out"] == ("1 min 16 s", "with at least one caller locked out")
 
 
 def test_a_simulations_pictures_are_named_and_stand_as_tables_too(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_simulations_pictures_are_named_and_stand_as_tables_too(tmp_path: Path
     labels = [str(drawing.get("aria-label")).replace("\u202f", " ") for drawing in drawings(page)]
     for said in (
         "first attempts, ",
-        "attempts were let in and not answered with an error",
+        "attempts were admitted and not answered with an error",
         "How full the fullest counter of each rule was: LIM-CREATE 22 %, LIM-PUBLIC 100 %",
         "Refused share by address: 198.51.100.1 64.2 %, 198.51.100.2 35.8 %",
     ):

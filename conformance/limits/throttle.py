@@ -235,7 +235,9 @@ class ThrottleMeasurement(Measurement):
         if size < self.limit and not silent.is_bucket:
             self.fail(f"{size} were admitted in a fresh window, not {self.limit}", self.first)
         small = f"burst of {size}, " if size < self.limit else ""
-        times = sorted(x.sent_ns for x in self.saturated if x.refused is False)
+        admitted = [x for x in self.saturated if x.refused is False]
+        is_held = any(map(self.sender.is_slow, admitted))  # then a burst's last answers come later
+        times = sorted(x.received_ns if is_held else x.sent_ns for x in admitted)
         if len(times) < 0.6 * self.limit:
             self.readings["limits.count_refused"] = True
             return small + "refused requests count; " + await self.paced(is_bucket=silent.is_bucket)

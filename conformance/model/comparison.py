@@ -28,6 +28,7 @@ from engine.messages import Json
 
 _CLOCK_S: Final = 2.0
 _WORD: Final = r"(?<![\w.:-]){}(?![\w.:-])"
+_CVC: Final = '"cvc"'
 _SHORT: Final = 8
 """A secret of at most this many characters is looked for as a whole word."""
 TOKENIZING: Final = frozenset({"tokenize", "create"})
@@ -458,8 +459,12 @@ class Comparison:
             raise self._wrong_value(due, value, element)
 
     def _wrong_value(self, due: Json, value: Json, element: Json) -> Difference:
-        if isinstance(due, dict) and isinstance(value, dict) and set(due) ^ set(value) == {"cvc"}:
-            rule = "must be readable" if "cvc" in due else "must be gone"
+        both_texts = isinstance(due, str) and isinstance(value, str)  # a card inside a text
+        is_cvc = both_texts and (_CVC in str(due)) != (_CVC in str(value))
+        if isinstance(due, dict) and isinstance(value, dict):
+            is_cvc = set(due) ^ set(value) == {"cvc"}
+        if is_cvc:
+            rule = "must be readable" if "cvc" in str(due) else "must be gone"
             message = f"the cvc {rule}: its retention decides"
             return Difference("QUO-CVC", "cvc", message, is_direct=False)
         for number, body in self._bodies.items():

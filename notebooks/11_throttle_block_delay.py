@@ -141,7 +141,7 @@ alt.Chart(
 )
 
 # %% [markdown]
-# ## The answer states the wait
+# ## How long to wait
 # A refused request gets 429 (ERR-429) with `Retry-After`: whole seconds, rounded up, at least 1.
 # `wait_ns` is the exact time. The header is our choice (D-429-HEADERS); the specification names
 # the status alone.

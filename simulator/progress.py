@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,11 +11,15 @@ from typing import Any, Final, TypeAlias
 
 Progress: TypeAlias = Callable[[int], None]
 """Called from time to time with the simulated instant, in ns."""
-Told: TypeAlias = Callable[[str, int, int | None, str], None]
-"""Called with the name of some work, what is done of the whole, and the same as text."""
+Told: TypeAlias = Callable[[str, int, int | None, Callable[[], str]], None]
+"""Called with the name of some work, what is done of the whole, and what makes a text of it."""
 
 TELL_EVERY_S: Final = 5.0
 """The shortest time between two plain progress lines."""
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3_600
+_LONG: Final = 1.5
+"""From so many minutes, or hours, on a time is told in them."""
 
 
 class Due:
@@ -29,6 +34,37 @@ class Due:
             return False
         self._told_s = time.monotonic()
         return True
+
+
+class TimeLeft:
+    """Reckons how long some work goes on, from how fast it went since its first report."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def text(self, done: int, whole: int | None) -> str:
+        """Return how long it takes still, as the end of a sentence; empty where nobody knows.
+
+        What was done before the first report, as in a sweep that goes on, says nothing of it.
+        """
+        now_s = time.monotonic()
+        began_s, begin = self._first = self._first or (now_s, done)
+        if whole is None or not begin < done < whole:
+            return ""
+        return f", about {seconds_text((now_s - began_s) * (whole - done) / (done - begin))} left"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time in whole seconds, minutes or hours.
+
+    >>> seconds_text(0.2), seconds_text(89), seconds_text(125), seconds_text(7000)
+    ('1 s', '89 s', '2 min', '1.9 h')
+    """
+    if seconds < _LONG * _MINUTE_S:
+        return f"{max(1, math.ceil(seconds))} s"
+    if seconds < _LONG * _HOUR_S:
+        return f"{seconds / _MINUTE_S:.0f} min"
+    return f"{seconds / _HOUR_S:.1f} h"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -69,7 +105,8 @@ def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
     """Yield what shows how far work is: a bar where somebody looks, else a line now and then.
 
     columns: of the bar, as rich formats them. The callback takes the name of the work, what is done
-    of the whole (None where that is not known), and the same as text; None to show nothing.
+    of the whole (None where that is not known), and what makes a text of it, with the answer so far
+    where there is one; None to show nothing.
     """
     if quiet:
         yield None
@@ -84,11 +121,12 @@ def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
                 task, description=name, completed=done, total=whole
             )
     else:
-        due = Due()
+        due, left = Due(), TimeLeft()
 
-        def tell(name: str, done: int, whole: int | None, text: str) -> None:
+        def tell(name: str, done: int, whole: int | None, text: Callable[[], str]) -> None:
+            left_text = left.text(done, whole)
             if due.now(always=done == whole):
-                print(f"{name}: {text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of long work
+                print(f"{name}: {text()}{left_text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of long work
 
         yield tell
 
@@ -100,6 +138,6 @@ def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | N
 
         def tell(now_ns: int) -> None:
             if shown is not None and now_ns < whole_ns:
-                shown("simulating", now_ns, whole_ns, f"{now_ns / whole_ns:.0%}")
+                shown("simulating", now_ns, whole_ns, lambda: f"{now_ns / whole_ns:.0%}")
 
         yield shown and tell

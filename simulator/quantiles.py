@@ -34,10 +34,14 @@ def beta_quantile(a: float, b: float, probability: float) -> float:
         low, high = (low, x) if excess > 0.0 else (x, high)
         if excess == 0.0 or high - low <= _PRECISION * high:
             break
+        if high <= _TINY:
+            break
         slope = math.exp(_log_density(a, b, x))
         following = x - excess / slope if slope > 0.0 else low
         if not low < following < high:  # Newton's step leaves the bracket
-            following = (low + high) / 2 if low > high / 4 else math.sqrt(max(low, _TINY) * high)
+            is_near = low > high / 4
+            root = math.sqrt(max(low, _TINY)) * math.sqrt(high)  # their product may be below 1e-308
+            following = (low + high) / 2 if is_near else root
         if abs(following - x) <= _PRECISION * x:
             break
         x = following

@@ -341,4 +341,4 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
     """Show how many of a log's requests are done: a bar on a terminal, else plain lines."""
     columns = ("{task.description}: {task.completed:,} requests",)
     with progress_shown(*columns, quiet=quiet) as tell:
-        yield tell and (lambda stage, rows: tell(stage, rows, None, f"{rows:,} requests"))
+        yield tell and (lambda stage, rows: tell(stage, rows, None, lambda: f"{rows:,} requests"))

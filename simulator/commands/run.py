@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,7 @@ from simulator.views.text import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from simulator.progress import TimeLeft
     from simulator.scenario import Scenario
     from simulator.study.runs import Precision, Replication
 
@@ -106,7 +108,7 @@ def run_run(args: argparse.Namespace) -> int:
 
 def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
     """Play a run, or replications: rows and report of the first, the metrics of the others."""
-    from simulator.progress import progress_bar, progress_shown
+    from simulator.progress import TimeLeft, progress_bar, progress_shown
     from simulator.study.runs import run_replicated
 
     if not asked.are_several:
@@ -114,11 +116,15 @@ def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
             return run_replicated(asked, progress=progress, command=command)
     others = (asked.replications or 1) - 1
     hidden = quiet or asked.precision is not None
+
+    def so_far(runs: Sequence[Replication]) -> str:
+        return f"{len(runs)} of {others}, so far refused_share {_share_so_far(runs)}"
+
     with _told_what_is_known(asked.played, quiet=quiet), progress_shown(quiet=hidden) as tell:
         return run_replicated(
             asked,
-            told=tell and (lambda done: tell("running", done, others, f"{done} of {others}")),
-            told_of_precision=None if quiet else _tell_precision,
+            told=tell and (lambda runs: tell("running", len(runs), others, lambda: so_far(runs))),
+            told_of_precision=None if quiet else partial(_tell_precision, TimeLeft()),
             command=command,
         )
 
@@ -177,14 +183,19 @@ def _judgement(line: Mapping[str, Any], count: int) -> str:
     return f"not decided after {count} runs{needed_text(line['needed'])} ({spread})"
 
 
-def _tell_precision(runs: Sequence[Replication], found: Precision) -> None:
+def _tell_precision(left: TimeLeft, runs: Sequence[Replication], found: Precision) -> None:
     """Report the progress of replications on standard error."""
+    time_text = left.text(len(runs), found.needed)
+    if not found.reached:
+        line = f"refused_share {_share_so_far(runs)}{needed_text(found.needed)}{time_text}"
+        print(line, file=sys.stderr, flush=True)
+
+
+def _share_so_far(runs: Sequence[Replication]) -> str:
     from simulator.intervals import interval_of
 
-    if not found.reached:
-        shares = [run.line["refused_share"] for run in runs]
-        spread = interval_text(interval_of(shares, "refused_share"))
-        print(f"refused_share {spread}{needed_text(found.needed)}", file=sys.stderr, flush=True)
+    shares = [run.line["refused_share"] for run in runs]
+    return interval_text(interval_of(shares, "refused_share"))
 
 
 def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:

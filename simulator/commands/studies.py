@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from engine.errors import InputError
 from simulator.options import LogReadingOptions, PrecisionOptions, add_flags, given, resolve
-from simulator.progress import Due, Interrupted, progress_shown
+from simulator.progress import Due, Interrupted, TimeLeft, progress_shown
 from simulator.rows import check_out, out_folder
 from simulator.views.text import (
     console,
@@ -34,7 +34,7 @@ from simulator.views.text import (
 if TYPE_CHECKING:
     from simulator.intervals import Interval
     from simulator.scenario import Scenario
-    from simulator.study.advise import Advice
+    from simulator.study.advise import Advice, Suggestion
     from simulator.study.capacity import Capacity, Trial
     from simulator.study.policies import Policies
     from simulator.study.runs import Precision
@@ -88,6 +88,11 @@ def _tell(text: str) -> None:
     print(f"playing: {text}", file=sys.stderr, flush=True)
 
 
+def _tell_suggestion(suggestion: Suggestion) -> None:
+    line = f"so far: {suggestion.group}, {suggestion.about}: {suggestion.says}"
+    print(line, file=sys.stderr, flush=True)
+
+
 def add_capacity(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `capacity`."""
     parser.description = "Find the largest value of one parameter that meets a condition."
@@ -128,21 +133,22 @@ class _SearchShown:
     def __init__(self, path: str) -> None:
         self._path = path
         self._known: dict[str, str] = {}
-        self._due = Due()
+        self._due, self._left = Due(), TimeLeft()
 
     def tell(self, trial: Trial) -> None:
         """Print a trial."""
         print(f"{self._path} = {trial.value}: {_trial_words(trial)}", flush=True)
         if not trial.is_pilot and trial.verdict != "not decided":
             self._known[trial.verdict] = trial.value
-        self._due = Due()
+        self._due, self._left = Due(), TimeLeft()
 
     def progress(self, value: str, done: int, whole: int) -> None:
         """Say on standard error how many runs are done, and what is known so far."""
+        left = self._left.text(done, whole)
         if done == whole or not self._due.now():
             return
         known = [f"{verdict} at {at}" for verdict, at in self._known.items()]
-        line = f"{self._path} = {value}: {done} of {whole} runs"
+        line = f"{self._path} = {value}: {done} of {whole} runs{left}"
         so_far = f"so far {' and '.join(known)}" if known else "so far nothing is decided"
         print(f"{line}; {so_far}", file=sys.stderr, flush=True)
 
@@ -223,7 +229,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 def run_sweep(args: argparse.Namespace) -> int:
     """Run the command; returns the exit code. Raises `InputError` for bad input."""
-    from simulator.study.sweep import SweepOptions, read_axis, sweep
+    from simulator.study.sweep import SweepOptions, load_sweep, read_axis, sweep
 
     scenario = resolve(args.scenario)
     out = Path(args.out) if args.out else Path("runs") / f"sweep-{scenario.name}"
@@ -242,6 +248,8 @@ def run_sweep(args: argparse.Namespace) -> int:
         with _progress(quiet=args.quiet) as progress:
             frame = sweep(**asked, progress=progress)
     except KeyboardInterrupt:
+        if not args.quiet and len(known := load_sweep(out)):
+            _print_points(known, list(axes))
         print(f"finished runs stay in {out}; the same command resumes there", file=sys.stderr)
         raise
     failed = frame[frame["status"] == "failed"]
@@ -272,7 +280,9 @@ def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reaso
 def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Show how many runs are done."""
     with progress_shown(quiet=quiet) as tell:
-        yield tell and (lambda done, all_: tell("sweeping", done, all_, f"{done} of {all_}"))
+        yield tell and (
+            lambda done, all_: tell("sweeping", done, all_, lambda: f"{done} of {all_}")
+        )
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -414,6 +424,7 @@ def run_advise(args: argparse.Namespace) -> int:
         lambda: advise(
             **given(args, AdviseOptions) | {"scenario": _advised(args)},
             told=None if args.quiet else _tell,
+            suggested=None if args.quiet else _tell_suggestion,
         ),
         partial(_print_advice, args=args),
         args.out,

@@ -19,6 +19,7 @@ from simulator.arguments import Rule, optional, whole
 from simulator.progress import Progress, tell_line
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.record import Watcher
+from simulator.rows.result import Keep
 from simulator.scenario import Scenario, limit_tables_of, profile_of
 from simulator.scenario.clients import ClientGroup, FixedRetry, NoRetry, TokenBucketPacing
 from simulator.scenario.draws import SessionArrivals
@@ -49,7 +50,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     headroom: bool = False,
     progress: Progress | None = None,
     template: Template | None = None,
-    keep: bool = True,
+    keep: Keep = "rows",
     watchers: Sequence[Watcher] = (),
 ) -> Result:
     """Play a scenario once; returns its result, with the rows in memory or in `folder`.
@@ -57,7 +58,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     seed, warm_up_ns: the scenario's unless given. columns: those that the folder's file keeps, all
     of them unless given. check: run the invariant checkers. headroom: watch how full counters are.
     template: of this scenario and this warm-up (`template_for`), for compiled runs.
-    keep: False when only the summary's totals are wanted, neither rows nor their digest.
+    keep: what the run keeps of its rows, besides the summary's totals.
     watchers: take the rows too.
 
     Raises `InputError` where the scenario needs bodies and the fidelity runs none.

@@ -21,7 +21,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
+    from simulator.scenario import Scenario
     from simulator.views.charts import Plots
 
 
@@ -125,7 +126,14 @@ def _remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
+Keep: TypeAlias = Literal["rows", "subjects", "totals"]
+"""What a run keeps: its rows with their digest; the counts of each subject, of which the summary's
+groups and shares are made; or the summary's totals alone."""
+
 SUMMARY_FILE: Final = "summary.json"
+SUMMARY_FORMAT: Final = 2
+"""Rises where a part that a reader here uses is added, goes or changes its meaning: a reader takes
+this format alone. Parts that no reader here needs are added without."""
 RESOLVED_FILE: Final = "scenario.resolved.toml"
 _INTERVAL_COLUMNS: Final = list(Interval._fields)
 _BATCH_ROWS: Final = 1 << 17
@@ -186,6 +194,11 @@ class Result:
         if not isinstance(summary, dict) or "format" not in summary:
             raise InputError(
                 f"folder = {folder} must be a run's folder; it has no readable {SUMMARY_FILE}"
+            )
+        if summary["format"] != SUMMARY_FORMAT:
+            raise InputError(
+                f"folder = {folder} must be a run's folder of format {SUMMARY_FORMAT}; its"
+                f" {SUMMARY_FILE} has format {summary['format']}, of another version: run it again"
             )
         found = cls(summary, folder=folder)
         resolved = folder / RESOLVED_FILE
@@ -519,7 +532,8 @@ def measure(result: Result, condition: Condition, *, attempts: int = 1) -> float
     where = _where(result, labels)
     narrowed: dict[str, str | int] = {**where, **by_rule}
     if metric == "refused_share":
-        if not by_rule and where.keys() == {"group"} and "client" in result.columns:
+        groups = result.summary["windows"]["groups"]
+        if not by_rule and where.keys() == {"group"} and where["group"] in groups:
             return share_of(result.summary, str(where["group"]), attempts=attempts)
         offered = value_in(result.line(where), "offered")
         refused = value_in(result.line(narrowed), "refused")
@@ -540,13 +554,19 @@ def share_of(summary: Mapping[str, Any], group: str | None = None, *, attempts: 
     return Share(counts["refused"], counts["offered"], windows["episode"] * attempts)
 
 
-def is_of_totals(condition: Condition) -> bool:
-    """Return whether a run's totals tell what a condition is about, without its rows.
+def kept_for(scenario: Scenario, conditions: Iterable[Condition]) -> Keep:
+    """Return what a run must keep for the values that some conditions are about.
 
-    A share needs the busiest counter as well, which the subjects of the rows tell.
+    A share needs the busiest counter, which the counts of subjects tell, as those of a group.
     """
-    is_known = not condition.labels and condition.metric in _TOTALS
-    return is_known and condition.metric != "refused_share"
+    groups = {(("client", group.name),) for group in scenario.clients}
+    kept: Keep = "totals"
+    for each in conditions:
+        if each.metric == "refused_share" and (not each.labels or each.labels in groups):
+            kept = "subjects"
+        elif each.labels or each.metric not in _TOTALS:
+            return "rows"
+    return kept
 
 
 def columns_of(condition: Condition, *, warm_up: bool = False) -> set[str]:

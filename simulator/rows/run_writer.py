@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from engine.limits import LimitTable
 from engine.limits.table import COUNTER_KEYS
@@ -29,10 +29,8 @@ from simulator.rows.record import (
     Watcher,
     columns_by,
 )
-from simulator.rows.result import Result
+from simulator.rows.result import SUMMARY_FORMAT, Keep, Result
 from simulator.rows.tally import Headroom, NodesTally, Tally
-
-SUMMARY_FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +72,8 @@ class RunBook:
     check: run the invariant checkers. headroom: watch how full counters are, which costs more than
     all checks; for runs that somebody will look at.
     by_client: ties in time go by client number (not in replay).
-    known: the subjects of all rows, where they are known before the run. keep: False where the
-    totals alone are wanted, neither rows nor their digest. watchers: take the rows too. nodes:
+    known: the subjects of all rows, where they are known before the run. keep: what the run
+    keeps. watchers: take the rows too. nodes:
     which nodes are played; `self.nodes` counts what they decide otherwise than one would, None
     where they are exact.
     """
@@ -93,7 +91,7 @@ class RunBook:
         by_client: bool = True,
         chunk_rows: int = CHUNK_ROWS,
         known: tuple[LimitsView, SubjectTable] | None = None,
-        keep: bool = True,
+        keep: Keep = "rows",
         watchers: Sequence[Watcher] = (),
         nodes: NodesProfile | None = None,
     ) -> None:
@@ -109,10 +107,10 @@ class RunBook:
             end_ns=header.duration_ns,
             warm_up_ns=header.warm_up_ns,
             groups=header.groups,
-            by_subject=keep and bool(header.groups),
+            by_subject=keep != "totals" and bool(header.groups),
         )
         self._sink: CountSink | MemorySink | FileSink
-        if not keep:
+        if keep != "rows":
             self._sink = CountSink()
         elif folder is None:
             self._sink = MemorySink()

@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import html
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import pandas as pd
 from markupsafe import Markup
@@ -27,7 +28,7 @@ from engine.limits.counters import ALGORITHMS
 from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
 from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional
-from simulator.intervals import Interval, Verdict, interval_of, judged, pooled
+from simulator.intervals import Interval, Verdict, interval_of, judged, pooled, spent
 from simulator.options import (
     Budget,
     ScenarioOptions,
@@ -38,7 +39,7 @@ from simulator.options import (
     typed,
 )
 from simulator.play.simulation import seed_in_force, simulate, warm_up
-from simulator.progress import keeps_what_is_known
+from simulator.progress import TimeLeft, keeps_what_is_known
 from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
 from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
 from simulator.scenario.draws import Draw, durations_ns
@@ -57,7 +58,7 @@ from simulator.study.run_size import shorter
 from simulator.study.runs import Replicator, replicator
 from simulator.views import charts, svg
 from simulator.views.report import study_page, table_html
-from simulator.views.text import fair_share_text
+from simulator.views.text import counted_text, fair_share_text
 
 if TYPE_CHECKING:
     import altair as alt
@@ -68,7 +69,7 @@ REPLICATIONS: Final = 20
 MOST_REPLICATIONS: Final = 60
 """Default limit of runs to decide one value of a pace or a limit."""
 _FIRST: Final = 3
-_TOLERANCE: Final = 0.02
+_TOLERANCE: Final = 0.04
 _SLOWEST, _FASTEST = Fraction(1, 32), 4
 _WIDEST: Final = 64
 """The search raises a limit to at most this many times its value."""
@@ -97,6 +98,11 @@ _FRESH: Final = 1_000_000
 """What verification adds to the seeds, so that it plays other runs than the advice rests on."""
 _FRESH_RUNS: Final = 10
 """Runs that verify a suggestion; `--verify` plays as many as each change has."""
+_MORE_FRESH_RUNS: Final = (30, 60)
+"""Runs at the further looks at one that claims to meet the target."""
+_MARGINS: Final = (2.5, 5.0, 10.0)
+"""How far from the border a value is tried, in half-widths of the border's interval: at one of them
+fresh runs, no more than told where the border is, seldom see the target met."""
 _SHARE: Final = Rule("above 0 and below 1, such as 0.01", lambda v: is_number(v) and 0 < v < 1)
 
 
@@ -131,6 +137,14 @@ class Suggestion:
         before, after = (dump(each).splitlines() for each in (scenario, self.applied_to(scenario)))
         lines = difflib.unified_diff(before, after, "scenario.toml", "scenario.toml", lineterm="")
         return "\n".join(lines)
+
+
+class _Verified(NamedTuple):
+    """What fresh runs say of a suggestion, and whether they contradict it."""
+
+    text: str
+    verdict: Verdict
+    observed: Sequence[Observed] = ()
 
 
 @dataclass(slots=True)
@@ -310,6 +324,9 @@ class AdviseOptions(ScenarioOptions):
     told: Callable[[str], None] | None = option(
         optional(FUNCTION), "hears what is being played", default=None, flag=False
     )
+    suggested: Callable[[Suggestion], None] | None = option(
+        optional(FUNCTION), "hears each suggestion once it is verified", default=None, flag=False
+    )
 
 
 @takes_options(AdviseOptions)
@@ -344,6 +361,7 @@ def advise(options: AdviseOptions) -> Advice:
             runner,
             found,
             options.told or (lambda _: None),
+            options.suggested or (lambda _: None),
             options.replications if options.verify else _FRESH_RUNS,
         )
         with keeps_what_is_known(found):
@@ -363,8 +381,12 @@ class _Work:
     runner: Replicator
     found: Advice
     told: Callable[[str], None]
+    suggested: Callable[[Suggestion], None]
     fresh_runs: int
+    _left: TimeLeft = field(default_factory=TimeLeft)
+    _time_left: str = ""
     _known: dict[str, list[Observed]] = field(default_factory=dict)
+    _fresh: list[Observed] = field(default_factory=list)
     _senders: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def find(self) -> None:
@@ -376,10 +398,10 @@ class _Work:
             self._retry(name)
             self._spread(name)
             self._batch(name)
-        for name in self.groups:
-            self._pace(name)
-        for name in self.groups:
-            self._limit(name)
+        searches = [(search, name) for search in (self._pace, self._limit) for name in self.groups]
+        for number, (search, name) in enumerate(searches):
+            self._time_left = self._left.text(number, len(searches))
+            search(name)
 
     # --- runs --------------------------------------------------------------------------------
 
@@ -388,7 +410,7 @@ class _Work:
         key = repr(edits)
         if key not in self._known:
             self.told(_words_of(edits))
-            details: tuple[Detail, ...] = () if edits else ("echo",)
+            details: tuple[Detail, ...] = () if edits else ("pace", "echo")
             self._known[key] = observe(
                 self.runner, with_values(self.scenario, edits), self.seeds, details
             )
@@ -409,52 +431,130 @@ class _Work:
 
     def _effects(self, group: str, edits: Sequence[tuple[str, Any]]) -> tuple[Difference, ...]:
         """Return what a change does to a group: what is refused, and what succeeds."""
+        return self._differences(group, self._observed(), self._observed(edits))
+
+    def _differences(
+        self, group: str, before: Sequence[Observed], after: Sequence[Observed]
+    ) -> tuple[Difference, ...]:
         return tuple(
-            paired(
-                f"{metric}{{client='{group}'}}",
-                self._observed(),
-                self._observed(edits),
-                exact=self._is_exact,
-            )
+            paired(f"{metric}{{client='{group}'}}", before, after, exact=self._is_exact)
             for metric in ("refused_share", "goodput_per_s")
         )
 
     def _suggest(
-        self, group: str, about: About, says: str, *edits: tuple[str, Any], target: bool = False
+        self,
+        group: str,
+        about: About,
+        says: str,
+        *edits: tuple[str, Any],
+        target: _Verified | None = None,
     ) -> None:
-        """Add a suggestion that fresh runs do not contradict."""
-        effects = self._effects(group, edits) if edits else ()
-        suggestion = Suggestion(group, about, says, edits, effects, target)
-        verdict: Verdict = "kept"
-        if edits and about != "batch":  # a fuller request changes no refused share
-            suggestion, verdict = self._verified(suggestion)
-        into = self.found.contradicted if verdict == "broken" else self.found.suggestions
-        into.append(suggestion)
+        """Add a suggestion that fresh runs do not contradict.
 
-    def _verified(self, suggestion: Suggestion) -> tuple[Suggestion, Verdict]:
-        """Return a suggestion with what fresh runs say of it, and whether they contradict it.
-
-        A change that claims to meet the target must not miss it surely; one that claims to lower
-        the refused share must lower it.
+        target: what they say of one that claims to meet the target.
         """
-        group, runs = suggestion.group, 1 if self._is_exact else self.fresh_runs
-        seeds = range(self.seeds.start + _FRESH, self.seeds.start + _FRESH + runs)
-        self.told(f"verify: {group}, {suggestion.about}")
-        name = f"refused_share{{client='{group}'}}"
-        observed = observe(self.runner, suggestion.applied_to(self.scenario), seeds)
-        share = interval_of([run[name] for run in observed], name, exact=self._is_exact)
-        verdict = judged(self._condition(group), share)
-        text = f"Verified in {len(observed)} fresh runs: {_percent(share.mean)} refused"
-        if share.mean:
-            text += f" ({_percent(share.low)} to {_percent(share.high)})"
-        if suggestion.target:
-            is_met = share.mean <= self.refused
-            text += f", {_TARGET[verdict] if verdict != 'not decided' else _ON_AVERAGE[is_met]}"
+        effects: tuple[Difference, ...] = ()
+        verified = _Verified("", "kept")
+        if target is not None:
+            verified = target
+            effects = self._fresh_effects(group, target.observed) if edits else ()
+        elif edits and about != "batch":  # a fuller request changes no refused share
+            effects = self._effects(group, edits)
+            verified = self._verified_effect(group, edits, effects[0])
+        suggestion = Suggestion(
+            group, about, says, edits, effects, target is not None, verified.text
+        )
+        if verified.verdict == "broken":
+            self.found.contradicted.append(suggestion)
         else:
-            (before, *_) = suggestion.effects
-            claims_less = before.is_sure and before.change.mean < 0
-            verdict = "broken" if claims_less and share.low >= before.a else "kept"
-        return dataclasses.replace(suggestion, verified=text + "."), verdict
+            self.found.suggestions.append(suggestion)
+            self.suggested(suggestion)
+
+    def _played_fresh(
+        self, edits: Sequence[tuple[str, Any]], first: int, end: int
+    ) -> list[Observed]:
+        """Return what fresh runs show with a change, from a place among their seeds to another."""
+        start = self.seeds.start + _FRESH
+        seeds = range(start + first, start + end)
+        return observe(self.runner, with_values(self.scenario, edits), seeds)
+
+    def _fresh_effects(self, group: str, after: Sequence[Observed]) -> tuple[Difference, ...]:
+        """Return what a change does to a group, by fresh runs, as many as each change has."""
+        count = min(len(after), len(self.seeds))
+        self._fresh += self._played_fresh((), len(self._fresh), count)
+        return self._differences(group, self._fresh[:count], after[:count])
+
+    def _verified_effect(
+        self, group: str, edits: Sequence[tuple[str, Any]], before: Difference
+    ) -> _Verified:
+        """Return what fresh runs say of a change; where it claims to lower the share, it must."""
+        self.told(f"verify: {group}, {_words_of(edits)}")
+        name = self._condition(group).subject
+        observed = self._played_fresh(edits, 0, 1 if self._is_exact else self.fresh_runs)
+        share = interval_of([run[name] for run in observed], name, exact=self._is_exact)
+        claims_less = before.is_sure and before.change.mean < 0
+        is_broken = claims_less and share.low >= before.a
+        verdict: Verdict = "broken" if is_broken else "kept"
+        return _Verified(_verified_text(share) + ".", verdict, observed)
+
+    def _verified_target(
+        self,
+        group: str,
+        edits: Sequence[tuple[str, Any]],
+        looks: Iterator[int],
+        *,
+        is_still: bool,
+    ) -> _Verified:
+        """Return whether fresh runs with a change meet the target, as many as decide it.
+
+        looks: numbers the looks at fresh runs, which share the error. is_still: the search saw no
+        draw change the share. Then, or after all runs, a share that is the same in all of them is
+        taken for what it is: no interval bounds what was never seen.
+        """
+        self.told(f"verify: {group}, {_words_of(edits)}")
+        condition, observed = self._condition(group), list[Observed]()
+        name = condition.subject
+        more = [count for count in _MORE_FRESH_RUNS if count > self.fresh_runs]
+        counts = [1] if self._is_exact else [self.fresh_runs, *more]
+        most = counts[-1]
+        for count in counts:
+            observed += self._played_fresh(edits, len(observed), count)
+            shares = [run[name] for run in observed]
+            share = interval_of(shares, name, exact=self._is_exact, error=spent(next(looks)))
+            verdict = judged(condition, share)
+            if share.low < share.high and len(set(shares)) == 1 and (is_still or count >= most):
+                verdict = "kept" if condition.holds(share.mean) else "broken"
+            if verdict != "not decided":
+                break
+        is_met = share.mean <= self.refused
+        says = _TARGET[verdict] if verdict != "not decided" else _ON_AVERAGE[is_met]
+        return _Verified(f"{_verified_text(share)}, {says}.", verdict, observed)
+
+    def _confirmed(
+        self,
+        group: str,
+        scale: Scale,
+        found: Capacity,
+        edits: Callable[[str], Sequence[tuple[str, Any]]],
+    ) -> _Verified | None:
+        """Make the value of a search one that fresh runs show to meet the target, near the border.
+
+        None where there is no value. Return what they say of the last value that was tried.
+        """
+        looks, border = itertools.count(1), found.border
+        if found.keeps is None and border is None:
+            return None
+        if border is None:
+            assert found.keeps is not None, "there is a border, or a value"
+            is_still = found.breaks is not None
+            return self._verified_target(group, edits(found.keeps), looks, is_still=is_still)
+        for margins in _MARGINS:
+            careful = border.mean - margins * (border.mean - border.low)
+            found.keeps = scale.text(scale.rounded(careful, up=False))
+            verified = self._verified_target(group, edits(found.keeps), looks, is_still=False)
+            if verified.verdict == "kept":
+                break
+        return verified
 
     def _add(self, name: str, line: dict[str, Any]) -> None:
         """Add a line to a frame at once, since an interrupt may follow."""
@@ -660,24 +760,26 @@ class _Work:
         now = _stated_pace(group) or Fraction(f"{self._mean(f'pace{{client={name!r}}}'):.4g}")
         if now <= 0 or not _at_pace(place, group, now, now):
             return
-        self.told(f"the pace of {name}")
+        self.told(f"the pace of {name}{self._time_left}")
         unit = next((u for u, s in _UNITS.items() if now * s >= _LEAST_A_UNIT), "h")
         low, high = (
             f"{float(now * _UNITS[unit] * times):.4g}/{unit}" for times in (_SLOWEST, _FASTEST)
         )
         shown = f"{float(now * _UNITS[unit]):.4g}/{unit}"
-        found = self._searched(
-            name,
-            Values(low, high, lambda _: True),
-            lambda value: _at_pace(place, group, _pace_of(value), now),
-        )
+        scale = Values(low, high, lambda _: True)
+
+        def at(value: str) -> tuple[tuple[str, Any], ...]:
+            return _at_pace(place, group, _pace_of(value), now)
+
+        found = self._searched(name, scale, at)
+        verified = self._confirmed(name, scale, found, at)
         ends = {"keeps": found.keeps, "breaks": found.breaks, "estimate": found.estimate}
         self._add("pace", {"group": name, "now": shown, **ends})
         says = self._pace_in_words(name, found, shown)
         best = found.keeps
         is_less = best is not None and _pace_of(best) < now
-        edits = _at_pace(place, group, _pace_of(best), now) if best and is_less else ()
-        self._suggest(name, "pace", says, *edits, target=True)
+        edits = at(best) if best and is_less else ()
+        self._suggest(name, "pace", says, *edits, target=verified)
 
     def _pace_in_words(self, name: str, found: Capacity, now: str) -> str:
         at_most = f"at most {_percent(self.refused)} refused"
@@ -685,7 +787,8 @@ class _Work:
         if found.keeps is None and found.estimate is None:
             if trials and all(trial.interval.mean > self.refused for trial in trials):
                 if others := self._others_fill(name):
-                    return f"slowing down does not help: {', '.join(others)} fill the counter"
+                    fill = "fills" if len(others) == 1 else "fill"
+                    return f"slowing down does not help: {' and '.join(others)} {fill} the counter"
                 return (
                     f"more than {_percent(self.refused)} are refused even at {trials[0].value}"
                     f" each, a {int(1 / _SLOWEST)}nd of today's pace"
@@ -717,7 +820,7 @@ class _Work:
             clauses.append(left[0])
         table = limits_of(self.scenario)
         first = table[clauses[0]]
-        self.told(f"the limits that bind {name}")
+        self.told(f"the limits that bind {name}{self._time_left}")
 
         def edits(value: str) -> tuple[tuple[str, Any], ...]:
             limit = int(value.partition("/")[0])
@@ -727,7 +830,9 @@ class _Work:
                 for raised in [-(-rule.limit_requests * limit // first.limit_requests)]
             )
 
-        found = self._searched(name, _Lowered(first), edits)
+        scale = _Lowered(first)
+        found = self._searched(name, scale, edits)
+        verified = self._confirmed(name, scale, found, edits)
         best = found.keeps
         for trial in found.trials:
             self._add("tradeoff", self._traded(name, first, trial))
@@ -751,7 +856,7 @@ class _Work:
         if line["price"] is not None:
             says += f"; one party can then send {line['price']} in a window, today"
             says += f" {line['price_now']}"
-        self._suggest(name, "limit", says, *edits(best), target=True)
+        self._suggest(name, "limit", says, *edits(best), target=verified)
 
     def _traded(self, group: str, rule: LimitRule, trial: Trial) -> dict[str, Any]:
         limit = int(trial.value.partition("/")[0])
@@ -908,6 +1013,11 @@ def _faster(part: Any, factor: Fraction) -> Any:  # noqa: ANN401 # reason: a par
 def _pace_of(text: str) -> Fraction:
     number, _, unit = text.partition("/")
     return Fraction(number) / _UNITS[unit]
+
+
+def _verified_text(share: Interval) -> str:
+    text = f"Verified in {counted_text(share.runs, 'fresh run')}: {_percent(share.mean)} refused"
+    return f"{text} ({_percent(share.low)} to {_percent(share.high)})" if share.mean else text
 
 
 def _percent(share: float) -> str:

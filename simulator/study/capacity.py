@@ -4,8 +4,9 @@ The search has two steps. *Pilots*, a few runs of a value, look for the border b
 means decide nothing. Then two values on both sides of it are played under fresh seeds, the same
 ones at both, until the place where a straight line between their metrics crosses the bound is known
 to the tolerance, or the budget is spent: the ends of its 95 % interval are the answer. If it lies
-outside of the two values, they move. A condition that all values keep, or none, is judged at the
-last value, with the error shared among the looks.
+outside of the two values, they move. Between values far apart no straight line is assumed: they are
+judged themselves. So is the last value, with the error shared among the looks, where all values
+keep the condition, or none.
 
 So `keeps` is wrong, or `breaks` is, in at most 5 % of searches. It assumes that more of the
 parameter does not help the condition, and that a metric is nearly straight within a few tolerances
@@ -61,8 +62,13 @@ _SPAN_TOLERANCES: Final = 3
 """How far the two values are from the border at first, in tolerances."""
 _MAX_SPAN: Final = 0.03
 """And at most, as a share of the value: further apart, a metric is not straight."""
+_BESIDE: Final = 0.5
 _NEAR: Final = 2
-"""A crossing further away, or known so badly, asks for values further apart."""
+"""A crossing so far beside the two, or known so badly, in distances of the two, asks for others."""
+_DOUBTFUL: Final = 40
+"""Runs of two values after which a crossing that they do not tell asks for other values."""
+_STILL: Final = 10
+"""A border that no draw moves is found so many times more exactly: a few runs tell all."""
 _MAX_MOVES: Final = 6
 """How often the two values may move, each time further apart."""
 _DIGITS: Final = 6
@@ -329,7 +335,7 @@ def scenario_player(
             seeds,
             fidelity=fidelity,
             check=False,
-            told=progress and (lambda done: progress(value, done, len(seeds))),
+            told=progress and (lambda done: progress(value, len(done), len(seeds))),
             only=asked,
         )
         values = [run.line[condition.subject] for run in found]
@@ -447,7 +453,10 @@ class Search:
         for _ in range(_MAX_MOVES):
             low = scale.rounded(float(near) - span, up=False)
             high = scale.rounded(float(near) + span, up=True)
-            border = self._border(low, high)
+            border = self._border(low, high, is_rough=span > least and not is_again)
+            if border.low == border.high:
+                self._find_still(low, high)
+                return
             if border.method != "range":
                 low_end, width = float(low), float(high - low)
                 mean, *ends = (low_end + width * each for each in border[:3])
@@ -464,14 +473,31 @@ class Search:
             return
         border = found.border
         found.estimate = scale.text(scale.rounded(border.mean, up=False))
-        keeps, breaks = scale.rounded(border.low, up=False), scale.rounded(border.high, up=True)
-        found.keeps = scale.text(keeps) if keeps <= border.low else None
-        found.breaks = scale.text(breaks) if breaks >= border.high else None
+        if span <= least:
+            keeps, breaks = scale.rounded(border.low, up=False), scale.rounded(border.high, up=True)
+            found.keeps = scale.text(keeps) if keeps <= border.low else None
+            found.breaks = scale.text(breaks) if breaks >= border.high else None
+        else:  # between values far apart a metric is no straight line: what they show themselves
+            for trial in found.trials[-2:]:
+                self._take(trial)
         found.undecided += () if found.breaks else ("breaks",)
         found.undecided += () if found.keeps else ("keeps",)
 
-    def _border(self, low: Fraction, high: Fraction) -> Interval:
-        """Play two values until the crossing between them is known to the tolerance."""
+    def _find_still(self, low: Fraction, high: Fraction) -> None:
+        """Find the border of a metric that no draw changes, which may jump: by bisection."""
+        below, above = (self._pilot(number).holds for number in (low, high))
+        low, high = low if below else self.scale.low, high if not above else self.scale.high
+        tolerance = self.tolerance / _STILL
+        while (middle := self.scale.middle(low, high, tolerance)) is not None:
+            low, high = (middle, high) if self._pilot(middle).holds else (low, middle)
+        self.found.keeps, self.found.breaks = self.scale.text(low), self.scale.text(high)
+        self.found.estimate = self.found.keeps
+
+    def _border(self, low: Fraction, high: Fraction, *, is_rough: bool) -> Interval:
+        """Play two values until the crossing between them is known to the tolerance.
+
+        is_rough: until it is known well enough to put the values around it.
+        """
         most, metric = self.budget.most_replications, self.condition.metric
         seed = self.seed + self.first + self._trials * most  # of runs that nothing was chosen by
         self._trials += 1
@@ -485,17 +511,21 @@ class Search:
             differing = sum(a != b for a, b in zip(at_low, at_high, strict=True))
             error = sequential_error(differing, count)
             border = crossing_of(at_low, at_high, self.condition.bound, metric, error=error)
-            needed = self._needed(low, high, border) if _is_near(border) else count
+            if _is_far(border) or (not _is_near(border) and count >= _DOUBTFUL):
+                break
+            needed = 2 * count
+            if _is_near(border):
+                needed = self._needed(low, high, border, is_rough=is_rough)
             if needed <= count or count >= most:
                 break
             count = next_count(count, needed, most)
         for values, number in ((at_low, low), (at_high, high)):
-            interval = interval_of(values, metric)
+            interval = interval_of(values, metric, error=error)
             verdict = judged(self.condition, interval)
             self._report(Trial(self.scale.text(number), interval, verdict))
         return border
 
-    def _needed(self, low: Fraction, high: Fraction, border: Interval) -> int:
+    def _needed(self, low: Fraction, high: Fraction, border: Interval, *, is_rough: bool) -> int:
         """Return about how many runs of two values tell the border to the tolerance."""
         width = float(high - low)
         at, *ends = (float(low) + width * each for each in border[:3])
@@ -504,6 +534,8 @@ class Search:
         aim = self.tolerance * self.scale.size(at) / 2
         if self.scale.is_whole:  # to neighbours, unless the border is at one of them
             aim = max(aim, min(at % 1, 1 - at % 1))
+        if is_rough:
+            aim = max(aim, width / 4)
         return math.ceil(border.runs * (border.half_width * width / aim) ** 2)
 
     def _decide_end(self, side: Side, number: Fraction) -> None:
@@ -511,9 +543,14 @@ class Search:
         trial = self._trial(number)
         if trial.verdict != _WANTED[side]:
             self.found.undecided = (side,)
-        elif side == "keeps":
-            self.found.keeps = trial.value
         else:
+            self._take(trial)
+
+    def _take(self, trial: Trial) -> None:
+        """Take a value for an end that its own runs decide."""
+        if trial.verdict == "kept":
+            self.found.keeps = trial.value
+        elif trial.verdict == "broken":
             self.found.breaks = trial.value
 
     def _trial(self, number: Fraction) -> Trial:
@@ -545,9 +582,19 @@ class Search:
         return trial
 
 
+def _is_beside(border: Interval) -> bool:
+    """Whether a crossing, in distances of two values from the low one, is well beside them."""
+    return not -_BESIDE <= border.mean <= 1 + _BESIDE
+
+
 def _is_near(border: Interval) -> bool:
-    """Whether a crossing, in distances of two values from the low one, can be told by them."""
-    return -1 <= border.mean <= _NEAR and border.half_width <= _NEAR
+    """Whether a crossing can be told by the two values."""
+    return not _is_beside(border) and border.half_width <= _NEAR
+
+
+def _is_far(border: Interval) -> bool:
+    """Whether a crossing is surely elsewhere, or nothing is known of it."""
+    return border.method == "range" or (_is_beside(border) and border.half_width < 1)
 
 
 _WANTED: Final[dict[Side, Verdict]] = {"keeps": "kept", "breaks": "broken"}

@@ -6,6 +6,7 @@ that their difference is due to the change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,15 +19,10 @@ from simulator.rows import Result
 from simulator.rows.record import PASSED
 from simulator.rows.result import share_of
 from simulator.scenario import Scenario
-from simulator.study.runs import Replicator, max_attempts
+from simulator.study.runs import Replicator, RunLine, max_attempts
 from simulator.views.findings import gather
 
 _SECOND_NS: Final = 1_000_000_000
-
-_OF_GROUP: Final = (
-    *("offered", "refused", "refused_share", "goodput_per_s"),
-    "attempts_per_success",
-)
 
 Observed: TypeAlias = Mapping[str, float]
 """Metric → its value in one run."""
@@ -65,7 +61,7 @@ def paired(
     return Difference(metric, pooled(a), pooled(b), change)
 
 
-Detail: TypeAlias = Literal["echo", "shut_out_s", "peak_admitted_per_s"]
+Detail: TypeAlias = Literal["pace", "echo", "shut_out_s", "peak_admitted_per_s"]
 
 
 def observe(
@@ -77,12 +73,12 @@ def observe(
     """Play a scenario compiled, under each seed, and return what each run shows of each group.
 
     Named as in thresholds: offered, refused, refused_share, goodput_per_s, attempts_per_success of
-    `{client='GROUP'}`, refused_share of `{client='GROUP',clause='CLAUSE'}`; `pace` (first attempts
-    a second of one client). details, which take longer: `echo` (the share that is refused within a
-    block's length after a block's end), `shut_out_s` (the longest time that one of its parties was
-    told to wait) and `peak_admitted_per_s`, the most attempts admitted within one clock second.
+    `{client='GROUP'}`, refused_share of `{client='GROUP',clause='CLAUSE'}`. details, which take
+    longer: `pace` (first attempts a second of one client), `echo` (the share that is refused within
+    a block's length after a block's end), `shut_out_s` (the longest time that one of its parties
+    was told to wait) and `peak_admitted_per_s`, the most attempts admitted within one clock second.
     """
-    line = partial(_observe, frozenset(details))
+    line = RunLine(partial(_observe, frozenset(details)), "rows" if details else "subjects")
     runs = player.play(scenario, seeds, fidelity="compiled", check=False, line=line)
     return [run.line for run in runs]
 
@@ -91,31 +87,26 @@ def _observe(details: Collection[Detail], result: Result, scenario: Scenario) ->
     """Return what a run shows of each group, and of each clause in it."""
     found: dict[str, float] = {}
     attempts = max_attempts(scenario)
-    whole = result.metrics("group")
-    for group, line in whole.iterrows():
-        label = f"{{client='{group}'}}"
-        for metric in _OF_GROUP:
-            found[metric + label] = float(line[metric])
-        found[f"refused_share{label}"] = share_of(result.summary, str(group), attempts=attempts)
+    span_s = (result.summary["duration_ns"] - result.summary["warm_up_ns"]) / _SECOND_NS
     episode = result.summary["windows"]["episode"] * attempts
     clauses = [row["clause"] for row in result.summary["clauses"] if row["offered"]]
     for row in result.summary["groups"]:
-        for clause in clauses if row["offered"] else ():
-            name = f"refused_share{{client='{row['name']}',clause='{clause}'}}"
+        if not row["offered"]:
+            continue
+        name, admitted = row["name"], row["admitted"]
+        label = f"{{client='{name}'}}"
+        found |= {f"{metric}{label}": float(row[metric]) for metric in ("offered", "refused")}
+        found[f"refused_share{label}"] = share_of(result.summary, name, attempts=attempts)
+        # The limits alone answer nothing with an error.
+        found[f"goodput_per_s{label}"] = admitted / span_s
+        found[f"attempts_per_success{label}"] = row["offered"] / admitted if admitted else math.nan
+        for clause in clauses:
             refused = row["clauses"].get(clause, 0)
-            found[name] = Share([refused], [row["offered"]], episode)
-    t_ns, client, attempt = (
-        result.table.column(name).to_numpy() for name in ("t_ns", "client", "attempt")
-    )
-    firsts_of = client[(attempt == 1) & (t_ns >= result.summary["warm_up_ns"])]
-    for group in scenario.clients:
-        from_ns = max(group.start_ns, result.summary["warm_up_ns"])
-        end_ns = scenario.stop_of(group)
-        span_s = (end_ns - from_ns) / _SECOND_NS
-        clients = result.groups.get(group.name, range(0))
-        firsts = int(((firsts_of >= clients.start) & (firsts_of < clients.stop)).sum())
-        if len(clients) and span_s > 0:
-            found[f"pace{{client={group.name!r}}}"] = firsts / len(clients) / span_s
+            found[f"refused_share{{client='{name}',clause='{clause}'}}"] = Share(
+                [refused], [row["offered"]], episode
+            )
+    if "pace" in details:
+        found.update(_paces(result, scenario))
     if "echo" in details:
         found.update(_echoes(result))
     if "shut_out_s" in details:
@@ -123,6 +114,21 @@ def _observe(details: Collection[Detail], result: Result, scenario: Scenario) ->
     if "peak_admitted_per_s" in details:
         found["peak_admitted_per_s"] = _peak_admitted_per_s(result)
     return found
+
+
+def _paces(result: Result, scenario: Scenario) -> Iterator[tuple[str, float]]:
+    """Yield how many first attempts a second a client of each group made."""
+    t_ns, client, attempt = (
+        result.table.column(name).to_numpy() for name in ("t_ns", "client", "attempt")
+    )
+    firsts_of = client[(attempt == 1) & (t_ns >= result.summary["warm_up_ns"])]
+    for group in scenario.clients:
+        from_ns = max(group.start_ns, result.summary["warm_up_ns"])
+        span_s = (scenario.stop_of(group) - from_ns) / _SECOND_NS
+        clients = result.groups.get(group.name, range(0))
+        firsts = int(((firsts_of >= clients.start) & (firsts_of < clients.stop)).sum())
+        if len(clients) and span_s > 0:
+            yield f"pace{{client='{group.name}'}}", firsts / len(clients) / span_s
 
 
 def _peak_admitted_per_s(result: Result) -> float:

@@ -29,7 +29,7 @@ from simulator.options import (
     takes_options,
 )
 from simulator.play.simulation import SEED, seed_in_force, warm_up
-from simulator.progress import keeps_what_is_known
+from simulator.progress import TimeLeft, keeps_what_is_known
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random, needs_bodies
 from simulator.study.observations import Observed, observe, paired
@@ -235,12 +235,12 @@ def policies(options: PolicyOptions) -> Policies:
         if reason := needs_bodies(scenario):
             raise InputError(f"policies are compiled, limits alone, and {name}: {reason}")
     warm_up()
-    found = Policies(replications)
+    found, left = Policies(replications), TimeLeft()
     before: list[Observed] = []
     with replicator() as player, keeps_what_is_known(found):
-        for base, name, scenario in plans:
+        for number, (base, name, scenario) in enumerate(plans):
             if options.told is not None:
-                options.told(f"{base.name}, {name}")
+                options.told(f"{base.name}, {name}{left.text(number, len(plans))}")
             exact = not draws_at_random(base)
             first = seed_in_force(base, options.seed)
             seeds = range(first, first + (1 if exact else replications))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from engine.errors import InputError
 from simulator.intervals import (
@@ -43,7 +43,7 @@ from simulator.play.simulation import (
 from simulator.progress import Interrupted, Progress, in_notebook, progress_bar
 from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
-from simulator.rows.result import columns_of, is_of_totals, measure, share_of, value_in
+from simulator.rows.result import Keep, columns_of, kept_for, measure, share_of, value_in
 from simulator.scenario import METRICS, Condition, Scenario, dump
 from simulator.scenario.model import draws_at_random
 from simulator.study.workers import Lost, ProcessWorkers, play_all
@@ -194,20 +194,26 @@ def replication_of(result: Result, line: dict[str, float]) -> Replication:
     return Replication(summary["seed"], summary["sha256"], summary["checks"]["faults"], line)
 
 
+class RunLine(NamedTuple):
+    """What makes the line of a run's metrics, and what it needs of a compiled run."""
+
+    of: Callable[[Result, Scenario], dict[str, float]]
+    keep: Keep = "rows"
+
+
 @dataclass(frozen=True, slots=True)
 class Play:
     """How runs of a scenario are played, and what makes the lines of their metrics.
 
-    scenario: as `pickle` writes it. keep: False when only the summary's totals are wanted. shares:
-    whether runs under other seeds follow, so that what they share is worth making.
+    scenario: as `pickle` writes it. shares: whether runs under other seeds follow, so that what
+    they share is worth making.
     """
 
     scenario: bytes
     fidelity: Fidelity
     warm_up_ns: int | None
     check: bool
-    keep: bool
-    line: Callable[[Result, Scenario], dict[str, float]]
+    line: RunLine
     shares: bool = True
 
     def __call__(self, seed: int) -> Replication:
@@ -215,7 +221,9 @@ class Play:
         scenario = _scenario_of(self.scenario)
         template = None
         if self.fidelity == "compiled" and self.shares:
-            template = _template_of(self.scenario, self.warm_up_ns, anonymous=not self.keep)
+            template = _template_of(
+                self.scenario, self.warm_up_ns, anonymous=self.line.keep == "totals"
+            )
         result = simulate(
             scenario,
             seed=seed,
@@ -223,9 +231,9 @@ class Play:
             warm_up_ns=self.warm_up_ns,
             check=self.check,
             template=template,
-            keep=self.keep or template is None,
+            keep=self.line.keep,
         )
-        return replication_of(result, self.line(result, scenario))
+        return replication_of(result, self.line.of(result, scenario))
 
 
 @lru_cache(maxsize=2)
@@ -260,11 +268,11 @@ class Replicator:
         fidelity: Fidelity,
         warm_up_ns: int | None = None,
         check: bool = True,
-        told: Callable[[int], None] | None = None,
+        told: Callable[[Sequence[Replication]], None] | None = None,
         only: Sequence[Condition] | None = None,
-        line: Callable[[Result, Scenario], dict[str, float]] = line_of,
+        line: RunLine | None = None,
     ) -> list[Replication]:
-        """Return one replication a seed, in order. `told` hears how many are done.
+        """Return one replication a seed, in order. `told` hears those that are done.
 
         only: lines hold what these conditions are about, and nothing else. line: what else makes
         the line of a run; it can be pickled.
@@ -272,17 +280,18 @@ class Replicator:
         Raises `Interrupted` with those that are done where Ctrl-C stops it.
         """
         fidelity = fidelity_in_force(scenario, fidelity)
-        keep = fidelity != "compiled" or only is None or not all(map(is_of_totals, only))
-        line = line if only is None else partial(_line_of_conditions, only)
+        if only is not None:
+            line = RunLine(partial(_line_of_conditions, only), kept_for(scenario, only))
+        line = line or RunLine(line_of)
         if fidelity == "compiled":
             warm_up()  # here, so that workers find it compiled
-        play = Play(pickle.dumps(scenario), fidelity, warm_up_ns, check, keep, line)
+        play = Play(pickle.dumps(scenario), fidelity, warm_up_ns, check, line)
         done: dict[int, Replication] = {}
         try:
             for place, replication in self._played(play, seeds):
                 done[place] = replication
                 if told is not None:
-                    told(len(done))
+                    told(list(done.values()))
         except KeyboardInterrupt:
             firsts = itertools.takewhile(done.__contains__, range(len(seeds)))
             raise Interrupted([done[place] for place in firsts]) from None
@@ -468,13 +477,13 @@ def run_replicated(
     options: RunOptions,
     *,
     progress: Progress | None = None,
-    told: Callable[[int], None] | None = None,
+    told: Callable[[Sequence[Replication]], None] | None = None,
     told_of_precision: Callable[[Sequence[Replication], Precision], None] | None = None,
     command: Sequence[str] | None = None,
 ) -> Result:
     """Play a scenario once, or under several seeds; the rows and files are those of the first.
 
-    told: hears how many of the runs after the first are done. command: what repeats this run.
+    told: hears the runs after the first that are done. command: what repeats this run.
     """
     scenario = options.played
     budget = options.budget(options.replications)

@@ -42,7 +42,7 @@ from simulator.play.simulation import Fidelity, fidelity_in_force, seed_in_force
 from simulator.quantiles import latin_hypercube
 from simulator.scenario import Scenario, dump, value_of, with_values
 from simulator.scenario.model import needs_bodies
-from simulator.study.runs import NONE_IS_0, PRELOAD, Play, line_of
+from simulator.study.runs import NONE_IS_0, PRELOAD, Play, RunLine, line_of
 from simulator.study.workers import Lost, check_scheduler, play_all, workers_of
 
 Point: TypeAlias = dict[str, Any]
@@ -283,7 +283,7 @@ class Task:
 def play_task(task: Task) -> dict[str, Any]:
     """Play a task; return its row, which holds the error where the run fails."""
     try:
-        play = Play(task.pickled, task.fidelity, None, False, True, line_of, shares=task.shares)
+        play = Play(task.pickled, task.fidelity, None, False, RunLine(line_of), shares=task.shares)
         run = play(task.seed)
     except Exception as fault:  # noqa: BLE001 # reason: one run's fault must not end the others
         return failed_row(task, f"{type(fault).__name__}: {fault}")

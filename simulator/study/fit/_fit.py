@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -20,10 +21,19 @@ from simulator.options import FitOptions, takes_options
 from simulator.rows.record import Numbers
 from simulator.scenario import Scenario
 from simulator.study.fit.groups import group_clients
-from simulator.study.fit.judge import Judgement, Line, LogView, judge, replayed, shares_under
+from simulator.study.fit.judge import (
+    Judgement,
+    Line,
+    LogView,
+    Measures,
+    Under,
+    judge,
+    judge_limits,
+    replayed,
+)
 from simulator.study.fit.model import FittedGroup, Model, model_of, unit_of, with_sessions
 from simulator.study.fit.observed import Observed, Window, observe
-from simulator.study.fit.selection import RefusedShare, distance, other_factors, scaled, text_of
+from simulator.study.fit.selection import TOLERANCE, difference, other_factors, scaled
 from simulator.study.fit.series import Hints, Series, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
 from simulator.views.charts import Band, Estimate, Estimates, band, estimates
@@ -61,8 +71,8 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
     split = whole.to_ns if holdout is None else round(whole.to_ns * (1 - holdout))
     window = Window(0, split)
     model, view = _model(observed, options, window, steady=holdout is not None)
-    model, shares = _selected(model, view, observed, options, window)
-    found = Fit(model, observed_summary(observed), None, holdout, shares)
+    model, under = _selected(model, view, observed, options, window)
+    found = Fit(model, observed_summary(observed), None, holdout, under)
     if options.judged and holdout is not None:
         window = Window(split, whole.to_ns)
         hints = Hints(*model.series.hints[:2])
@@ -103,34 +113,37 @@ def _model(
 
 def _selected(
     model: Model, view: LogView, observed: Observed, options: FitOptions, window: Window
-) -> tuple[Model, list[RefusedShare]]:
+) -> tuple[Model, list[Under]]:
     """Return the parametric model, or that of sessions where it refuses more like the log."""
     told = options.stage("comparing")
+    measures: dict[Fraction, Measures] = {}
 
     def share_under(factor: Fraction) -> float:
         if told:
             told(0)
         table = scaled(options.table, factor)
         other = replayed(observed, options, window, model.of_client, table=table)
+        measures[factor] = other.measures
         return other.measures["refused share", ""]
 
-    log_shares = {Fraction(1): view.measures["refused share", ""]}
-    log_shares |= {factor: share_under(factor) for factor in other_factors(share_under)}
-    shares_of = partial(
-        shares_under, options=options, view=view, window=window, log_shares=log_shares
-    )
-    shares = shares_of(model)
-    if options.form == "parametric" or (
-        options.form == "auto" and all(share.agrees for share in shares)
-    ):
-        return model, shares
+    logs = {factor: measures[factor] for factor in other_factors(share_under)}
+    logs = {Fraction(1): view.measures} | logs
+    judged_of = partial(judge_limits, options=options, view=view, window=window, logs=logs)
+    judged = judged_of(model)
+    if options.form == "parametric" or (options.form == "auto" and _distance(judged) <= TOLERANCE):
+        return model, judged
     sessions = with_sessions(model, observed, window, options)
     if sessions is None:
-        return model, shares
-    other_shares = shares_of(sessions)
-    if options.form == "sessions" or distance(other_shares) < distance(shares):
-        return sessions, other_shares
-    return model, shares
+        return model, judged
+    others = judged_of(sessions)
+    if options.form == "sessions" or _distance(others) < _distance(judged):
+        return sessions, others
+    return model, judged
+
+
+def _distance(judged: Sequence[Under]) -> float:
+    """Return the largest relative difference of refused shares."""
+    return max(difference(under.share) for under in judged)
 
 
 def _counts(observed: Observed, window: Window) -> Numbers:
@@ -204,19 +217,19 @@ class Fit:
 
     text: the scenario file. scenario: what it reads as. summary: what the log is. holdout: the
     share of time that was held out, None for none. judgement: log and scenario side by side.
-    shares: their refused shares under the log's limits and under two other tables.
+    under: both under the log's limits and under two other tables, in what matters for limits.
     """
 
     model: Model
     summary: dict[str, Any]
     judgement: Judgement | None
     holdout: float | None
-    shares: list[RefusedShare] = field(default_factory=list)
+    under: list[Under] = field(default_factory=list)
 
     @property
     def differs(self) -> str:
-        """Where the scenario refuses another share than the log, in words; empty if nowhere."""
-        return "; ".join(text_of(share) for share in self.shares if not share.agrees)
+        """Where the limits do otherwise with scenario and log, in words; empty if nowhere."""
+        return "; ".join(itertools.chain.from_iterable(under.differs for under in self.under))
 
     @property
     def text(self) -> str:
@@ -355,7 +368,7 @@ def _refusals(fit: Fit) -> str:
     """Return whether the scenario refuses as the log does, in one line."""
     if fit.differs:
         return f"DIFFERS: the scenario does not refuse as the log does: {fit.differs}"
-    return "The scenario refuses as the log does: " + "; ".join(map(text_of, fit.shares))
+    return "The scenario refuses as the log does: " + "; ".join(under.words for under in fit.under)
 
 
 def _columns(found: Judgement) -> tuple[str, ...]:

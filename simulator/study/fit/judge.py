@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from simulator.rows.record import Chunk, Numbers, SubjectTable
 from simulator.scenario import Scenario
 from simulator.study.fit.model import Model, varied
 from simulator.study.fit.observed import MOST_ATTEMPTS, Observed, Window
-from simulator.study.fit.selection import RefusedShare, scaled
+from simulator.study.fit.selection import TOLERANCE, difference, scaled
 from simulator.study.fit.series import WIDTHS_S, Floats, Hints, Series
 from simulator.study.fit.series import Rows as LogRows
 from simulator.study.fit.traffic import Pace, own_dispersion
@@ -48,6 +48,8 @@ _MOST_SESSION_ROWS: Final = 400_000
 """The same where sessions are sampled, which takes ten times as long."""
 _RUNS: Final = (39, 9)
 _SHARE_RUNS: Final = 5
+_OF_LIMITS: Final = ("refused share", "blocked s", "peak")
+"""What matters for limits."""
 _ERROR: Final = 0.05
 _FREEDOM: Final = 7
 _LEAD_NS: Final = 600 * 1_000_000_000
@@ -70,13 +72,75 @@ class Line:
         slack = 0.01 if self.measure == "dispersion" else 1e-9 + 1e-6 * abs(self.log)
         return self.low - slack <= self.log <= self.high + slack
 
+    @property
+    def is_like(self) -> bool:
+        """Whether the log's value is inside, or differs from the scenario's by a tenth at most."""
+        if self.measure == "refused share":
+            return self.agrees or difference(self) <= TOLERANCE
+        return self.agrees or abs(self.fitted - self.log) <= TOLERANCE * self.log
+
+
+Measures: TypeAlias = dict[tuple[str, str], float]
+"""(Measure, of what) → its value."""
+
 
 @dataclass(slots=True)
 class LogView:
-    """A window of the log under the limits: its result and its series."""
+    """A window of the log under the limits: its measures and its series."""
 
-    measures: dict[tuple[str, str], float]
+    measures: Measures
     series: Series
+
+
+@dataclass(frozen=True, slots=True)
+class Under:
+    """Log and scenario under the log's limits with every rate multiplied.
+
+    share: the refused share in all. others: those of each clause, how long it blocked, and how full
+    the fullest counter of each rule was.
+    """
+
+    factor: Fraction
+    share: Line
+    others: tuple[Line, ...]
+
+    @property
+    def words(self) -> str:
+        """The refused share in words."""
+        return f"{_rates_text(self.factor)} {_limits_words(self.share)}"
+
+    @property
+    def differs(self) -> list[str]:
+        """Where the scenario is not like the log, in words."""
+        unlike = [line for line in (self.share, *self.others) if not line.is_like]
+        return [f"{_rates_text(self.factor)} {_limits_words(line)}" for line in unlike]
+
+
+def _rates_text(factor: Fraction) -> str:
+    """Return a factor of all rates in words.
+
+    >>> _rates_text(Fraction(1, 2)), _rates_text(Fraction(2))
+    ('at 1/2 of the rates', 'at 2 times the rates')
+    """
+    if factor == 1:
+        return "under its limits"
+    return f"at {factor} {'times' if factor > 1 else 'of'} the rates"
+
+
+def _limits_words(line: Line) -> str:
+    """Return a measure of limits in words.
+
+    >>> _limits_words(Line("refused share", "", 0.19, 0.1, 0.09, 0.11)).replace(chr(0x202F), " ")
+    'the log loses 19.0 %, the scenario 10.0 %'
+    """
+    if line.measure == "refused share":
+        by = f" by {line.of}" if line.of else ""
+        log, fitted = (f"{100 * share:.1f}\u202f%" for share in (line.log, line.fitted))
+        return f"the log loses {log}{by}, the scenario {fitted}"
+    log, fitted = (f"{value:,.0f}" for value in (line.log, line.fitted))
+    if line.measure == "peak":
+        return f"the fullest counter of {line.of} holds {log} in the log, {fitted} in the scenario"
+    return f"{line.of} blocks for {log} s in the log, for {fitted} s in the scenario"
 
 
 @dataclass(slots=True)
@@ -139,7 +203,7 @@ def replayed(
         headroom=True,
         by_client=False,
         known=(view, subjects),
-        keep=False,
+        keep="totals",
         watchers=[kept],
     )
     rows = Rows(book.recorder, book.tally)
@@ -173,12 +237,12 @@ def _log_rows(observed: Observed, block: Block, wait_ns: Numbers, of_client: Num
     )
 
 
-def _measures(result: Result, series: Series) -> dict[tuple[str, str], float]:
+def _measures(result: Result, series: Series) -> Measures:
     """Return the compared values by (measure, subject)."""
     summary = result.summary
     totals = summary["totals"]
     offered = max(1, totals["offered"])
-    found: dict[tuple[str, str], float] = {
+    found: Measures = {
         ("offered", ""): float(totals["offered"]),
         ("refused share", ""): totals["refused"] / offered,
     }
@@ -211,7 +275,7 @@ def judge(
         scenario = dataclasses.replace(scenario, start_time_ns=begin_ns // 1000 * 1000)
     most = _MOST_SESSION_ROWS if model.sessions else _MOST_ROWS
     count = runs or next((each for each in _RUNS if each * offered <= most), _RUNS[-1])
-    played: list[dict[tuple[str, str], float]] = []
+    played: list[Measures] = []
     slots: list[Numbers] = []
     gaps: list[Numbers] = []
     random = np.random.Generator(np.random.Philox(_SEED))
@@ -239,34 +303,35 @@ def judge(
     return Judgement(lines, count, predicted, window, log.series.slots.sum(axis=0), np.array(slots))
 
 
-def shares_under(
+def judge_limits(
     model: Model,
     options: FitOptions,
     view: LogView,
     window: Window,
-    log_shares: Mapping[Fraction, float],
-) -> list[RefusedShare]:
-    """Return the refused shares of log and scenario under the log's limits and other tables.
+    logs: Mapping[Fraction, Measures],
+) -> list[Under]:
+    """Compare scenario and log in what matters for limits, under several tables.
 
-    log_shares: factor of the limits' rates → the log's refused share under them.
+    logs: factor of the limits' rates → the log's measures under them.
     """
-    shares = []
+    judged = []
     with TemporaryDirectory(prefix="simulator-fit-") as folder:
-        for factor, of_log in log_shares.items():
+        for factor, log in logs.items():
             file = Path(folder) / f"{factor.numerator}-{factor.denominator}.toml"
             file.write_text(scaled(options.table, factor).to_toml(), "utf-8")
             scenario = dataclasses.replace(model.scenario, limits=Include(str(file)))
-            runs = [
-                _play(scenario, _SEED + run, view.series, lead_of(window))[0]["refused share", ""]
+            played = [
+                _play(scenario, _SEED + run, view.series, lead_of(window))[0]
                 for run in range(_SHARE_RUNS)
             ]
-            shares.append(RefusedShare(factor, of_log, float(np.median(runs))))
-    return shares
+            lines = {key: _line(key, log, played) for key in _keys(log, played)}
+            share = lines.pop(("refused share", ""))
+            others = (line for line in lines.values() if line.measure in _OF_LIMITS)
+            judged.append(Under(factor, share, tuple(others)))
+    return judged
 
 
-def _play(
-    scenario: Scenario, seed: int, like: Series, lead_ns: int
-) -> tuple[dict[tuple[str, str], float], Series]:
+def _play(scenario: Scenario, seed: int, like: Series, lead_ns: int) -> tuple[Measures, Series]:
     """Play the scenario once, for as long as the log; return its measures and its series."""
     scenario = dataclasses.replace(scenario, duration_ns=like.span_ns + lead_ns)
     counts = [group.count for group in scenario.clients]
@@ -279,7 +344,7 @@ def _play(
         warm_up_ns=lead_ns,
         check=False,
         headroom=True,
-        keep=False,
+        keep="totals",
         watchers=[_Stamped(series, of_client, lead_ns)],
     )
     return _measures(result, series), series
@@ -328,9 +393,7 @@ def _burst_error(pace: Pace) -> float:
     return 0.0 if estimate is None else math.log(estimate.high / estimate.value) / 1.96
 
 
-def _keys(
-    log: dict[tuple[str, str], float], played: list[dict[tuple[str, str], float]]
-) -> list[tuple[str, str]]:
+def _keys(log: Measures, played: list[Measures]) -> list[tuple[str, str]]:
     """Return the keys of the measures by kind; in each kind those of the log come first."""
     found = dict.fromkeys(key for measures in (log, *played) for key in measures)
     order = ["offered", "refused share", "blocked s", "peak", "dispersion"]
@@ -339,8 +402,8 @@ def _keys(
 
 def _line(
     key: tuple[str, str],
-    log: dict[tuple[str, str], float],
-    played: list[dict[tuple[str, str], float]],
+    log: Measures,
+    played: list[Measures],
 ) -> Line:
     values = np.array([measures.get(key, 0.0) for measures in played])
     low, high = _interval(values)

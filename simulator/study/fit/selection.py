@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from engine.files import Rate
 from engine.limits import LimitTable
 from simulator.scenario.model import changed
+
+if TYPE_CHECKING:
+    from simulator.study.fit.judge import Line
 
 FACTORS: Final = tuple(Fraction(2) ** power for power in (*range(4), *range(-1, -9, -1)))
 AIMED_SHARES: Final = (0.05, 0.2)
@@ -26,24 +28,11 @@ NEGLIGIBLE_SHARE: Final = 0.002
 """Refused shares below this are equal to each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedShare:
-    """The refused share of log and scenario under a table. factor: of its rates, to the log's."""
-
-    factor: Fraction
-    log: float
-    scenario: float
-
-    @property
-    def difference(self) -> float:
-        """The relative difference of the scenario's share to the log's."""
-        return abs(self.scenario - self.log) / max(self.log, NEGLIGIBLE_SHARE)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the scenario refuses as the log does."""
-        both = max(self.log, self.scenario)
-        return both < NEGLIGIBLE_SHARE or self.difference <= TOLERANCE
+def difference(share: Line) -> float:
+    """Return the relative difference of the scenario's refused share to the log's; 0 if none."""
+    if max(share.log, share.fitted) < NEGLIGIBLE_SHARE:
+        return 0.0
+    return abs(share.fitted - share.log) / max(share.log, NEGLIGIBLE_SHARE)
 
 
 def scaled(table: LimitTable, factor: Fraction) -> LimitTable:
@@ -79,22 +68,3 @@ def _shares(share_under: Callable[[Fraction], float]) -> Iterator[tuple[Fraction
         yield factor, share
         if share > 2 * max(AIMED_SHARES) and factor < 1:
             return
-
-
-def distance(shares: list[RefusedShare]) -> float:
-    """Return the largest relative difference under the tables."""
-    return max(share.difference if not share.agrees else 0.0 for share in shares)
-
-
-def text_of(share: RefusedShare) -> str:
-    """Return one share in words.
-
-    >>> text_of(RefusedShare(Fraction(1, 2), 0.19, 0.1))
-    'at 1/2 of the rates the log loses 19.0 %, the scenario 10.0 %'
-    """
-    rates = "under its limits" if share.factor == 1 else f"at {share.factor} of the rates"
-    if share.factor > 1:
-        rates = f"at {share.factor} times the rates"
-    return f"{rates} the log loses {share.log:.1%}, the scenario {share.scenario:.1%}".replace(
-        "%", " %"
-    )

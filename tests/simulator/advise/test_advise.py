@@ -12,6 +12,9 @@ from engine.errors import InputError
 from simulator.cli import main
 from simulator.progress import Interrupted
 from simulator.study.advise import advise
+from simulator.study.observations import observe
+from simulator.study.runs import replicator
+from tests.simulator.advise.truth import SCENARIOS, checked, unconfirmed
 
 UNITS = {"s": 1, "m": 60, "h": 3_600}
 
@@ -69,6 +72,27 @@ def per_second(pace: str) -> Fraction:
     """Return a pace such as `6.6/s` in requests a second."""
     number, unit = pace.split("/")
     return Fraction(number) / UNITS[unit]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_advice_holds_by_brute_force_and_is_confirmed(name: str) -> None:
+    """`python -m tests.simulator.advise.truth` plays each value 400 times; here 100 times."""
+    found, wrong, judged = checked(name, 100)
+    assert judged
+    assert not wrong
+    assert not unconfirmed(found)
+
+
+def test_what_a_group_met_is_what_its_rows_say() -> None:
+    """Changes are observed without rows; the rows have the same numbers."""
+    scenario = simulator.load("everyday")
+    with replicator() as player:
+        (line,) = observe(player, scenario, [11])
+    rows = simulator.run(scenario, fidelity="compiled", seed=11, check=False).metrics("group")
+    for metric in ("offered", "refused", "refused_share", "goodput_per_s", "attempts_per_success"):
+        for group, value in rows[metric].items():
+            assert line[f"{metric}{{client='{group}'}}"] == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +232,7 @@ def test_a_pace_of_random_arrivals_is_decided_in_a_few_runs() -> None:
     text = one_group(kind="public", rate="1/1s").replace(
         'arrivals = "1/1s"', 'arrivals = { kind = "poisson", rate = "1/1s" }'
     )
-    found = advise(text, most_replications=20)
+    found = advise(text, most_replications=60)
     (line,) = found.pace.to_dict("records")
     assert line["keeps"] is not None
     assert line["breaks"] is not None

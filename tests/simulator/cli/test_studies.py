@@ -303,7 +303,8 @@ def test_a_search_says_how_far_it_is_and_what_is_known(
     assert err.splitlines()[0] == f"{rate} = 40/1m: 1 of 5 runs; so far nothing is decided"
     broken = next(line for line in out.splitlines() if ": broken (" in line)
     value = broken.partition(" = ")[2].partition(":")[0]
-    assert " runs; so far " in err.splitlines()[-1]
+    assert " runs, about " in err.splitlines()[-1]
+    assert " left; so far " in err.splitlines()[-1]
     assert value
     assert main([*argv, "--quiet"]) == 0
     assert capsys.readouterr().err == ""
@@ -380,6 +381,11 @@ def test_compare_pairs_by_seed(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["compare", "a", "a"]) == 0
     assert "no metric differs" in capsys.readouterr().out
     assert main(["compare", "a", "nowhere"]) == 2
+    summary = json.loads((here / "b/summary.json").read_text()) | {"format": 1}
+    (here / "b/summary.json").write_text(json.dumps(summary))
+    capsys.readouterr()
+    assert main(["compare", "a", "b"]) == 2
+    assert "of format 2; its summary.json has format 1" in capsys.readouterr().err
 
 
 @pytest.mark.slow

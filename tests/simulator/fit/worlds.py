@@ -3,12 +3,15 @@
     python -m tests.simulator.fit.worlds [WORLD …]
 
 A world makes a log from a seed. Its fit is judged under five limits that it was not fitted to, by a
-plain count in this file: a sliding log per key and address, with the block of LIM-PUBLIC.
+plain count in this file: a sliding log per key and address, with the block of LIM-PUBLIC. Clients
+that wait for answers and retry send otherwise under other limits: the world, and the scenario, are
+played under each.
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import tempfile
 import time
 from collections import defaultdict, deque
@@ -19,9 +22,13 @@ import numpy as np
 import pandas as pd
 
 import simulator
+from engine.files import Rate
+from engine.limits import LimitTable
+from simulator.scenario import Scenario
 
 SPAN_S = 18_000
 START_NS = 1_767_225_600 * 10**9
+BLOCK_NS = 10 * 10**9
 LIMITS = ((25, 60), (50, 60), (100, 60), (20, 10), (200, 600))
 """Requests in a window of seconds."""
 
@@ -94,37 +101,80 @@ def day(random: np.random.Generator) -> Iterable[Row]:
                 t_s += random.exponential(1)
 
 
-WORLDS: dict[str, Callable[[np.random.Generator], Iterable[Row]]] = {
-    made.__name__: made for made in (poisson, bursts, unequal, nat, hourly, ramp, day)
+def retries(
+    random: np.random.Generator, limit: int = 50, window_s: int = 60
+) -> Iterable[tuple[float, str, str, int]]:
+    """Yield 8 clients that think, ask, and ask again 3 s after a refusal, four times at most."""
+    doors = [Door(limit, window_s) for _ in range(8)]
+    turns = [(float(random.exponential(1)), client, 1) for client in range(8)]
+    while turns and turns[0][0] < SPAN_S:
+        t_s, client, attempt = heapq.heappop(turns)
+        lets_in = doors[client].lets_in(round(t_s * 1e9))
+        yield t_s, f"192.0.2.{client}", f"k{client}", 200 if lets_in else 429
+        if lets_in or attempt == 5:
+            heapq.heappush(turns, (t_s + float(random.exponential(1)), client, 1))
+        else:
+            heapq.heappush(turns, (t_s + 3, client, attempt + 1))
+
+
+class Door:
+    """A sliding log of one caller, with the block of LIM-PUBLIC."""
+
+    def __init__(self, limit: int, window_s: int) -> None:
+        self._limit, self._window_ns = limit, window_s * 10**9
+        self._log = deque[int]()
+        self._until_ns = 0
+
+    def lets_in(self, t_ns: int) -> bool:
+        """Decide a request."""
+        while self._log and self._log[0] <= t_ns - self._window_ns:
+            self._log.popleft()
+        if t_ns < self._until_ns:
+            return False
+        if len(self._log) >= self._limit:
+            self._until_ns = t_ns + BLOCK_NS
+            return False
+        self._log.append(t_ns)
+        return True
+
+
+WORLDS: dict[str, Callable[[np.random.Generator], Iterable[tuple[float | str | int, ...]]]] = {
+    made.__name__: made for made in (poisson, bursts, unequal, nat, hourly, ramp, day, retries)
 }
 
 
 def log_of(world: str, seed: int) -> pd.DataFrame:
     """Return the log of a world in order of time."""
-    rows = sorted(row for row in WORLDS[world](np.random.default_rng(seed)) if row[0] < SPAN_S)
-    frame = pd.DataFrame(rows, columns=["time", "ip", "key"])
+    random = np.random.default_rng(seed)
+    rows = sorted(row for row in WORLDS[world](random) if float(row[0]) < SPAN_S)
+    frame = pd.DataFrame(rows, columns=["time", "ip", "key", "status"][: len(rows[0])])
     frame["time"] = (frame["time"] * 1e9).astype("int64") + START_NS
     frame["method"], frame["path"] = "POST", "/tokenize"
     return frame
 
 
 def refused_share(rows: pd.DataFrame, limit: int, window_s: int) -> float:
-    """Return the share refused by a sliding log per key and address with a block of 10 s."""
-    logs: dict[tuple[str, str], deque[int]] = defaultdict(deque)
-    until: dict[tuple[str, str], int] = defaultdict(int)
-    refused = 0
-    for t_ns, *caller in rows.itertuples(index=False, name=None):
-        log, who = logs[caller[0], caller[1]], (caller[0], caller[1])
-        while log and log[0] <= t_ns - window_s * 10**9:
-            log.popleft()
-        if t_ns < until[who]:
-            refused += 1
-        elif len(log) >= limit:
-            refused += 1
-            until[who] = t_ns + 10 * 10**9
-        else:
-            log.append(t_ns)
-    return refused / max(1, len(rows))
+    """Return the share of some requests that is refused."""
+    doors: dict[tuple[str, ...], Door] = defaultdict(lambda: Door(limit, window_s))
+    lets_in = [
+        doors[tuple(caller)].lets_in(t_ns)
+        for t_ns, *caller in rows.itertuples(index=False, name=None)
+    ]
+    return 1 - sum(lets_in) / max(1, len(rows))
+
+
+def played_share(scenario: Scenario, limit: int, window_s: int, runs: int) -> float:
+    """Return the refused share of a scenario whose only limit is this one."""
+    table = LimitTable((LimitTable.default()["LIM-PUBLIC"],))
+    table = table.replace_rule("LIM-PUBLIC", rate=str(Rate(limit, window_s * 10**9)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "limits.toml"
+        path.write_text(table.to_toml(), "utf-8")
+        played = [
+            simulator.run(scenario, fidelity="limits", seed=seed, check=False, limits=path)
+            for seed in range(runs)
+        ]
+    return float(np.mean([run.summary["totals"]["refused_share"] for run in played]))
 
 
 def shares(world: str, seed: int = 1, runs: int = 3) -> list[tuple[float, float]]:
@@ -135,6 +185,18 @@ def shares(world: str, seed: int = 1, runs: int = 3) -> list[tuple[float, float]
         fit = simulator.fit(log, as_kind="public", judged=False)
         fit.save(path)
         scenario = simulator.load(path)
+        if world == "retries":
+            return [
+                (
+                    float(
+                        np.mean(
+                            [row[3] == 429 for row in retries(np.random.default_rng(seed), *limit)]
+                        )
+                    ),
+                    played_share(scenario, *limit, runs),
+                )
+                for limit in LIMITS
+            ]
         played = [
             simulator.run(scenario, fidelity="limits", seed=seed, check=False).requests[
                 ["t_ns", "ip", "key"]

@@ -44,6 +44,7 @@ def test_fishers_quantile_is_that_of_scipy(upper: int, lower: int, probability: 
 
 def test_the_ends_of_the_beta_quantile() -> None:
     assert (beta_quantile(2, 3, 0), beta_quantile(2, 3, 1)) == (0, 1)
+    assert beta_quantile(0.005, 3, 0.0125) < 1e-299, "the true one is below the least number"
     assert student_quantile(7, 0.5) == 0
     assert math.isclose(student_quantile(7, 0.025), -student_quantile(7, 0.975))
 

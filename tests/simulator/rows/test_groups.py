@@ -108,6 +108,7 @@ def test_a_limit_at_one_address_is_shared_by_its_clients_and_their_pace_passes()
         "limit_requests": 200,
         "window_ns": 10 * S,
         "sharing": 3,
+        "senders": {"workers": {"clients": 3, "offered": workers["offered"]}},
     }
     assert round(workers["refused"] / workers["offered"], 2) == 0.31
     passed = run(loads(WORKERS.format(rate="66/10s")), fidelity="limits")

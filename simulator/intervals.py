@@ -337,8 +337,8 @@ def runs_for_narrower(interval: Interval, half_width: float) -> int | None:
     """Return about how many runs make an interval this narrow, whose width falls as 1 / √runs."""
     if interval.method == "range" or not interval.runs:
         return None
-    level = (1 + interval.confidence) / 2
-    few = student_quantile(max(1, interval.runs - 1), level) / _NORMAL.inv_cdf(level)
+    level = (1 + interval.confidence) / 2  # looks at few runs have less of the error
+    few = student_quantile(max(1, interval.runs - 1), level) / _NORMAL.inv_cdf((1 + CONFIDENCE) / 2)
     needed = math.ceil(interval.runs * (interval.half_width / few / half_width) ** 2)
     needed = max(interval.runs + 1, needed)
     return needed if needed <= _MAX_RUNS else None

@@ -491,7 +491,8 @@ class _Work:
         self.told(f"verify: {group}, {_words_of(edits)}")
         name = self._condition(group).subject
         observed = self._played_fresh(edits, 0, 1 if self._is_exact else self.fresh_runs)
-        share = interval_of([run[name] for run in observed], name, exact=self._is_exact)
+        shares = [run.get(name, math.nan) for run in observed]
+        share = interval_of(shares, name, exact=self._is_exact)
         claims_less = before.is_sure and before.change.mean < 0
         is_broken = claims_less and share.low >= before.a
         verdict: Verdict = "broken" if is_broken else "kept"
@@ -519,11 +520,13 @@ class _Work:
         most = counts[-1]
         for count in counts:
             observed += self._played_fresh(edits, len(observed), count)
-            shares = [run[name] for run in observed]
+            shares = [run.get(name, math.nan) for run in observed]
             share = interval_of(shares, name, exact=self._is_exact, error=spent(next(looks)))
             verdict = judged(condition, share)
             if share.low < share.high and len(set(shares)) == 1 and (is_still or count >= most):
                 verdict = "kept" if condition.holds(share.mean) else "broken"
+            if not share.runs:
+                return _Verified("Fresh runs made no request.", "not decided", observed)
             if verdict != "not decided":
                 break
         is_met = share.mean <= self.refused

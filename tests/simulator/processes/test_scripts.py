@@ -29,7 +29,7 @@ import simulator
 from simulator.study import runs
 
 print("once")
-runs._WORTH_S = 0.0  # short runs, and in other processes all the same
+runs._START_S = 0.0  # short runs, and in other processes all the same
 result = simulator.run("s.toml", fidelity="FIDELITY", replications=4)
 frame = simulator.sweep("s.toml", {"seed": [1, 2]}, out="o", fidelity="FIDELITY", workers=2)
 print(len(result.summary["replications"]["runs"]), len(frame), set(frame["status"]))

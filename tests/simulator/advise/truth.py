@@ -130,7 +130,7 @@ def claims_of(found: Advice) -> list[Claim]:
     claims = []
     for line in found.pace.to_dict("records"):
         for end, at_most in (("keeps", True), ("breaks", False)):
-            if (pace := line[end]) is not None:
+            if isinstance(pace := line[end], str):
                 edits = at_pace(found.scenario, line["group"], pace)
                 says = f"{'at most' if at_most else 'more than'} {TARGET:.0%} at {pace}"
                 claims.append(Claim(says, line["group"], edits, TARGET, at_most))
@@ -141,7 +141,7 @@ def claims_of(found: Advice) -> list[Claim]:
         if bound is not None:
             claims.append(Claim(each.says, each.group, each.edits, bound, at_most=True))
     for line in found.limit.to_dict("records"):
-        if line["too_low"] is not None and "," not in line["rule"]:
+        if isinstance(line["too_low"], str) and "," not in line["rule"]:
             edits = ((f"rules.{line['rule']}.rate", line["too_low"]),)
             says = f"more than {TARGET:.0%} with {line['too_low']}"
             claims.append(Claim(says, line["group"], edits, TARGET, at_most=False))

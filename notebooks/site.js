@@ -3,16 +3,17 @@ const box = document.getElementById("search");
 const found = document.getElementById("found");
 const root = document.documentElement.dataset.root;
 const COMMON = new Set(
-  ("a an and are as at be been by can could did do does for from get had has have how i if in is it"
-  + " its many me mean means much my of on or our per should so that the then there they this to was we were what"
-  + " when where which who whose why will with would you your").split(" "));
+  ("a an and are as at be been by can could did do does for from get had has have how i"
+  + " if in is it its long many me mean means much my of on or our per should so that the"
+  + " then there they this to was we were what when where which who whose why will with"
+  + " would you your").split(" "));
 // Words of newcomers, and the word of this site.
 const ALIKE = {
   banned: "blocked", denied: "refused", exceeded: "refused", forbidden: "403", hit: "refused",
   rejected: "refused", throttled: "throttle", unauthorized: "401", "rate-limited": "429",
 };
 
-// Endings are cut off, so that "blocking" finds "blocked": a stem is looked for where a word begins.
+// Endings are cut off, so that "blocking" finds "blocked": stems are looked for where words begin.
 const stem = (word) =>
   /^[a-z]{4,}$/.test(word) ? word.replace(/(?<=...)(?:ies|ing|ed|es|s|e|y)$/, "") : word;
 const asked = (text) => {

@@ -19,6 +19,7 @@ from simulator.cli import main
 from simulator.play.simulation import simulate
 from simulator.scenario import builtin, schema
 from simulator.study import runs, sweep
+from tests.simulator.workers import InProcess
 
 SMALL = """
 duration = "20s"
@@ -373,6 +374,7 @@ def test_a_sweep_says_which_runs_failed_and_goes_on(
         return runs.line_of(result, scenario)  # type: ignore[arg-type] # reason: handed on as it comes
 
     monkeypatch.setattr(sweep, "line_of", line_of)
+    monkeypatch.setattr(sweep, "workers_of", InProcess)
     asked = ["sweep", "small.toml", "--set", "clients.c.count=1,2", "--fidelity", "compiled"]
     assert main([*asked, "--seed", "7", "--replications", "2", "--out", "s"]) == 1
     told = capsys.readouterr()

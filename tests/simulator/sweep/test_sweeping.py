@@ -10,7 +10,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ from simulator.study.workers import (
     _batch_size,
     play_all,
 )
+from tests.simulator.workers import InProcess
 
 SCENARIO = """
 duration = "20s"
@@ -210,23 +210,6 @@ def test_what_a_worker_cannot_write_is_heard(tmp_path: Path) -> None:
 # --- how tasks travel ----------------------------------------------------------------------------
 
 
-class _Here(Workers):
-    """A worker in this process, which notes how many tasks come together."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-        self.sizes = list[int]()
-
-    def submit(self, call: Any, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.sizes.append(len(args[1]))
-        future = Future[Any]()
-        future.set_result(call(*args, **kwargs))
-        return future
-
-    def close(self) -> None:
-        """Nothing is under way after a call."""
-
-
 def _quick(task: Task) -> dict[str, Any]:
     return {"point": task.point}
 
@@ -234,7 +217,7 @@ def _quick(task: Task) -> dict[str, Any]:
 def test_short_tasks_travel_together_and_few_at_the_end() -> None:
     one = tasks(1)[0]
     many = [dataclasses.replace(one, point=number) for number in range(500)]
-    workers = _Here()
+    workers = InProcess()
     rows = list(play_all(workers, many, _quick))
     assert sorted(rows) == [(number, {"point": number}) for number in range(500)]
     assert workers.sizes[0] == 1

@@ -24,6 +24,19 @@ _ADDRESS: Final = re.compile(
 )
 
 
+_OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_PLAIN: Final = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
+
+
+def is_plain_address(text: str) -> bool:
+    """Return whether a text is an IPv4 address in canonical form; most logs hold no others.
+
+    >>> is_plain_address("192.0.2.7"), is_plain_address("192.0.2.07"), is_plain_address("::1")
+    (True, False, False)
+    """
+    return _PLAIN.fullmatch(text) is not None
+
+
 def read_address(text: str) -> Address | None:
     """Parse an address as servers and logs write it; None when the text is not an address.
 

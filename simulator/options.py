@@ -703,11 +703,11 @@ class ReplayOptions(FolderOptions, LogOptions):
         "replace addresses and keys by keyed hashes; the hash key is not kept",
         default=False,
     )
-    fidelity: Fidelity = option(
-        one_of(FIDELITIES),
-        "limits: decide by the limits alone (default); compiled: likewise in one pass; engine: run"
-        " each request whole",
-        default="limits",
+    fidelity: Fidelity | None = option(
+        optional(one_of(FIDELITIES)),
+        "limits: decide by the limits alone; compiled: likewise in one pass; engine: run each"
+        " request whole (limits; compiled from 100,000 requests on)",
+        default=None,
         choices=("limits", "compiled", "engine"),
     )
 

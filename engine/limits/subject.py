@@ -23,7 +23,8 @@ OTHER_FIELDS: Final = KEY_FIELDS[2:]
 OWNER_FIELDS: Final = frozenset({"application_id", "tenant_id"})
 """Fields that every request with a known API key has; a rule may count by them."""
 
-_UPLOADS: Final = "/batch-files/"
+UPLOADS: Final = "/batch-files/"
+"""Of the paths whose sender is identified by the secret in it."""
 _SECOND_NS = 1_000_000_000
 
 _values_of: Final = attrgetter(*KEY_FIELDS)
@@ -98,7 +99,7 @@ class Subject:
         application_id: str | None = None,
         tenant_id: str | None = None,
     ) -> None:
-        if path.startswith(_UPLOADS):
+        if path.startswith(UPLOADS):
             key_id = tenant_kind = application_kind = proxy_key_id = host_id = None
             application_id = tenant_id = None
             legacy, table = False, "Default"

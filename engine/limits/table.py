@@ -45,7 +45,7 @@ from engine.files import (
     to_toml,
 )
 from engine.limits.counters import ALGORITHMS
-from engine.limits.subject import KeyField
+from engine.limits.subject import UPLOADS, KeyField
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm
 
@@ -108,6 +108,10 @@ class Classifier:
     def matching(self, method: str, path: str) -> tuple[int, ...]:
         """Return the indexes of the patterns that a request falls under, in order."""
         return self._groups[self.group(method, path)]
+
+    def kind(self, method: str, path: str) -> tuple[int, bool]:
+        """Return what is equal for requests of a caller that fall under the same rules."""
+        return self.group(method, path), path.startswith(UPLOADS)
 
     def group(self, method: str, path: str) -> int:
         """Return a small number, equal for requests that fall under the same patterns."""

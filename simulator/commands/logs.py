@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -99,6 +100,7 @@ def run_replay(args: argparse.Namespace) -> int:
     command = ["python", "-m", "simulator", "replay", *repeated(args, ReplayOptions, force=True)]
     asked = given(args, ReplayOptions) | {"out": out, "command": command}
     is_text = not is_json and not args.quiet
+    pa.set_memory_pool(pa.system_memory_pool())  # it gives memory back: 283 MB instead of 330 MB
     with _progress(quiet=not is_text) as progress:
         result = replay(**asked, progress=progress)
     if is_text:
@@ -127,7 +129,7 @@ def _print_answer(result: Result, args: argparse.Namespace, console: Console) ->
     findings = gather(result.batches(), summary, bins=1)
     replayed = summary["replay"]
     axis = Axis.of(summary)
-    _print_reading(replayed, args, console)
+    _print_reading(replayed, args, summary["fidelity"], console)
     _print_headline(summary, console)
     if summary["totals"]["refused"]:
         console.print(_by_clause(summary, findings, axis))
@@ -142,7 +144,9 @@ def _print_answer(result: Result, args: argparse.Namespace, console: Console) ->
         console.print(f"self-checks: {checks} ({result.check_s:.2f} s)", markup=False)
 
 
-def _print_reading(replayed: dict[str, Any], args: argparse.Namespace, console: Console) -> None:
+def _print_reading(
+    replayed: dict[str, Any], args: argparse.Namespace, fidelity: str, console: Console
+) -> None:
     """Print how the log was read: all that the numbers below rest on."""
     reading = replayed["reading"]
     console.print(Text(f"read {replayed['log']} as {reading['format']}:"))
@@ -171,7 +175,7 @@ def _print_reading(replayed: dict[str, Any], args: argparse.Namespace, console: 
         console.print(Text(f"  skipped: {plain_text(line)}"))
     console.print(
         Text(
-            f"limits {args.limits or 'default'}, fidelity {args.fidelity}, speed {args.speed},"
+            f"limits {args.limits or 'default'}, fidelity {fidelity}, speed {args.speed},"
             f" seed {_SEED}"
         )
     )

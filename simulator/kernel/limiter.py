@@ -148,6 +148,7 @@ class ColumnLimiter:
             )
         warm_up("compiled limiter", _compile_all, tell_line)
         self._rule_set = RuleSet(tables, profile, origin_ns)
+        self.classifier = self._rule_set.classifier
         self._profile, self._from_ns = profile, from_ns
         self._known: dict[tuple[RequestClass, tuple[str | None, ...]], int] = {}
         self._rows: list[list[int]] = []

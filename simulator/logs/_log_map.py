@@ -28,7 +28,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
-from engine.hosts import read_address
+from engine.hosts import is_plain_address, read_address
 from engine.targets import is_method, path_and_query, split_request_line
 from simulator.logs._values import UNITS, ValueRejected
 from simulator.logs.formats import FORMATS, LogFormat, plain_name
@@ -539,6 +539,8 @@ def _address(text: str, pick: Callable[[Sequence[str]], str]) -> str:
     """Return an address in its canonical form (D-IP); a host name or a pseudonym stays."""
     if "," in text:
         text = pick([part.strip() for part in text.split(",")])
+    if is_plain_address(text):
+        return text
     address = read_address(text)
     if address is not None:
         return str(address)

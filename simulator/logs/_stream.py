@@ -5,16 +5,16 @@ A reader hands on a `Batch` of lines as columns, and counts the lines that it co
 Arrow array; `Reader.clean` says what such a text comes to, and is asked once a distinct text. Of a
 bad line only its number and the reason are kept: its text may be hostile or secret.
 
-A log of ten million lines names few addresses and fewer methods, so every text is a number into
-the list of its distinct values, and the map is applied to that list. Only those lists stay in
-memory: they grow with the number of addresses, keys and paths, and not with the lines.
+A log of ten million lines names few addresses and fewer methods, so every value is a number into
+the list of the distinct ones. Only those lists stay in memory: they grow with the number of
+addresses, keys and paths, and not with the lines. What a text comes to is remembered for the texts
+that were met last.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from array import array
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.errors import InputError
-from engine.hosts import read_address
+from engine.hosts import is_plain_address, read_address
 from simulator.logs._log_map import DOCUMENTED, LogMap, Source, parts_of
 from simulator.logs._values import (
     UNIT_DIGITS,
@@ -40,7 +40,7 @@ from simulator.logs._values import (
     read_instant,
 )
 from simulator.logs.formats import plain_name
-from simulator.rows.record import Numbered, words
+from simulator.rows.record import words
 
 BATCH_LINES: Final = 1 << 15
 """Lines a batch: enough for column-wise work, little enough for memory to stay flat."""
@@ -110,7 +110,7 @@ class Reader(ABC):
 _REJECTED: Final = -2
 _NO_TIME: Final = -(1 << 63)
 """Below every instant that a time stamp can express."""
-_STAMPS_KEPT: Final = 1 << 15
+_TEXTS_REMEMBERED: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +182,12 @@ class LogStream:
         self._faults = Faults()
         self._good = 0
         self._client = client
-        self._has_lists = False
         self._status = status
         self._forwarded = forwarded
         self._is_detected = is_detected
         source = log_map.sources["time"]
         self._stamps = _Stamps(source, reader, zone, name)
         others = [other for target, other in log_map.sources.items() if target != "time"]
-        self._raw = {other.field: _Texts() for other in others if other.field is not None}
         self._targets = {
             name: _Target(other, part, reader, changes.get(name, str))
             for other in others
@@ -215,7 +213,8 @@ class LogStream:
         Raises `InputError`, at the end, where there is none, and where a format that was detected
         describes fewer than half of the lines.
         """
-        wanted = list(dict.fromkeys([*self._raw, *self._stamps.fields]))
+        fields = (target.source.field for target in self._targets.values())
+        wanted = list(dict.fromkeys([*filter(None, fields), *self._stamps.fields]))
         rows = 0
         for batch in self._reader.batches(wanted, self._faults):
             rows += len(batch.lines)
@@ -225,6 +224,8 @@ class LogStream:
             if len(requests):
                 self._good += len(requests)
                 yield requests
+        for target in self._targets.values():
+            target.forget()
         first = self.unparsed_first
         if not self._good:
             why = f"{first[0]}; describe its fields in a map (see {DOCUMENTED})" if first else ""
@@ -251,9 +252,9 @@ class LogStream:
         if not self.has_key_field and not self.names.get("key"):
             fields.pop("key", None)
         names = self.names.get("address", ())
-        others = sum(read_address(text) is None for text in names)
+        others = sum(not is_plain_address(text) and read_address(text) is None for text in names)
         if "address" in fields:
-            if self._has_lists or self._client:
+            if self._targets["address"].has_lists or self._client:
                 fields["address"] += f", {self._client or 'first'} of forwarded addresses"
             if others:
                 fields["address"] += f"; {others} of {len(names)} values are names or pseudonyms"
@@ -275,25 +276,21 @@ class LogStream:
         good = np.ones(len(line), dtype=bool)
         t_ns, bad = self._stamps.read([columns[name] for name in self._stamps.fields])
         self._drop(bad, line, good)
-        raw = {name: self._numbered(name, columns[name]) for name in self._raw}
+        texts = {name: self._distinct(name, column) for name, column in columns.items()}
         codes: dict[str, npt.NDArray[np.int32]] = {}
         for name, target in self._targets.items():
-            source = target.source.field
-            if source is None:
+            if target.source.field is None:
                 codes[name] = np.zeros(len(line), dtype=np.int32)
                 continue
-            if name == "address" and not self._has_lists:
-                self._has_lists = any("," in text for text in self._raw[source].known if text)
-            target.learn(self._raw[source].known)
-            codes[name], bad = target.map(raw[source])
+            codes[name], bad = target.look_up(*texts[target.source.field])
             self._drop(bad, line, good)
         requests = LogBatch(t_ns, line, codes)
         return requests if good.all() else requests.take(np.flatnonzero(good))
 
-    def _numbered(self, name: str, column: Column) -> npt.NDArray[np.int32]:
-        """Return each row's text as a number; raises `InputError` where rows hold no texts."""
+    def _distinct(self, name: str, column: Column) -> _TextsAndPlaces:
+        """Return a column as `_distinct_texts`; raises `InputError` where rows hold no texts."""
         try:
-            return self._raw[name].number(column)
+            return _distinct_texts(column)
         except pa.ArrowNotImplementedError:
             raise InputError(
                 f"{self.name}: column = {name!r} must hold one value a row, not"
@@ -313,25 +310,69 @@ class LogStream:
             self._faults.add_many(line[hit].tolist(), why)
 
 
-class _Texts(Numbered):
-    """The distinct texts of a field, absent among them, numbered in order of appearance."""
-
-    def number(self, column: Column) -> npt.NDArray[np.int32]:
-        """Return each row's text as a number."""
-        if not isinstance(column, pa.Array):
-            return np.fromiter(map(self.__getitem__, column), np.int32, len(column))
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
-        distinct = arrow_texts(encoded.dictionary)
-        places = encoded.indices
-        if places.null_count:  # a column that came as a dictionary keeps its own nulls
-            places = places.cast(pa.int64()).fill_null(len(distinct))
-            distinct.append(None)
-        own = np.fromiter(map(self.__getitem__, distinct), np.int32, len(distinct))
-        return np.asarray(own[places.to_numpy()])
+_TextsAndPlaces: TypeAlias = "tuple[Sequence[str | None], npt.NDArray[np.int64] | None]"
 
 
-class _Target:
-    """One field after the map: a look-up from the number of its text."""
+def _distinct_texts(column: Column) -> _TextsAndPlaces:
+    """Return a column's texts and, of an Arrow column, each row's place in its distinct texts."""
+    if not isinstance(column, pa.Array):
+        return column, None
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    distinct = arrow_texts(encoded.dictionary)
+    places = encoded.indices.cast(pa.int64())
+    if places.null_count:  # a column that came as a dictionary keeps its own nulls
+        places = places.fill_null(len(distinct))
+        distinct.append(None)
+    return distinct, places.to_numpy()
+
+
+class _LookUp(dict["str | None", int]):
+    """What texts come to, of the texts that were met last: most logs repeat them.
+
+    rejected: the value of a text that cannot be used.
+    """
+
+    def __init__(self, dtype: type[np.integer[Any]], rejected: int) -> None:
+        super().__init__()
+        self._dtype = dtype
+        self._rejected = rejected
+        self._why: dict[str | None, str] = {}
+
+    def value_of(self, text: str | None) -> int:
+        """Return what a text comes to. Raises `ValueRejected`."""
+        raise NotImplementedError
+
+    def __missing__(self, text: str | None) -> int:
+        try:
+            value = self.value_of(text)
+        except ValueRejected as error:
+            self._why[text] = str(error)
+            value = self._rejected
+        self[text] = value
+        return value
+
+    def look_up(
+        self, texts: Sequence[str | None], places: npt.NDArray[np.int64] | None
+    ) -> tuple[npt.NDArray[Any], dict[str, list[int]]]:
+        """Return each row's value, and the rows that cannot be used by the reason."""
+        if len(self) > _TEXTS_REMEMBERED:
+            self.clear()
+            self._why.clear()
+        values = np.fromiter(map(self.__getitem__, texts), self._dtype, len(texts))
+        values = values if places is None else values[places]
+        bad: dict[str, list[int]] = {}
+        if self._why:
+            for row in np.flatnonzero(values == self._rejected).tolist():
+                text = texts[row if places is None else places[row]]
+                bad.setdefault(self._why[text], []).append(row)
+        return values, bad
+
+
+class _Target(_LookUp):
+    """The codes of one field after the map: places in its `names`, −1 for absent.
+
+    has_lists: whether some value was a list.
+    """
 
     def __init__(
         self,
@@ -340,35 +381,27 @@ class _Target:
         reader: Reader,
         change: Callable[[str], str],
     ) -> None:
+        super().__init__(np.int32, _REJECTED)
         self.source = source
+        self.has_lists = False
         self._part = part
         self._reader = reader
         self._change = change
         self._words = words() if source.value is None else words(change(part(source.value)))
         self.names: list[str] = self._words.known
-        self._codes = array("i")
-        self._why: dict[int, str] = {}
 
-    def learn(self, texts: Sequence[str | None]) -> None:
-        """Map the texts of the field that were not there before."""
-        source, codes = self.source, self._codes
-        for text in texts[len(codes) :]:
-            try:
-                value = source.map_value(self._reader.clean(text))
-                changed = None if value is None else self._change(self._part(value))
-                codes.append(self._words[changed])
-            except ValueRejected as error:
-                self._why[len(codes)] = str(error)
-                codes.append(_REJECTED)
+    def value_of(self, text: str | None) -> int:
+        """Return the code of a text. Raises `ValueRejected`."""
+        value = self.source.map_value(self._reader.clean(text))
+        if value is None:
+            return -1
+        self.has_lists = self.has_lists or "," in value
+        return self._words[self._change(self._part(value))]
 
-    def map(self, raw: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], dict[str, list[int]]]:
-        """Return each row's code, and the rows that cannot be used by the reason."""
-        codes = np.frombuffer(self._codes, dtype=np.int32)[raw]
-        bad: dict[str, list[int]] = {}
-        if self._why:
-            for row in np.flatnonzero(codes == _REJECTED).tolist():
-                bad.setdefault(self._why[int(raw[row])], []).append(row)
-        return codes, bad
+    def forget(self) -> None:
+        """Free what only more lines would need; the names stay."""
+        self.clear()
+        self._words.clear()
 
 
 def _described(source: Source) -> str:
@@ -381,15 +414,15 @@ _UNIT_SAMPLE: Final = 1 << 15
 _UNIT_NAMES: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "ns"}
 
 
-class _Stamps(dict["str | None", int]):
-    """The instants of the stamps met last: a log of whole seconds repeats them.
+class _Stamps(_LookUp):
+    """The instants of stamps.
 
     fields: those that hold the time. The first batch decides which of two guessed ones does, and
     the unit of epoch numbers.
     """
 
     def __init__(self, source: Source, reader: Reader, zone: dt.tzinfo | None, log: str) -> None:
-        super().__init__()
+        super().__init__(np.int64, _NO_TIME)
         assert source.field is not None, "no log has a constant time"
         self.fields = [name for name in (source.field, source.second) if name is not None]
         self._source = source
@@ -399,7 +432,6 @@ class _Stamps(dict["str | None", int]):
         self._unit = source.unit
         self._is_decided = False
         self._used: list[int] = list(range(len(self.fields)))
-        self._why: dict[str | None, str] = {}
         self._zones = [0, 0]  # stamps with a zone, and without
 
     def described(self) -> str:
@@ -425,16 +457,9 @@ class _Stamps(dict["str | None", int]):
                 self._zones[0] += 1
                 missing = exact[1].tolist()
                 return exact[0], {"time is missing": missing} if missing else {}
-        texts = self._texts(columns)
-        if len(self) > _STAMPS_KEPT:
-            self.clear()
-            self._why.clear()
-        times = np.fromiter(map(self.__getitem__, texts), np.int64, len(texts))
-        bad: dict[str, list[int]] = {}
-        if self._why:
-            for row in np.flatnonzero(times == _NO_TIME).tolist():
-                bad.setdefault(self._why[texts[row]], []).append(row)
-        return times, bad
+        if len(columns) == 1:
+            return self.look_up(*_distinct_texts(columns[0]))
+        return self.look_up(self._texts(columns), None)
 
     def _texts(self, columns: Sequence[Column]) -> Sequence[str | None]:
         """Return the texts of the time, those of day and time of day joined."""
@@ -507,16 +532,8 @@ class _Stamps(dict["str | None", int]):
         ends = pc.min_max(column).as_py().values()
         return all(end is None or epoch_unit(str(end)) == self._unit for end in ends)
 
-    def __missing__(self, stamp: str | None) -> int:
-        try:
-            instant = self._instant_of(stamp)
-        except ValueRejected as error:
-            self._why[stamp] = str(error)
-            instant = _NO_TIME
-        self[stamp] = instant
-        return instant
-
-    def _instant_of(self, stamp: str | None) -> int:
+    def value_of(self, stamp: str | None) -> int:
+        """Return the instant of a stamp. Raises `ValueRejected`."""
         text = self._source.map_value(self._reader.clean(stamp))
         if text is None:
             raise ValueRejected("time is missing")

@@ -128,12 +128,19 @@ class Parties(Sequence[Party]):
         names: Any = (column.name(number) for column in (self.key, self.ip, self.method, self.path))
         return Party(self.owners[self.owner[number]], *names)
 
-    def kinds(self) -> tuple[Numbers, Iterator[Party]]:
+    def kinds(self, group: Callable[[str, str], object]) -> tuple[Numbers, Iterator[Party]]:
         """Return each party's kind of request, and one party of each kind.
 
         A kind is all that decides which rules apply: whose a key is does not, but of what kind.
-        There may be as many as paths.
+        group: returns what the limits tell apart of a method and a path.
         """
+        groups: dict[object, int] = {}
+        request, first = distinct([self.method.codes, self.path.codes])
+        pairs = zip(self.method.codes[first].tolist(), self.path.codes[first].tolist(), strict=True)
+        names = ((self.method.texts[method], self.path.texts[path]) for method, path in pairs)
+        of_request = np.fromiter(
+            (groups.setdefault(group(*name), len(groups)) for name in names), np.int32, len(first)
+        )
         sorts: dict[Owner, int] = {}
         sort = np.array(
             [
@@ -141,7 +148,7 @@ class Parties(Sequence[Party]):
                 for owner in self.owners
             ]
         )
-        number, first = distinct([sort[self.owner], self.method.codes, self.path.codes])
+        number, first = distinct([sort[self.owner], of_request[request]])
         return number, (self[number] for number in first.tolist())
 
 

@@ -83,7 +83,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
 
     limiter = ColumnLimiter(tables, profile.limits, origin_ns=arrivals.start_ns)
     parties = arrivals.parties
-    number, one_of_each = parties.kinds()
+    number, one_of_each = parties.kinds(limiter.classifier.kind)
     kinds = np.array([limiter.kind(limit_subject(who)) for who in one_of_each], dtype=np.int64)
     kind_of = kinds[number]
     if limiter.is_by_other_fields:  # two parties of one class may have other counters

@@ -24,6 +24,7 @@ class LimitsView:
 
     def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
         self._legs = RuleSet(tables, profile)
+        self.classifier = self._legs.classifier
         self._of_class: dict[RequestClass, Counters] = {}
         self._places = Numbered()
         self.legs: Sequence[CounterFamily] = self._places.known

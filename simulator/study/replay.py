@@ -33,6 +33,7 @@ from simulator.logs.parties import RowNumbers
 from simulator.options import DEFAULT, ReplayOptions, table_of, takes_options
 from simulator.play.gates import Rows
 from simulator.play.replay import limit_subject, replay_arrivals
+from simulator.play.simulation import Fidelity, has_kernel
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.counters import LimitsView
 from simulator.rows.record import (
@@ -410,7 +411,7 @@ def _decided(
 ) -> tuple[RunBook, Comparison | None]:
     """Decide and write every row; compare with the older limits, where there are any."""
     tables, profile = {"Default": limits}, options.read_profile
-    fidelity = options.fidelity if profile.nodes.is_exact else "limits"
+    fidelity = _fidelity(options, [limits] if old is None else [limits, old], len(arrivals))
     view, subjects = LimitsView(tables, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, arrivals, view)
     requests = _Requests()
@@ -457,6 +458,25 @@ def _decided(
         refused.close()
     requests.tell(book)
     return book, compared
+
+
+_COMPILED_FROM: Final = 100_000
+"""Requests from which compiled code decides, in half the time: it takes a second to load."""
+_MOST_RULES: Final = 15
+"""Of two counters each, which compiled code has room for in any case."""
+
+
+def _fidelity(options: ReplayOptions, tables: Sequence[LimitTable], requests: int) -> Fidelity:
+    """Return the fidelity that is stated, or else the faster one; both decide alike."""
+    if not options.read_profile.nodes.is_exact:
+        return "limits"
+    if options.fidelity is not None:
+        return options.fidelity
+    fits = all(
+        len(rules) <= _MOST_RULES and all(rule.limit_requests < 1 << 31 for rule in rules)
+        for rules in map(list, tables)
+    )
+    return "compiled" if requests >= _COMPILED_FROM and fits and has_kernel() else "limits"
 
 
 def _name(limits: LimitTable | str | Path | None) -> str:
@@ -524,7 +544,7 @@ def enter_parties(subjects: SubjectTable, arrivals: Arrivals, view: LimitsView) 
     """Enter all parties as subjects; return each one's number."""
     parties = arrivals.parties
     key, ip, method, path = parties.key, parties.ip, parties.method, parties.path
-    kind, one_of_each = parties.kinds()
+    kind, one_of_each = parties.kinds(view.classifier.kind)
     counted = [view.counted(limit_subject(who)).counters for who in one_of_each]
     # No key has two owners; several texts of the log may have become one label.
     numbers, first = distinct([key.codes, ip.codes, method.codes, path.codes])

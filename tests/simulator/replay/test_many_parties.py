@@ -139,7 +139,7 @@ def test_whose_a_key_is_makes_no_kind() -> None:
         stream_log(log, map=log_map), kind="public", tenant_kind="test", speed=Fraction(1)
     ).parties
     assert len(parties) == len({each.owner.tenant for each in parties}) == 1_000
-    assert [len(list(each)) for each in parties.kinds()] == [1_000, 1]
+    assert [len(list(each)) for each in parties.kinds(lambda *request: request)] == [1_000, 1]
 
 
 def _log(parties: int) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.profile import Profile
 from simulator.cli import main
+from simulator.options import ReplayOptions
 from tests.simulator.logs.test_tools import IP
 
 SECOND_NS = 10**9
@@ -87,6 +89,13 @@ def test_a_gate_is_broken_where_more_is_newly_refused_than_allowed(
 def test_a_gate_needs_the_limits_of_today() -> None:
     with pytest.raises(InputError, match="must go with --against"):
         simulator.replay(log(a=1), allow_newly_refused="1%")
+
+
+def test_a_share_is_exact_as_it_is_written() -> None:
+    """29 of 100 are 29 %, though 0.29 times 100 is less than 29 in floating point."""
+    assert ReplayOptions(log(a=1), allow_newly_refused="29%").newly_refused_limit == Fraction(
+        29, 100
+    )
 
 
 def test_the_command_is_a_gate_for_ci(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

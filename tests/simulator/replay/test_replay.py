@@ -228,7 +228,7 @@ def test_what_is_no_table_is_one_line_that_says_what_may_be_given(given: Any, wo
     ("name", "given", "words"),
     [
         ("fidelity", "compile", "engine, limits, compiled; did you mean 'compiled'?"),
-        ("fidelity", None, "engine, limits, compiled"),
+        ("fidelity", 7, "engine, limits, compiled"),
         ("tenant", "prod", "test, production"),
     ],
 )

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from conformance.messages.exchange import Ask, parsed_or_none
+from conformance.messages.exchange import HttpRequest, parsed_or_none
 from conformance.messages.shapes import SHAPES, filled
 from conformance.runner.preflight import Unreachable
 from conformance.target.form import Target, TargetKey, url_fault
@@ -149,9 +149,9 @@ class _Asker:
         self._transport = HttpTransport(target)
         self._turn = 0
 
-    def __call__(self, method: str, path: str, body: Json = None, **more: Any) -> Answer:  # noqa: ANN401 # reason: fields of Ask
+    def __call__(self, method: str, path: str, body: Json = None, **more: Any) -> Answer:  # noqa: ANN401 # reason: fields of HttpRequest
         self._turn += 1
-        ask = Ask(method=method, path=path, body=body, **more)
+        ask = HttpRequest(method=method, path=path, body=body, **more)
         found: Answer = self._transport.run(
             [self._transport.send(ask, Place("init", "main", self._turn))]
         )[0]

@@ -33,7 +33,7 @@ from conformance.context.verdicts import ClauseResult, Finding, Moment, Verdict,
 from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
 from conformance.report.sections import Cause, causes, crashes, folds, passes
-from conformance.runner.plan import Plan, blocked_addresses, unshown
+from conformance.runner.plan import RunPlan, blocked_addresses, unshown
 from conformance.runner.preflight import Preflight
 from conformance.runner.runner import Progress
 from conformance.target import Target
@@ -78,14 +78,14 @@ class Terminal(Progress):
         self._beat_s = beat_s
         self._bar: Bar | None = None
         self._running: dict[str, Check] = {}
-        self._told: tuple[Plan, Session] | None = None
+        self._told: tuple[RunPlan, Session] | None = None
         self._done = 0
         self._skipped: set[str] = set()
         self._began_s = 0.0
         self._stop = threading.Event()
         self._beat: threading.Thread | None = None
 
-    def planned(self, plan: Plan, session: Session) -> None:
+    def planned(self, plan: RunPlan, session: Session) -> None:
         """Hold the plan back until the deployment answers: an unreachable one gets one line."""
         self._told = plan, session
 
@@ -135,7 +135,7 @@ class Terminal(Progress):
             self.console.print(f"  … {escape(self._state())}")
 
     @property
-    def _planned(self) -> tuple[Plan, Session]:
+    def _planned(self) -> tuple[RunPlan, Session]:
         assert self._told is not None, "a run says first what it has planned"
         return self._told
 
@@ -198,7 +198,7 @@ class Terminal(Progress):
             self._bar = None
 
 
-def _plan_lines(plan: Plan, target: Target, seed: int) -> Iterable[str]:
+def _plan_lines(plan: RunPlan, target: Target, seed: int) -> Iterable[str]:
     yield f"target {escape(target.base_url)} · seed {seed}"
     checks = plan.dealt
     beside = sum(len(each) for each in plan.rounds)

@@ -9,8 +9,9 @@ stays idle for `keep_hot_ns`: in [t, t + keep), end excluded.
 With a cap and no cold start this is a first-come-first-served queue with c servers (M/M/c for
 exponential times).
 
-The rules are plain functions over rows of integers. `Pool` interprets them over lists; a compiled
-simulation runs the same functions over arrays. Each keeps the queue and the idle instances itself.
+The rules are plain functions over rows of integers. `InstancePool` interprets them over lists; a
+compiled simulation runs the same functions over arrays. Each keeps the queue and the idle instances
+itself.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Claim:
         return self.held and not self.row[READY]
 
 
-class Pool:
+class InstancePool:
     """The instances of one reactor or transform; safe among threads."""
 
     __slots__ = ("_cap", "_idle_until_ns", "_keep_hot_ns", "_lock", "_queue", "_row")

@@ -290,7 +290,7 @@ class Engine(Operator):
         return problem.response()
 
     def _prepare(
-        self, request: Request, who: Identification, instant: Instant
+        self, request: Request, who: Identification, instant: ClockReading
     ) -> tuple[Operation, Context]:
         """Return the requested operation and its context."""
         path, query = request.path, ""
@@ -347,7 +347,7 @@ class Engine(Operator):
         store.commit()
         return response
 
-    def _decide(self, subject: Subject) -> tuple[Decision, RateLimitStatus | None, Instant]:
+    def _decide(self, subject: Subject) -> tuple[Decision, RateLimitStatus | None, ClockReading]:
         """Ask the limits about the request, at one instant, in order of arrival (D-CLOCK)."""
         clock = self._clock
         self._lock.acquire()  # by hand: a block would cost every request ten times as much
@@ -360,7 +360,7 @@ class Engine(Operator):
             decision, status = self.limiter.decide_with_status(now_ns, subject)
         finally:
             self._lock.release()
-        return decision, status, Instant(now_ns, clock.wall_ns, steady_ns)
+        return decision, status, ClockReading(now_ns, clock.wall_ns, steady_ns)
 
     def _settle(self, decision: Decision, status: int) -> None:
         """Give the charges back where only successful requests count (D-COUNTED)."""
@@ -451,16 +451,16 @@ class Engine(Operator):
         self.close()
 
 
-class Instant(NamedTuple):
+class ClockReading(NamedTuple):
     """A request's one instant on the monotonic clock, the wall clock and the steady time."""
 
     now_ns: int
     wall_ns: int
     steady_ns: int
 
-    def later(self, by_ns: int) -> Instant:
+    def later(self, by_ns: int) -> ClockReading:
         """Return the instant that is `by_ns` later."""
-        return Instant(self.now_ns + by_ns, self.wall_ns + by_ns, self.steady_ns + by_ns)
+        return ClockReading(self.now_ns + by_ns, self.wall_ns + by_ns, self.steady_ns + by_ns)
 
 
 class _Options(Exception):

@@ -42,7 +42,7 @@ class _Broken(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ArgumentRule:
     """What a value must be. words: the rule, and after a `;` the way out.
 
     holds: whether a value meets it. made: converts a value that does. hint: more words about one
@@ -64,7 +64,7 @@ class Rule:
             raise InputError(f"{name} = {shown(value)} {fault}") from None
 
 
-def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def takes(**rules: ArgumentRule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that reads the arguments of a function by a rule for each parameter."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -73,7 +73,7 @@ def takes(**rules: Rule) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def reads(function: Callable[P, R], rules: Mapping[str, Rule], name: str) -> Callable[P, R]:
+def reads(function: Callable[P, R], rules: Mapping[str, ArgumentRule], name: str) -> Callable[P, R]:
     """Return a function that reads its arguments by a rule for each; name: of it in messages."""
     signature = inspect.signature(function)
     known = [each for each in signature.parameters if each not in _OWN]
@@ -125,7 +125,7 @@ def shown(value: object) -> str:
     return type(value).__name__
 
 
-def instance(words: str, *kinds: type) -> Rule:
+def instance(words: str, *kinds: type) -> ArgumentRule:
     """Return the rule that a value is of such a type, or the path of a file where `Path` is one."""
 
     def holds(value: object) -> bool:
@@ -133,43 +133,45 @@ def instance(words: str, *kinds: type) -> Rule:
             return may_be_a_path(value)
         return isinstance(value, kinds)
 
-    return Rule(words, holds)
+    return ArgumentRule(words, holds)
 
 
-def one_of(words: Sequence[str]) -> Rule:
+def one_of(words: Sequence[str]) -> ArgumentRule:
     """Return the rule that a value is one of some words."""
 
     def hint(value: object) -> str:
         return did_you_mean(value, words, otherwise="") if isinstance(value, str) else ""
 
     text = f"one of {', '.join(words)}"
-    return Rule(text, lambda value: isinstance(value, str) and value in words, hint=hint)
+    return ArgumentRule(text, lambda value: isinstance(value, str) and value in words, hint=hint)
 
 
-def whole(least: int, words: str = "", *, below: int = _WIDEST) -> Rule:
+def whole(least: int, words: str = "", *, below: int = _WIDEST) -> ArgumentRule:
     """Return the rule that a value is a whole number of at least `least`, and below `below`."""
     text = words or f"a whole number from {least} up"
-    return Rule(text, lambda value: _is_whole(value) and least <= value < below, operator.index)
+    return ArgumentRule(
+        text, lambda value: _is_whole(value) and least <= value < below, operator.index
+    )
 
 
-def list_of(words: str, holds: Callable[[Any], bool]) -> Rule:
+def list_of(words: str, holds: Callable[[Any], bool]) -> ArgumentRule:
     """Return the rule of a list of which each value keeps `holds`; a column of a table is one."""
 
     def all_hold(values: Any) -> bool:  # noqa: ANN401 # reason: whatever a cell hands in
         is_list = isinstance(values, Sequence) or getattr(values, "ndim", None) == 1
         return is_list and not isinstance(values, str) and all(map(holds, values))
 
-    return Rule(words, all_hold, list)
+    return ArgumentRule(words, all_hold, list)
 
 
-def optional(rule: Rule, otherwise: str = "") -> Rule:
+def optional(rule: ArgumentRule, otherwise: str = "") -> ArgumentRule:
     """Return a rule that None keeps too. otherwise: what is taken where it is left out."""
     words = f"{rule.words}; leave it out for {otherwise}" if otherwise else rule.words
 
     def made(value: object) -> object:
         return None if value is None else rule.made(value)
 
-    return Rule(words, lambda value: value is None or rule.holds(value), made, rule.hint)
+    return ArgumentRule(words, lambda value: value is None or rule.holds(value), made, rule.hint)
 
 
 def is_number(value: object) -> bool:
@@ -209,11 +211,11 @@ def _duration_ns(value: Any) -> int:  # noqa: ANN401 # reason: a text or a whole
     return found
 
 
-TEXT: Final = Rule("a text", _is_text)
+TEXT: Final = ArgumentRule("a text", _is_text)
 TEXTS: Final = list_of("a list of texts", _is_text)
-FLAG: Final = Rule("True or False", lambda value: type(value).__name__ in _FLAGS, bool)
-FUNCTION: Final = Rule("a function", callable)
-DURATION: Final = Rule(
+FLAG: Final = ArgumentRule("True or False", lambda value: type(value).__name__ in _FLAGS, bool)
+FUNCTION: Final = ArgumentRule("a function", callable)
+DURATION: Final = ArgumentRule(
     'a whole number of nanoseconds, or a text such as "1m"',
     lambda value: isinstance(value, str) or (_is_whole(value) and abs(value) < _WIDEST),
     _duration_ns,

@@ -40,7 +40,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from engine.errors import InputError
-from simulator.arguments import FLAG, TEXT, Rule, is_number, list_of, takes
+from simulator.arguments import FLAG, TEXT, ArgumentRule, is_number, list_of, takes
 from simulator.quantiles import beta_quantile, fisher_quantile, student_quantile
 from simulator.scenario.conditions import METRICS, Condition, Metric
 
@@ -130,7 +130,7 @@ class Share(float):
     metric=TEXT,
     exact=FLAG,
     difference=FLAG,
-    error=Rule(
+    error=ArgumentRule(
         "above 0 and below 1, such as 0.05", lambda error: is_number(error) and 0 < error < 1
     ),
 )

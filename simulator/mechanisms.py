@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from engine import Decision, InputError, LimitTable, Profile
 from engine.limits import Limiter, Subject
-from simulator.arguments import TEXT, Rule, takes
+from simulator.arguments import TEXT, ArgumentRule, takes
 from simulator.traces import SECONDS, TRACE_RULES
 
 _SECOND_NS: Final = 1_000_000_000
@@ -54,7 +54,7 @@ _SCRIPT: Final = """
 
 
 @dataclass(frozen=True)
-class Step:
+class MechanismStep:
     """One request. lane: who sent it. used: each counter's charges after the decision."""
 
     t_ns: int
@@ -73,7 +73,7 @@ class Mechanism:
 
     title: str
 
-    steps: tuple[Step, ...]
+    steps: tuple[MechanismStep, ...]
     names: tuple[str, ...]
     limits: tuple[int, ...]
     fills: tuple[tuple[int, tuple[int, ...]], ...]
@@ -132,7 +132,7 @@ def _are_lanes(value: object) -> bool:
     )
 
 
-_TIMES: Final = Rule(
+_TIMES: Final = ArgumentRule(
     "a list of seconds from 0 up, or a dict of such lists by lane",
     lambda value: SECONDS.holds(value) or _are_lanes(value),
 )
@@ -183,13 +183,13 @@ of 2000.'
 
     first_ns, last_ns = sent[0][0], sent[-1][0]
     between = [first_ns + (last_ns - first_ns) * n // _SAMPLES for n in range(_SAMPLES + 1)]
-    steps: list[Step] = []
+    steps: list[MechanismStep] = []
     fills: list[tuple[int, tuple[int, ...]]] = []
     for t_ns, _, lane in sent:
         while between and between[0] < t_ns:
             fills.append((between[0], used(between.pop(0))))
         decision = limiter.decide(t_ns, who)
-        steps.append(Step(t_ns, lane, decision, used(t_ns)))
+        steps.append(MechanismStep(t_ns, lane, decision, used(t_ns)))
         fills.append((t_ns, steps[-1].used))
     names = tuple(setting.name for setting in settings)
     bounds = tuple(setting.limit_requests for setting in settings)
@@ -218,7 +218,7 @@ class _Picture:
     def _y(self, used: int, limit: int) -> float:
         return round(self._top + _FILL_HEIGHT * (1 - used / limit), 1)
 
-    def _step(self, step: Step) -> dict[str, float | str]:
+    def _step(self, step: MechanismStep) -> dict[str, float | str]:
         made, decision = self._made, step.decision
         fills = ", ".join(
             f"{made.names[n]} {step.used[n]} of {made.limits[n]}" for n in self._shown

@@ -44,7 +44,7 @@ from simulator.arguments import (
     FUNCTION,
     TEXT,
     TEXTS,
-    Rule,
+    ArgumentRule,
     instance,
     is_number,
     may_be_a_path,
@@ -75,7 +75,7 @@ class _Option:
     not the field's. apart: goes with no other such option.
     """
 
-    rule: Rule
+    rule: ArgumentRule
     says: str
     flag: dict[str, Any] | None = None
     python: str = ""
@@ -84,7 +84,7 @@ class _Option:
 
 
 def option(  # reason: what there is to say of an option
-    rule: Rule,
+    rule: ArgumentRule,
     says: str,
     *,
     default: Any = MISSING,  # noqa: ANN401 # reason: of any option
@@ -101,7 +101,7 @@ def option(  # reason: what there is to say of an option
     return field(default=default, metadata={"option": told})
 
 
-def count_option(says: str, *, default: int | None, rule: Rule | None = None) -> Any:  # noqa: ANN401 # reason: as above
+def count_option(says: str, *, default: int | None, rule: ArgumentRule | None = None) -> Any:  # noqa: ANN401 # reason: as above
     """Return the field of an option that is a count, 1 or more; one without a default may be None.
 
     rule: another one.
@@ -204,7 +204,7 @@ def _flag(name: str, told: _Option) -> str:
     return "--" + (told.name or name).replace("_", "-")
 
 
-def typed(rule: Rule, read: Callable[[str], Any] = float) -> Callable[[str], Any]:
+def typed(rule: ArgumentRule, read: Callable[[str], Any] = float) -> Callable[[str], Any]:
     """Return what reads a value of a command line that a rule holds for."""
 
     def value_of(text: str) -> Any:  # noqa: ANN401 # reason: what `read` returns
@@ -234,10 +234,10 @@ ScenarioLike: TypeAlias = Scenario | str | Path
 _SCENARIO_FILE: Final = instance(
     "a Scenario, a file's path, the name of a built-in one, or TOML text", Scenario, str, Path
 )
-SCENARIO: Final = Rule(
+SCENARIO: Final = ArgumentRule(
     _SCENARIO_FILE.words, lambda value: is_toml(value) or _SCENARIO_FILE.holds(value)
 )
-_PRECISION: Final = Rule(
+_PRECISION: Final = ArgumentRule(
     "above 0 and below 0.5, half the width of a share's interval",
     lambda value: is_number(value) and 0 < value < 0.5,
     float,
@@ -258,7 +258,7 @@ MOST_REPLICATIONS: Final = 1_000
 
 
 @dataclass(frozen=True)
-class Budget:
+class ReplicationBudget:
     """What replications may take: runs, and seconds where they are bounded."""
 
     most_replications: int = MOST_REPLICATIONS
@@ -280,7 +280,7 @@ class BudgetOptions:
         metavar="D",
     )
 
-    def budget(self, first: int | None = None) -> Budget:
+    def budget(self, first: int | None = None) -> ReplicationBudget:
         """Return what replications may take. Raises `InputError` for bounds that contradict.
 
         first: how many runs there are at least.
@@ -294,7 +294,7 @@ class BudgetOptions:
             raise InputError(
                 f"most_replications = {most} must be at least replications, {first}; take more"
             )
-        return Budget(most, None if time_ns is None else time_ns / 1e9)
+        return ReplicationBudget(most, None if time_ns is None else time_ns / 1e9)
 
 
 @options
@@ -311,7 +311,7 @@ class PrecisionOptions(BudgetOptions):
         metavar="X",
     )
 
-    def budget(self, first: int | None = None) -> Budget:
+    def budget(self, first: int | None = None) -> ReplicationBudget:
         """Return what replications may take. Raises `InputError` for bounds that contradict."""
         time_ns = _ns(self.most_time)
         time = None if time_ns is None else format_duration(time_ns)
@@ -475,17 +475,17 @@ DEFAULT_KIND: Final[Kind] = "public"
 DEFAULT_TENANT: Final[TenantKind] = "production"
 _TENANTS: Final = get_args(TenantKind)
 _TABLE: Final = instance(f"a LimitTable, a file's path or {DEFAULT!r}", LimitTable, str, Path)
-_LOG: Final = Rule(
+_LOG: Final = ArgumentRule(
     "a log's path, or a frame that Arrow can read",
     lambda log: not isinstance(log, str | Path) or may_be_a_path(log),
 )
-_FORMAT: Final = Rule(
+_FORMAT: Final = ArgumentRule(
     "the name of a format; `replay --formats` lists them",
     lambda name: isinstance(name, str) and name in FORMATS,
     hint=lambda name: did_you_mean(str(name)[:40], tuple(FORMATS), otherwise=""),
 )
 _TOO_FAST: Final = 10**12
-_SPEED: Final = Rule(
+_SPEED: Final = ArgumentRule(
     "a decimal number above 0 and below 10^12, such as 1000 or 0.5",
     lambda speed: isinstance(speed, str) or (is_number(speed) and 0 < speed < _TOO_FAST),
 )
@@ -660,7 +660,7 @@ def _share_of(value: Any) -> float:  # noqa: ANN401 # reason: whatever a cell ha
     return float(value) if is_number(value) and 0 <= value <= 1 else -1.0
 
 
-ALLOWED_SHARE: Final = Rule(
+ALLOWED_SHARE: Final = ArgumentRule(
     "a share from 0% to 100%, such as 0.1%", lambda v: 0 <= _share_of(v) <= 1
 )
 
@@ -723,7 +723,7 @@ class ReplayOptions(FolderOptions, LogOptions):
 
 
 HOLDOUT: Final = optional(
-    Rule(
+    ArgumentRule(
         "a share from 10% to 90%, such as 50%",
         lambda value: 0.1 <= _share_of(value) <= 0.9,
         _share_of,

@@ -19,7 +19,7 @@ from engine.model import ApplicationKind, TenantKind
 from simulator.arguments import (
     FLAG,
     TEXT,
-    Rule,
+    ArgumentRule,
     instance,
     is_number,
     list_of,
@@ -55,7 +55,9 @@ SECONDS: Final = list_of(
     f"a list of seconds from 0 up and below {_LONGEST_S:,.0f}, such as [0, 0, 1.5]",
     lambda second: is_number(second) and 0 <= second < _LONGEST_S,
 )
-_TRACE: Final = Rule("a table with the columns second and outcome; `trace` makes one", _is_trace)
+_TRACE: Final = ArgumentRule(
+    "a table with the columns second and outcome; `trace` makes one", _is_trace
+)
 TRACE_RULES: Final = {
     "times_s": SECONDS,
     "who": instance("a Subject; `caller` makes one", Subject),

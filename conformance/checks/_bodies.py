@@ -22,7 +22,7 @@ import hypothesis
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
-from conformance.checks._oracle import Fault
+from conformance.checks._oracle import Contradiction
 from conformance.context.answers import elements, is_request, parts
 from conformance.context.check import Inconclusive, Skip
 from conformance.context.context import CheckContext
@@ -109,11 +109,11 @@ _ASKS_OVER: Final = 3
 _LEVELS: Final = 6
 
 
-class Broken(NamedTuple):
+class Counterexample(NamedTuple):
     """A body whose answer breaks a rule: the faults by clause, and the exchanges that show them."""
 
     body: Any
-    faults: list[Fault]
+    faults: list[Contradiction]
     shown: tuple[Exchange, ...]
 
 
@@ -164,14 +164,14 @@ def _levels(body: Json) -> int:
 def smallest(
     ctx: CheckContext,
     strategy: st.SearchStrategy[Any],
-    judge: Callable[[Any], Broken | None],
+    judge: Callable[[Any], Counterexample | None],
     examples: int,
-) -> Broken | None:
+) -> Counterexample | None:
     """Return the smallest drawn body that `judge` finds broken, None when it finds none.
 
     Sends at most three times `examples` requests. An exception from `judge` ends the search.
     """
-    broken: list[Broken] = []
+    broken: list[Counterexample] = []
     ended: list[Exception] = []
     left = _ASKS_OVER * examples
 

@@ -30,7 +30,7 @@ from engine.messages import Json
 from engine.tokens.cards import card_mask
 
 
-class Fault(NamedTuple):
+class Contradiction(NamedTuple):
     """A clause's id, what is wrong, where in the body, and the symptom that this is, if any."""
 
     clause: str
@@ -67,14 +67,14 @@ class Oracle:
         return found.ok, found.body
 
 
-def failure_of(ctx: CheckContext, fault: Fault, *evidence: Exchange) -> Finding:
+def failure_of(ctx: CheckContext, fault: Contradiction, *evidence: Exchange) -> Finding:
     """Return the failure that a fault of an answer is."""
     where = f"at {fault.place}: " if fault.place and fault.symptom is None else ""
     message = f"{where}{fault.message}"
     return ctx.fails(fault.clause, message, *evidence, symptoms=fault.symptoms(), place=fault.place)
 
 
-def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Fault]:
+def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Contradiction]:
     """Yield (clause, fault) for every part of an answer that does not mirror its body.
 
     >>> [fault[:3] for fault in mirror_faults({"A": "x"}, {"a": "2"})]
@@ -83,7 +83,7 @@ def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Fault]:
     clause, where = shape_clause(body), at or "/"
     fault = _fault(body, answer)
     if fault is not None:
-        yield Fault(clause, fault, where)
+        yield Contradiction(clause, fault, where)
     elif isinstance(body, dict) and not is_request(body):
         assert isinstance(answer, dict)
         for key, one in body.items():
@@ -93,7 +93,7 @@ def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Fault]:
         seen = [_kind(one) for one in answer]
         wanted = [_kind(one) for one in body]
         if seen != wanted and sorted(seen) == sorted(wanted):
-            yield Fault(clause, "the elements must be in the body's order", where)
+            yield Contradiction(clause, "the elements must be in the body's order", where)
             return
         for place, one in enumerate(body):
             yield from mirror_faults(one, answer[place], f"{at}/{place}")
@@ -125,7 +125,7 @@ def _fault(body: Json, answer: Json) -> str | None:
     return None
 
 
-def answer_faults(body: Json, answer: Json) -> Iterator[Fault]:
+def answer_faults(body: Json, answer: Json) -> Iterator[Contradiction]:
     """Yield what is wrong with an answer: its structure, or else its identifiers and records."""
     faults = list(mirror_faults(body, answer))
     yield from faults
@@ -135,7 +135,7 @@ def answer_faults(body: Json, answer: Json) -> Iterator[Fault]:
         if isinstance(asked, dict):
             yield from record_faults(asked, given)
         elif not is_uuid(given):
-            yield Fault("REC-ID", "the identifier of a plain string must be a UUID string")
+            yield Contradiction("REC-ID", "the identifier of a plain string must be a UUID string")
 
 
 def record_rules(record: dict[str, Any], type_: str | None) -> Iterator[tuple[str, str, bool]]:
@@ -156,26 +156,28 @@ def record_rules(record: dict[str, Any], type_: str | None) -> Iterator[tuple[st
     yield "REC-EXTRAS", "`_extras.deduplicated` must be a boolean", flag_of(record) is not None
 
 
-def record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[Fault]:
+def record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[Contradiction]:
     """Yield what is wrong with the record of a token request object."""
     for clause, says, is_so in record_rules(record, asked["type"]):
         if not is_so:
-            yield Fault(clause, says)
+            yield Contradiction(clause, says)
     if asked["type"] == "token" and "data" in record:
-        yield Fault("REC-TOKEN-DATA", "the record of a `token` must have no `data`")
+        yield Contradiction("REC-TOKEN-DATA", "the record of a `token` must have no `data`")
     if flag_of(record) is not False:
         return  # other checks judge which record comes back and what it leaves out
     views = [record[name] for name in ("mask", "data") if name in record]
     if _is_card_of_plain_data(asked):
         masked = card_mask(asked["data"])
         if not views or any(one != masked for one in views):
-            yield Fault(
+            yield Contradiction(
                 "REC-CARD-MASK", "the masked object must show the last four digits and the expiry"
             )
     if asked.get("metadata") != {} and record.get("metadata") != asked.get("metadata"):
-        yield Fault("REC-METADATA", "`metadata` must come back exactly as supplied, or not at all")
+        yield Contradiction(
+            "REC-METADATA", "`metadata` must come back exactly as supplied, or not at all"
+        )
     if asked.get("search_indexes") and record.get("search_indexes") != asked["search_indexes"]:
-        yield Fault("REC-INDEXES", "`search_indexes` must come back exactly as supplied")
+        yield Contradiction("REC-INDEXES", "`search_indexes` must come back exactly as supplied")
 
 
 def _is_card_of_plain_data(asked: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from conformance.context.check import check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
 from conformance.limits.findings import judge_row
-from conformance.limits.rows import ROWS, Row, sizes_of
+from conformance.limits.rows import ROWS, LimitRow, sizes_of
 from engine.limits import LimitTable, Rule
 
 _ACCEPTS: Final = (
@@ -24,7 +24,7 @@ _MORE: Final = {"LIM-TEST-TENANT": ("LIM-THROTTLE",), "LIM-PUBLIC": ("LIM-BLOCK"
 """Rules for all limits that a row's measurement judges too."""
 
 
-def _register(rule: Rule, row: Row) -> None:
+def _register(rule: Rule, row: LimitRow) -> None:
     """Register the check of one row of the table."""
 
     async def judge(ctx: CheckContext) -> list[Finding]:

@@ -21,8 +21,8 @@ from conformance.limits.findings import pool_of, sender_of
 from conformance.limits.measurement import FEW_AT_ONCE
 from conformance.limits.observations import Burst, is_missing
 from conformance.limits.rows import ROWS, RowRequests, rule_of
-from conformance.limits.sending import SECOND_NS, Party, Sender
-from conformance.messages.exchange import Ask, Exchange, KeyLabel
+from conformance.limits.sending import SECOND_NS, BurstSender, Sender
+from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel
 from engine.limits import Rule
 from engine.messages import Json
 
@@ -47,7 +47,7 @@ def _probe(
 
 async def _row_sender(
     ctx: CheckContext, rule_id: str, key: KeyLabel, operation: str = ""
-) -> tuple[Sender, Party, Rule]:
+) -> tuple[Sender, BurstSender, Rule]:
     """Return a sender of a row's requests with one key, its party, and the row.
 
     operation: what is sent instead of the row's own.
@@ -59,7 +59,7 @@ async def _row_sender(
     await requests.prepare([key])
     sender = sender_of(ctx, rule, [key], requests, pool_of(ctx, row, rule, [key]))
     sender.prefix = f"{rule_id} {operation}: "
-    return sender, Party(key, ctx.sources[:1]), rule
+    return sender, BurstSender(key, ctx.sources[:1]), rule
 
 
 def _is_limited(sender: Sender, burst: Burst) -> bool:
@@ -266,7 +266,7 @@ async def counted(ctx: CheckContext) -> list[Finding]:
         "a number as `encrypted`": {"type": "token", "data": {"number": 1}, "encrypted": 7},
     }
 
-    def failing(variant: str, party: Party, number: int) -> Ask:
+    def failing(variant: str, party: BurstSender, number: int) -> HttpRequest:
         ask = make("plain" if variant in bodies else variant, party, number)
         return dataclasses.replace(ask, body=bodies[variant]) if variant in bodies else ask
 

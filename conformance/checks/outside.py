@@ -126,7 +126,7 @@ async def proxy_timeout(ctx: CheckContext) -> list[Finding]:
 def _other_ways(
     ctx: CheckContext, label: KeyLabel, path: str
 ) -> list[Coroutine[Any, Any, Exchange]]:
-    """Ask for the slow destination by other methods, and by a custom hostname."""
+    """HttpRequest for the slow destination by other methods, and by a custom hostname."""
     asked = [
         ctx.lane(method, proxy_key=label).ask(method, path, {"v": "x"})
         for method in ("POST", "PUT", "PATCH", "DELETE")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from conformance.checks._bodies import Broken, smallest, texts
-from conformance.checks._oracle import Fault
+from conformance.checks._bodies import Counterexample, smallest, texts
+from conformance.checks._oracle import Contradiction
 from conformance.context.answers import record_of
 from conformance.context.check import check
 from conformance.context.context import CheckContext
@@ -115,15 +115,15 @@ def _drawn(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
     """Draw values of many scripts, so that escapes cannot hide a leak."""
     seen = 0
 
-    def judge(drawn: tuple[str, bool]) -> Broken | None:
+    def judge(drawn: tuple[str, bool]) -> Counterexample | None:
         nonlocal seen
         text, as_object = f"s3cret-{drawn[0]}-s3cret", drawn[1]
         body: Json = {"type": "token", "data": text} if as_object else [text]
         exchange = ctx.tokenize(body, key)
         seen += exchange.ok
         if secrets_found(exchange, [text]):
-            fault = Fault("REC-SECRET", "the answer contains the value")
-            return Broken(body, [fault], (exchange,))
+            fault = Contradiction("REC-SECRET", "the answer contains the value")
+            return Counterexample(body, [fault], (exchange,))
         return None
 
     broken = smallest(ctx, st.tuples(texts(), st.booleans()), judge, _EXAMPLES)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from conformance.checks._oracle import SHAPES, Fault, answer_faults
+from conformance.checks._oracle import SHAPES, Contradiction, answer_faults
 from conformance.context.answers import elements, is_refused, is_request, parts
 from conformance.context.check import Inconclusive, Skip, check
 from conformance.context.context import CheckContext
@@ -43,13 +43,13 @@ _TYPES: Final = ("token", "card")
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ClauseAnswers:
     """What was seen of one clause: how many answers, which were wrong, and how."""
 
     total: int = 0
     right: Exchange | None = None
     wrong: list[Exchange] = field(default_factory=list)
-    faults: Counter[Fault] = field(default_factory=Counter)
+    faults: Counter[Contradiction] = field(default_factory=Counter)
 
 
 def _check_specified(body: Json) -> None:
@@ -75,7 +75,7 @@ def _body_of(exchange: Exchange) -> Json:
     return found
 
 
-def _exchange_faults(exchange: Exchange) -> Iterator[Fault]:
+def _exchange_faults(exchange: Exchange) -> Iterator[Contradiction]:
     """Yield what is wrong with the answer to an accepted tokenize request, or with a 5xx.
 
     Raises `ValueError` where the specification does not say what the answer must be.
@@ -83,14 +83,14 @@ def _exchange_faults(exchange: Exchange) -> Iterator[Fault]:
     body = _body_of(exchange)
     _check_specified(body)
     if exchange.status is not None and exchange.status >= 500:  # reason: the service's own fault
-        yield Fault(shape_clause(body), f"answered {exchange.status}", symptom="crashed")
+        yield Contradiction(shape_clause(body), f"answered {exchange.status}", symptom="crashed")
         return
     if not exchange.ok or not isinstance(body, dict | list):
         raise ValueError
     try:
         answer = exchange.json
     except ValueError:
-        yield Fault(shape_clause(body), "the answer is not JSON")
+        yield Contradiction(shape_clause(body), "the answer is not JSON")
         return
     yield from answer_faults(body, answer)
 
@@ -128,11 +128,11 @@ def _leaves(body: Json, depth: int) -> Iterator[str | None]:
         yield None
 
 
-def _faults(ctx: CheckContext, exchange: Exchange) -> Iterator[Fault]:
+def _faults(ctx: CheckContext, exchange: Exchange) -> Iterator[Contradiction]:
     is_refused_here = is_refused(exchange) and exchange.status not in {401, 403}
     if is_refused_here and _is_plainly_valid(ctx, exchange):
         message = f"a valid body is refused with {exchange.status}"
-        yield Fault(shape_clause(_body_of(exchange)), message, symptom="refused")
+        yield Contradiction(shape_clause(_body_of(exchange)), message, symptom="refused")
         return
     yield from _exchange_faults(exchange)
 
@@ -148,7 +148,7 @@ def _faults(ctx: CheckContext, exchange: Exchange) -> Iterator[Fault]:
 )
 def steady(ctx: CheckContext) -> Iterator[Finding]:
     """Every tokenize answer that earlier checks received is right, and stays so."""
-    seen: dict[str, _Seen] = {clause: _Seen() for clause in ctx.check.clauses}
+    seen: dict[str, _ClauseAnswers] = {clause: _ClauseAnswers() for clause in ctx.check.clauses}
     for exchange in ctx.session.settled_exchanges():
         found = ctx.target.spelling.operation(exchange.ask.method, exchange.ask.path)
         if found is None or found[0] != "tokenize":
@@ -170,7 +170,7 @@ def steady(ctx: CheckContext) -> Iterator[Finding]:
         yield _judged(ctx, clause, one)
 
 
-def _judged(ctx: CheckContext, clause: str, seen: _Seen) -> Finding:
+def _judged(ctx: CheckContext, clause: str, seen: _ClauseAnswers) -> Finding:
     if not seen.wrong:
         if seen.right is None:
             return ctx.informs(clause, "no answer of the run shows this")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from conformance.checks._bodies import ODD_KEYS, Broken, bodies, smallest, tokens_in
-from conformance.checks._oracle import SHAPES, Fault, failure_of, mirror_faults
+from conformance.checks._bodies import ODD_KEYS, Counterexample, bodies, smallest, tokens_in
+from conformance.checks._oracle import SHAPES, Contradiction, failure_of, mirror_faults
 from conformance.checks._witness import Witness, find_witness
 from conformance.context.answers import (
     accepted,
@@ -49,23 +49,23 @@ class _Mirror:
         self._owners: dict[str, str] = {}
         self._forms: dict[str, list[tuple[str, Exchange]]] = {}
 
-    def judge(self, body: Json) -> Broken | None:
+    def judge(self, body: Json) -> Counterexample | None:
         """Return what is broken about the answer to a body, None when nothing is."""
         exchange = self.ctx.tokenize(body, self.key)
         if exchange.status in _NO_ACCESS:
             raise Inconclusive(f"no access to tokenize: {exchange.status}")
         if not exchange.ok:
             says = f"a valid body must be accepted, got {exchange.status}"
-            fault = Fault(shape_clause(body), says, "/", "refused")
-            return Broken(body, [fault], (exchange,))
+            fault = Contradiction(shape_clause(body), says, "/", "refused")
+            return Counterexample(body, [fault], (exchange,))
         try:
             answer = exchange.json
         except ValueError:
-            fault = Fault(shape_clause(body), "the answer must be JSON", "/")
-            return Broken(body, [fault], (exchange,))
+            fault = Contradiction(shape_clause(body), "the answer must be JSON", "/")
+            return Counterexample(body, [fault], (exchange,))
         faults = [*mirror_faults(body, answer), *self._shared(body, answer)]
         if faults:
-            return Broken(body, faults, (exchange,))
+            return Counterexample(body, faults, (exchange,))
         self.count += 1
         for clause, _, token_id in _pairs(body, answer):
             self._forms.setdefault(clause, []).append((token_id, exchange))
@@ -81,11 +81,11 @@ class _Mirror:
         leaves = self._forms.get("TOK-LEAF", [])
         return next((one for one in leaves if not is_uuid(one[0])), None)
 
-    def _shared(self, body: Json, answer: Json) -> Iterator[Fault]:
+    def _shared(self, body: Json, answer: Json) -> Iterator[Contradiction]:
         """Yield a fault for each identifier that two different values have received so far."""
         for clause, asked, token_id in _pairs(body, answer):
             if self._owners.setdefault(token_id, asked) != asked:
-                yield Fault(clause, _DIFFERENT, symptom="shared-id")
+                yield Contradiction(clause, _DIFFERENT, symptom="shared-id")
 
 
 def _pairs(body: Json, answer: Json) -> Iterator[tuple[str, str, str]]:
@@ -98,7 +98,7 @@ def _pairs(body: Json, answer: Json) -> Iterator[tuple[str, str, str]]:
             yield "TOK-OBJECT", f"{asked['type']} {asked['data']}", given["id"]
 
 
-def _reduced(mirrored: _Mirror, broken: Broken) -> list[Broken]:
+def _reduced(mirrored: _Mirror, broken: Counterexample) -> list[Counterexample]:
     """Return the part of a body that is broken alone, and the body if that shows more faults."""
     body = broken.body
     if isinstance(body, dict) and "type" not in body:
@@ -129,7 +129,7 @@ _TEXTS: Final = (
 """Contents of plain strings; each is sent alone, in an array that is otherwise accepted."""
 
 
-def _text(mirrored: _Mirror, what: str, text: str) -> Broken | None:
+def _text(mirrored: _Mirror, what: str, text: str) -> Counterexample | None:
     """Return what is broken about one text; if other texts pass, the body's shape is not."""
     broken = mirrored.judge([text])
     if broken is None or mirrored.judge(["text"]) is not None:
@@ -137,8 +137,8 @@ def _text(mirrored: _Mirror, what: str, text: str) -> Broken | None:
     faults = [fault for fault in broken.faults if fault.symptom != "refused"]
     if len(faults) < len(broken.faults):
         message = f"a plain string with {what} must be accepted, got {broken.shown[0].status}"
-        faults.append(Fault("TOK-LEAF", message, symptom="refused"))
-    return Broken(broken.body, faults, broken.shown)
+        faults.append(Contradiction("TOK-LEAF", message, symptom="refused"))
+    return Counterexample(broken.body, faults, broken.shown)
 
 
 def _plain_cases(ctx: CheckContext, limit: int) -> list[Json]:

@@ -28,7 +28,7 @@ from conformance.context.answers import accepted, flag_of, is_identifier, is_ref
 from conformance.context.check import Check, Inconclusive, Skip, in_time
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding, Symptom, Verdict
-from conformance.messages.exchange import Ask, Exchange, KeyLabel
+from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel
 from conformance.messages.shapes import filled
 from conformance.target import Source, Target
 from conformance.wire.transport import Place, Transport
@@ -53,7 +53,7 @@ class Lane:
     Lanes run in parallel inside `ctx.side_by_side` or `ctx.gather`.
     """
 
-    def __init__(self, ctx: CheckContext, name: str, **defaults: Any) -> None:  # noqa: ANN401 # reason: fields of Ask
+    def __init__(self, ctx: CheckContext, name: str, **defaults: Any) -> None:  # noqa: ANN401 # reason: fields of HttpRequest
         self._ctx = ctx
         self.name = name
         self.defaults = defaults
@@ -64,10 +64,10 @@ class Lane:
         """The suite's clock."""
         return self._ctx.transport.now_ns
 
-    async def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of Ask
+    async def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of HttpRequest
         """Send one request; returns its exchange, whatever comes back."""
         return await self.send(
-            Ask(method=method, path=path, body=body, **{**self.defaults, **more})
+            HttpRequest(method=method, path=path, body=body, **{**self.defaults, **more})
         )
 
     async def insist(
@@ -78,7 +78,7 @@ class Lane:
         *,
         patience_ns: int | None = None,
         retry: bool = True,
-        **more: Any,  # noqa: ANN401 # reason: fields of Ask
+        **more: Any,  # noqa: ANN401 # reason: fields of HttpRequest
     ) -> Exchange:
         """Send one request; where a limit refuses it, wait and retry.
 
@@ -89,7 +89,7 @@ class Lane:
         not 5xx, the first was sporadic. It stays in the history, where the check of steadiness
         judges how often this happens; no other check sees it.
         """
-        ask = Ask(method=method, path=path, body=body, **{**self.defaults, **more})
+        ask = HttpRequest(method=method, path=path, body=body, **{**self.defaults, **more})
         session = self._ctx.session
         is_tokenize = session.target.shape("tokenize").path == ask.path
         began_ns = self.now_ns
@@ -113,7 +113,7 @@ class Lane:
             await self.sleep_ns(wait_ns)
             backoff_ns *= 2
 
-    async def once(self, ask: Ask) -> Exchange:
+    async def once(self, ask: HttpRequest) -> Exchange:
         """Send a request once the known limits leave room, from the address that may send first."""
         ctx = self._ctx
         sources = ctx.sources if ask.source is None else (ask.source,)
@@ -124,7 +124,7 @@ class Lane:
                 return await self.send(dataclasses.replace(ask, source=source))
             await ctx.sleep_until_ns(now_ns + wait_ns)
 
-    async def send(self, ask: Ask) -> Exchange:
+    async def send(self, ask: HttpRequest) -> Exchange:
         """Send a request as it is; from this check's first address when it names none."""
         self.turn += 1
         if ask.source is None:
@@ -191,8 +191,8 @@ class CheckContext:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of Ask
-        """Send one request and wait; `key="private_prod.1"`, `source=…`, `headers=…`, as in Ask.
+    def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of HttpRequest
+        """Send a request and wait; `key="private_prod.1"`, `source=…` …, as in `HttpRequest`.
 
         It stays below the limits, retries when refused, and raises `Inconclusive` when there is no
         answer: see `Lane.insist`.
@@ -208,7 +208,7 @@ class CheckContext:
         values: Mapping[str, Json] | None = None,
         *,
         body: Json | bytes = None,
-        **more: Any,  # noqa: ANN401 # reason: fields of Ask
+        **more: Any,  # noqa: ANN401 # reason: fields of HttpRequest
     ) -> Exchange:
         """Send an operation by its name, in the shape that the target gives it.
 
@@ -222,7 +222,7 @@ class CheckContext:
         """Return method, path and body of an operation here; for lanes."""
         return filled(self.target.shape(name), values or {})
 
-    def lane(self, name: str, **defaults: Any) -> Lane:  # noqa: ANN401 # reason: fields of Ask
+    def lane(self, name: str, **defaults: Any) -> Lane:  # noqa: ANN401 # reason: fields of HttpRequest
         """Return a sender with defaults of its own; names are unique within the check."""
         assert name not in self._lanes, f"{self.check.id} has two lanes called {name}"
         self._lanes[name] = Lane(self, name, **defaults)
@@ -338,7 +338,7 @@ class CheckContext:
         self,
         body: Json | bytes,
         key: KeyLabel | None,
-        **more: Any,  # noqa: ANN401 # reason: fields of Ask
+        **more: Any,  # noqa: ANN401 # reason: fields of HttpRequest
     ) -> Exchange:
         """Send a tokenize request; raises `Inconclusive` without an answer, or if all are 429."""
         if isinstance(body, bytes):
@@ -391,7 +391,7 @@ class CheckContext:
     def _once(self, asked: tuple[str, str, Json], key: KeyLabel) -> Exchange:
         """Send a request once the known limits leave room; a 429 is returned, not retried."""
         method, path, body = asked
-        ask = Ask(method=method, path=path, body=body, key=key)
+        ask = HttpRequest(method=method, path=path, body=body, key=key)
         exchange: Exchange = self.transport.run([self._main.once(ask)])[0]
         return evidence_of(self.target, exchange)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from conformance.context.verdicts import Finding, Moment, Verdict
-from conformance.messages.exchange import Ask, Exchange
+from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.wire.redaction import Redactor
 from engine.errors import InputError, reason_of
 
@@ -131,7 +131,7 @@ def exchange_of(record: Mapping[str, Any]) -> Exchange:
     if body is not None:
         body = _body_of(body)
     plain = {name: record[name] for name in _PLAIN}
-    ask, answer = Ask(body=body, **asked), _raw(record["body"])
+    ask, answer = HttpRequest(body=body, **asked), _raw(record["body"])
     return Exchange(**plain, ask=ask, headers=record["headers"], body=answer)
 
 

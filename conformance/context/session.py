@@ -17,7 +17,7 @@ from conformance.context.check import CLEANING, Inconclusive, OutOfBudget, Skip
 from conformance.context.choices import read_profile, told_by
 from conformance.context.created import Created
 from conformance.context.history import HistoryWriter
-from conformance.messages.exchange import Ask, Exchange
+from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.target import Target
 from conformance.wire.pace import Pacer, Traffic
 from conformance.wire.redaction import Redactor, made_key
@@ -138,7 +138,7 @@ class Session:
         """The longest time that a refusal may last, by the limit table."""
         return max(max(rule.window_ns, rule.block_ns or 0) for rule in self.limits)
 
-    async def exchange(self, place: Place, ask: Ask) -> Exchange:
+    async def exchange(self, place: Place, ask: HttpRequest) -> Exchange:
         """Send one request for a lane, and keep what came back.
 
         Raises `Skip` for an operation that the target forbids and where the budget is spent, and
@@ -173,7 +173,7 @@ class Session:
             self.history.exchange(found)
         return found
 
-    def _check_allowed(self, place: Place, ask: Ask) -> None:
+    def _check_allowed(self, place: Place, ask: HttpRequest) -> None:
         operation = self.forbids(ask.method, ask.path)
         if operation is not None:
             raise Skip(f"the target forbids {operation}")

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from conformance.context.check import all_checks
 from conformance.faults.registry import Fault, all_faults, fault_of
-from conformance.faults.trial import Trial, try_fault, try_good, try_over_http
+from conformance.faults.trial import MutantTrial, try_fault, try_good, try_over_http
 from engine.clauses import clause, select
 
 SAMPLE: Final = (
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _LOG_WIDTH
-    trials: list[Trial] = []
+    trials: list[MutantTrial] = []
     with _mapping(args.processes, len(faults)) as spread:
         ids = [fault.id for fault in faults]
         with console.status("the good deployment") as status:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
             for trial in spread(partial(try_fault, everything=args.full), ids):
                 trials.append(trial)
                 status.update(f"{len(trials)} of {len(faults)} faults")
-    over_http: list[Trial] = []
+    over_http: list[MutantTrial] = []
     if args.full:
         sample = [fault_of(one) for one in SAMPLE if one in set(ids)]
         with console.status("over HTTP"):
@@ -104,7 +104,7 @@ def _chosen(text: str) -> list[Fault]:
     return list(found.values())
 
 
-_Spread = Callable[[Callable[[str], Trial], Iterable[str]], Iterable[Trial]]
+_Spread = Callable[[Callable[[str], MutantTrial], Iterable[str]], Iterable[MutantTrial]]
 
 
 @contextlib.contextmanager
@@ -118,14 +118,14 @@ def _mapping(processes: int, tasks: int) -> Iterator[_Spread]:
         yield pool.map
 
 
-def _idle(trials: Iterable[Trial], *, is_full: bool) -> list[str]:
+def _idle(trials: Iterable[MutantTrial], *, is_full: bool) -> list[str]:
     """Return the checks that catch no fault; is_full: those that run over HTTP alone too."""
     busy = {check_id for trial in trials for check_id in trial.killers}
     known = all_checks().values()
     return [one.id for one in known if one.id not in busy and (is_full or not one.is_generated)]
 
 
-def _table(title: str, trials: Iterable[Trial]) -> Table:
+def _table(title: str, trials: Iterable[MutantTrial]) -> Table:
     table = Table(title=title, title_justify="left")
     for name in ("fault", "clause", "what is wrong", "killed by"):
         table.add_column(name, overflow="fold")
@@ -139,7 +139,7 @@ def _table(title: str, trials: Iterable[Trial]) -> Table:
     return table
 
 
-def _matrix(trials: list[Trial]) -> Table:
+def _matrix(trials: list[MutantTrial]) -> Table:
     """Return the table of which groups of checks caught which fault."""
     groups = list(dict.fromkeys(_group(check) for trial in trials for check, _ in trial.failed))
     table = Table(title="kill matrix: ● its own clause fails, · another does", title_justify="left")
@@ -159,7 +159,10 @@ def _group(check_id: str) -> str:
 
 
 def _complaints(
-    good: Trial, bad: Iterable[Trial], misled: Iterable[Trial], idle: Iterable[str]
+    good: MutantTrial,
+    bad: Iterable[MutantTrial],
+    misled: Iterable[MutantTrial],
+    idle: Iterable[str],
 ) -> Iterator[tuple[str, str]]:
     """Yield (style, sentence) of what is not as it must be."""
     for check, clause_id in good.failed:

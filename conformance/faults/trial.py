@@ -50,7 +50,7 @@ _SCOUTS = ("limits.counted",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class MutantTrial:
     """What the checks found on one deployment.
 
     fault, clause: empty for the good deployment. killers: the checks that failed the clause.
@@ -90,7 +90,7 @@ def judged(
     fault: Fault | None,
     findings: Iterable[Finding],
     results: Sequence[ClauseResult] = (),
-) -> Trial:
+) -> MutantTrial:
     """Return the trial of some findings; results: of all clauses of the run."""
     said = list(findings)
     failed = [one for one in said if one.verdict is Verdict.FAIL]
@@ -98,7 +98,7 @@ def judged(
     passed = {one.clause for one in said if one.verdict is Verdict.PASS}
     passed |= {one.clause for one in failed}
     unsaid = {one.clause: one.says for one in said if one.clause not in passed}
-    return Trial(
+    return MutantTrial(
         fault="" if fault is None else fault.id,
         clause="" if fault is None else fault.clause,
         killers=tuple(dict.fromkeys(one.check for one in own)),
@@ -140,7 +140,7 @@ def _discovered(run: Run) -> str:
     return known_to_toml(run.session.profile, run.session.known)
 
 
-def try_fault(fault_id: str, *, everything: bool = False) -> Trial:
+def try_fault(fault_id: str, *, everything: bool = False) -> MutantTrial:
     """Run its clause's checks, or all checks, against one known-bad deployment.
 
     It runs in process, on virtual time, and a second time where the first run is inconclusive.
@@ -179,7 +179,7 @@ def _checks_for(fault: Fault) -> tuple[str, ...]:
     return tuple(dict.fromkeys(check.id for check in (*own, *beside)))
 
 
-def try_good() -> Trial:
+def try_good() -> MutantTrial:
     """Run every check on the correct engine, without a profile and then with the discovered one."""
     known = all_checks()
     first, _ = _run(deploy(), known, "")
@@ -220,7 +220,7 @@ def served(make: Callable[..., Engine] = Engine) -> Iterator[Target]:
         engine.close()
 
 
-def try_over_http(fault: Fault, *, generated: bool = True) -> Trial:
+def try_over_http(fault: Fault, *, generated: bool = True) -> MutantTrial:
     """Run its clause's checks against one known-bad deployment, over HTTP and in real time.
 
     generated: whether to include the schema layer's checks, which run over HTTP only.

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from conformance.context.verdicts import Verdict
 from conformance.limits.measurement import Decided, Measurement, seconds
 from conformance.limits.observations import Burst, Observation
-from conformance.limits.sending import Party
+from conformance.limits.sending import BurstSender
 from conformance.limits.throttle import paced
 
 _RUNGS: Final = 20
@@ -77,7 +77,7 @@ class BlockMeasurement(Measurement):
         self,
         part: float,
         start_ns: int,
-        party: Party | None = None,
+        party: BurstSender | None = None,
         *,
         is_counted: bool = False,
         until_ns: int = 0,
@@ -286,7 +286,7 @@ class BlockMeasurement(Measurement):
         low, high = seconds(block_ns * 93 // 100), seconds(block_ns * 107 // 100)
         return f"block {low} to {high} s (refused requests extend it)"
 
-    async def _exceeding(self) -> tuple[Party, list[Observation]]:
+    async def _exceeding(self) -> tuple[BurstSender, list[Observation]]:
         """Let a party exceed the rate once; returns it and its refusals."""
         party = await self.sender.take()
         burst = await self.sender.at_once(party, self.limit - 1)
@@ -299,7 +299,7 @@ class BlockMeasurement(Measurement):
         await self.sender.wait_until_ns(at_ns, "its block is over")
         return refusals[0], await self.sender.send(party)
 
-    async def _exceed(self, party: Party, burst: Burst, ahead_ns: int) -> list[Observation]:
+    async def _exceed(self, party: BurstSender, burst: Burst, ahead_ns: int) -> list[Observation]:
         """Return the refusals of a party that has sent L − 1 and now exceeds the rate."""
         sender, window_ns = self.sender, self.window_ns
         if self.block_ns < window_ns * 3 // 2:

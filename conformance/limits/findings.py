@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding, Verdict
 from conformance.limits.block import BlockMeasurement
-from conformance.limits.measurement import Choice, Decided, Delays, Measurement, PrepareValid
-from conformance.limits.rows import ROWS, Row, RowRequests, parties_of, party_apart, rule_of
-from conformance.limits.sending import SECOND_NS, Parties, Party, Sender
+from conformance.limits.measurement import Decided, Delays, Measurement, PrepareValid, ProfileEffect
+from conformance.limits.rows import ROWS, LimitRow, RowRequests, parties_of, party_apart, rule_of
+from conformance.limits.sending import SECOND_NS, BurstSender, BurstSenders, Sender
 from conformance.limits.throttle import ThrottleMeasurement
 from conformance.messages.exchange import KeyLabel
 from engine.limits import Rule
@@ -48,7 +48,7 @@ async def measure(
     sender: Sender,
     counter: str,
     variants: Sequence[str],
-    choices: Mapping[str, Choice],
+    choices: Mapping[str, ProfileEffect],
     prepare_valid: PrepareValid,
 ) -> Outcome:
     """Measure a row once."""
@@ -70,10 +70,14 @@ async def measure(
 
 
 def sender_of(
-    ctx: CheckContext, rule: Rule, keys: Sequence[KeyLabel], requests: RowRequests, pool: Parties
+    ctx: CheckContext,
+    rule: Rule,
+    keys: Sequence[KeyLabel],
+    requests: RowRequests,
+    pool: BurstSenders,
 ) -> Sender:
     """Return a sender of a row's requests."""
-    apart = Party(None, ctx.sources[:1]), 0
+    apart = BurstSender(None, ctx.sources[:1]), 0
     if keys:
         apart = party_apart(requests.row, keys, ctx.sources)
     return Sender(
@@ -90,12 +94,12 @@ def sender_of(
     )
 
 
-def pool_of(ctx: CheckContext, row: Row, rule: Rule, keys: Sequence[KeyLabel]) -> Parties:
+def pool_of(ctx: CheckContext, row: LimitRow, rule: Rule, keys: Sequence[KeyLabel]) -> BurstSenders:
     """Return the parties of a row, with keys that may be used for it."""
     kind = "ip" if row.role is None else "key" if _is_by_key(rule) else "pair"
     rest_ns = 2 * rule.window_ns + rule.window_ns // 50
     parties = parties_of(row, rule, keys, ctx.sources, ctx.random("parties"))
-    return Parties(parties, kind, rest_ns)
+    return BurstSenders(parties, kind, rest_ns)
 
 
 async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
@@ -108,7 +112,7 @@ async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
     pause_ns = ctx.random("start").randrange(_STAGGER_NS)  # a run may begin with a window
     await ctx.lane("start").sleep_ns(pause_ns)
     await requests.prepare(keys)
-    pool.used(Party(keys[0] if keys else None, ctx.sources[:1]), ctx.transport.now_ns)
+    pool.used(BurstSender(keys[0] if keys else None, ctx.sources[:1]), ctx.transport.now_ns)
     outcomes: list[Outcome] = []
     traffic = ctx.session.traffic
     while not outcomes or not _is_settled(outcomes):

@@ -19,7 +19,7 @@ from conformance.limits.observations import (
     is_gateway_answer,
     is_missing,
 )
-from conformance.limits.sending import SECOND_NS, Party, Sender
+from conformance.limits.sending import SECOND_NS, BurstSender, Sender
 from conformance.messages.exchange import Exchange
 
 _OTHERS: Final = 4
@@ -57,7 +57,7 @@ class Decided(Exception):
         self.evidence = list(evidence)[:_EVIDENCE]
 
 
-class Choice(NamedTuple):
+class ProfileEffect(NamedTuple):
     """What a variant shows of the profile: the value where it counts, and where it does not.
 
     otherwise: None where the row must count it.
@@ -103,7 +103,7 @@ class Measurement:
         sender: Sender,
         counter: str,
         variants: Sequence[str],
-        choices: Mapping[str, Choice],
+        choices: Mapping[str, ProfileEffect],
         prepare_valid: PrepareValid,
     ) -> None:
         self.sender = sender
@@ -172,7 +172,7 @@ class Measurement:
                 break
         self.check_capacity(self.fresh, "on fresh counters")
 
-    async def fill(self, party: Party) -> Burst:
+    async def fill(self, party: BurstSender) -> Burst:
         """Fill a fresh counter until a request is refused; decide where none is."""
         burst = await self.sender.until_refused(party, self.limit)
         is_slow = any(map(self.sender.is_slow, burst.all))
@@ -184,7 +184,7 @@ class Measurement:
         self.evidence = evidence_of(burst)
         return burst
 
-    async def _unlimited(self, party: Party, burst: Burst) -> Burst:
+    async def _unlimited(self, party: BurstSender, burst: Burst) -> Burst:
         """Decide what a burst without any refusal means; returns it where it had refusals."""
         sender = self.sender
         if any(map(sender.is_slow, burst.all)) and await self._is_alone(party):
@@ -253,10 +253,10 @@ class Measurement:
             )
         return twin
 
-    async def _is_alone(self, party: Party) -> bool:
+    async def _is_alone(self, party: BurstSender) -> bool:
         """Whether a party is held back once more, and others are answered at once meanwhile."""
         sender = self.sender
-        other = Party(None, sender.ctx.target.addresses[:1])
+        other = BurstSender(None, sender.ctx.target.addresses[:1])
         mine, *others = await sender.gather(
             [
                 sender.at_once(party, self.limit + 2),
@@ -266,7 +266,7 @@ class Measurement:
         slowest_ns = max(x.rtt_ns for x in others)
         return any(map(sender.is_slow, mine.all)) and slowest_ns < sender.slow_ns
 
-    async def _stands_for_refusal(self, party: Party, substitute: object) -> bool:
+    async def _stands_for_refusal(self, party: BurstSender, substitute: object) -> bool:
         """Whether only this party gets an answer, again and again, and another party never."""
         other = await self.sender.take()
         for _ in range(_TURNS):
@@ -278,7 +278,7 @@ class Measurement:
                 return False
         return True
 
-    async def _is_address_spaced(self, party: Party, burst: Burst) -> bool:
+    async def _is_address_spaced(self, party: BurstSender, burst: Burst) -> bool:
         """Whether a small burst was refused by the address's counter: it saves up few requests.
 
         Of more requests, without a key and together, some are refused then too.
@@ -286,11 +286,11 @@ class Measurement:
         most = SPACED if self.counter == "ip" else FEW_AT_ONCE
         if burst.size >= min(most, self.limit):
             return False
-        address = Party(None, party.sources[:1])
+        address = BurstSender(None, party.sources[:1])
         sends = [self.sender.send(address, "apart") for _ in range(2 * FEW_AT_ONCE)]
         return any(x.refused for x in await self.sender.gather(sends))
 
-    async def _share_refused(self, parties: Sequence[Party], times: int) -> bool | None:
+    async def _share_refused(self, parties: Sequence[BurstSender], times: int) -> bool | None:
         """Whether these parties are refused; None where there are none."""
         if not parties:
             return None
@@ -298,7 +298,7 @@ class Measurement:
         seen = [x for x in await self.sender.gather(sends) if x.refused is not None]
         return bool(seen) and 2 * sum(bool(x.refused) for x in seen) > len(seen)
 
-    async def _others(self, party: Party, burst: Burst) -> None:
+    async def _others(self, party: BurstSender, burst: Burst) -> None:
         """Send for others while a counter is full: whom does it hold for?"""
         if self.counter == "ip":
             await self._other_addresses(party, burst)
@@ -307,7 +307,7 @@ class Measurement:
         elif self.sender.parties.kind == "pair":
             await self._other_pairs(party, burst)
 
-    async def _other_rows(self, party: Party, burst: Burst) -> None:
+    async def _other_rows(self, party: BurstSender, burst: Burst) -> None:
         """Send an operation of another row while the counter is full: it has a counter apart."""
         if not self.sender.is_of_resource:
             return
@@ -317,17 +317,17 @@ class Measurement:
         if self._apart_refused > 1:
             self.fail("a full counter also refused an operation of another row", burst, Burst(seen))
 
-    async def _other_addresses(self, party: Party, burst: Burst) -> None:
+    async def _other_addresses(self, party: BurstSender, burst: Burst) -> None:
         others = self._fresh(lambda other: other != party, 2)
         if await self._share_refused(others, _TURNS):
             self.fail("a full counter also refused another address", burst)
 
-    async def _same_key(self, party: Party, burst: Burst) -> None:
+    async def _same_key(self, party: BurstSender, burst: Burst) -> None:
         others = [x for x in self._of_key(party) if x.sources[0] not in party.sources][:_OTHERS]
         if await self._share_refused(others, 1 if self.block_ns else _TURNS) is False:
             self.fail("a full counter did not refuse the key at another address", burst)
 
-    async def _other_pairs(self, party: Party, burst: Burst) -> None:
+    async def _other_pairs(self, party: BurstSender, burst: Burst) -> None:
         """See whether a pair is counted: neither its key nor its address alone."""
         times = 1 if burst.size < SPACED else _TURNS
         key, sources = party.key, party.sources
@@ -354,14 +354,14 @@ class Measurement:
         elif by_key is not None and by_source is not None:
             self.readings["limits.and_counter"] = "pair"
 
-    async def _check_counters_shared(self, party: Party, burst: Burst) -> None:
+    async def _check_counters_shared(self, party: BurstSender, burst: Burst) -> None:
         """Where a block refuses key and address, see whether full counters do, without a block.
 
         Twice, for an aligned window may begin anew just then.
         """
         sender, refusing, admitted = self.sender, [party], list[Observation]()
 
-        def is_apart(other: Party) -> bool:
+        def is_apart(other: BurstSender) -> bool:
             return all(other.key != x.key and other.sources != x.sources for x in refusing)
 
         for turn in range(2):
@@ -382,24 +382,28 @@ class Measurement:
             Burst(admitted),
         )
 
-    def _beside(self, party: Party, is_apart: Callable[[Party], bool]) -> Iterator[Party]:
+    def _beside(
+        self, party: BurstSender, is_apart: Callable[[BurstSender], bool]
+    ) -> Iterator[BurstSender]:
         """Yield a fresh party of the same key, and one of the same address."""
         key, sources = party.key, party.sources
         yield from self._fresh(lambda other: is_apart(other) and other.key == key, 1)
         yield from self._fresh(lambda other: is_apart(other) and other.sources == sources, 1)
 
-    def _fresh(self, suits: Callable[[Party], bool], most: int = _OTHERS) -> list[Party]:
+    def _fresh(
+        self, suits: Callable[[BurstSender], bool], most: int = _OTHERS
+    ) -> list[BurstSender]:
         return self.sender.parties.fresh(self.sender.now_ns, suits, most)
 
-    def _of_key(self, party: Party) -> list[Party]:
+    def _of_key(self, party: BurstSender) -> list[BurstSender]:
         """Return a key at each of its addresses."""
         sources = {other.sources for other in self.sender.parties.candidates}
         more = {(source,) for source in self.sender.ctx.sources}
-        return [Party(party.key, group) for group in sorted(sources | more, key=str)]
+        return [BurstSender(party.key, group) for group in sorted(sources | more, key=str)]
 
     # --- which requests it holds for --------------------------------------------------------------
 
-    async def _variants(self, party: Party) -> None:
+    async def _variants(self, party: BurstSender) -> None:
         """While a counter is full, send each variant between plain requests: it must be refused.
 
         What a bucket regains meanwhile admits plain requests as well.
@@ -415,7 +419,7 @@ class Measurement:
             elif choice is not None:
                 self.readings[choice.path] = choice.value if is_counted else choice.otherwise
 
-    async def _is_refused_too(self, party: Party, variant: str) -> bool | None:
+    async def _is_refused_too(self, party: BurstSender, variant: str) -> bool | None:
         """Whether a variant is refused while plain requests are; None where that is not seen."""
         sender = self.sender
         plain: list[Observation] = []

@@ -43,7 +43,7 @@ def answer_class(exchange: Exchange) -> AnswerClass:
     return exchange.status, names
 
 
-class Refusals:
+class RefusalClassifier:
     """Recognises refusals: 429, and what a deployment that breaks ERR-429 answers instead.
 
     usual: by variant, the status of the first answer to it, which reached no limit. substitutes:

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from conformance.context.answers import text_of
 from conformance.context.check import Skip
 from conformance.context.context import CheckContext
-from conformance.limits.measurement import HEAVY_REQUESTS, Choice
-from conformance.limits.sending import Party
-from conformance.messages.exchange import Ask, KeyLabel
+from conformance.limits.measurement import HEAVY_REQUESTS, ProfileEffect
+from conformance.limits.sending import BurstSender
+from conformance.messages.exchange import HttpRequest, KeyLabel
 from conformance.messages.shapes import SHAPES
 from conformance.target import Target
 from engine.files import Rate
@@ -28,8 +28,8 @@ from engine.messages import Json
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _BY_ID: Final = ("get", "patch", "delete")
 _KEYS_THAT_MAY: Final = {"reader": "private_reader", "manager": "management"}
-_SHARED: Final = Choice("limits.or_resource", "shared")
-_PREFIX: Final = Choice("limits.get_tokens", "prefix", "list")
+_SHARED: Final = ProfileEffect("limits.or_resource", "shared")
+_PREFIX: Final = ProfileEffect("limits.get_tokens", "prefix", "list")
 _PROXY_VARIANTS: Final = (
     "invoke_proxy/path",
     "invoke_proxy/PUT",
@@ -40,7 +40,7 @@ _PROXY_VARIANTS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class LimitRow:
     """How a row is sent.
 
     description: what its check shows. role: of its keys, None for requests without a key.
@@ -57,14 +57,14 @@ class Row:
     operation: str
     valid: str | None = None
     variants: tuple[str, ...] = ()
-    choices: Mapping[str, Choice] = field(default_factory=dict)
+    choices: Mapping[str, ProfileEffect] = field(default_factory=dict)
     apart: str = "search"
 
 
-ROWS: Final[Mapping[str, Row]] = {
+ROWS: Final[Mapping[str, LimitRow]] = {
     row.rule_id: row
     for row in (
-        Row(
+        LimitRow(
             rule_id="LIM-TEST-TENANT",
             description="A test tenant's key is limited to 50 per 10 s at an address.",
             role="private_test",
@@ -81,14 +81,14 @@ ROWS: Final[Mapping[str, Row]] = {
                 "detokenize",
             ),
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-SEARCH",
             description="A search is limited to 50 per 10 s for a key at an address.",
             operation="search",
             variants=("search/query",),
             apart="list",
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-READ",
             description="Listing and detokenizing share 100 per 10 s for a key at an address.",
             operation="list",
@@ -96,7 +96,7 @@ ROWS: Final[Mapping[str, Row]] = {
             variants=("list/query", "list/HEAD", "detokenize", "get/id"),
             choices={"detokenize": _SHARED, "get/id": _PREFIX},
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-CREATE",
             description="POST /tokens and /tokenize share 200 per 10 s for a key at an address.",
             operation="tokenize",
@@ -104,7 +104,7 @@ ROWS: Final[Mapping[str, Row]] = {
             choices={"create": _SHARED},
             apart="list",
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-PATCH",
             description="Patching is limited to 200 per 10 s for a key at an address, any token.",
             operation="patch",
@@ -112,7 +112,7 @@ ROWS: Final[Mapping[str, Row]] = {
             variants=("patch/query", "patch/id"),
             apart="delete",
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-DELETE",
             description="Deleting is limited to 200 per 10 s for a key at an address, any token.",
             operation="delete",
@@ -120,7 +120,7 @@ ROWS: Final[Mapping[str, Row]] = {
             variants=("delete/query", "delete/id"),
             apart="patch",
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-ACCOUNT-UPDATER",
             description="The account updater is limited to 10 per 10 s for a key at an address.",
             operation="list_account_updater_jobs",
@@ -131,21 +131,21 @@ ROWS: Final[Mapping[str, Row]] = {
                 "create_account_updater_job",
             ),
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-PRIVATE",
             description="A private application's key is limited to 2000 per 10 s at all addresses.",
             operation="list_logs",
             valid="list",
             variants=("create", "list", "get", "patch", "delete", "detokenize", "list_logs/query"),
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-PUBLIC",
             description="A public key is limited to 50 per minute at an address, then blocked.",
             role="public",
             operation="tokenize",
             variants=("tokenize/query", "list", "get", "create", "patch", "delete"),
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-MANAGEMENT",
             description="A management key is limited to 200 per minute, then blocked for a minute.",
             role="management",
@@ -153,21 +153,21 @@ ROWS: Final[Mapping[str, Row]] = {
             valid="list_applications",
             variants=("get_tenant/query", "list_applications", "create", "delete", "patch"),
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-PROXY-KEY",
             description="A proxy named by its key is limited to 50 per 10 s at an address.",
             role="proxy_key",
             operation="invoke_proxy",
             variants=("invoke_proxy/query", *_PROXY_VARIANTS),
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-PROXY-HOST",
             description="A proxy of a custom hostname is limited to 50 per 10 s at an address.",
             role="custom_hostname",
             operation="invoke_proxy",
             variants=("invoke_proxy/query", *_PROXY_VARIANTS),
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-IP",
             description="An address is limited to 2000 per 10 s in all, then blocked 30 s.",
             role=None,
@@ -185,7 +185,7 @@ ROWS: Final[Mapping[str, Row]] = {
                 "get_tenant",
             ),
         ),
-        Row(
+        LimitRow(
             rule_id="LIM-LEGACY",
             description="A legacy key is limited to 100 per minute at an address.",
             role="legacy",
@@ -205,7 +205,7 @@ def rule_of(limits: LimitTable, rule_id: str) -> Rule:
     raise Skip(f"the target's limit table has no {rule_id} in force; add the row")
 
 
-def tighter(row: Row, rule: Rule, target: Target, limits: LimitTable) -> str | None:
+def tighter(row: LimitRow, rule: Rule, target: Target, limits: LimitTable) -> str | None:
     """Return why a row cannot be judged with its operation here, None where it can.
 
     The operation may have a limit of its own there, or be mapped to one that another row limits.
@@ -259,7 +259,7 @@ class RowRequests:
     """
 
     ctx: CheckContext
-    row: Row
+    row: LimitRow
     body: Json = field(default_factory=dict)
     known: str | None = None
     salt: int = 0
@@ -276,11 +276,11 @@ class RowRequests:
         if change == "id" and self.known is None:
             return False
         target = self.ctx.target
-        ask = self.make(name, Party(None, (None,)), 0)
+        ask = self.make(name, BurstSender(None, (None,)), 0)
         has_limit = target.shape(operation).limit is not None
         return not has_limit and self.ctx.session.forbids(ask.method, ask.path) is None
 
-    def make(self, variant: str, party: Party, number: int) -> Ask:
+    def make(self, variant: str, party: BurstSender, number: int) -> HttpRequest:
         """Return a request of a party."""
         row = self.row
         named = {"plain": row.operation, "valid": row.valid or row.operation, "apart": row.apart}
@@ -290,7 +290,7 @@ class RowRequests:
             method = change
         elif change == "query":
             path += ("&" if "?" in path else "?") + "probe=1"
-        ask = Ask(
+        ask = HttpRequest(
             method=method,
             path=path,
             body=None if method in {"GET", "HEAD"} else body,
@@ -311,7 +311,9 @@ class RowRequests:
             value = {f"probe{place}": f"probe {number} {place}" for place in range(3)}
         return {"id": identifier, "value": value, "path": "/other" if change == "path" else ""}
 
-    def _with_key(self, ask: Ask, change: str, party: Party, number: int) -> Ask:
+    def _with_key(
+        self, ask: HttpRequest, change: str, party: BurstSender, number: int
+    ) -> HttpRequest:
         able = self.ctx.target.labels(_KEYS_THAT_MAY.get(change, ""))
         if able:
             return dataclasses.replace(ask, key=able[0])
@@ -378,28 +380,28 @@ class RowRequests:
 
 
 def parties_of(
-    row: Row,
+    row: LimitRow,
     rule: Rule,
     keys: Sequence[KeyLabel],
     sources: Sequence[str | None],
     chance: random.Random,
-) -> list[Party]:
+) -> list[BurstSender]:
     """Return the parties of a row, in order of preference.
 
     Rows with the same keys prefer other pairs, so that one row's fault touches no other row.
     """
     if row.role is None:
-        return [Party(None, (source,)) for source in sources]
+        return [BurstSender(None, (source,)) for source in sources]
     if row.rule_id == "LIM-PRIVATE":
         half = max(1, len(sources) // 2)
-        return [Party(key, tuple(sources[:half])) for key in keys]
+        return [BurstSender(key, tuple(sources[:half])) for key in keys]
     few = len(sources) // 3 if len(sources) >= _MANY_SOURCES else 0
     sources = sources[-few:] if rule.block_ns else sources[: len(sources) - few]
     if rule.counter == "key":
-        return [Party(key, (sources[0],)) for key in keys]
+        return [BurstSender(key, (sources[0],)) for key in keys]
     place = _place(row)
     pairs = [
-        ((number + shift - place) % _ROW_COUNT != 0, chance.random(), Party(key, (source,)))
+        ((number + shift - place) % _ROW_COUNT != 0, chance.random(), BurstSender(key, (source,)))
         for number, key in enumerate(keys)
         for shift, source in enumerate(sources)
     ]
@@ -407,18 +409,18 @@ def parties_of(
 
 
 def party_apart(
-    row: Row, keys: Sequence[KeyLabel], sources: Sequence[str | None]
-) -> tuple[Party, int]:
+    row: LimitRow, keys: Sequence[KeyLabel], sources: Sequence[str | None]
+) -> tuple[BurstSender, int]:
     """Return a party that shares no key and no address with those of other rows, and its turn.
 
     What a limiter holds back holds back what follows in every row of the same key or address.
     """
     place, index = _place(row), list(ROWS).index(row.rule_id)
-    party = Party(keys[place % len(keys)], (sources[index % len(sources)],))
+    party = BurstSender(keys[place % len(keys)], (sources[index % len(sources)],))
     return party, max(place // len(keys), index // len(sources))
 
 
-def _place(row: Row) -> int:
+def _place(row: LimitRow) -> int:
     """Return the place of a row among those with keys of the same role."""
     return [other.rule_id for other in ROWS.values() if other.role == row.role].index(row.rule_id)
 

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 from conformance.context.check import Inconclusive
 from conformance.context.context import CheckContext, Lane
-from conformance.limits.observations import Burst, Observation, Refusals
-from conformance.messages.exchange import Ask, KeyLabel
+from conformance.limits.observations import Burst, Observation, RefusalClassifier
+from conformance.messages.exchange import HttpRequest, KeyLabel
 from conformance.target import Source
 from conformance.wire.pace import Traffic
 
@@ -31,7 +31,7 @@ CounterId: TypeAlias = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class BurstSender:
     """A key and an address; with several addresses, its requests take them in turn."""
 
     key: KeyLabel | None
@@ -45,7 +45,7 @@ class Party:
         )
 
 
-def counter_ids(kind: str, party: Party) -> tuple[CounterId, ...]:
+def counter_ids(kind: str, party: BurstSender) -> tuple[CounterId, ...]:
     """Return the counters that a party's requests are in.
 
     kind: what a counter is of: `pair`, `key`, `ip`, or `each` (one of the key, one of the address).
@@ -60,12 +60,12 @@ def counter_ids(kind: str, party: Party) -> tuple[CounterId, ...]:
     }[kind]
 
 
-class Parties:
+class BurstSenders:
     """The parties of a row: which are fresh, and when those in use will be fresh again."""
 
     def __init__(
         self,
-        candidates: Sequence[Party],
+        candidates: Sequence[BurstSender],
         kind: str,
         rest_ns: int,
         last_used_ns: Mapping[CounterId, int] | None = None,
@@ -76,7 +76,7 @@ class Parties:
         self.last_used_ns: dict[CounterId, int] = dict(last_used_ns or {})
         self._reserved: set[CounterId] = set()
 
-    def used(self, party: Party, at_ns: int) -> None:
+    def used(self, party: BurstSender, at_ns: int) -> None:
         """Note that a party has sent, or that its block lasts until then."""
         for counter in counter_ids(self.kind, party):
             self.last_used_ns[counter] = max(at_ns, self.last_used_ns.get(counter, at_ns))
@@ -85,13 +85,13 @@ class Parties:
         """Note that a key and an address each have a counter of their own (D-AND-COUNTER each)."""
         used, self.kind, self.last_used_ns = self.last_used_ns.items(), "each", {}
         for (key, source), at_ns in used:
-            self.used(Party(key, (source,)), at_ns)
+            self.used(BurstSender(key, (source,)), at_ns)
 
-    def _last_ns(self, party: Party) -> int:
+    def _last_ns(self, party: BurstSender) -> int:
         ids = counter_ids(self.kind, party)
         return max(self.last_used_ns.get(counter, -(1 << 62)) for counter in ids)
 
-    def is_fresh(self, party: Party, now_ns: int) -> bool:
+    def is_fresh(self, party: BurstSender, now_ns: int) -> bool:
         """Whether nothing that a party has sent counts any more."""
         return self._last_ns(party) + self.rest_ns <= now_ns
 
@@ -102,7 +102,7 @@ class Parties:
             return min(len({party.key for party in fresh}), len({party.sources for party in fresh}))
         return len({counter_ids(self.kind, party) for party in fresh})
 
-    async def take(self, lane: Lane) -> Party:
+    async def take(self, lane: Lane) -> BurstSender:
         """Return the party that has rested longest, once it is fresh."""
         while True:
             free = [party for party in self.candidates if not self._is_reserved(party)]
@@ -117,12 +117,14 @@ class Parties:
                 self.used(party, lane.now_ns)
                 return party
 
-    def _is_reserved(self, party: Party) -> bool:
+    def _is_reserved(self, party: BurstSender) -> bool:
         return not self._reserved.isdisjoint(counter_ids(self.kind, party))
 
-    def fresh(self, now_ns: int, suits: Callable[[Party], bool], most: int) -> list[Party]:
+    def fresh(
+        self, now_ns: int, suits: Callable[[BurstSender], bool], most: int
+    ) -> list[BurstSender]:
         """Return fresh parties of a kind, at most so many, and note that they are used."""
-        chosen: list[Party] = []
+        chosen: list[BurstSender] = []
         for party in sorted(self.candidates, key=self._last_ns):
             if len(chosen) < most and suits(party) and self.is_fresh(party, now_ns):
                 chosen.append(party)
@@ -130,7 +132,7 @@ class Parties:
         return chosen
 
 
-MakeAsk: TypeAlias = Callable[[str, Party, int], Ask]
+MakeAsk: TypeAlias = Callable[[str, BurstSender, int], HttpRequest]
 """Makes a request of a variant (`plain` or another), of a party, from its number."""
 
 
@@ -147,14 +149,14 @@ class Sender:
     limit_requests: int
     window_ns: int
     block_ns: int
-    parties: Parties
+    parties: BurstSenders
     make: MakeAsk
     traffic: Traffic
-    apart: tuple[Party, int]
+    apart: tuple[BurstSender, int]
     prefix: str = ""
     is_light: bool = True
     is_of_resource: bool = False
-    refusals: Refusals = field(default_factory=Refusals)
+    refusals: RefusalClassifier = field(default_factory=RefusalClassifier)
     rtts_ns: list[int] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     _lanes: dict[str, Lane] = field(default_factory=dict)
@@ -211,7 +213,7 @@ class Sender:
         """Run coroutines at the same time; results in order."""
         return await self.ctx.gather(coroutines)
 
-    async def take(self) -> Party:
+    async def take(self) -> BurstSender:
         """Return a fresh party, once the rows for any resource leave room for it."""
         party = await self.parties.take(self.clock)
         names, size = [party.key, *party.sources], self.limit_requests * 3 // 2
@@ -219,7 +221,7 @@ class Sender:
             await self.wait_until_ns(self.now_ns + wait_ns, "other limits leave room")
         return party
 
-    async def take_apart(self) -> Party:
+    async def take_apart(self) -> BurstSender:
         """Return a party that no row holds back, once all others have ended or wait for theirs."""
         party, turn = self.apart
         self.traffic.measuring.discard(self.ctx.check.id)
@@ -229,7 +231,7 @@ class Sender:
         await self.wait_until_ns(self.now_ns + rest_ns, "what was held back is answered")
         return party
 
-    async def send(self, party: Party, variant: str = "plain") -> Observation:
+    async def send(self, party: BurstSender, variant: str = "plain") -> Observation:
         """Send a request and wait for its answer."""
         number = self.numbers[party.name] = self.numbers.get(party.name, -1) + 1
         exchange = await self._lane(party.name).send(self.make(variant, party, number))
@@ -245,7 +247,7 @@ class Sender:
         self.parties.used(party, exchange.received_ns + blocked_ns)
         return Observation(exchange.sent_ns, exchange.received_ns, refused, exchange)
 
-    async def at_once(self, party: Party, size: int, variant: str = "plain") -> Burst:
+    async def at_once(self, party: BurstSender, size: int, variant: str = "plain") -> Burst:
         """Send as fast as the connections allow; stop at a refusal, and where answers are slow."""
         self.traffic.note([party.key, *party.sources], size, self.now_ns)
         seen: list[Observation] = []
@@ -264,7 +266,7 @@ class Sender:
         """Whether an admission came so late that it may have been held back."""
         return observation.refused is False and observation.rtt_ns > self.slow_ns
 
-    async def until_refused(self, party: Party, at_once: int) -> Burst:
+    async def until_refused(self, party: BurstSender, at_once: int) -> Burst:
         """Send `at_once` together, then few by few until one is refused, at most 2 L + 2."""
         burst = await self.at_once(party, at_once) if at_once else Burst(())
         few = math.ceil(2 * self.rtt_ns / self.step_ns) or 1
@@ -278,7 +280,7 @@ class Sender:
         return burst
 
     async def poll(
-        self, party: Party, every_ns: int, until_ns: int, last: Observation
+        self, party: BurstSender, every_ns: int, until_ns: int, last: Observation
     ) -> tuple[Observation, Observation | None]:
         """Poll until a request is admitted; returns the last refused one and the admitted one.
 
@@ -294,7 +296,7 @@ class Sender:
             await self.wait_until_ns(at_ns)
         return last, None
 
-    async def train(self, party: Party, every_ns: int, duration_ns: int) -> list[Observation]:
+    async def train(self, party: BurstSender, every_ns: int, duration_ns: int) -> list[Observation]:
         """Send at a steady pace, without waiting for answers."""
         size = max(1, duration_ns // every_ns)
         start_ns = self.now_ns

@@ -15,7 +15,7 @@ from typing import Final
 from conformance.context.verdicts import Verdict
 from conformance.limits.measurement import SPACED, Decided, Delays, Measurement, seconds
 from conformance.limits.observations import Burst, Observation
-from conformance.limits.sending import Party
+from conformance.limits.sending import BurstSender
 
 _MANY: Final = 20
 _ENOUGH: Final = 30
@@ -345,7 +345,7 @@ async def paced(measurement: Measurement, *, is_bucket: bool) -> str:
     is_saved_up = is_bucket and measurement.fresh[0].size > measurement.limit / 2
 
     async def run(percent: int) -> tuple[int, int]:
-        party: Party = await sender.take()
+        party: BurstSender = await sender.take()
         if is_saved_up:  # empty it; then a train decides soon
             if is_blocking:
                 burst = await sender.at_once(party, measurement.limit)

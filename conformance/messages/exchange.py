@@ -1,8 +1,8 @@
 """Exchanges: a request, its answer, and when each was sent and received.
 
 Times are nanoseconds on the suite's own clock: the deployment's decision lies between `sent_ns` and
-`received_ns`, and no clock of the deployment is needed. An `Ask` names keys by label; the transport
-inserts their texts, which never appear in output.
+`received_ns`, and no clock of the deployment is needed. An `HttpRequest` names keys by label; the
+transport inserts their texts, which never appear in output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEY_PLACE: Final = re.compile(r"\{key:([^{}]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class HttpRequest:
     """One request, before it has a key text or an address.
 
     key, proxy_key: labels of keys of the target, None for none. host: label of a custom hostname.
@@ -60,7 +60,7 @@ class Exchange:
     check: str
     lane: str
     turn: int
-    ask: Ask
+    ask: HttpRequest
     sent_ns: int
     received_ns: int
     status: int | None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import quote, unquote
 
-from engine.files import AnyJson, Integer, Rate, Text
+from engine.files import AnyJson, Integer, Rate, TextType
 from engine.messages import Json
 from engine.resources import OPERATIONS
 
@@ -23,8 +23,8 @@ from engine.resources import OPERATIONS
 class RequestShape:
     """How an operation is asked, and how its answer is read."""
 
-    method: Annotated[str, Text(r"[A-Z]+", "must be an HTTP method in capitals")]
-    path: Annotated[str, Text("/.*", "must be a path that begins with /"), "may hold {id}"]
+    method: Annotated[str, TextType(r"[A-Z]+", "must be an HTTP method in capitals")]
+    path: Annotated[str, TextType("/.*", "must be a path that begins with /"), "may hold {id}"]
     body: Annotated[Any, AnyJson(), "any JSON; its texts may hold {value}"] = None
     answer: Annotated[
         Any, AnyJson(), "the answer as the engine gives it; {a.b} is what stands there here"

@@ -11,7 +11,7 @@ from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding, Verdict
 from conformance.model.generator import OPEN_FIELDS, Offer
 from conformance.model.readings import Readings
-from conformance.model.search import Case, Outcome, Search, ordered
+from conformance.model.search import Case, SearchOutcome, SequenceSearch, ordered
 from conformance.target import ROLES
 from conformance.wire.transport import VirtualTransport
 from engine.clauses import CLAUSES
@@ -62,7 +62,7 @@ async def sequences(ctx: CheckContext) -> list[Finding]:
     labels = {role: ctx.key(role) for role in sorted(offer.roles)}
     readings = Readings(ctx, lane, offer, labels)
     await readings.run()
-    search = Search(
+    search = SequenceSearch(
         ctx,
         lane,
         readings.profile,
@@ -126,7 +126,7 @@ def offer_of(ctx: CheckContext) -> Offer:
     )
 
 
-def findings_of(ctx: CheckContext, outcome: Outcome) -> Iterator[Finding]:
+def findings_of(ctx: CheckContext, outcome: SearchOutcome) -> Iterator[Finding]:
     """Yield a failure for each clause that differs, and a pass for each that was borne out.
 
     The clause with the most trustworthy blame is the cause; the others follow from it.
@@ -151,7 +151,7 @@ def findings_of(ctx: CheckContext, outcome: Outcome) -> Iterator[Finding]:
             yield ctx.unsettled(clause, _uncovered(outcome, root))
 
 
-def _uncovered(outcome: Outcome, root: str | None) -> str:
+def _uncovered(outcome: SearchOutcome, root: str | None) -> str:
     """Return why no answer has shown a clause."""
     if root is not None:
         return f"no sequence has shown it before those that break {root}"

@@ -23,7 +23,7 @@ from conformance.model.blame import (
     shape_clause,
     value_clause,
 )
-from conformance.model.reference import Answer
+from conformance.model.reference import ReferenceAnswer
 from engine.messages import Json
 
 _CLOCK_S: Final = 2.0
@@ -40,7 +40,7 @@ class Tie(Exception):
     """Equal tokens of one request: a deduplicated element may be either (D-DEDUP-KEY)."""
 
 
-class Difference(Exception):
+class Mismatch(Exception):
     """A difference of two answers: its clause, its kind, and what differs.
 
     kind: what stays the same while a sequence is shrunk. is_direct: whether the answer to the
@@ -56,7 +56,7 @@ class Difference(Exception):
 
 
 @dataclass(slots=True)
-class Sent:
+class SentStep:
     """What a step sent, and what is needed to judge it.
 
     operation: its name. role: of its key. body: the rendered body of the reference. number: the
@@ -78,7 +78,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Comparison:
+class AnswerComparison:
     """The bijection of one play, and what it knows of the deployment's tokens.
 
     container_field, flag: the names of these fields. is_tie: whether two tokens of the reference
@@ -101,8 +101,8 @@ class Comparison:
 
     # --- one step -------------------------------------------------------------------------------
 
-    def compare(self, sent: Sent, expected: Answer, exchange: Exchange) -> None:
-        """Compare the answers to a step; raises `Difference`."""
+    def compare(self, sent: SentStep, expected: ReferenceAnswer, exchange: Exchange) -> None:
+        """Compare the answers to a step; raises `Mismatch`."""
         status = exchange.status
         assert status is not None, "a step without an answer is not compared"
         is_expected, is_ok = 200 <= expected.status < 300, exchange.ok
@@ -118,14 +118,14 @@ class Comparison:
             self._note_refusal(sent, expected)
             if status // 100 != 4:
                 clause = refusal_clause(expected.clause, expected.status, _default_clause(sent))
-                raise Difference(clause, "status", f"a refusal must be a 4xx, got {status}")
+                raise Mismatch(clause, "status", f"a refusal must be a 4xx, got {status}")
             return
         if sent.operation == "detokenize":
             return
         self._answers(sent, expected.body, _json(exchange))
         self._check_secrets(sent, expected, exchange)
 
-    def _answers(self, sent: Sent, expected: Any, given: Any) -> None:  # noqa: ANN401 # reason: any JSON
+    def _answers(self, sent: SentStep, expected: Any, given: Any) -> None:  # noqa: ANN401 # reason: any JSON
         """Compare two successful answers."""
         if sent.operation in TOKENIZING:
             self._bodies[sent.number] = sent.body
@@ -135,26 +135,26 @@ class Comparison:
         elif isinstance(expected, dict):
             self._object(sent, expected, given)
 
-    def _accepted(self, sent: Sent, expected: Answer, status: int) -> Difference:
+    def _accepted(self, sent: SentStep, expected: ReferenceAnswer, status: int) -> Mismatch:
         clause = refusal_clause(expected.clause, expected.status, _default_clause(sent))
         if sent.header:
             clause = "AUTH-HEADER"
         elif expected.status == 404 and sent.operation not in TOKENIZING:  # reason: not found
             clause = "TOK-DEDUP" if sent.operation == "search" else _default_clause(sent)
         rule = f"{sent.operation} must be refused with a 4xx, got {status}"
-        return Difference(clause, "status", rule)
+        return Mismatch(clause, "status", rule)
 
-    def _refused_by(self, sent: Sent, status: int) -> Difference:
+    def _refused_by(self, sent: SentStep, status: int) -> Mismatch:
         message = f"{sent.operation} must be accepted, got {status}"
         if sent.header:
-            return Difference("AUTH-HEADER", "status", message)
+            return Mismatch("AUTH-HEADER", "status", message)
         if sent.operation == "detokenize":
             clause = value_clause(next(iter(sent.elements), ""))
             if len(sent.elements) > 1:
                 clause = "QUO-DETOKENIZE"
-            return Difference(clause, "status", message, is_direct=False)
+            return Mismatch(clause, "status", message, is_direct=False)
         if sent.operation not in TOKENIZING:
-            return Difference(_default_clause(sent), "status", message, is_direct=False)
+            return Mismatch(_default_clause(sent), "status", message, is_direct=False)
         body = sent.body
         clause = acceptance_clause(
             body,
@@ -165,16 +165,16 @@ class Comparison:
         )
         if self.flag in str(body) and clause in {"TOK-OBJECT", "TOK-ARRAY", "TOK-COMPOSITE"}:
             clause = "TOK-DEDUP"
-        return Difference(clause, "status", message)
+        return Mismatch(clause, "status", message)
 
-    def _note_refusal(self, sent: Sent, expected: Answer) -> None:
+    def _note_refusal(self, sent: SentStep, expected: ReferenceAnswer) -> None:
         """Remember the elements of a refused request: none of them may have been created."""
         if sent.operation in TOKENIZING:
             clause = "AUTH-CREATE" if expected.status == 403 else "TOK-ATOMIC"  # reason: forbidden
             for element in elements_of(sent.body):
                 self._refused.setdefault(_value_key(element), clause)
 
-    def _check_secrets(self, sent: Sent, expected: Answer, exchange: Exchange) -> None:
+    def _check_secrets(self, sent: SentStep, expected: ReferenceAnswer, exchange: Exchange) -> None:
         """No answer may show what was sent as sensitive, unless the reference shows it too."""
         text = exchange.body.decode(errors="replace")
         headers = "\n".join(exchange.headers.values())
@@ -190,25 +190,25 @@ class Comparison:
                 is_there, is_due = bool(word.search(text)), bool(word.search(expected.raw))
             if is_there and not is_due:
                 message = f"the answer ({exchange.status}) shows a value that was sent as sensitive"
-                raise Difference("REC-SECRET", "secret", message)
+                raise Mismatch("REC-SECRET", "secret", message)
 
     # --- tokenize -------------------------------------------------------------------------------
 
-    def _walk(self, sent: Sent, body: Json, expected: Any, given: Any, at: str) -> None:  # noqa: ANN401 # reason: any JSON
+    def _walk(self, sent: SentStep, body: Json, expected: Any, given: Any, at: str) -> None:  # noqa: ANN401 # reason: any JSON
         """Compare the answer to a tokenize body part by part."""
         where = f"at {at or '/'}: "
         if is_request(body):
             if not isinstance(given, dict) or not isinstance(given.get("id"), str):
                 message = f"{where}a token request object must come back as a record"
                 clause = self._inner(at) if at else "TOK-OBJECT"
-                raise Difference(clause, "structure", message)
+                raise Mismatch(clause, "structure", message)
             self._record(sent, expected, given, body)
         elif isinstance(body, str):
             self._leaf(sent, body, expected, given, where)
         elif isinstance(body, dict):
             if not isinstance(given, dict) or set(given) != set(body):
                 message = f"{where}the keys must be those of the body"
-                raise Difference(self._outer(body, at), "structure", message)
+                raise Mismatch(self._outer(body, at), "structure", message)
             for key, part in body.items():
                 self._walk(sent, part, expected[key], given[key], f"{at}/{key}")
         elif isinstance(body, list):
@@ -217,17 +217,17 @@ class Comparison:
             self._leaf(sent, body, expected, given, where)
         elif expected != given or isinstance(expected, bool) != isinstance(given, bool):
             message = f"{where}a part that holds no string must come back as {expected!r}"
-            raise Difference("TOK-COMPOSITE", "structure", message)
+            raise Mismatch("TOK-COMPOSITE", "structure", message)
 
-    def _list(self, sent: Sent, body: list[Any], expected: Any, given: Any, at: str) -> None:  # noqa: ANN401 # reason: any JSON
+    def _list(self, sent: SentStep, body: list[Any], expected: Any, given: Any, at: str) -> None:  # noqa: ANN401 # reason: any JSON
         where = f"at {at or '/'}: "
         if not isinstance(given, list) or len(given) != len(body):
             message = f"{where}the array must have {len(body)} elements"
-            raise Difference(self._outer(body, at), "structure", message)
+            raise Mismatch(self._outer(body, at), "structure", message)
         kinds, wanted = [_kind(part) for part in given], [_kind(part) for part in expected]
         if kinds != wanted and sorted(kinds) == sorted(wanted):
             message = f"{where}the elements must be in the body's order"
-            raise Difference(self._outer(body, at), "structure", message)
+            raise Mismatch(self._outer(body, at), "structure", message)
         for place, part in enumerate(body):
             self._walk(sent, part, expected[place], given[place], f"{at}/{place}")
 
@@ -241,16 +241,16 @@ class Comparison:
         """Return the clause of a request object that is right alone."""
         return "TOK-ARRAY" if re.fullmatch("/[0-9]+", at) else "TOK-COMPOSITE"
 
-    def _leaf(self, sent: Sent, body: Json, expected: Json, given: Json, where: str) -> None:
+    def _leaf(self, sent: SentStep, body: Json, expected: Json, given: Json, where: str) -> None:
         if not isinstance(given, str) or not given or given == body:
             message = f"{where}a plain string must come back as an identifier string"
-            raise Difference("TOK-LEAF", "structure", message)
+            raise Mismatch("TOK-LEAF", "structure", message)
         self._identifier(sent, expected, given, body)
         if not is_uuid(given):
             message = f"{where}the identifier must be a UUID"
-            raise Difference("REC-ID", "field id", message)
+            raise Mismatch("REC-ID", "field id", message)
 
-    def _identifier(self, sent: Sent, expected: Any, given: str, element: Json) -> None:  # noqa: ANN401 # reason: any JSON
+    def _identifier(self, sent: SentStep, expected: Any, given: str, element: Json) -> None:  # noqa: ANN401 # reason: any JSON
         """Match the identifiers of an element; the bijection is what deduplication is about."""
         known, back = self.to_deployment.get(expected), self.to_reference.get(given)
         if known is None and back is None:
@@ -266,15 +266,15 @@ class Comparison:
                 raise Tie
             body = self._bodies.get(self._origins[given][0])
             message = "the identifier of another element of an earlier request comes back"
-            raise Difference(_order_clause(body), "identity", message, is_direct=False)
+            raise Mismatch(_order_clause(body), "identity", message, is_direct=False)
         if known is not None:
-            raise Difference("TOK-DEDUP", "identity", "an equal value must return the existing id")
+            raise Mismatch("TOK-DEDUP", "identity", "an equal value must return the existing id")
         message = "a new token must get a new identifier, not an earlier one's"
         if has_dedup or self._is_same_value(given, element):
             clause = "TOK-DEDUP"
         else:
             clause = "TOK-LEAF" if is_leaf else "REC-ID"
-        raise Difference(clause, "identity", message)
+        raise Mismatch(clause, "identity", message)
 
     def _are_swapped(self, known: str, given: str) -> bool:
         """Whether two identifiers came from one request."""
@@ -288,7 +288,7 @@ class Comparison:
     # --- records --------------------------------------------------------------------------------
 
     def _record(
-        self, sent: Sent, expected: dict[str, Any], given: dict[str, Any], element: Json
+        self, sent: SentStep, expected: dict[str, Any], given: dict[str, Any], element: Json
     ) -> None:
         """Compare two records; element: the token request object, None for a read."""
         is_strict = sent.operation in TOKENIZING
@@ -304,7 +304,7 @@ class Comparison:
                     message = f"the record must hold `{name}`"
                     if is_known and name in {"data", "metadata"}:
                         clause = "REC-DEDUP-REDACT"
-                    raise Difference(clause, f"field {name}", message)
+                    raise Mismatch(clause, f"field {name}", message)
                 continue
             self._field(sent, name, clause, expected, given, element)
         self._check_absent(expected, given, is_known=is_known)
@@ -320,7 +320,7 @@ class Comparison:
                     clause = "REC-TOKEN-DATA"
                 if is_known and name in {"data", "metadata"}:
                     clause = "REC-DEDUP-REDACT"
-                raise Difference(clause, f"field {name}", f"the record must not hold `{name}`")
+                raise Mismatch(clause, f"field {name}", f"the record must not hold `{name}`")
 
     @staticmethod
     def _is_shown(name: str, value: Json) -> bool:
@@ -337,23 +337,23 @@ class Comparison:
         due, flag = _flag(expected), _flag(given)
         if flag is None:
             message = "`_extras.deduplicated` must be a boolean"
-            raise Difference("REC-EXTRAS", "field _extras", message)
+            raise Mismatch("REC-EXTRAS", "field _extras", message)
         if due == flag:
             return
         known = self.to_deployment.get(expected["id"])
         refused = self._refused.get(_value_key(element))
         if due is False and refused is not None and given["id"] not in self.to_reference:
             message = "a refused request must create nothing; its value exists"
-            raise Difference(refused, "created", message, is_direct=False)
+            raise Mismatch(refused, "created", message, is_direct=False)
         is_same = given["id"] == known if due else given["id"] not in self.to_reference
         clause = "REC-EXTRAS" if is_same and due else "TOK-DEDUP"
         message = f"`_extras.deduplicated` must be {str(due).lower()}"
         is_plain = "encrypted" not in str(element)
-        raise Difference(clause, "field _extras", message, is_direct=is_plain)
+        raise Mismatch(clause, "field _extras", message, is_direct=is_plain)
 
     def _field(  # reason: two records, a field of them, and its clause
         self,
-        sent: Sent,
+        sent: SentStep,
         name: str,
         clause: str,
         expected: dict[str, Any],
@@ -365,14 +365,14 @@ class Comparison:
         if name == "_extras":
             return
         if name in {"id", "tenant_id", "created_by"} and not is_uuid(other):
-            raise Difference(clause, kind, f"`{name}` must be a UUID string")
+            raise Mismatch(clause, kind, f"`{name}` must be a UUID string")
         if name == "id":
             self._identifier(sent, value, other, element)
         elif name == "tenant_id":
             self._bind(("tenant", value), ("tenant", other), clause, "tenant_id")
         elif name == "created_by":
             if self._principals.setdefault(value, other) != other:
-                raise Difference(clause, kind, "`created_by` must be the creating principal")
+                raise Mismatch(clause, kind, "`created_by` must be the creating principal")
         elif name == "created_at":
             self._instant(str(expected["id"]), value, other, clause)
         elif name == "fingerprint":
@@ -381,7 +381,7 @@ class Comparison:
             theirs = ("fingerprint", expected.get("tenant_id"), *scope, str(other))
             self._bind(mine, theirs, clause, name)
         elif not is_equal(value, other):
-            raise Difference(clause, kind, f"`{name}` must be {_short(value)}")
+            raise Mismatch(clause, kind, f"`{name}` must be {_short(value)}")
 
     def _bind(self, mine: Hashable, theirs: Hashable, clause: str, name: str) -> None:
         known, back = self.to_deployment.get(mine), self.to_reference.get(theirs)
@@ -389,32 +389,32 @@ class Comparison:
             self.to_deployment[mine], self.to_reference[theirs] = theirs, mine
         elif known is not None and known != theirs:
             message = f"`{name}` must be equal where it was before"
-            raise Difference(clause, f"field {name}", message)
+            raise Mismatch(clause, f"field {name}", message)
         elif back != mine:
             message = f"`{name}` must differ from an earlier one"
-            raise Difference(clause, f"field {name}", message)
+            raise Mismatch(clause, f"field {name}", message)
 
     def _instant(self, token_id: str, value: str, other: Json, clause: str) -> None:
         kind = "field created_at"
         moment = instant(other)
         if moment is None:
             message = "`created_at` must be an ISO 8601 time with UTC offset"
-            raise Difference(clause, kind, message)
+            raise Mismatch(clause, kind, message)
         before = self._created_at.setdefault(token_id, str(other))
         if instant(before) != moment:
             message = "`created_at` of a token must stay what it was"
-            raise Difference(clause, kind, message)
+            raise Mismatch(clause, kind, message)
         due = instant(value)
         assert due is not None, "the engine writes such times"
         offset_s = (moment - due).total_seconds()
         if self._offset_s is None:
             self._offset_s = offset_s
         if abs(offset_s - self._offset_s) > self.clock_s:
-            raise Difference(clause, kind, "`created_at` must be the time of creation")
+            raise Mismatch(clause, kind, "`created_at` must be the time of creation")
 
     # --- other operations -----------------------------------------------------------------------
 
-    def _object(self, sent: Sent, expected: dict[str, Any], given: Json) -> None:
+    def _object(self, sent: SentStep, expected: dict[str, Any], given: Json) -> None:
         """Compare an answer whose shape is assumed: what both sides hold."""
         if not isinstance(given, dict):
             return
@@ -425,7 +425,7 @@ class Comparison:
         if isinstance(expected.get("key"), str) and isinstance(given.get("key"), str):
             self._bind(expected["key"], given["key"], "AUTH-HEADER", "key")
 
-    def _page(self, sent: Sent, expected: Any, given: Json) -> None:  # noqa: ANN401 # reason: any JSON
+    def _page(self, sent: SentStep, expected: Any, given: Json) -> None:  # noqa: ANN401 # reason: any JSON
         """Compare lists: the set of the tokens of this play, in any order."""
         rows = given.get("data") if isinstance(given, dict) else given
         if not isinstance(rows, list):
@@ -437,28 +437,28 @@ class Comparison:
             extra = [name for name in records if name in self.to_reference and name not in due]
             if extra:
                 message = f"{sent.operation} must not return {len(extra)} of the tokens"
-                raise Difference(clause, "extra", message, is_direct=False)
+                raise Mismatch(clause, "extra", message, is_direct=False)
             missing = [name for name in due if name is not None and name not in records]
             if missing:
                 message = f"{sent.operation} must return {len(missing)} more of the tokens"
-                raise Difference(clause, "missing", message, is_direct=False)
+                raise Mismatch(clause, "missing", message, is_direct=False)
         for name, row in due.items():
             if name in records:
                 self._record(sent, row, records[name], None)
 
-    def _detokenized(self, sent: Sent, expected: Json, given: Json) -> None:
+    def _detokenized(self, sent: SentStep, expected: Json, given: Json) -> None:
         """Compare plaintext, expression by expression."""
         dues, values = _values(expected), _values(given)
         if len(dues) != len(values) or type(expected) is not type(given):
             message = "detokenize must keep the structure of its body"
-            raise Difference("QUO-DETOKENIZE", "value", message)
+            raise Mismatch("QUO-DETOKENIZE", "value", message)
         for place, (due, value) in enumerate(zip(dues, values, strict=True)):
             if is_equal(due, value):
                 continue
             element = sent.elements[min(place, len(sent.elements) - 1)] if sent.elements else ""
             raise self._wrong_value(due, value, element)
 
-    def _wrong_value(self, due: Json, value: Json, element: Json) -> Difference:
+    def _wrong_value(self, due: Json, value: Json, element: Json) -> Mismatch:
         both_texts = isinstance(due, str) and isinstance(value, str)  # a card inside a text
         is_cvc = both_texts and (_CVC in str(due)) != (_CVC in str(value))
         if isinstance(due, dict) and isinstance(value, dict):
@@ -466,17 +466,17 @@ class Comparison:
         if is_cvc:
             rule = "must be readable" if "cvc" in str(due) else "must be gone"
             message = f"the cvc {rule}: its retention decides"
-            return Difference("QUO-CVC", "cvc", message, is_direct=False)
+            return Mismatch("QUO-CVC", "cvc", message, is_direct=False)
         for number, body in self._bodies.items():
             values = [_value_of(other) for other in elements_of(body)]
             if due in values and value in values:
                 message = f"step {number}: an identifier stands for the value of another element"
-                return Difference(_order_clause(body), "value", message)
+                return Mismatch(_order_clause(body), "value", message)
         message = "the stored value must be the one that was sent"
-        return Difference(value_clause(element), "value", message)
+        return Mismatch(value_clause(element), "value", message)
 
 
-def _default_clause(sent: Sent) -> str:
+def _default_clause(sent: SentStep) -> str:
     operations = {
         "create_token_intent": "QUO-INTENT",
         "get_token_intent": "QUO-INTENT",

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from conformance.model.play import Step
-from conformance.model.reference import Answer
-from conformance.model.values import FORMS, VARIANTS, Join, Node, Ref, Sealed, Text
+from conformance.model.play import SequenceStep
+from conformance.model.reference import ReferenceAnswer
+from conformance.model.values import FORMS, VARIANTS, Join, Node, Ref, Sealed, TextValue
 from engine import Profile
 
 LENGTH: Final = 16
@@ -85,7 +85,7 @@ _FEATURES: Final = (
 
 
 @dataclass(slots=True)
-class Token:
+class ReferenceToken:
     """A token that the reference holds. owner: the role that created it."""
 
     ref: Ref
@@ -129,15 +129,15 @@ class Generator:
         self._offer = offer
         self._length = length
         self._number = 0
-        self._tokens: list[Token] = []
-        self._intents: list[Token] = []
-        self._texts: list[Text] = []
+        self._tokens: list[ReferenceToken] = []
+        self._intents: list[ReferenceToken] = []
+        self._texts: list[TextValue] = []
         self._cards: list[dict[str, Node]] = []
-        self._sent: list[Step] = []
+        self._sent: list[SequenceStep] = []
         self._refused: list[Node] = []
-        self._made: list[Step] = []
+        self._made: list[SequenceStep] = []
         self._keys: list[Ref] = []
-        self._focus: Token | None = None
+        self._focus: ReferenceToken | None = None
         self._narrow: tuple[str, ...] = ()
         self._cores = 0
         choose = chance.choice
@@ -207,25 +207,25 @@ class Generator:
 
     # --- steps ----------------------------------------------------------------------------------
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[SequenceStep]:
         """Yield the steps of the sequence."""
         while self._number < self._length:
             yield self._next()
 
-    def _next(self) -> Step:
+    def _next(self) -> SequenceStep:
         names, weights = list(self._operations), list(self._operations.values())
         for _ in range(20):
             if not any(weights):
                 break
             name = self._chance.choices(names, weights)[0]
-            step: Step | None = getattr(self, f"_{name}")()
+            step: SequenceStep | None = getattr(self, f"_{name}")()
             if step is not None:
                 return step
         return self._tokenize()
 
-    def _step(self, operation: str, role: str | Ref, **fields: Any) -> Step:  # noqa: ANN401 # reason: fields of Step
+    def _step(self, operation: str, role: str | Ref, **fields: Any) -> SequenceStep:  # noqa: ANN401 # reason: fields of Step
         wait_ns = self._chance.choice(self._waits_ns)
-        step = Step(self._number, operation, role, wait_ns=wait_ns, **fields)
+        step = SequenceStep(self._number, operation, role, wait_ns=wait_ns, **fields)
         self._number += 1
         return step
 
@@ -237,7 +237,7 @@ class Generator:
             return self._chance.choice(self._keys)
         return self._chance.choice(self._roles)
 
-    def _tokenize(self) -> Step:
+    def _tokenize(self) -> SequenceStep:
         again = self._chance.random() < 0.6 and self._refused
         if again:
             return self._retry_refused()
@@ -246,10 +246,10 @@ class Generator:
         self._sent.append(step)
         return step
 
-    def _retry_refused(self) -> Step:
+    def _retry_refused(self) -> SequenceStep:
         """Tokenize an element of a refused request alone: it must be new."""
         element = self._refused.pop(self._chance.randrange(len(self._refused)))
-        if isinstance(element, Text):
+        if isinstance(element, TextValue):
             element = {"type": "token", "data": element}
         flag = self._offer.profile.dedup.flag_name
         fields = {flag: True} if "flag" in self._offer.fields else {}
@@ -260,7 +260,7 @@ class Generator:
             owner = "private_reader" if "private_reader" in self._offer.roles else "private_prod"
         return self._step("tokenize", owner, values={"value": {**element, **fields}})
 
-    def _again(self) -> Step | None:
+    def _again(self) -> SequenceStep | None:
         """Send an earlier request with another key: who may, whose token, what is shown."""
         if not self._sent:
             return None
@@ -275,15 +275,15 @@ class Generator:
         role = self._chance.choice(callers)
         return self._step("tokenize", role, values=copy.deepcopy(earlier.values))
 
-    def _create(self) -> Step:
+    def _create(self) -> SequenceStep:
         element = self._element()
-        if isinstance(element, Text):
+        if isinstance(element, TextValue):
             element = {"type": "token", "data": element}
         if "create" in self._offer.mapped:
             return self._step("create", self._caller(), values={"value": self._text()})
         return self._step("create", self._caller(), body=element)
 
-    def _detokenize(self) -> Step | None:
+    def _detokenize(self) -> SequenceStep | None:
         chance = self._chance
         picked = [self._pick(0.9) for _ in range(chance.choice((1, 1, 2, 3, 5, 6)))]
         tokens = [token for token in picked if token is not None]
@@ -309,7 +309,7 @@ class Generator:
             body = [holes, {"n": 1.5, "x": None}]
         return self._step("detokenize", role, body=body)
 
-    def _get(self) -> Step | None:
+    def _get(self) -> SequenceStep | None:
         token = self._pick(0.7)
         if token is None:
             return None
@@ -318,16 +318,16 @@ class Generator:
             role = self._caller()
         return None if role is None else self._step("get", role, values={"id": token.ref})
 
-    def _list(self) -> Step | None:
+    def _list(self) -> SequenceStep | None:
         token = self._pick(0.8)
         role = None if token is None else self._reader_of(token)
         return self._step("list", role, query="?size=100") if role else None
 
-    def _list_logs(self) -> Step | None:
+    def _list_logs(self) -> SequenceStep | None:
         role = self._reader_of_role(self._roles[0])
         return None if role is None else self._step("list_logs", role, query="?size=100")
 
-    def _search(self) -> Step | None:
+    def _search(self) -> SequenceStep | None:
         indexed = [
             token
             for token in self._tokens
@@ -343,21 +343,21 @@ class Generator:
             return None
         value = token.value
         if "search" in self._offer.mapped:
-            if not isinstance(value, Text) or value.wraps:
+            if not isinstance(value, TextValue) or value.wraps:
                 return None
             return self._step("search", role, values={"value": value}, is_filtered=True)
-        if isinstance(value, Text):
+        if isinstance(value, TextValue):
             wraps = () if self._chance.random() < 0.7 else (self._chance.choice(VARIANTS),)
             term = Join(("data:", replace(value, wraps=(*value.wraps, *wraps))))
         elif isinstance(value, dict):
             name = self._chance.choice([key for key in value if key != "cvc"])
             part = value[name]
-            term = Join((f"data.{name}:", part if isinstance(part, Text) else str(part)))
+            term = Join((f"data.{name}:", part if isinstance(part, TextValue) else str(part)))
         else:
             return None
         return self._step("search", role, body={"query": term, "size": 100}, is_filtered=True)
 
-    def _patch(self) -> Step | None:
+    def _patch(self) -> SequenceStep | None:
         token = self._pick(0.8)
         role = None if token is None else self._reader_of(token)
         if token is None or role is None or "patch" in self._offer.mapped:
@@ -381,14 +381,14 @@ class Generator:
             body=changes or {"metadata": {"tier": "gold"}},
         )
 
-    def _delete(self) -> Step | None:
+    def _delete(self) -> SequenceStep | None:
         token = self._pick(0.9)
         role = None if token is None else self._reader_of(token)
         if token is None or role is None:
             return None
         return self._step("delete", role, values={"id": token.ref})
 
-    def _create_token_intent(self) -> Step | None:
+    def _create_token_intent(self) -> SequenceStep | None:
         role = self._reader_of_role(self._roles[0])
         if role is None or "create_token_intent" in self._offer.mapped:
             return None
@@ -398,7 +398,7 @@ class Generator:
         self._shares["intent"] = max(self._shares["intent"], 0.3)
         return self._step("create_token_intent", role, body=body)
 
-    def _odd(self) -> Step:
+    def _odd(self) -> SequenceStep:
         """A body that is not JSON, another media type, or a header that holds no known key."""
         value = b'{"name": "odd"}'
         kinds: tuple[dict[str, Any], ...] = (
@@ -413,7 +413,7 @@ class Generator:
         role = "private_reader" if "private_reader" in self._offer.roles else "private_prod"
         return self._step("tokenize", role, **fields)
 
-    def _create_application(self) -> Step | None:
+    def _create_application(self) -> SequenceStep | None:
         """An application with drawn grants, then its key."""
         needed = {"create_application", "create_application_key"}
         if "management" not in self._offer.roles or needed & self._offer.mapped:
@@ -536,7 +536,7 @@ class Generator:
             element["data"] = {**element["data"], **chance.choice(faults)}
             return
         changes: tuple[dict[str, Node], ...] = (
-            {"type": chance.choice(("no-such-type", "Token", "", "TOKEN", "card "))},
+            {"type": chance.choice(("no-such-type", "ReferenceToken", "", "TOKEN", "card "))},
             {"metadata": chance.choice(({"a": 5}, {"a": {"b": "c"}}, "x", ["a"]))},
             {"search_indexes": chance.choice(("x", [5]))},
             {"fingerprint_expression": chance.choice((5, ["{{ data }}"]))},
@@ -557,10 +557,10 @@ class Generator:
         self._cores += 1
         return self._cores
 
-    def _fresh(self, *wraps: str) -> Text:
-        return Text(self._count(), wraps)
+    def _fresh(self, *wraps: str) -> TextValue:
+        return TextValue(self._count(), wraps)
 
-    def _text(self) -> Text:
+    def _text(self) -> TextValue:
         chance = self._chance
         if self._texts and self._has("repeat"):
             text = chance.choice(self._texts)
@@ -597,7 +597,7 @@ class Generator:
     def _containers(self) -> tuple[str, ...]:
         return (*(self._offer.containers or _CONTAINERS), *self._narrow)
 
-    def _pick(self, live_share: float) -> Token | None:
+    def _pick(self, live_share: float) -> ReferenceToken | None:
         chance = self._chance
         if self._focus is not None and chance.random() < 0.5:
             return self._focus
@@ -605,7 +605,7 @@ class Generator:
         pool = live if chance.random() < live_share else self._tokens
         return chance.choice(pool) if pool else None
 
-    def _reader_of(self, token: Token) -> str | None:
+    def _reader_of(self, token: ReferenceToken) -> str | None:
         return self._reader_of_role(token.owner)
 
     def _reader_of_role(self, owner: str) -> str | None:
@@ -614,7 +614,7 @@ class Generator:
 
     # --- what the reference answered ------------------------------------------------------------
 
-    def learn(self, step: Step, answer: Answer, refs: Mapping[str, Ref]) -> None:
+    def learn(self, step: SequenceStep, answer: ReferenceAnswer, refs: Mapping[str, Ref]) -> None:
         """Note what a step has created, changed or deleted."""
         is_ok = 200 <= answer.status < 300
         body = step.body if step.body is not None else step.values.get("value")
@@ -631,13 +631,15 @@ class Generator:
             self._change(step.values["id"], lambda token: _patched(token, step.body))
         elif step.operation == "create_token_intent":
             ref = Ref(step.number, 0)
-            self._intents.append(Token(ref, str(step.role), step.body["data"], step.body))
+            self._intents.append(ReferenceToken(ref, str(step.role), step.body["data"], step.body))
         elif step.operation == "create_application":
             self._made.append(step)
         elif step.operation == "create_application_key":
             self._keys.append(Ref(step.number, 0))
 
-    def _note_tokens(self, step: Step, body: Node, answer: Answer, refs: Mapping[str, Ref]) -> None:
+    def _note_tokens(
+        self, step: SequenceStep, body: Node, answer: ReferenceAnswer, refs: Mapping[str, Ref]
+    ) -> None:
         owner = step.role if isinstance(step.role, str) else "private_reader"
         for element, name in _pairs(body, answer.body):
             value = element.get("data") if isinstance(element, dict) else element
@@ -646,15 +648,15 @@ class Generator:
             if isinstance(element, dict) and "token_intent_id" in element:
                 self._intents = [it for it in self._intents if it.ref != element["token_intent_id"]]
             if name in refs:
-                self._tokens.append(Token(refs[name], owner, value, element))
+                self._tokens.append(ReferenceToken(refs[name], owner, value, element))
 
-    def _change(self, ref: Ref, change: Callable[[Token], Token]) -> None:
+    def _change(self, ref: Ref, change: Callable[[ReferenceToken], ReferenceToken]) -> None:
         for place, token in enumerate(self._tokens):
             if token.ref == ref:
                 self._tokens[place] = self._focus = change(token)
 
 
-def _patched(token: Token, changes: Mapping[str, Node]) -> Token:
+def _patched(token: ReferenceToken, changes: Mapping[str, Node]) -> ReferenceToken:
     if "data" not in changes:
         return token
     value = changes["data"]
@@ -664,16 +666,16 @@ def _patched(token: Token, changes: Mapping[str, Node]) -> Token:
 
 
 def _is_valid(element: Node) -> bool:
-    return isinstance(element, Text) or (
+    return isinstance(element, TextValue) or (
         isinstance(element, dict)
         and element.get("type") == "token"
-        and isinstance(element.get("data"), Text)
+        and isinstance(element.get("data"), TextValue)
         and set(element) <= {"type", "data"}
     )
 
 
 def _elements(body: Node) -> Iterator[Node]:
-    if isinstance(body, Text) or (isinstance(body, dict) and "type" in body):
+    if isinstance(body, TextValue) or (isinstance(body, dict) and "type" in body):
         yield body
     elif isinstance(body, dict | list):
         for part in body.values() if isinstance(body, dict) else body:
@@ -682,7 +684,7 @@ def _elements(body: Node) -> Iterator[Node]:
 
 def _pairs(body: Node, answer: Any) -> Iterator[tuple[Node, str]]:  # noqa: ANN401 # reason: any JSON
     """Yield (element, identifier) of a body of nodes and its answer."""
-    if isinstance(body, Text):
+    if isinstance(body, TextValue):
         if isinstance(answer, str):
             yield body, answer
     elif isinstance(body, dict) and "type" in body:

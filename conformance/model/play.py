@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from conformance.context.context import GATEWAY_STATUSES, CheckContext, Lane
-from conformance.messages.exchange import Ask, Exchange, KeyLabel, parsed_or_none
+from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel, parsed_or_none
 from conformance.messages.shapes import SHAPES, filled
 from conformance.model.blame import covered
-from conformance.model.comparison import TOKENIZING, Comparison, Difference, Sent, Tie
-from conformance.model.reference import Answer, Reference
+from conformance.model.comparison import TOKENIZING, AnswerComparison, Mismatch, SentStep, Tie
+from conformance.model.reference import Reference, ReferenceAnswer
 from conformance.model.values import (
     CORE_LENGTH,
     PLAIN_FORMS,
@@ -26,7 +26,7 @@ from conformance.model.values import (
     Node,
     Ref,
     Sealed,
-    Text,
+    TextValue,
     core_text,
     parts_of,
     quoted,
@@ -58,7 +58,7 @@ class NotOffered(Exception):
 
 
 @dataclass(slots=True)
-class Step:
+class SequenceStep:
     """One request, before its values are rendered.
 
     operation: its name in the target's `[requests]`. role: of its key, or the `Ref` of a key that
@@ -83,11 +83,11 @@ class Step:
 class Observer(Protocol):
     """Learns from each step that both sides answered alike."""
 
-    def learn(self, step: Step, answer: Answer, refs: Mapping[str, Ref]) -> None:
+    def learn(self, step: SequenceStep, answer: ReferenceAnswer, refs: Mapping[str, Ref]) -> None:
         """Receive the reference's answer and the `Ref` of each identifier in it."""
 
 
-class Play:
+class SequencePlay:
     """One play. salt: makes its values; labels: the key of each role.
 
     proven: the operations that the deployment was seen to offer as they are assumed.
@@ -112,7 +112,7 @@ class Play:
         self._jwk: Mapping[str, Any] | None = None
         if ctx.target.encryption_jwk is not None and "private_prod" in labels:
             self._jwk = self.reference.encryption_jwk(labels["private_prod"])
-        self.comparison = Comparison(
+        self.comparison = AnswerComparison(
             profile.tokens.container_field, profile.dedup.flag_name, self.reference.is_tie
         )
         self.exchanges: list[Exchange] = []
@@ -126,28 +126,28 @@ class Play:
     # --- running --------------------------------------------------------------------------------
 
     async def run(
-        self, steps: Iterator[Step], observer: Observer | None = None
-    ) -> tuple[Difference | None, list[Step]]:
+        self, steps: Iterator[SequenceStep], observer: Observer | None = None
+    ) -> tuple[Mismatch | None, list[SequenceStep]]:
         """Send steps until an answer differs; returns the difference and what was sent."""
-        done: list[Step] = []
+        done: list[SequenceStep] = []
         for step in steps:
             done.append(step)
             try:
                 answer = await self.send(step)
-            except Difference as difference:
+            except Mismatch as difference:
                 return difference, done
             if observer is not None:
                 observer.learn(step, answer, self._refs)
         return None, done
 
-    async def send(self, step: Step) -> Answer:
-        """Send a step and compare the answers; raises `Difference`."""
+    async def send(self, step: SequenceStep) -> ReferenceAnswer:
+        """Send a step and compare the answers; raises `Mismatch`."""
         if step.wait_ns:
             await self._lane.sleep_ns(step.wait_ns)
         exchange = await self._exchange(step)
         return self.judge(step, exchange)
 
-    async def ask(self, step: Step) -> None:
+    async def ask(self, step: SequenceStep) -> None:
         """Send a step without comparing anything; later steps can refer to its identifiers."""
         exchange = await self._exchange(step)
         self.exchanges.append(exchange)
@@ -157,8 +157,8 @@ class Play:
             for place, (_, name) in enumerate(_identified(body, answer)):
                 self._given_names[Ref(step.number, place)] = name
 
-    def judge(self, step: Step, exchange: Exchange) -> Answer:
-        """Compare an exchange with the reference's answer; raises `Difference`."""
+    def judge(self, step: SequenceStep, exchange: Exchange) -> ReferenceAnswer:
+        """Compare an exchange with the reference's answer; raises `Mismatch`."""
         self.exchanges.append(exchange)
         self.reference.set_time(exchange.sent_ns - self.began_ns)
         answer, body = self._expect(step)
@@ -178,7 +178,9 @@ class Play:
         )
         return answer
 
-    def _check_offered(self, step: Step, answer: Answer, exchange: Exchange) -> None:
+    def _check_offered(
+        self, step: SequenceStep, answer: ReferenceAnswer, exchange: Exchange
+    ) -> None:
         """Where shapes and rights are assumed, a refusal may be a service of another kind."""
         status = exchange.status
         if step.operation == "create" and answer.status == 403 and exchange.ok:
@@ -190,7 +192,7 @@ class Play:
 
     # --- the deployment -------------------------------------------------------------------------
 
-    async def _exchange(self, step: Step) -> Exchange:
+    async def _exchange(self, step: SequenceStep) -> Exchange:
         ask = self._ask(step)
         for turn in range(_RETRIES):
             exchange = await self._lane.once(ask)
@@ -203,7 +205,7 @@ class Play:
             await self._lane.sleep_ns(_retry_after_ns(exchange) or _SECOND_NS << turn)
         raise Abandoned("a rate limit refuses the requests of the model")
 
-    def _ask(self, step: Step) -> Ask:
+    def _ask(self, step: SequenceStep) -> HttpRequest:
         shape = self._ctx.target.shape(step.operation)
         values = self._render(step.values, self._given_names, is_deployment=True)
         method, path, body = cast("tuple[str, str, Any]", filled(shape, values))
@@ -220,16 +222,18 @@ class Play:
         if step.key_header is not None:
             headers[self._ctx.target.key_header] = step.key_header.replace("KEY", f"{{key:{key}}}")
             key = None
-        return Ask(method=method, path=path + step.query, key=key, headers=headers, body=body)
+        return HttpRequest(
+            method=method, path=path + step.query, key=key, headers=headers, body=body
+        )
 
-    def _key(self, step: Step) -> KeyLabel:
+    def _key(self, step: SequenceStep) -> KeyLabel:
         if isinstance(step.role, Ref):
             return f"{self._ctx.check.id}.{self._salt}.{step.role.step}"
         return self._labels[step.role]
 
     # --- the reference --------------------------------------------------------------------------
 
-    def _expect(self, step: Step) -> tuple[Answer, Any]:
+    def _expect(self, step: SequenceStep) -> tuple[ReferenceAnswer, Any]:
         values = self._render(step.values, self._expected_names, is_deployment=False)
         shape = SHAPES[step.operation]
         method, path, body = cast("tuple[str, str, Any]", filled(shape, values))
@@ -246,13 +250,13 @@ class Play:
         )
         return answer, body
 
-    def _sent(self, step: Step, body: Any) -> Sent:  # noqa: ANN401 # reason: JSON or bytes
+    def _sent(self, step: SequenceStep, body: Any) -> SentStep:  # noqa: ANN401 # reason: JSON or bytes
         label = self._key(step)
         keys = self._ctx.target.key_labels
         role = step.role if isinstance(step.role, str) else "private_prod"
         quota = self._ctx.quota("Tokenize Limit", self._labels[role])
-        texts = [part for part in parts_of(_payload(step)) if isinstance(part, Text)]
-        return Sent(
+        texts = [part for part in parts_of(_payload(step)) if isinstance(part, TextValue)]
+        return SentStep(
             operation=step.operation,
             number=step.number,
             label=label,
@@ -273,7 +277,7 @@ class Play:
 
     def _render(self, node: Node, names: Mapping[Ref, str], *, is_deployment: bool) -> Any:  # noqa: ANN401 # reason: any JSON
         def render(part: Node) -> Any:  # noqa: ANN401 # reason: any JSON
-            if isinstance(part, Text):
+            if isinstance(part, TextValue):
                 return text_of(part, self._salt)
             if isinstance(part, Ref):
                 return names.get(part, UNKNOWN_ID)
@@ -287,8 +291,8 @@ class Play:
                 return [render(value) for value in part]
             return part
 
-        def render_part(inner: str | Ref | Text) -> str:
-            if isinstance(inner, Text):
+        def render_part(inner: str | Ref | TextValue) -> str:
+            if isinstance(inner, TextValue):
                 return quoted(text_of(inner, self._salt))
             return str(render(inner))
 
@@ -309,12 +313,12 @@ class Play:
             else text
         )
 
-    def _secrets(self, step: Step) -> Iterator[str]:
+    def _secrets(self, step: SequenceStep) -> Iterator[str]:
         """Yield what a step sends and no answer may show: cores, whole numbers, cvcs."""
         if step.operation not in {*TOKENIZING, "patch", "create_token_intent"}:
             return
         for part in parts_of(_payload(step)):
-            if isinstance(part, Text):
+            if isinstance(part, TextValue):
                 if part.wraps and part.wraps[0] in PLAIN_FORMS:
                     text = text_of(part, self._salt)
                     if len(text) >= _LEAST_SECRET:
@@ -324,7 +328,7 @@ class Play:
 
     # --- identifiers ----------------------------------------------------------------------------
 
-    def _name(self, step: Step, answer: Answer, body: Json) -> None:
+    def _name(self, step: SequenceStep, answer: ReferenceAnswer, body: Json) -> None:
         """Number the identifiers of an answer, so that later steps can refer to them."""
         if not 200 <= answer.status < 300:
             return
@@ -343,7 +347,7 @@ class Play:
         if step.operation == "create_application_key":
             self._learn_key(step, answer)
 
-    def _learn_key(self, step: Step, answer: Answer) -> None:
+    def _learn_key(self, step: SequenceStep, answer: ReferenceAnswer) -> None:
         text = answer.body.get("key") if isinstance(answer.body, dict) else None
         other = self.comparison.to_deployment.get(text)
         if not isinstance(text, str) or not isinstance(other, str):
@@ -353,7 +357,7 @@ class Play:
         self._ctx.learn_key(label, other)
 
 
-def _payload(step: Step) -> Node:
+def _payload(step: SequenceStep) -> Node:
     return step.body if step.body is not None else step.values.get("value")
 
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 from conformance.context.answers import is_request
 from conformance.context.context import CheckContext, Lane
 from conformance.messages.exchange import Exchange, KeyLabel
-from conformance.model.comparison import Difference
+from conformance.model.comparison import Mismatch
 from conformance.model.generator import Offer
-from conformance.model.play import Abandoned, NotOffered, Play, Step
-from conformance.model.values import Join, Node, Ref, Sealed, Text
+from conformance.model.play import Abandoned, NotOffered, SequencePlay, SequenceStep
+from conformance.model.values import Join, Node, Ref, Sealed, TextValue
 from engine import InputError, Profile
 from engine.profile import choices
 
@@ -34,7 +34,7 @@ class Question:
 
     setting: str
     clause: str
-    steps: Callable[[int], Sequence[Step]]
+    steps: Callable[[int], Sequence[SequenceStep]]
     roles: tuple[str, ...] = ("private_prod",)
     needs: str = ""
 
@@ -55,24 +55,26 @@ class _Posed:
 
     question: Question
     number: int
-    steps: Sequence[Step]
+    steps: Sequence[SequenceStep]
     exchanges: Sequence[Exchange]
 
 
-def _tokenize(role: str, *bodies: Node) -> list[Step]:
-    return [Step(place, "tokenize", role, {"value": body}) for place, body in enumerate(bodies)]
+def _tokenize(role: str, *bodies: Node) -> list[SequenceStep]:
+    return [
+        SequenceStep(place, "tokenize", role, {"value": body}) for place, body in enumerate(bodies)
+    ]
 
 
 def _token(number: int = 1, **fields: Node) -> dict[str, Node]:
-    return {"type": "token", "data": Text(number), **fields}
+    return {"type": "token", "data": TextValue(number), **fields}
 
 
 def _card(number: int = 1, **fields: Node) -> dict[str, Node]:
     data = {
-        "number": Text(number, ("card 16",)),
+        "number": TextValue(number, ("card 16",)),
         "expiration_month": 12,
         "expiration_year": 2031,
-        "cvc": Text(number + 1, ("cvc 3",)),
+        "cvc": TextValue(number + 1, ("cvc 3",)),
     }
     return {"type": "card", "data": data, **fields}
 
@@ -84,9 +86,9 @@ def _partial_cards() -> list[dict[str, Node]]:
     return [{"type": "card", "data": {name: whole[name] for name in names}} for names in parts]
 
 
-def _detokenize(role: str, refs: Sequence[Ref], number: int = 1) -> Step:
+def _detokenize(role: str, refs: Sequence[Ref], number: int = 1) -> SequenceStep:
     body = {f"v{place}": Join(("{{ ", ref, " }}")) for place, ref in enumerate(refs)}
-    return Step(number, "detokenize", role, body=body)
+    return SequenceStep(number, "detokenize", role, body=body)
 
 
 _QUESTIONS: Final[tuple[Question, ...]] = (
@@ -102,13 +104,15 @@ _QUESTIONS: Final[tuple[Question, ...]] = (
         "TOK-COMPOSITE",
         lambda _: _tokenize(
             "private_prod",
-            {"a": Text(1), "b": 5},
-            [Text(2), True],
+            {"a": TextValue(1), "b": 5},
+            [TextValue(2), True],
             [None],
-            {"a": Text(3), "b": None},
+            {"a": TextValue(3), "b": None},
         ),
     ),
-    Question("tokens.scalar_body", "TOK-COMPOSITE", lambda _: _tokenize("private_prod", Text(1))),
+    Question(
+        "tokens.scalar_body", "TOK-COMPOSITE", lambda _: _tokenize("private_prod", TextValue(1))
+    ),
     Question(
         "tokens.unknown_field",
         "TOK-OBJECT",
@@ -123,14 +127,14 @@ _QUESTIONS: Final[tuple[Question, ...]] = (
     Question(
         "tokens.token_data",
         "TOK-TOKEN-DATA",
-        lambda _: _tokenize("private_prod", {"type": "token", "data": {"any": Text(1)}}),
+        lambda _: _tokenize("private_prod", {"type": "token", "data": {"any": TextValue(1)}}),
     ),
     Question(
         "tokens.card_luhn",
         "TOK-CARD-DATA",
         lambda _: _tokenize(
             "private_prod",
-            {"type": "card", "data": {**_card()["data"], "number": Text(1, ("wrong card",))}},
+            {"type": "card", "data": {**_card()["data"], "number": TextValue(1, ("wrong card",))}},
         ),
     ),
     Question(
@@ -153,14 +157,14 @@ _QUESTIONS: Final[tuple[Question, ...]] = (
     Question(
         "tokens.limit_counts",
         "TOK-LIMIT",
-        lambda quota: _tokenize("dedup", [Text(1)], [Text(1)] * (quota + 1)),
+        lambda quota: _tokenize("dedup", [TextValue(1)], [TextValue(1)] * (quota + 1)),
         roles=("dedup",),
     ),
     Question(
         "tokens.detokenize_counts",
         "QUO-DETOKENIZE",
         lambda quota: [
-            *_tokenize("private_reader", [Text(1)]),
+            *_tokenize("private_reader", [TextValue(1)]),
             _detokenize("private_reader", [Ref(0, 0)] * (quota + 1)),
         ],
         roles=("private_reader",),
@@ -178,7 +182,7 @@ _QUESTIONS: Final[tuple[Question, ...]] = (
         "REC-DEDUP-REDACT",
         lambda _: [
             *_tokenize("dedup_reader", _card(metadata={"o": "1"})),
-            Step(1, "tokenize", "dedup", {"value": _card()}),
+            SequenceStep(1, "tokenize", "dedup", {"value": _card()}),
         ],
         roles=("dedup", "dedup_reader"),
     ),
@@ -194,7 +198,7 @@ _QUESTIONS: Final[tuple[Question, ...]] = (
         "REC-DEDUP-REDACT",
         lambda _: [
             *_tokenize("dedup_reader", _token(metadata={"o": "1"})),
-            Step(1, "patch", "dedup", {"id": Ref(0, 0)}, body={"metadata": {"p": "2"}}),
+            SequenceStep(1, "patch", "dedup", {"id": Ref(0, 0)}, body={"metadata": {"p": "2"}}),
         ],
         roles=("dedup", "dedup_reader"),
         needs="patch",
@@ -204,7 +208,7 @@ _QUESTIONS: Final[tuple[Question, ...]] = (
         "REC-SECRET",
         lambda _: [
             *_tokenize("private_reader", _token()),
-            Step(1, "get", "private_reader", {"id": Ref(0, 0)}),
+            SequenceStep(1, "get", "private_reader", {"id": Ref(0, 0)}),
         ],
         roles=("private_reader",),
         needs="get",
@@ -212,35 +216,35 @@ _QUESTIONS: Final[tuple[Question, ...]] = (
 )
 
 
-def _uses(containers: Sequence[str]) -> Mapping[str, Sequence[Step]]:
+def _uses(containers: Sequence[str]) -> Mapping[str, Sequence[SequenceStep]]:
     """Return the simplest use of each assumed operation and of each open field."""
     made = _tokenize("private_reader", _token(search_indexes=["{{ data }}"], metadata={"a": "b"}))
     ref = Ref(0, 0)
     return {
-        "get": [*made, Step(1, "get", "private_reader", {"id": ref})],
-        "list": [*made, Step(1, "list", "private_reader", query="?size=100")],
-        "create": [Step(0, "create", "private_prod", {"value": Text(1)})],
+        "get": [*made, SequenceStep(1, "get", "private_reader", {"id": ref})],
+        "list": [*made, SequenceStep(1, "list", "private_reader", query="?size=100")],
+        "create": [SequenceStep(0, "create", "private_prod", {"value": TextValue(1)})],
         "search": [
             *made,
-            Step(1, "search", "private_reader", {"value": Text(1)}, is_filtered=True),
-            Step(2, "search", "private_reader", {"value": Text(2)}, is_filtered=True),
+            SequenceStep(1, "search", "private_reader", {"value": TextValue(1)}, is_filtered=True),
+            SequenceStep(2, "search", "private_reader", {"value": TextValue(2)}, is_filtered=True),
         ],
         "patch": [
             *made,
-            Step(1, "patch", "private_reader", {"id": ref}, body={"metadata": {"a": "c"}}),
-            Step(2, "patch", "private_reader", {"id": ref}, body={"data": Text(3)}),
+            SequenceStep(1, "patch", "private_reader", {"id": ref}, body={"metadata": {"a": "c"}}),
+            SequenceStep(2, "patch", "private_reader", {"id": ref}, body={"data": TextValue(3)}),
         ],
         "delete": [
             *made,
-            Step(1, "delete", "private_reader", {"id": ref}),
+            SequenceStep(1, "delete", "private_reader", {"id": ref}),
         ],
         "detokenize": [
             *made,
-            Step(1, "detokenize", "private_reader", {"id": ref}),
+            SequenceStep(1, "detokenize", "private_reader", {"id": ref}),
         ],
         "create_token_intent": [
-            Step(0, "create_token_intent", "private_reader", body=_token()),
-            Step(
+            SequenceStep(0, "create_token_intent", "private_reader", body=_token()),
+            SequenceStep(
                 1,
                 "tokenize",
                 "private_reader",
@@ -260,7 +264,7 @@ def _uses(containers: Sequence[str]) -> Mapping[str, Sequence[Step]]:
 
 
 def _nested(depth: int) -> Node:
-    return [_nested(depth - 1)] if depth else Text(1)
+    return [_nested(depth - 1)] if depth else TextValue(1)
 
 
 class Readings:
@@ -318,13 +322,13 @@ class Readings:
 
     # --- playing --------------------------------------------------------------------------------
 
-    def _play(self, profile: Profile, number: int) -> Play:
+    def _play(self, profile: Profile, number: int) -> SequencePlay:
         salt = f"{self._ctx.seed}{self._ctx.session.nonce}/reading {number}"
         proven = set(self.offer.operations)
-        return Play(self._ctx, self._lane, profile, self._labels, salt, proven)
+        return SequencePlay(self._ctx, self._lane, profile, self._labels, salt, proven)
 
     async def _answers(
-        self, steps: Sequence[Step], profile: Profile | None = None
+        self, steps: Sequence[SequenceStep], profile: Profile | None = None
     ) -> tuple[int, list[Exchange]]:
         """Send steps whatever the answers are; returns the play's number and the exchanges."""
         self._plays += 1
@@ -340,7 +344,7 @@ class Readings:
         try:
             for step, exchange in zip(posed.steps, posed.exchanges, strict=True):
                 play.judge(step, exchange)
-        except (Difference, NotOffered, Abandoned):
+        except (Mismatch, NotOffered, Abandoned):
             return False
         return True
 
@@ -378,7 +382,7 @@ class Readings:
             return
         self.learned.append(Learned(setting, clause, value, tuple(exchanges)))
 
-    async def _try(self, name: str, steps: Sequence[Step]) -> None:
+    async def _try(self, name: str, steps: Sequence[SequenceStep]) -> None:
         """Leave out an operation or a field whose simplest use is not as assumed."""
         if any(step.role not in self._labels for step in steps):
             return
@@ -389,7 +393,7 @@ class Readings:
         try:
             difference, _ = await play.run(iter(steps))
         except NotOffered:
-            difference = Difference("", "status", "")
+            difference = Mismatch("", "status", "")
         except Abandoned:
             return
         if difference is None or (name == "detokenize" and difference.kind == "value"):
@@ -403,7 +407,7 @@ class Readings:
 
     # --- names and containers -------------------------------------------------------------------
 
-    def _adapted(self, steps: Sequence[Step]) -> list[Step]:
+    def _adapted(self, steps: Sequence[SequenceStep]) -> list[SequenceStep]:
         """Return steps with the deployment's container field, form and flag."""
         return [
             replace(step, values=self._renamed(step.values), body=self._renamed(step.body))
@@ -464,7 +468,7 @@ class Readings:
         role = "private_reader" if "private_reader" in self.offer.roles else "private_prod"
         steps = _tokenize(role, element)
         if "get" in self.offer.operations:
-            steps.append(Step(1, "get", role, {"id": Ref(0, 0)}))
+            steps.append(SequenceStep(1, "get", role, {"id": Ref(0, 0)}))
         try:
             _, exchanges = await self._answers(steps)
         except Abandoned:
@@ -481,7 +485,7 @@ class Readings:
         if self._knows(setting):
             return
         quota = self._ctx.quota("Tokenize Limit", self._labels["private_prod"])
-        body = [Text(place + 1) for place in range(quota + 1)]
+        body = [TextValue(place + 1) for place in range(quota + 1)]
         patient = self.profile.replace(tokens={"limit_status": 429})  # a 429 is an answer here
         with contextlib.suppress(Abandoned):
             _, exchanges = await self._answers(_tokenize("private_prod", body), patient)

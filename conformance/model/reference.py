@@ -33,7 +33,7 @@ _NO_TENANT: Final[Mapping[str, str]] = {
 """The tenant of a key whose tenant the file does not name, by role; else one for all."""
 
 
-class Answer(NamedTuple):
+class ReferenceAnswer(NamedTuple):
     """An answer of the reference; `clause` names the rule of a refusal."""
 
     status: int
@@ -137,7 +137,7 @@ class Reference:
         label: KeyLabel | None = None,
         body: Json | bytes = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ReferenceAnswer:
         """Answer a request."""
         sent = dict(headers or {})
         if body is not None and not isinstance(body, bytes):
@@ -153,13 +153,13 @@ class Reference:
         return _answer(self.engine.handle(request))
 
 
-def _answer(response: Response) -> Answer:
+def _answer(response: Response) -> ReferenceAnswer:
     body: Any = response.body
     raw = "" if body is None else (body if isinstance(body, bytes) else dumps(body)).decode()
     if isinstance(body, bytes):
         body = parsed_or_none(body)
     clause = body.get("clause") if isinstance(body, dict) and response.status >= 400 else None
-    return Answer(response.status, body, raw, clause)
+    return ReferenceAnswer(response.status, body, raw, clause)
 
 
 def _grants(target: Target, label: KeyLabel) -> list[tuple[str, tuple[str, ...]]]:

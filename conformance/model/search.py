@@ -15,9 +15,9 @@ from typing import Final
 from conformance.context.check import Skip
 from conformance.context.context import CheckContext, Lane
 from conformance.messages.exchange import Exchange, KeyLabel
-from conformance.model.comparison import Difference
+from conformance.model.comparison import Mismatch
 from conformance.model.generator import Generator, Offer
-from conformance.model.play import Abandoned, NotOffered, Play, Step
+from conformance.model.play import Abandoned, NotOffered, SequencePlay, SequenceStep
 from conformance.model.scripts import scripts
 from conformance.model.shrink import smaller
 from engine import Profile
@@ -35,14 +35,14 @@ _DERIVED: Final = frozenset({"TOK-DEDUP", "REC-DEDUP-REDACT"})
 class Case:
     """A difference that was reproduced: what differs, the smallest steps, and their exchanges."""
 
-    difference: Difference
-    steps: Sequence[Step]
+    difference: Mismatch
+    steps: Sequence[SequenceStep]
     exchanges: Sequence[Exchange]
     sequence: int
 
 
 @dataclass(slots=True)
-class Outcome:
+class SearchOutcome:
     """What a search has seen. covered: how many steps bore out each clause."""
 
     cases: list[Case] = field(default_factory=list)
@@ -50,12 +50,12 @@ class Outcome:
     sequences: int = 0
     steps: int = 0
     abandoned: list[str] = field(default_factory=list)
-    sporadic: list[Difference] = field(default_factory=list)
+    sporadic: list[Mismatch] = field(default_factory=list)
     why_ended: str | None = None
     last: tuple[Exchange, ...] = ()
 
 
-class Search:
+class SequenceSearch:
     """Plays drawn sequences against one deployment."""
 
     def __init__(
@@ -77,9 +77,9 @@ class Search:
         self._scripts = list(scripts(offer))
         self._plays = 0
         self._proven: set[str] = set()
-        self.outcome = Outcome()
+        self.outcome = SearchOutcome()
 
-    async def run(self) -> Outcome:
+    async def run(self) -> SearchOutcome:
         """Play sequences until the budget ends or enough of them differ."""
         try:
             while not self._is_over():
@@ -103,7 +103,7 @@ class Search:
         chance = self._ctx.random(f"sequence {number}")
         generator = Generator(chance, self._offer)
         play = self._play()
-        steps: list[Step] = []
+        steps: list[SequenceStep] = []
         try:
             if number < len(self._scripts):
                 difference, steps = await play.run(iter(self._scripts[number]))
@@ -122,11 +122,11 @@ class Search:
         if difference is not None:
             await self._reproduce(difference, steps, play, number)
 
-    def _play(self) -> Play:
+    def _play(self) -> SequencePlay:
         self._plays += 1
         labels = {role: self._label(role) for role in sorted(self._offer.roles)}
         salt = f"{self._ctx.seed}{self._ctx.session.nonce}/{self._plays}"
-        return Play(self._ctx, self._lane, self._profile, labels, salt, self._proven)
+        return SequencePlay(self._ctx, self._lane, self._profile, labels, salt, self._proven)
 
     def _label(self, role: str) -> KeyLabel:
         labels = self._ctx.keys(role)
@@ -139,7 +139,7 @@ class Search:
 
     # --- a difference ---------------------------------------------------------------------------
 
-    async def _replay(self, steps: Sequence[Step]) -> tuple[Difference | None, Play]:
+    async def _replay(self, steps: Sequence[SequenceStep]) -> tuple[Mismatch | None, SequencePlay]:
         play = self._play()
         try:
             difference, _ = await play.run(iter(steps))
@@ -149,7 +149,7 @@ class Search:
         return difference, play
 
     async def _reproduce(
-        self, difference: Difference, steps: Sequence[Step], play: Play, number: int
+        self, difference: Mismatch, steps: Sequence[SequenceStep], play: SequencePlay, number: int
     ) -> None:
         count = 0
         for turn in range(_REPLAYS):

@@ -10,14 +10,14 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from conformance.model.play import Step
-from conformance.model.values import Join, Node, Ref, Sealed, Text, parts_of
+from conformance.model.play import SequenceStep
+from conformance.model.values import Join, Node, Ref, Sealed, TextValue, parts_of
 
 _FIELDS: Final = ("token_intent_id", "data", "encrypted", "type")
 """Fields that a token request object needs; the others can be left out."""
 
 
-def smaller(steps: Sequence[Step]) -> Iterator[list[Step]]:
+def smaller(steps: Sequence[SequenceStep]) -> Iterator[list[SequenceStep]]:
     """Yield sequences that are smaller; first the last step with those that it refers to."""
     needed = _needed(steps)
     if len(needed) < len(steps):
@@ -31,12 +31,12 @@ def smaller(steps: Sequence[Step]) -> Iterator[list[Step]]:
             yield [*steps[:place], _with_payload(step, body), *steps[place + 1 :]]
     for text in dict.fromkeys(_texts(steps)):
         for wraps in dict.fromkeys(((), text.wraps[:1], text.wraps[-1:])):
-            plain = Text(text.core, wraps)
+            plain = TextValue(text.core, wraps)
             if len(wraps) < len(text.wraps) and not _is_card_part(text):
                 yield [_replaced(step, text, plain) for step in steps]
 
 
-def _needed(steps: Sequence[Step]) -> list[Step]:
+def _needed(steps: Sequence[SequenceStep]) -> list[SequenceStep]:
     """Return the last step and the steps whose identifiers it needs, in order."""
     wanted = {steps[-1].number}
     for step in reversed(steps):
@@ -48,11 +48,11 @@ def _needed(steps: Sequence[Step]) -> list[Step]:
     return [step for step in steps if step.number in wanted]
 
 
-def _payload(step: Step) -> Node:
+def _payload(step: SequenceStep) -> Node:
     return step.body if step.body is not None else step.values.get("value")
 
 
-def _with_payload(step: Step, body: Node) -> Step:
+def _with_payload(step: SequenceStep, body: Node) -> SequenceStep:
     if step.body is not None:
         return dataclasses.replace(step, body=body)
     return dataclasses.replace(step, values={**step.values, "value": body})
@@ -81,9 +81,11 @@ def _smaller_bodies(body: Node) -> Iterator[Node]:
 
 def _smaller_objects(element: dict[str, Node]) -> Iterator[Node]:
     """Yield simpler forms of a token request object, a string the simplest."""
-    if set(element) == {"type", "data"} and isinstance(element["data"], Text):
+    if set(element) == {"type", "data"} and isinstance(element["data"], TextValue):
         yield element["data"]
-    elif isinstance(element.get("data"), dict) and isinstance(element["data"].get("number"), Text):
+    elif isinstance(element.get("data"), dict) and isinstance(
+        element["data"].get("number"), TextValue
+    ):
         yield element["data"]["number"]
     yield from (_without(element, name) for name in element if name not in _FIELDS)
     if next(iter(element)) != "type":
@@ -99,17 +101,19 @@ def _without(part: dict[str, Node], name: str) -> dict[str, Node]:
     return {key: value for key, value in part.items() if key != name}
 
 
-def _texts(steps: Sequence[Step]) -> Iterator[Text]:
+def _texts(steps: Sequence[SequenceStep]) -> Iterator[TextValue]:
     for step in steps:
         for node in (step.body, step.values):
-            yield from (part for part in parts_of(node) if isinstance(part, Text) and part.wraps)
+            yield from (
+                part for part in parts_of(node) if isinstance(part, TextValue) and part.wraps
+            )
 
 
-def _is_card_part(text: Text) -> bool:
+def _is_card_part(text: TextValue) -> bool:
     return text.wraps[0].startswith(("card", "cvc")) and len(text.wraps) == 1
 
 
-def _replaced(step: Step, text: Text, plain: Text) -> Step:
+def _replaced(step: SequenceStep, text: TextValue, plain: TextValue) -> SequenceStep:
     def change(node: Node) -> Node:
         return plain if node == text else node
 

@@ -1,9 +1,9 @@
 """Parts of a step that get their texts when the step is sent.
 
 A live deployment remembers what earlier sequences stored, so each play of a sequence renders its
-values afresh: a `Text` is a *core*, ten letters that belong to the play, inside named *wraps* such
-as upper case. A `Ref` is an identifier of an earlier answer. A `Sealed` part is encrypted for each
-side with its own key.
+values afresh: a `TextValue` is a *core*, ten letters that belong to the play, inside named *wraps*
+such as upper case. A `Ref` is an identifier of an earlier answer. A `Sealed` part is encrypted for
+each side with its own key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 from engine.tokens.cards import is_luhn_valid
 
 Node: TypeAlias = Any
-"""JSON whose parts may be `Text`, `Ref`, `Join` and `Sealed`."""
+"""JSON whose parts may be `TextValue`, `Ref`, `Join` and `Sealed`."""
 
 _LETTERS: Final = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ"
 CORE_LENGTH: Final = 10
@@ -27,7 +27,7 @@ UNKNOWN_ID: Final = "00000000-0000-4000-8000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextValue:
     """A value: the play's fresh core of this number, changed by the wraps in order."""
 
     core: int
@@ -46,7 +46,7 @@ class Ref:
 class Join:
     """A text that is put together from parts."""
 
-    parts: tuple[str | Ref | Text, ...]
+    parts: tuple[str | Ref | TextValue, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,10 +186,10 @@ VARIANTS: Final = (
 """Changes to a value that careless code does not notice."""
 
 
-def text_of(node: Text, salt: str) -> str:
+def text_of(node: TextValue, salt: str) -> str:
     """Return the text of a value in a play.
 
-    >>> text_of(Text(1, ("upper case",)), "7").isupper()
+    >>> text_of(TextValue(1, ("upper case",)), "7").isupper()
     True
     """
     text = core_text(salt, node.core)

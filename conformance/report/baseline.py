@@ -19,7 +19,7 @@ RESULTS_FILE: Final = "results.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BaselineComparison:
     """The ids of clauses, by how they have changed.
 
     new: findings of this run only. mended: findings of the baseline that this run judged without
@@ -62,12 +62,12 @@ class Baseline:
         findings = frozenset(one["clause"] for one in results["clauses"] if one.get("is_finding"))
         return cls(str(path), findings, str(results.get("started_at", "")))
 
-    def compare(self, results: Sequence[ClauseResult]) -> Comparison:
+    def compare(self, results: Sequence[ClauseResult]) -> BaselineComparison:
         """Return what has changed since then."""
         now = [one.clause.id for one in results if one.is_finding]
         judged = {one.clause.id for one in results if one.is_as_asked}
         gone = [name for name in sorted(self.findings) if name not in now]
-        return Comparison(
+        return BaselineComparison(
             tuple(name for name in now if name not in self.findings),
             tuple(name for name in gone if name in judged),
             tuple(name for name in now if name in self.findings),

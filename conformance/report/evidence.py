@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from conformance.context.verdicts import Finding, Moment, Verdict
-from conformance.messages.exchange import KEY_PLACE, Ask, Exchange, KeyLabel
+from conformance.messages.exchange import KEY_PLACE, Exchange, HttpRequest, KeyLabel
 from conformance.target import Target
 from conformance.wire.transport import PROXY_KEY, fields_of
 from engine.messages import Json
@@ -30,12 +30,12 @@ _LONGEST_SHOWN: Final = 4_000
 _SHOWN: Final = 200
 
 
-def curl(target: Target, ask: Ask) -> str:
+def curl(target: Target, ask: HttpRequest) -> str:
     """Return a curl command that sends the same request.
 
     >>> from conformance.target import Target, TargetKey
     >>> target = Target(base_url="http://localhost", keys=(TargetKey(role="public", value="x"),))
-    >>> curl(target, Ask(method="GET", path="/tokens", key="public.1"))
+    >>> curl(target, HttpRequest(method="GET", path="/tokens", key="public.1"))
     'curl -sS -X GET http://localhost/tokens -H "SVC-API-KEY: $KEY_PUBLIC_1"'
     """
     ask = target.dialect.asked(ask)
@@ -108,7 +108,7 @@ def _party(exchange: Exchange) -> tuple[str | None, str | None]:
     return ask.key or ask.proxy_key or ask.host, ask.source
 
 
-def _url(target: Target, ask: Ask) -> str:
+def _url(target: Target, ask: HttpRequest) -> str:
     front, place, rest = (target.base_url + ask.path).partition(PROXY_KEY)
     if not place:
         return shlex.quote(front)

@@ -28,7 +28,7 @@ from conformance.context.verdicts import (
     sums,
 )
 from conformance.messages.exchange import Exchange
-from conformance.report.baseline import RESULTS_FILE, Baseline, Comparison
+from conformance.report.baseline import RESULTS_FILE, Baseline, BaselineComparison
 from conformance.report.evidence import SHOWN_EVIDENCE, burst_command, curl, legend, timeline
 from conformance.report.sections import causes, in_order
 from conformance.target import Target
@@ -124,7 +124,7 @@ class Report:
         return 0 if is_whole and any(one.is_as_asked for one in self.results) else 5
 
     @cached_property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> BaselineComparison | None:
         """What has changed since the baseline; None without one."""
         return None if self.baseline is None else self.baseline.compare(self.results)
 

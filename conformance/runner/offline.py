@@ -20,7 +20,7 @@ from conformance.context.context import CheckContext
 from conformance.context.history import exchange_of, finding_of, kept_body, read_history
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding
-from conformance.messages.exchange import Ask, Exchange, KeyLabel
+from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel
 from conformance.report.report import Report
 from conformance.runner.outcome import judge_one, judge_side_by_side
 from conformance.runner.runner import learn, report_of
@@ -47,7 +47,7 @@ class _HistoryTransport(VirtualTransport):
     def wall_start_ns(self) -> int:
         return 0  # the history's head says what it was
 
-    async def send(self, ask: Ask, place: Place) -> Answer:
+    async def send(self, ask: HttpRequest, place: Place) -> Answer:
         found = self._exchanges.get(place)
         if found is None or not self._is_same(found.ask, ask):
             self.is_missing = True
@@ -64,7 +64,7 @@ class _HistoryTransport(VirtualTransport):
             found.number,
         )
 
-    def _is_same(self, then: Ask, now: Ask) -> bool:
+    def _is_same(self, then: HttpRequest, now: HttpRequest) -> bool:
         """Whether two requests are the same, as far as the history keeps them."""
         return (then.method, then.path, then.key) == (
             now.method,
@@ -79,7 +79,7 @@ class _HistoryTransport(VirtualTransport):
 class _NoPacer(Pacer):
     """Admits everything: the recorded times already include the pacing."""
 
-    def admit(self, now_ns: int, ask: Ask, sources: Sequence[Source]) -> tuple[Source, int]:  # noqa: ARG002 # reason: the pacer's form
+    def admit(self, now_ns: int, ask: HttpRequest, sources: Sequence[Source]) -> tuple[Source, int]:  # noqa: ARG002 # reason: the pacer's form
         return sources[0], 0
 
 

@@ -33,7 +33,7 @@ from conformance.context.check import (
 from conformance.context.session import Rest
 from conformance.context.verdicts import Finding, Verdict
 from conformance.limits.measurement import HEAVY_REQUESTS
-from conformance.limits.rows import ROWS, Row, parties_apart, sizes_of, tighter
+from conformance.limits.rows import ROWS, LimitRow, parties_apart, sizes_of, tighter
 from conformance.messages.exchange import KeyLabel
 from conformance.target import ROLES, Source, Target
 from engine import LimitTable
@@ -57,7 +57,7 @@ class Dealt:
 
 
 @dataclass(slots=True)
-class Plan:
+class RunPlan:
     """What a run will do.
 
     clauses: the selected ones. one_by_one, rounds: the checks; the first round runs beside
@@ -237,9 +237,9 @@ def make_plan(
     limits: LimitTable,
     clauses: Sequence[Clause],
     checks: Iterable[Check],
-) -> Plan:
+) -> RunPlan:
     """Return the plan for the checks of some clauses."""
-    plan = Plan(tuple(clauses))
+    plan = RunPlan(tuple(clauses))
     plan.pause_ns = max(max(rule.window_ns, rule.block_ns or 0) for rule in limits)
     wanted = {clause.id for clause in clauses}
     plain: list[Check] = []
@@ -263,7 +263,7 @@ def make_plan(
     return plan
 
 
-def _row_of(check: Check, limits: LimitTable) -> tuple[Row, Rule] | None:
+def _row_of(check: Check, limits: LimitTable) -> tuple[LimitRow, Rule] | None:
     """Return the row that a check measures and its rule in the target's table, if any."""
     row = ROWS.get(check.id.removeprefix("limits."))
     return next(((row, rule) for rule in limits if row and rule.id == row.rule_id), None)
@@ -279,7 +279,7 @@ def _sized(check: Check, limits: LimitTable) -> Check:
 
 
 def leave_out(
-    plan: Plan, check: Check, verdict: Verdict, why: str, *, is_cut: bool = False
+    plan: RunPlan, check: Check, verdict: Verdict, why: str, *, is_cut: bool = False
 ) -> None:
     """Add a finding for each clause of a check that does not run; is_cut: as in `Finding`."""
     wanted = {clause.id for clause in plan.clauses}
@@ -342,7 +342,7 @@ def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict
 
 
 def _deal(
-    plan: Plan, target: Target, limits: LimitTable, plain: list[Check], probes: list[Check]
+    plan: RunPlan, target: Target, limits: LimitTable, plain: list[Check], probes: list[Check]
 ) -> None:
     everything = {role: target.labels(role) for role in ROLES if target.labels(role)}
     used = {role for check in plain for role in check.roles}
@@ -438,7 +438,7 @@ def loads_after_ns(
 _WIDTH: Final = 95
 
 
-def unshown(plan: Plan) -> list[tuple[str, list[str]]]:
+def unshown(plan: RunPlan) -> list[tuple[str, list[str]]]:
     """Return (reason, clauses) of what a plan cannot show, the reason of most clauses first."""
     by_reason: dict[str, dict[str, None]] = {}
     for finding in plan.left_out:
@@ -452,7 +452,7 @@ def unshown(plan: Plan) -> list[tuple[str, list[str]]]:
     return sorted(found, key=lambda one: -len(one[1]))
 
 
-def blocked_addresses(plan: Plan, target: Target, limits: LimitTable | None = None) -> list[str]:
+def blocked_addresses(plan: RunPlan, target: Target, limits: LimitTable | None = None) -> list[str]:
     """Return warnings about the addresses that probes will have refused for a while.
 
     A rule whose counter is the address alone refuses everybody behind that address.
@@ -479,7 +479,7 @@ def blocked_addresses(plan: Plan, target: Target, limits: LimitTable | None = No
     return found
 
 
-def outlook(plan: Plan, target: Target, limits: LimitTable) -> Iterator[str]:
+def outlook(plan: RunPlan, target: Target, limits: LimitTable) -> Iterator[str]:
     """Yield the lines of `check`: what will be judged, what not, why, and how to change that."""
     left = {finding.clause for finding in plan.left_out}
     judged = {clause for one in plan.dealt for clause in one.check.clauses}

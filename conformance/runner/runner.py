@@ -31,7 +31,7 @@ from conformance.runner.outcome import (
     judge_side_by_side,
     settled,
 )
-from conformance.runner.plan import Dealt, Plan, leave_out, loads_after_ns, make_plan, starts_ns
+from conformance.runner.plan import Dealt, RunPlan, leave_out, loads_after_ns, make_plan, starts_ns
 from conformance.runner.preflight import Preflight, Unreachable, fly
 from conformance.target import Target
 from conformance.wire.over_http import HttpTransport
@@ -47,7 +47,7 @@ from engine.profile import Profile
 class Progress:
     """Progress callbacks of a run; these do nothing."""
 
-    def planned(self, plan: Plan, session: Session) -> None:
+    def planned(self, plan: RunPlan, session: Session) -> None:
         """Receive the plan, and the session, which knows what checks wait for."""
 
     def flown(self, preflight: Preflight) -> None:
@@ -128,7 +128,7 @@ class Run:
         self._gone = 0
         self._broken: list[str] = []
 
-    def plan(self) -> Plan:
+    def plan(self) -> RunPlan:
         """Return what would run."""
         checks = self._checks()
         kept = [one for one in checks if not (self.options.no_limits and one.is_probe)]
@@ -191,7 +191,7 @@ class Run:
 
     # --- preflight ------------------------------------------------------------------------------
 
-    def _fly(self, plan: Plan) -> None:
+    def _fly(self, plan: RunPlan) -> None:
         roles = [role for dealt in plan.dealt for role in dealt.check.roles]
         probes = any(dealt.check.is_probe for dealt in plan.dealt)
         usual = [role for role in ("private_prod", "private_test") if self.target.labels(role)]
@@ -218,7 +218,7 @@ class Run:
 
     # --- checks ---------------------------------------------------------------------------------
 
-    def _check(self, plan: Plan) -> None:
+    def _check(self, plan: RunPlan) -> None:
         first, *later = plan.rounds
         began_ns = self.transport.now_ns
         join = self.transport.start(self._round(first))
@@ -290,7 +290,7 @@ class Run:
         starts = starts_ns(together)
         return [one(each, after) for each, after in zip(together, starts, strict=True)]
 
-    def _clean_shared(self, plan: Plan) -> None:
+    def _clean_shared(self, plan: RunPlan) -> None:
         """Delete what ended checks have created, while probes wait, without the probes' keys."""
         shared = plan.one_by_one[0]
         theirs = {label for labels in shared.keys.values() for label in labels}
@@ -337,7 +337,7 @@ class Run:
 
     # --- what is kept ---------------------------------------------------------------------------
 
-    def _head(self, plan: Plan, started_at: dt.datetime) -> dict[str, Any]:
+    def _head(self, plan: RunPlan, started_at: dt.datetime) -> dict[str, Any]:
         """Return what the history says at the beginning of a run."""
         session = self.session
         return {
@@ -360,7 +360,7 @@ class Run:
             "limits": session.limits.to_toml(),
         }
 
-    def _unplayed(self, plan: Plan) -> set[str]:
+    def _unplayed(self, plan: RunPlan) -> set[str]:
         """Return the checks that ended before their shortest duration, without pass or failure."""
         settled = {
             one.check for one in self.findings if one.verdict in {Verdict.PASS, Verdict.FAIL}
@@ -372,7 +372,7 @@ class Run:
                 found.add(dealt.check.id)
         return found
 
-    def _tail(self, plan: Plan, took_ns: int, cleaned: tuple[int, int]) -> dict[str, Any]:
+    def _tail(self, plan: RunPlan, took_ns: int, cleaned: tuple[int, int]) -> dict[str, Any]:
         """Return what the history says at the end of a run."""
         unplayed = self._unplayed(plan)
         return {

@@ -20,9 +20,9 @@ from schemathesis.engine import events, from_schema
 from schemathesis.generation.hypothesis.examples import default_settings
 
 from conformance.checks._bodies import repeating
-from conformance.checks._oracle import Fault
+from conformance.checks._oracle import Contradiction
 from conformance.messages.exchange import KeyLabel
-from conformance.schema.bridge import NUMBER_HEADER, Asked, Bridge
+from conformance.schema.bridge import NUMBER_HEADER, Bridge, GeneratedCase
 
 _CHECK: Final = "tollgate_clauses"
 _PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")
@@ -31,7 +31,7 @@ _PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")
 def explore(
     document: dict[str, Any],
     bridge: Bridge,
-    judge: Callable[[Asked], Iterable[Fault]],
+    judge: Callable[[GeneratedCase], Iterable[Contradiction]],
     *,
     keys: Sequence[KeyLabel],
     mode: Literal["positive", "negative"],
@@ -109,8 +109,8 @@ def _config(generation: dict[str, Any], phases: Sequence[str], seed: int) -> Sch
     )
 
 
-def _asked(response: Any, case: Any) -> Asked:  # noqa: ANN401 # reason: no stable types
-    return Asked(
+def _asked(response: Any, case: Any) -> GeneratedCase:  # noqa: ANN401 # reason: no stable types
+    return GeneratedCase(
         str(case.operation.definition.raw["operationId"]),
         case.meta is not None and case.meta.generation.mode.is_negative,
         None if isinstance(case.body, schemathesis.core.NotSet) else case.body,

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.checks._oracle import Fault
+from conformance.checks._oracle import Contradiction
 from conformance.context.check import Inconclusive, Skip
 from conformance.context.context import CheckContext
 from conformance.messages.exchange import Exchange, KeyLabel
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GeneratedCase:
     """One generated request and its answer.
 
     operation: its id in the document. is_negative: whether it was made to break the document.
@@ -66,7 +66,7 @@ class Bridge:
         self._ctx = ctx
         self.keys: Iterator[KeyLabel] = iter(())
         self.exchanges: dict[int, Exchange] = {}
-        self.failures: list[tuple[Fault, int]] = []
+        self.failures: list[tuple[Contradiction, int]] = []
         self.errors: list[str] = []
         self.stopped: Inconclusive | Skip | None = None
 

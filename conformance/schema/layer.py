@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conformance.checks._oracle import (
     SHAPES,
-    Fault,
+    Contradiction,
     Oracle,
     answer_faults,
     failure_of,
@@ -30,7 +30,7 @@ from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, parsed_or_none
 from conformance.model.blame import shape_clause, shapes_in
-from conformance.schema.bridge import Asked, Bridge
+from conformance.schema.bridge import Bridge, GeneratedCase
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.messages import Json
@@ -72,7 +72,7 @@ class AnswerJudge:
         self._oracle = Oracle(ctx.profile, tokenize_limit)
         self.seen: dict[str, list[Exchange]] = defaultdict(list)
 
-    def judge(self, asked: Asked) -> Iterator[Fault]:
+    def judge(self, asked: GeneratedCase) -> Iterator[Contradiction]:
         """Yield what is wrong with one answer."""
         exchange = self._bridge.exchanges.get(asked.number)
         if exchange is None:
@@ -85,9 +85,9 @@ class AnswerJudge:
             for record in _records(parsed_or_none(exchange.content)):
                 for clause, says, is_so in record_rules(record, None):
                     if not is_so:
-                        yield Fault(clause, says)
+                        yield Contradiction(clause, says)
 
-    def _judge_invalid(self, asked: Asked, exchange: Exchange) -> Iterator[Fault]:
+    def _judge_invalid(self, asked: GeneratedCase, exchange: Exchange) -> Iterator[Contradiction]:
         """Judge a body outside the ceiling, which every conforming service must refuse."""
         if not isinstance(exchange.ask.body, bytes):
             return
@@ -104,9 +104,9 @@ class AnswerJudge:
             self.seen[clause].append(exchange)
         else:
             message = f"an invalid body must be refused with a 4xx, got {exchange.status}"
-            yield Fault(clause, message)
+            yield Contradiction(clause, message)
 
-    def _judge_valid(self, asked: Asked, exchange: Exchange) -> Iterator[Fault]:
+    def _judge_valid(self, asked: GeneratedCase, exchange: Exchange) -> Iterator[Contradiction]:
         is_valid, _ = self._oracle.answer(asked.body)
         if not is_valid or _has_fraction(asked.body):
             return
@@ -114,7 +114,7 @@ class AnswerJudge:
         if not exchange.ok:
             if asked.operation == "tokenize":
                 message = f"a valid body must be accepted, got {exchange.status}"
-                yield Fault(clause, message, symptom="refused")
+                yield Contradiction(clause, message, symptom="refused")
             return
         answer = parsed_or_none(exchange.content)
         faults = list(answer_faults(asked.body, answer))
@@ -123,9 +123,11 @@ class AnswerJudge:
             return
         self._note_parts(asked.body, answer, exchange)
         if any(self._is_shown(one, exchange) for _, one in elements(asked.body, answer)):
-            yield Fault("REC-DEDUP-REDACT", "a redacted record must hold no data and no metadata")
+            yield Contradiction(
+                "REC-DEDUP-REDACT", "a redacted record must hold no data and no metadata"
+            )
         if secrets_found(exchange, _secrets(asked.body)):
-            yield Fault("REC-SECRET", "a value that was sent stands in the answer")
+            yield Contradiction("REC-SECRET", "a value that was sent stands in the answer")
 
     def _note_parts(self, body: Json, answer: Json, exchange: Exchange) -> None:
         """Keep what an accepted body shows."""
@@ -301,7 +303,7 @@ class _Generated:
         ctx, bridge = self.ctx, self.bridge
         if bridge.stopped is not None:
             raise bridge.stopped
-        seen: dict[Fault, list[Exchange]] = defaultdict(list)
+        seen: dict[Contradiction, list[Exchange]] = defaultdict(list)
         for fault, number in bridge.failures:
             seen[fault].append(bridge.exchanges[number])
         for fault, shown in seen.items():

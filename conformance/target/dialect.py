@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.messages.exchange import Ask, parsed
+from conformance.messages.exchange import HttpRequest, parsed
 from conformance.messages.shapes import RequestShape, Spelling
 from engine.messages import Json
 
@@ -76,7 +76,7 @@ class Dialect:
     without: fields left out of requests, because the deployment always acts as if they were set.
 
     >>> own = Dialect(fields={"containers": "vault"}, containers=["main"])
-    >>> own.asked(Ask(method="POST", path="/tokenize", body={"type": "token", "data": "x",
+    >>> own.asked(HttpRequest(method="POST", path="/tokenize", body={"type": "token", "data": "x",
     ...     "containers": ["/main/"]})).body
     {'type': 'token', 'data': 'x', 'vault': ['main']}
     """
@@ -115,7 +115,7 @@ class Dialect:
 
     # --- questions ------------------------------------------------------------------------------
 
-    def asked(self, ask: Ask) -> Ask:
+    def asked(self, ask: HttpRequest) -> HttpRequest:
         """Return a request in the deployment's names."""
         if not self.speaks_otherwise or ask.body is None:
             return ask
@@ -131,7 +131,7 @@ class Dialect:
             return ask  # translation would lose a repeated key, for example
         return dataclasses.replace(ask, body=json.dumps(told).encode())
 
-    def _is_patch(self, ask: Ask) -> bool:
+    def _is_patch(self, ask: HttpRequest) -> bool:
         found = self._spelling.operation(ask.method, ask.path)
         return found is not None and found[0] == "patch"
 
@@ -149,7 +149,7 @@ class Dialect:
 
     # --- answers --------------------------------------------------------------------------------
 
-    def heard(self, ask: Ask, status: int | None, body: bytes) -> Heard:
+    def heard(self, ask: HttpRequest, status: int | None, body: bytes) -> Heard:
         """Return an answer in the names of the specification."""
         found = self._spelling.operation(ask.method, ask.path) if self._requests else None
         shape = None if found is None else self._requests.get(found[0])

@@ -20,15 +20,15 @@ from conformance.target.roles import ROLES
 from engine.clauses import CLAUSES
 from engine.errors import VaultError, did_you_mean
 from engine.files import (
+    Alias,
     AnyJson,
     Document,
     FilePath,
     Include,
     Integer,
-    Key,
     Rate,
     Spot,
-    Text,
+    TextType,
     from_document,
     json_schema,
     read_toml,
@@ -88,7 +88,7 @@ class TargetKey:
     """One key of the deployment, by what it is for."""
 
     role: Annotated[str, "what the key is for; roles are those of `serve --demo`"]
-    value: Annotated[str, Text(environment=True, secret=True), "the key's text"] = field(
+    value: Annotated[str, TextType(environment=True, secret=True), "the key's text"] = field(
         default="", repr=False
     )
     tenant: Annotated[str | None, "name of its tenant in [[tenants]]"] = None
@@ -98,7 +98,7 @@ class TargetKey:
     container: Annotated[str | None, "the one container of role private_one_container"] = None
     variable: Annotated[
         str | None,
-        Text("[A-Za-z_][A-Za-z0-9_]*", "must be a shell variable's name"),
+        TextType("[A-Za-z_][A-Za-z0-9_]*", "must be a shell variable's name"),
         "shell variable that curl lines name; by default that of `value`",
     ] = None
     grants: Annotated[
@@ -151,7 +151,7 @@ class Target:
 
     base_url: Annotated[
         str,
-        Text(
+        TextType(
             r"https?://[^/?#\s]+(/[^?#\s]*)?",
             "must be an http or https URL without query",
             environment=True,
@@ -159,19 +159,19 @@ class Target:
         "where the API starts, base path included",
     ]
     key_header: Annotated[
-        str, Text(_HEADER, "must be a header's name"), "request header of the API key"
+        str, TextType(_HEADER, "must be a header's name"), "request header of the API key"
     ] = "SVC-API-KEY"
     key_format: Annotated[
         str,
-        Text(r"[^{}]*\{key\}[^{}]*", 'must hold {key} once, as "Bearer {key}" does'),
+        TextType(r"[^{}]*\{key\}[^{}]*", 'must hold {key} once, as "Bearer {key}" does'),
         'what that header holds, such as "Bearer {key}"',
     ] = "{key}"
     proxy_key_header: Annotated[
-        str, Text(_HEADER, "must be a header's name"), "request header of the proxy key"
+        str, TextType(_HEADER, "must be a header's name"), "request header of the proxy key"
     ] = "SVC-PROXY-KEY"
     proxy_host: Annotated[
         str | None,
-        Text(r"[^{}\s]*\{proxy_key\}[^{}\s]*", "must be a host that holds {proxy_key} once"),
+        TextType(r"[^{}\s]*\{proxy_key\}[^{}\s]*", "must be a host that holds {proxy_key} once"),
         'host that names a proxy instead of the header, such as "{proxy_key}.proxy.example.com"',
     ] = None
     tls: Tls = Tls()
@@ -180,7 +180,7 @@ class Target:
     ] = ()
     forwarded: Annotated[
         str | None,
-        Text(_HEADER + r"(:.*\{source\}.*)?", "must be a header, or `Header: text {source}`"),
+        TextType(_HEADER + r"(:.*\{source\}.*)?", "must be a header, or `Header: text {source}`"),
         'trusted header that carries the client address, such as "X-Forwarded-For"',
     ] = None
     timeout_ns: Annotated[int, "longest wait for one answer"] = field(
@@ -190,7 +190,8 @@ class Target:
     budget: Budget = Budget()
     forbidden: Annotated[
         tuple[
-            Annotated[str, Text("[A-Z]+ /.*", 'must be a method and a path: "DELETE /tokens"')], ...
+            Annotated[str, TextType("[A-Z]+ /.*", 'must be a method and a path: "DELETE /tokens"')],
+            ...,
         ],
         'operations that must not be asked for, as "DELETE /tokens/{id}"',
     ] = ()
@@ -201,7 +202,7 @@ class Target:
     )
     container_names: Annotated[
         tuple[str, ...],
-        Key("containers"),
+        Alias("containers"),
         "containers that the run may use, by their names here, where not every path exists",
     ] = ()
     default_containers: Annotated[

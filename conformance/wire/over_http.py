@@ -4,7 +4,7 @@ An event loop in its own thread drives every connection, so the suite works insi
 running loop and a check may block. A connection belongs to one source address and carries one
 request at a time; h11 speaks the protocol. It is kept for the next request, and closed after two
 idle seconds, because servers close idle connections. A request is sent once: when its connection
-breaks (`Broken`), the exchange says so.
+breaks (`ConnectionLost`), the exchange says so.
 
 `sent_ns` is taken just before the first byte is handed to the socket, `received_ns` when the head
 of the answer has arrived: the deployment's decision lies between.
@@ -27,7 +27,7 @@ from urllib.parse import quote, urlsplit
 
 import h11
 
-from conformance.messages.exchange import Ask, KeyLabel
+from conformance.messages.exchange import HttpRequest, KeyLabel
 from conformance.target import Source, Target, Tls
 from conformance.wire.transport import PROXY_KEY, Answer, Place, fields_of, with_keys
 from engine import InputError
@@ -40,7 +40,7 @@ _LONGEST_BYTES: Final = 64_000_000
 """A longer answer breaks the connection."""
 
 
-class Broken(Exception):
+class ConnectionLost(Exception):
     """The connection ended, or the answer is not HTTP."""
 
 
@@ -92,10 +92,10 @@ class Connection(asyncio.Protocol):
         body: bytes,
         sent: Sent,
     ) -> None:
-        """Send a request and fill `sent` with its answer; raises `Broken`."""
+        """Send a request and fill `sent` with its answer; raises `ConnectionLost`."""
         assert self._transport is not None, "ask once connected"
         if self._broken is not None:
-            raise Broken(self._broken)
+            raise ConnectionLost(self._broken)
         self._sent = sent
         self._done = asyncio.get_running_loop().create_future()
         try:
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
             raw += self._http.send(h11.EndOfMessage()) or b""
         except h11.LocalProtocolError as error:
             self.close()
-            raise Broken(f"the request cannot be sent: {error}") from None
+            raise ConnectionLost(f"the request cannot be sent: {error}") from None
         try:
             sent.sent_ns = time.perf_counter_ns()
             is_whole = await self._write(raw)
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         self._broken = self._broken or why
         self._writable.set()
         if self._done is not None and not self._done.done():
-            self._done.set_exception(Broken(why))
+            self._done.set_exception(ConnectionLost(why))
         self.close()
 
 
@@ -288,7 +288,7 @@ class HttpTransport:
 
     # --- sending --------------------------------------------------------------------------------
 
-    async def send(self, ask: Ask, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
+    async def send(self, ask: HttpRequest, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
         """Send one request; a failure of the network is an answer without status."""
         ask = self._target.dialect.asked(ask)
         headers, body = self._message(ask)
@@ -303,7 +303,7 @@ class HttpTransport:
         except TimeoutError:
             seconds = self._target.timeout_ns / _SECOND_NS
             return self._unanswered(began_ns, sent, f"no answer within {seconds:g} s")
-        except Broken as broken:
+        except ConnectionLost as broken:
             return self._unanswered(began_ns, sent, str(broken))
         except OSError as error:
             return self._unanswered(began_ns, sent, f"cannot connect: {_reason(error)}")
@@ -322,7 +322,7 @@ class HttpTransport:
         sent_ns = began_ns if sent is None or not sent.sent_ns else sent.sent_ns - self._started_ns
         return Answer(sent_ns, self.now_ns, None, {}, b"", why)
 
-    def _message(self, ask: Ask) -> tuple[list[tuple[str, str]], bytes]:
+    def _message(self, ask: HttpRequest) -> tuple[list[tuple[str, str]], bytes]:
         headers = [(n, with_keys(text, self._keys)) for n, text in fields_of(self._target, ask)]
         named = {name.lower() for name, _ in headers}
         if "host" not in named:
@@ -346,7 +346,7 @@ class HttpTransport:
             headers.append(("Content-Length", str(len(raw))))
         return headers, raw
 
-    def _path_of(self, ask: Ask) -> str:
+    def _path_of(self, ask: HttpRequest) -> str:
         path = ask.path
         if PROXY_KEY in path:
             label = ask.proxy_key or "none"

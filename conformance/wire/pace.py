@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.messages.shapes import SHAPES
 from conformance.target import Source, Target, TargetKey
 from engine import Limiter, LimitTable, Subject
@@ -51,7 +51,7 @@ class Pacer:
         self._limiter = Limiter({"Default": calm}, LimitsProfile())
         self._turn = 0
 
-    def admit(self, now_ns: int, ask: Ask, sources: Sequence[Source]) -> tuple[Source, int]:
+    def admit(self, now_ns: int, ask: HttpRequest, sources: Sequence[Source]) -> tuple[Source, int]:
         """Return a source, and the nanoseconds until it may send: 0 where it may send now."""
         with self._lock:
             self._turn += 1
@@ -66,7 +66,7 @@ class Pacer:
             assert best is not None, "there is always a source to send from"
             return best[1], max(best[0], 1)
 
-    def _subject(self, ask: Ask, source: Source) -> Subject:
+    def _subject(self, ask: HttpRequest, source: Source) -> Subject:
         key = self._target.key_labels.get(ask.key or "")
         identity = tenant = None
         if key is not None:

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from conformance.messages.exchange import Ask, KeyLabel, parsed_or_none
+from conformance.messages.exchange import HttpRequest, KeyLabel, parsed_or_none
 from conformance.messages.shapes import Spelling
 from conformance.target import Target
 from engine.files import to_plain
@@ -113,7 +113,7 @@ def _shared(first: str, last: str) -> str:
     return first[:size]
 
 
-def made_key(spelling: Spelling, ask: Ask, status: int | None, body: bytes) -> str | None:
+def made_key(spelling: Spelling, ask: HttpRequest, status: int | None, body: bytes) -> str | None:
     """Return the key text that an answer shows, which no later one does; None for none.
 
     These are the answers to creating a key or a proxy (DECISIONS.md, operator's side).

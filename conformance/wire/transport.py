@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from conformance.messages.exchange import KEY_PLACE, Ask, KeyLabel
+from conformance.messages.exchange import KEY_PLACE, HttpRequest, KeyLabel
 from conformance.target import Target
 from engine import Engine, ManualClock, Request, VirtualLoop
 from engine.tokens import dumps
@@ -64,7 +64,7 @@ class Transport(Protocol):
     def wall_start_ns(self) -> int:
         """What this machine's wall clock showed when the suite's clock showed 0."""
 
-    async def send(self, ask: Ask, place: Place) -> Answer:
+    async def send(self, ask: HttpRequest, place: Place) -> Answer:
         """Send one request and wait for its answer; never raises for what the other side does."""
 
     async def sleep_until_ns(self, at_ns: int) -> None:
@@ -102,7 +102,7 @@ def with_keys(text: str, keys: Mapping[KeyLabel, str]) -> str:
     return KEY_PLACE.sub(lambda match: keys.get(match[1], match[1]), text)
 
 
-def fields_of(target: Target, ask: Ask) -> list[tuple[str, str]]:
+def fields_of(target: Target, ask: HttpRequest) -> list[tuple[str, str]]:
     """Return the header fields that say who asks, and those of the check, with `{key:LABEL}`.
 
     A proxy's host and a custom hostname are the `Host`; without one it is the target's own.
@@ -220,7 +220,7 @@ class EngineTransport(VirtualTransport):
         """The engine's wall clock at 0: both sides share it too."""
         return self._clock.wall_ns - self._clock.now_ns
 
-    async def send(self, ask: Ask, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
+    async def send(self, ask: HttpRequest, place: Place) -> Answer:  # noqa: ARG002 # reason: the protocol's form
         """Submit the request, between the latency there and the latency back."""
         there_ns, back_ns = self._latency() if self._latency is not None else (0, 0)
         sent_ns = self._clock.now_ns
@@ -234,7 +234,7 @@ class EngineTransport(VirtualTransport):
         headers = {"Content-Type": "application/json", **response.headers}
         return Answer(sent_ns, self._clock.now_ns, response.status, headers, raw)
 
-    def _request(self, ask: Ask) -> Request:
+    def _request(self, ask: HttpRequest) -> Request:
         """Return the engine's request; a key header that stands in `headers` counts too."""
         headers = {name: with_keys(text, self._keys) for name, text in ask.headers.items()}
         http = self.engine.profile.http

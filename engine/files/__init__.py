@@ -28,7 +28,7 @@ too. `to_plain` and `to_toml` write a form back. Check fields that depend on one
 reading: `document.spot("clients", 0, "loop").fail("must …")`.
 
 `read_toml(path)` reads a file, `Document(value)` wraps values of a program (no positions).
-Strings may hold `${NAME}` where `Text(environment=True)` or `environment=True` says so;
+Strings may hold `${NAME}` where `TextType(environment=True)` or `environment=True` says so;
 `secret=True` keeps a value out of messages. Units: `parse_duration_ns`, `parse_rate`,
 `parse_size_bytes`, and `format_…` back.
 '''
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from engine.files.document import path_text as path_text
     from engine.files.document import read_toml as read_toml
     from engine.files.document import shown_value as shown_value
+    from engine.files.forms import Alias as Alias
     from engine.files.forms import FilePath as FilePath
-    from engine.files.forms import Form as Form
     from engine.files.forms import Include as Include
-    from engine.files.forms import Key as Key
+    from engine.files.forms import TableSchema as TableSchema
     from engine.files.forms import Tagged as Tagged
     from engine.files.forms import Unwritten as Unwritten
     from engine.files.forms import check_built as check_built
@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from engine.files.forms import to_toml as to_toml
     from engine.files.kinds import AnyJson as AnyJson
     from engine.files.kinds import Boolean as Boolean
-    from engine.files.kinds import Choice as Choice
+    from engine.files.kinds import ChoiceType as ChoiceType
     from engine.files.kinds import Integer as Integer
     from engine.files.kinds import Items as Items
     from engine.files.kinds import Kind as Kind
     from engine.files.kinds import Number as Number
     from engine.files.kinds import TableOf as TableOf
-    from engine.files.kinds import Text as Text
+    from engine.files.kinds import TextType as TextType
     from engine.files.units import Duration as Duration
     from engine.files.units import Rate as Rate
     from engine.files.units import RateText as RateText

@@ -41,14 +41,24 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_
 
 from engine.errors import wrong_type
 from engine.files.document import Document, Spot
-from engine.files.kinds import Boolean, Choice, Integer, Items, Kind, Number, Schema, TableOf, Text
+from engine.files.kinds import (
+    Boolean,
+    ChoiceType,
+    Integer,
+    Items,
+    Kind,
+    Number,
+    Schema,
+    TableOf,
+    TextType,
+)
 from engine.files.units import Duration, Rate, RateText, Size, as_ns, as_rate
 
 Table = TypeVar("Table")
 
 
 @dataclass(frozen=True)
-class Key:
+class Alias:
     """In `Annotated`: the key in the file, where it is not a valid Python name."""
 
     name: str
@@ -68,7 +78,7 @@ class _Field:
     description: str
 
 
-class Form(Kind[Table], Generic[Table]):
+class TableSchema(Kind[Table], Generic[Table]):
     """A table that is read as the dataclass `cls`; keys that it does not declare are refused."""
 
     def __init__(self, cls: type[Table]) -> None:
@@ -149,16 +159,16 @@ class Tagged(Kind[Any]):
             spot.fail("must be a table with a kind")
         if "kind" not in spot.value:
             spot.fail_missing("kind")
-        tag = Choice(tuple(self.classes)).read(spot.child("kind"))
-        return Form(self.classes[tag]).read(spot)
+        tag = ChoiceType(tuple(self.classes)).read(spot.child("kind"))
+        return TableSchema(self.classes[tag]).read(spot)
 
     def _write(self, value: object) -> dict[str, Any]:
-        return dict(Form(type(value)).write(value))
+        return dict(TableSchema(type(value)).write(value))
 
     def _schema(self, definitions: dict[str, Schema]) -> Schema:
         branches = [] if self.short is None else [self.short[1].kind.schema(definitions)]
         for cls in self.classes.values():
-            reference = Form(cls).schema(definitions)
+            reference = TableSchema(cls).schema(definitions)
             definitions[cls.__name__]["required"] = [
                 "kind",
                 *(name for name in definitions[cls.__name__].get("required", []) if name != "kind"),
@@ -169,12 +179,12 @@ class Tagged(Kind[Any]):
 
 def from_document(cls: type[Table], document: Document) -> Table:
     """Read a whole document as the dataclass `cls`; `InputError` at the first fault."""
-    return Form(cls).read(document.spot())
+    return TableSchema(cls).read(document.spot())
 
 
 def to_plain(value: object) -> dict[str, Any]:
     """Return a form's tables, arrays and scalars; `from_document` reads them back as equal."""
-    return dict(Form(type(value)).write(value))
+    return dict(TableSchema(type(value)).write(value))
 
 
 def check_built(value: object) -> None:
@@ -191,7 +201,7 @@ def check_built(value: object) -> None:
             item = as_ns(field.name, item)
         elif isinstance(field.kind, RateText):
             item = as_rate(field.name, item)
-        elif isinstance(field.kind, Form):
+        elif isinstance(field.kind, TableSchema):
             if not isinstance(item, field.kind.cls):
                 raise wrong_type(field.name, item, f"a {field.kind.cls.__name__}")
         else:
@@ -202,7 +212,7 @@ def check_built(value: object) -> None:
 def json_schema(cls: type[Any], *, title: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a form."""
     definitions: dict[str, Schema] = {}
-    root = Form(cls).schema(definitions)
+    root = TableSchema(cls).schema(definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
@@ -229,7 +239,7 @@ def _read_declaration(cls: type[Any]) -> tuple[_Field, ...]:
             continue
         kind = _kind_of(hints[item.name], item.name, item.metadata)
         default = item.default_factory() if item.default_factory is not MISSING else item.default
-        key = next((extra.name for extra in extras if isinstance(extra, Key)), None)
+        key = next((extra.name for extra in extras if isinstance(extra, Alias)), None)
         texts = [extra for extra in extras if isinstance(extra, str)]
         found.append(
             _Field(
@@ -269,7 +279,7 @@ def _kind_of(hint: Any, name: str, bounds: Mapping[str, Any]) -> Kind[Any]:  # n
         return simple
     origin, args = get_origin(inner), get_args(inner)
     if origin is Literal:
-        return Choice(args)
+        return ChoiceType(args)
     if origin is tuple:
         return Items(_kind_of(args[0], "", {}))
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -278,7 +288,7 @@ def _kind_of(hint: Any, name: str, bounds: Mapping[str, Any]) -> Kind[Any]:  # n
         return Tagged(args)
     assert isinstance(inner, type), f"{name}: no kind for {inner!r}"
     assert dataclasses.is_dataclass(inner), f"{name}: no kind for {inner!r}"
-    return Form(inner)
+    return TableSchema(inner)
 
 
 def _integer(name: str, minimum: int | None, maximum: int | None) -> Kind[Any]:
@@ -291,7 +301,7 @@ def _integer(name: str, minimum: int | None, maximum: int | None) -> Kind[Any]:
 
 def _tag(cls: type[Any]) -> str:
     field = next(item for item in _fields(cls) if item.name == "kind")
-    assert isinstance(field.kind, Choice)
+    assert isinstance(field.kind, ChoiceType)
     return str(field.kind.choices[0])
 
 
@@ -328,7 +338,7 @@ class FilePath(Kind[Include]):
     """The path of another file, relative to the one that names it; it must be there."""
 
     def _read(self, spot: Spot) -> Include:
-        path = Text().read(spot)
+        path = TextType().read(spot)
         document = spot.document
         found = Include(path, document.folder, document.where(spot.path))
         if not found.file.is_file():
@@ -343,7 +353,7 @@ class FilePath(Kind[Include]):
 
 
 _SIMPLE: dict[Any, Kind[Any]] = {
-    str: Text(),
+    str: TextType(),
     float: Number(),
     bool: Boolean(),
     Rate: RateText(),

@@ -52,7 +52,7 @@ class Kind(ABC, Generic[Value]):
 
 
 @dataclass(frozen=True)
-class Text(Kind[str]):
+class TextType(Kind[str]):
     """A string.
 
     pattern, rule: a regular expression for the whole text, and its rule in words.
@@ -95,7 +95,7 @@ class Text(Kind[str]):
 
 
 @dataclass(frozen=True)
-class Choice(Kind[Any]):
+class ChoiceType(Kind[Any]):
     """One of a closed list of strings or whole numbers."""
 
     choices: tuple[Any, ...]

@@ -36,14 +36,14 @@ from engine.errors import StoreError, VaultError
 from engine.http.access_log import AccessLog
 from engine.http.metrics import Metrics
 from engine.http.pages import make_pages
-from engine.http.protocol import EXCHANGE, Exchange
+from engine.http.protocol import EXCHANGE, HttpExchange
 from engine.http.requests import (
     KEPT_UNREAD_BYTES,
     RUNNING,
     Body,
-    Budget,
     Disconnected,
     Fields,
+    MemoryBudget,
     Network,
     Receive,
     Reservation,
@@ -185,7 +185,7 @@ class HttpApplication:
         self._access_log = access_log
         self._cors = Cors(engine, origins)
         self.metrics = Metrics()
-        self.budget = Budget()
+        self.budget = MemoryBudget()
         http = engine.profile.http
         self._trusted = trusted
         self._page_paths = page_paths
@@ -272,7 +272,7 @@ class HttpApplication:
         self,
         scope: Scope,
         receive: Receive,
-        exchange: Exchange | None,
+        exchange: HttpExchange | None,
         reservation: Reservation,
     ) -> tuple[Request, Body | None, bytes]:
         """Return the request, its body where one is still to come, and its id."""
@@ -357,7 +357,7 @@ async def _send(
     status: int,
     headers: list[tuple[bytes, bytes]],
     content: bytes,
-    exchange: Exchange | None = None,
+    exchange: HttpExchange | None = None,
 ) -> None:
     """Send an answer; with its exchange, wait until the client has taken it."""
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from engine.errors import InputError, did_you_mean
 from engine.files import (
+    Alias,
     Document,
     Include,
     Integer,
     Items,
-    Key,
     Spot,
-    Text,
+    TextType,
     from_document,
     json_schema,
     parse_toml,
@@ -48,7 +48,7 @@ _KEY_BYTES: Final = 32
 _LAST_PORT: Final = 65_535
 ADDRESS_FORM: Final = r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
 ADDRESS_RULE: Final = "must be a host and a port, such as 127.0.0.1:9464 or [::1]:9464"
-_KEYS: Final = Items(Text(environment=True, secret=True))
+_KEYS: Final = Items(TextType(environment=True, secret=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +82,17 @@ class ApplicationTable:
 class QuotaTable:
     """Quotas of a tenant; what is left out keeps its default (section 8.8)."""
 
-    rate_limit: Annotated[str | None, Key("Rate Limit"), "name of a limit table"] = None
-    log_retention_ns: Annotated[int | None, Key("Log Retention"), "default 24h"] = None
+    rate_limit: Annotated[str | None, Alias("Rate Limit"), "name of a limit table"] = None
+    log_retention_ns: Annotated[int | None, Alias("Log Retention"), "default 24h"] = None
     tokenize_limit: Annotated[
-        int | None, Integer(minimum=0), Key("Tokenize Limit"), "default 5 tokens"
+        int | None, Integer(minimum=0), Alias("Tokenize Limit"), "default 5 tokens"
     ] = None
     detokenize_limit: Annotated[
-        int | None, Integer(minimum=0), Key("Detokenize Limit"), "default 5 tokens"
+        int | None, Integer(minimum=0), Alias("Detokenize Limit"), "default 5 tokens"
     ] = None
-    cvc_retention_ns: Annotated[int | None, Key("CVC Retention"), "default 1h"] = None
+    cvc_retention_ns: Annotated[int | None, Alias("CVC Retention"), "default 1h"] = None
     token_intent_retention_ns: Annotated[
-        int | None, Key("Token Intent Retention"), "default 24h"
+        int | None, Alias("Token Intent Retention"), "default 24h"
     ] = None
 
     def values(self) -> dict[str, int | str]:
@@ -123,10 +123,10 @@ class ServeConfig:
     store: Annotated[str, '"memory", or the file that keeps everything'] = "memory"
     master_key: Annotated[
         str | None,
-        Text(environment=True, secret=True),
+        TextType(environment=True, secret=True),
         "32 bytes in base64 or hex; a kept store needs it",
     ] = dataclasses.field(default=None, repr=False)
-    region: Annotated[str, Text(REGION_FORM, REGION_RULE)] = "us"
+    region: Annotated[str, TextType(REGION_FORM, REGION_RULE)] = "us"
     trusted_proxies: Annotated[
         tuple[str, ...], "addresses and networks whose X-Forwarded-For is believed"
     ] = ()
@@ -135,7 +135,7 @@ class ServeConfig:
     ] = ()
     metrics_address: Annotated[
         str | None,
-        Text(ADDRESS_FORM, ADDRESS_RULE),
+        TextType(ADDRESS_FORM, ADDRESS_RULE),
         "where /metrics answers instead of beside the API, such as 127.0.0.1:9464",
     ] = None
     cors_origins: Annotated[
@@ -149,7 +149,7 @@ class ServeConfig:
     ] = ()
     reactor_runtime: Annotated[
         str | None,
-        Text(r"[\w.]+:\w+", "must be of the form package.module:function"),
+        TextType(r"[\w.]+:\w+", "must be of the form package.module:function"),
         "what runs reactor code; without it code gives back its arguments",
     ] = None
     limit_tables: Annotated[

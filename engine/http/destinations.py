@@ -38,7 +38,7 @@ _Origin: TypeAlias = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CheckedTarget:
     """The target of a call: the checked address, and the parts of the URL."""
 
     address: str
@@ -63,7 +63,7 @@ class Destinations:
         self._allowed = tuple(_entry(text) for text in allowed)
         self._private: tuple[Network, ...] = parse_networks(private, "private_destinations")
 
-    async def target(self, url: str) -> Target:
+    async def target(self, url: str) -> CheckedTarget:
         """Return where a call to `url` goes.
 
         Raises `DestinationUnreachable` when it may not be called or has no address.
@@ -81,7 +81,7 @@ class Destinations:
         target = parts.path or "/"
         if parts.query:
             target += "?" + parts.query
-        return Target(str(address), port, scheme, host, parts.netloc, target)
+        return CheckedTarget(str(address), port, scheme, host, parts.netloc, target)
 
     async def _judged(self, host: str, port: int) -> Address:
         loop = asyncio.get_running_loop()

@@ -30,7 +30,7 @@ that the parser does not know is answered by the service, with 405.
 
 There is no timer for each request: `Connections.tick`, called every half second, checks all
 connections and closes those idle for too long. A request whose body has arrived, and an answer that
-is complete, bypass ASGI's messages: an application finds `Exchange` in the scope.
+is complete, bypass ASGI's messages: an application finds `HttpExchange` in the scope.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from engine.http.requests import Budget, Reservation
+from engine.http.requests import MemoryBudget, Reservation
 from engine.messages import Problem
 from engine.tokens import dumps
 
 EXCHANGE: Final = "tollgate.exchange"
-"""The name of `Exchange` among the extensions of an ASGI scope."""
+"""The name of `HttpExchange` among the extensions of an ASGI scope."""
 
 _HEAD_S: Final = 10.0
 _TAIL_S: Final = 10.0
@@ -122,7 +122,7 @@ class _Lingering:
 
 
 @dataclass(eq=False, repr=False, slots=True)
-class Exchange:
+class HttpExchange:
     """One request and its answer without ASGI messages, which cost half of a small request."""
 
     _protocol: HttpProtocol
@@ -164,9 +164,9 @@ class Exchange:
 class Connections:
     """What all connections of one server share: the limit on their number, and their clock."""
 
-    def __init__(self, limit: int, budget: Budget | None = None) -> None:
+    def __init__(self, limit: int, budget: MemoryBudget | None = None) -> None:
         self.limit = limit
-        self.budget = Budget() if budget is None else budget  # unfinished heads count in it
+        self.budget = MemoryBudget() if budget is None else budget  # unfinished heads count in it
         self.open: set[HttpProtocol] = set()
         self._starts: dict[int, bytes] = {}
         self._starts_with: list[tuple[bytes, bytes]] | None = None
@@ -393,7 +393,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.url.startswith(b"/"):
             self.headers[:] = _with_host_of(self.url, self.headers)
         HttpToolsProtocol.on_headers_complete(self)
-        self.scope["extensions"] = {EXCHANGE: Exchange(self, self.cycle)}  # type: ignore[dict-item] # reason: an object of ours, no dictionary
+        self.scope["extensions"] = {EXCHANGE: HttpExchange(self, self.cycle)}  # type: ignore[dict-item] # reason: an object of ours, no dictionary
         if self._method is not None:
             self.scope["method"] = self._method.decode("ascii")
             self._method = None

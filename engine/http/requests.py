@@ -4,8 +4,8 @@ The engine reads a body only after it has checked limits and key, and never beyo
 (D-ORDER, D-SIZE); a `Content-Length` is checked before a byte is read. A body has 20 s, and a
 second more for each 1 000 bytes received.
 
-One `Budget` bounds the memory of all requests together, and of one caller's: unfinished heads,
-bodies, what is read for a request or answered from outside, and answers that their clients have not
+One `MemoryBudget` bounds the memory of all requests, and of a caller's: unfinished heads, bodies,
+what is read for a request or answered from outside, and answers that their clients have not
 taken. What does not fit gets 503 with `Retry-After`, before it is there.
 
 A client's address (D-IP) is the socket's peer. A forwarded-for header counts only when the peer is
@@ -127,7 +127,7 @@ class Fields(dict[str, str]):
         return f"<Fields: {len(self)}>"
 
 
-class Budget:
+class MemoryBudget:
     """How much memory requests hold: each caller's, and all together."""
 
     __slots__ = ("_held_by", "_lock", "held_bytes", "limit_bytes")
@@ -168,7 +168,7 @@ class Reservation:
     one, which is then known, else its address.
     """
 
-    _budget: Budget
+    _budget: MemoryBudget
     owner: object = None
     request: Request | None = None
     size_bytes: int = 0

@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 import httpx
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
-from engine.http.destinations import Destinations, Target
+from engine.http.destinations import CheckedTarget, Destinations
 from engine.http.requests import RUNNING
 from engine.messages import Json
 from engine.world import Bell, Call, CallAnswer, Entropy
@@ -249,7 +249,7 @@ class SystemWorld:
             self._transport = None
 
     async def _exchange(
-        self, transport: httpx.AsyncHTTPTransport, call: Call, target: Target
+        self, transport: httpx.AsyncHTTPTransport, call: Call, target: CheckedTarget
     ) -> CallAnswer:
         """Send the call to the judged address, with the URL's own name in Host and in TLS."""
         address = f"[{target.address}]" if ":" in target.address else target.address

@@ -61,7 +61,7 @@ class CounterSettings:
         return t_ns - (t_ns + self.offset_ns) % self.window_ns
 
 
-class Window(ABC):
+class CounterState(ABC):
     """What one counter has counted under one algorithm; a fresh one has counted nothing.
 
     most_windows: in any window at most so many times N are admitted; has_burst: and a burst beside
@@ -100,7 +100,7 @@ class Window(ABC):
         return copy.copy(self)
 
 
-class SlidingLog(Window):
+class SlidingLog(CounterState):
     """Admit when fewer than N charges lie in (t - W, t]; closed edges: in [t - W, t].
 
     The log holds at most the last N charges. When it is full, there is room as soon as the oldest
@@ -140,7 +140,7 @@ class SlidingLog(Window):
         return copied
 
 
-class FixedWindow(Window):
+class FixedWindow(CounterState):
     """Admit when fewer than N charges lie in the window of t.
 
     Windows start at multiples of W since the Unix epoch (D-ALIGN); or, anchored, at the first
@@ -178,7 +178,7 @@ class FixedWindow(Window):
         return self.end_ns
 
 
-class SlidingCounter(Window):
+class SlidingCounter(CounterState):
     """Admit when floor(previous * (W - e) / W) + current + 1 <= N, with e = t - start.
 
     `current` counts the charges in the window of the last charge, `previous` those in the one
@@ -232,7 +232,7 @@ class SlidingCounter(Window):
         return self.start_ns + 2 * self.settings.window_ns if self.current else 0
 
 
-class Gcra(Window):
+class Gcra(CounterState):
     """Admit when (TAT - t) * N <= (burst - 1) * W; a charge sets TAT = max(TAT, t) + W / N.
 
     The theoretical arrival time is kept times N, so that nothing is rounded. A debt (refused
@@ -280,7 +280,7 @@ class TokenBucket(Gcra):
     takes_burst = False
 
 
-ALGORITHMS: Final[dict[Algorithm, type[Window]]] = {
+ALGORITHMS: Final[dict[Algorithm, type[CounterState]]] = {
     "sliding-log": SlidingLog,
     "fixed-window": FixedWindow,
     "sliding-counter": SlidingCounter,

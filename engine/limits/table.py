@@ -28,10 +28,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from engine.errors import InputError, did_you_mean, wrong_type
 from engine.files import (
+    Alias,
     Document,
     Duration,
     Integer,
-    Key,
     Rate,
     check_built,
     format_duration,
@@ -229,7 +229,7 @@ class Rule:
     burst_requests: Annotated[
         int | None,
         Integer(minimum=1),
-        Key("burst"),
+        Alias("burst"),
         "burst of gcra; the rate's N unless set",
     ] = None
 
@@ -268,7 +268,7 @@ class Rule:
 class _LimitsFile:
     """A limit table; the engine ships the specification's own as its default."""
 
-    rules: Annotated[tuple[Rule, ...], Key("rule"), "the rows, in table order"]
+    rules: Annotated[tuple[Rule, ...], Alias("rule"), "the rows, in table order"]
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ _RULES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BatchLine:
     """One line of a batch file: a token id in lower case, and the expiry that its sender knows."""
 
     token_id: str
@@ -94,7 +94,7 @@ class BatchFault(Exception):
         self.rows = rows
 
 
-def read_batch(data: bytes) -> Iterator[Row]:
+def read_batch(data: bytes) -> Iterator[BatchLine]:
     """Read the rows of a batch file; raises `BatchFault` at the first line that is wrong."""
     try:
         text = data.decode("utf-8-sig")
@@ -114,7 +114,7 @@ def read_batch(data: bytes) -> Iterator[Row]:
             for value, (form, rule) in zip((token_id, year, month), _RULES, strict=True):
                 if form.fullmatch(value) is None:
                     raise BatchFault(lines.line_num, rule, rows)
-            yield Row(token_id, int(year) if year else None, int(month) if month else None)
+            yield BatchLine(token_id, int(year) if year else None, int(month) if month else None)
             rows += 1
     except csv.Error:
         raise BatchFault(lines.line_num, "must be CSV as in RFC 4180", rows) from None
@@ -360,7 +360,7 @@ def _known(store: Store, principal: Caller | None, token_id: str) -> Token | Non
     return token
 
 
-def _result_line(row: Row, token: Token | None) -> str:
+def _result_line(row: BatchLine, token: Token | None) -> str:
     given = f"{row.token_id},{_written(row.year)},{_written(row.month)}"
     if token is None:
         return f"{given},,,,unknown_token"

@@ -26,7 +26,7 @@ from engine.resources.forms import (
     TEXT,
     TEXTS,
     UUID,
-    Form,
+    BodySchema,
     View,
     object_schema,
 )
@@ -56,7 +56,7 @@ _ORIGINS = {
     "items": {"type": "string", "pattern": f"^{ORIGIN_FORM}$", "maxLength": 300},
 }
 _FIELD_CLAUSES = {"grants": "D-GRANT", "origins": "D-CORS"}
-_CREATE = Form(
+_CREATE = BodySchema(
     object_schema(
         {
             "name": NAME,
@@ -69,12 +69,12 @@ _CREATE = Form(
     "AUTH-KINDS",
     _FIELD_CLAUSES,
 )
-_PATCH = Form(
+_PATCH = BodySchema(
     object_schema({"name": NAME, "grants": _GRANTS, "origins": _ORIGINS}),
     "AUTH-KINDS",
     _FIELD_CLAUSES,
 )
-_KEY = Form(object_schema({"legacy": {"type": "boolean"}}), "AUTH-LEGACY")
+_KEY = BodySchema(object_schema({"legacy": {"type": "boolean"}}), "AUTH-LEGACY")
 
 _LOOKED_AT = 200
 _DURATIONS = frozenset(DEFAULT_QUOTAS) - {"Rate Limit", "Tokenize Limit", "Detokenize Limit"}

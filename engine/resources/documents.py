@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from engine.messages import Problem, Response
 from engine.model import Application, EncryptionKey, Intent, Job, Proxy, Reactor
 from engine.resources.context import Context
-from engine.resources.forms import Form
+from engine.resources.forms import BodySchema
 from engine.resources.operation import BodyForm, Operation
 from engine.resources.pages import Page, page_of
 
@@ -93,7 +93,7 @@ class Collection(Generic[D]):
         self,
         summary: str,
         run: Run,
-        form: Form | None = None,
+        form: BodySchema | None = None,
         clauses: tuple[str, ...] = (),
         *,
         body: BodyForm = "json",
@@ -114,7 +114,7 @@ class Collection(Generic[D]):
         )
 
     def change(
-        self, summary: str, run: Run, form: Form, clauses: tuple[str, ...] = ()
+        self, summary: str, run: Run, form: BodySchema, clauses: tuple[str, ...] = ()
     ) -> Operation:
         """Return the operation that changes one document; `run` answers with `changed`."""
         return self._operation(

@@ -8,10 +8,10 @@ from engine.messages import Response
 from engine.model import EncryptionKey
 from engine.resources.context import Context, Services
 from engine.resources.documents import Collection
-from engine.resources.forms import INSTANT, OWNED, TEXT, Form, View, object_schema
+from engine.resources.forms import INSTANT, OWNED, TEXT, BodySchema, View, object_schema
 from engine.vault import jwe
 
-_CREATE = Form(
+_CREATE = BodySchema(
     object_schema({"algorithm": {"type": "string", "enum": ["ECDH-ES", "RSA-OAEP-256"]}}),
     "D-ENCRYPTED",
 )

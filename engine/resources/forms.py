@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 from engine.messages import Json, Problem
 from engine.tokens import timestamp
-from engine.tokens.rules import Faults, escaped
+from engine.tokens.rules import BodyErrors, escaped
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -85,7 +85,7 @@ def pointer(*parts: str | int) -> str:
     return "".join(escaped(str(part)) for part in parts)
 
 
-class Form:
+class BodySchema:
     """A request body's schema, ready to check bodies.
 
     clause: the clause that a body of another form breaks; field_clauses: the clauses for faults in
@@ -109,7 +109,7 @@ class Form:
 
     def check(self, body: Json) -> dict[str, Any]:
         """Return the body; raises `Problem` 400 with its faults by JSON Pointer, 1 000 at most."""
-        faults = Faults()
+        faults = BodyErrors()
         detail = "The body is not of the form that is asked for."
         try:
             for fault in self._validator.iter_errors(body):

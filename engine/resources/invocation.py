@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from engine.errors import DestinationTimeout, DriverError
-from engine.instances import READY, Claim, Pool
+from engine.instances import READY, Claim, InstancePool
 from engine.messages import Json, Problem
 from engine.profile import Profile
 from engine.resources.context import Services
@@ -32,10 +32,10 @@ from engine.tokens.strict_json import bytes_as_values
 _NAME_START: Final = "instances/"
 
 
-def pool_of(services: Services, name: str) -> Pool:
+def pool_of(services: Services, name: str) -> InstancePool:
     """Return the pool of that name; the first call creates it, with its hot instances idle."""
-    pool: Pool = services.running.get(_NAME_START + name) or services.running.setdefault(
-        _NAME_START + name, Pool(services.profile.outside)
+    pool: InstancePool = services.running.get(_NAME_START + name) or services.running.setdefault(
+        _NAME_START + name, InstancePool(services.profile.outside)
     )
     return pool
 

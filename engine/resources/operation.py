@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote
 from engine.messages import Problem, Response
 from engine.profile import Profile
 from engine.resources.context import Context
-from engine.resources.forms import Form
+from engine.resources.forms import BodySchema
 
 Authentication: TypeAlias = Literal["key", "optional", "none"]
 """`key`: an API key is required; `optional`: the operation decides; `none`: never looked at."""
@@ -66,7 +66,7 @@ class Operation:
     permission: str | None = None
     body: BodyForm = "none"
     body_optional: bool = False
-    form: Form | None = None
+    form: BodySchema | None = None
     paged: bool = False
     query: tuple[str, ...] = ()
     body_limit_bytes: Callable[[Profile], int] = attrgetter("http.body_limit_bytes")

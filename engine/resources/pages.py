@@ -13,7 +13,7 @@ from engine.model import LogEntry, Token
 from engine.resources.context import Context
 from engine.resources.forms import pointer
 from engine.store import Document, cursor
-from engine.tokens.rules import Faults
+from engine.tokens.rules import BodyErrors
 
 DEFAULT_SIZE: Final = 20
 LIMIT_SIZE: Final = 100
@@ -63,7 +63,7 @@ def check_filters(
     filters that may have any name.
     """
     known = ("size", "start", *names)
-    faults = Faults()
+    faults = BodyErrors()
     for name in query:
         if name in known or (prefix is not None and name.startswith(prefix)):
             continue

@@ -66,7 +66,7 @@ from engine.resources.bodies import parsed, read_raw
 from engine.resources.context import Context, Services
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
-from engine.resources.forms import MADE, NAME, OWNED, TEXT, Form, View, object_schema
+from engine.resources.forms import MADE, NAME, OWNED, TEXT, BodySchema, View, object_schema
 from engine.resources.identification import unauthenticated
 from engine.resources.invocation import (
     check_code,
@@ -403,8 +403,8 @@ _FIELDS: Final[dict[str, Any]] = {
     "require_auth": {"type": "boolean"},
     "host": {"type": ["string", "null"], "minLength": 1, "maxLength": 253},
 }
-_CREATE = Form(object_schema(_FIELDS, required=("name", "destination_url")), "D-PROXY")
-_PATCH = Form(object_schema(_FIELDS), "D-PROXY")
+_CREATE = BodySchema(object_schema(_FIELDS, required=("name", "destination_url")), "D-PROXY")
+_PATCH = BodySchema(object_schema(_FIELDS), "D-PROXY")
 _PORT: Final = (
     "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 )

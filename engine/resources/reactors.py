@@ -30,7 +30,7 @@ from engine.resources.authority import check_takes_over, configurer_of
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
-from engine.resources.forms import MADE, NAME, OWNED, TEXT, TEXTS, Form, View, object_schema
+from engine.resources.forms import MADE, NAME, OWNED, TEXT, TEXTS, BodySchema, View, object_schema
 from engine.resources.invocation import check_code, drop_pool, invoke, open_code, seal_code
 from engine.resources.operation import Operation
 from engine.resources.tokenize import answer_of, create_all, validated
@@ -41,16 +41,16 @@ from engine.tokens.strict_json import bytes_as_values, too_large
 _CODE = {"type": "string", "minLength": 1}
 
 
-def _form(value_type: str | list[str], required: tuple[str, ...] = ()) -> Form:
+def _form(value_type: str | list[str], required: tuple[str, ...] = ()) -> BodySchema:
     """Return the form of a reactor whose configuration has values of that type."""
     values = {"type": "object", "additionalProperties": {"type": value_type}}
     fields = {"name": NAME, "code": _CODE, "configuration": values}
-    return Form(object_schema(fields, required), "D-REACTOR")
+    return BodySchema(object_schema(fields, required), "D-REACTOR")
 
 
 _CREATE = _form("string", ("name", "code"))
 _PATCH = _form(["string", "null"])
-_REACT = Form(object_schema({"args": {}}), "D-REACTOR")
+_REACT = BodySchema(object_schema({"args": {}}), "D-REACTOR")
 _CONFIGURATION: Final = "configuration"
 _PARTS: Final = frozenset({"tokenize", "raw"})
 

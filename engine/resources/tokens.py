@@ -25,7 +25,7 @@ from engine.messages import Problem, Response
 from engine.model import Token
 from engine.resources.context import Context
 from engine.resources.detokenize import opened, plaintext_of
-from engine.resources.forms import Form, object_schema
+from engine.resources.forms import BodySchema, object_schema
 from engine.resources.operation import Operation
 from engine.resources.pages import DEFAULT_SIZE, LIMIT_SIZE, Page, check_filters, page_of
 from engine.resources.tokenize import create_all, decrypter, log_made, validated
@@ -98,7 +98,7 @@ def _fault(rule: str) -> Problem:
 
 
 _METADATA = "metadata."
-_SEARCH = Form(
+_SEARCH = BodySchema(
     object_schema(
         {
             "query": {"type": "string", "minLength": 1, "maxLength": 2000},

@@ -348,10 +348,10 @@ class BaseStore(Store):
     """What every store does alike: it hands out blocks, and is closed at the end of its own."""
 
     def __init__(self) -> None:
-        self._writing = Block(self, write=True)
-        self._reading = Block(self, write=False)
+        self._writing = Transaction(self, write=True)
+        self._reading = Transaction(self, write=False)
 
-    def transaction(self, *, write: bool = True) -> Block:
+    def transaction(self, *, write: bool = True) -> Transaction:
         """Return the block of one transaction."""
         return self._writing if write else self._reading
 
@@ -362,7 +362,7 @@ class BaseStore(Store):
         self.close()
 
 
-class Block:
+class Transaction:
     """Begin at the top; at the end commit, or roll back when the block raised.
 
     A block has no state of its own: two of them, one that writes and one that only reads, serve a

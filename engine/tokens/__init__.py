@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from engine.tokens.records import timestamp as timestamp
     from engine.tokens.rules import CARD as CARD
     from engine.tokens.rules import TOKEN as TOKEN
-    from engine.tokens.rules import Faults as Faults
+    from engine.tokens.rules import BodyErrors as BodyErrors
     from engine.tokens.rules import Rules as Rules
     from engine.tokens.shapes import NewToken as NewToken
     from engine.tokens.shapes import TokenizeBody as TokenizeBody

@@ -18,7 +18,7 @@ from typing import Any, Final
 from engine.errors import did_you_mean
 from engine.messages import Json
 from engine.profile import TokensProfile
-from engine.tokens.rules import FAULTS_LIMIT, Faults, Located, Rules, SchemaKind, escaped
+from engine.tokens.rules import FAULTS_LIMIT, BodyErrors, Located, Rules, SchemaKind, escaped
 
 CARD_FIELDS: Final = ("number", "expiration_month", "expiration_year", "cvc")
 _KNOWN: Final = frozenset(CARD_FIELDS)
@@ -51,7 +51,7 @@ _DOUBLED: Final = bytes(
 def read_card(
     given: Json,
     rules: Rules,
-    faults: Faults,
+    faults: BodyErrors,
     at: Located,
     field: str,
     cvc_optional: bool,  # noqa: FBT001 # reason: the hot path calls by position
@@ -90,7 +90,7 @@ def read_card(
     return None
 
 
-def _unknown_fields(given: dict[str, Any], rules: Rules, faults: Faults) -> dict[str, str]:
+def _unknown_fields(given: dict[str, Any], rules: Rules, faults: BodyErrors) -> dict[str, str]:
     """D-UNKNOWN: an unknown field of card data is a fault, or is ignored and not kept."""
     if rules.tokens.unknown_field == "ignore":
         return {}

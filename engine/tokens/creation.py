@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from engine.messages import Problem
 from engine.model import Token
-from engine.tokens.rules import Faults, Rules
+from engine.tokens.rules import BodyErrors, Rules
 from engine.tokens.shapes import NewToken, derive, detached_token
 from engine.tokens.strict_json import parse
 
@@ -264,7 +264,7 @@ def _reindexed(
 
     Data with equal fingerprints may differ elsewhere; indexes are derived from the stored data.
     """
-    stored, faults = detached_token(token.type, token.container), Faults()
+    stored, faults = detached_token(token.type, token.container), BodyErrors()
     stored.cvc, stored.search_indexes = cvc, indexes
     data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
     derive(stored, data, None, rules, faults)

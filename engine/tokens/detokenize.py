@@ -23,7 +23,7 @@ from typing import Any, Final
 import orjson
 
 from engine.messages import Json, Problem
-from engine.tokens.rules import Faults, Rules
+from engine.tokens.rules import BodyErrors, Rules
 from engine.tokens.shapes import PathNode, pointer_to
 from engine.tokens.strict_json import dumps
 
@@ -95,7 +95,7 @@ class DetokenizePlan:
     def unknown(self, token_ids: Iterable[str]) -> Problem:
         """Return the 400 that names each place of ids that are no token."""
         missing = set(token_ids)
-        faults = Faults()
+        faults = BodyErrors()
         for reference in self._references:
             if not missing.isdisjoint(reference.ids):
                 faults.at(reference, "", _UNKNOWN_FAULT, "D-DETOKENIZE")
@@ -140,7 +140,7 @@ def read_expressions(body: Json, rules: Rules) -> DetokenizePlan:
     Raises `Problem` 400 naming every place that is nested deeper than the profile's depth limit
     (D-DEPTH).
     """
-    faults = Faults()
+    faults = BodyErrors()
     root: list[Any] = [None]
     references: list[_Reference] = []
     stack: list[tuple[Iterator[tuple[Any, Any]], Any, PathNode]] = []

@@ -37,7 +37,7 @@ from engine.messages import Json, Problem
 from engine.model import Token
 from engine.tokens import expressions
 from engine.tokens.creation import Keys, cvc_purpose, dedup_hashes, fingerprint, hash_indexes
-from engine.tokens.rules import Faults, Rules
+from engine.tokens.rules import BodyErrors, Rules
 from engine.tokens.shapes import NewToken, derive, detached_token, read_container
 from engine.tokens.strict_json import parse
 from engine.tokens.structures import STRUCTURED_TYPES
@@ -278,7 +278,7 @@ def _fingerprinted(token: Token, keys: Keys, rules: Rules) -> Token:
     """Return the card with the fingerprint that it has when no expression is supplied."""
     new_token = detached_token(token.type, token.container)
     data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
-    derive(new_token, data, None, rules, Faults())
+    derive(new_token, data, None, rules, BodyErrors())
     return replace(
         token,
         dedup_hash=dedup_hashes([new_token], keys, rules)[0],

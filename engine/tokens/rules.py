@@ -80,7 +80,7 @@ class Located(Protocol):
         """The JSON Pointer of the token request object."""
 
 
-class Faults(dict[str, list[str]]):
+class BodyErrors(dict[str, list[str]]):
     """Everything that is wrong with one body: JSON Pointer → messages, in order of finding.
 
     At most 1 000 pointers are kept, and none beyond 250 000 characters of them, so that an answer

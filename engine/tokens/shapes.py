@@ -31,7 +31,7 @@ from engine.containers import container_rule, normal_container
 from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA, MISSING, Path
-from engine.tokens.rules import TOKEN, Faults, Rules, escaped
+from engine.tokens.rules import TOKEN, BodyErrors, Rules, escaped
 from engine.tokens.strict_json import dumps
 from engine.tokens.structures import STRUCTURED_TYPES
 
@@ -127,7 +127,7 @@ def derive(
     data: Any,  # noqa: ANN401 # reason: any JSON
     supplied: str | None,
     rules: Rules,
-    faults: Faults,
+    faults: BodyErrors,
 ) -> None:
     """Set what is derived from `data`: plaintext, mask, fingerprint expression, index messages.
 
@@ -168,7 +168,7 @@ def derive(
 
 
 def _index_messages(
-    new_token: NewToken, data: Json, indexes: tuple[str, ...], rules: Rules, faults: Faults
+    new_token: NewToken, data: Json, indexes: tuple[str, ...], rules: Rules, faults: BodyErrors
 ) -> tuple[bytes, ...]:
     """Return what is hashed, one per index; adds a fault where there is nothing to hash."""
     messages = []
@@ -252,7 +252,7 @@ def walk(body: Json, rules: Rules, limit: int = 0) -> TokenizeBody:
     """
     if not isinstance(body, (dict, list)):
         return _walk_scalar(body, rules)
-    faults = Faults()
+    faults = BodyErrors()
     root: list[Any] = [None]
     if "type" in body and type(body) is dict:
         element = NewToken(None, 0, root, body, TOKEN, rules.leaf_container)
@@ -300,7 +300,7 @@ def _walk_scalar(body: Json, rules: Rules) -> TokenizeBody:
 
 
 def _elements(
-    body: dict[str, Any] | list[Any], root: list[Any], rules: Rules, faults: Faults, limit: int
+    body: dict[str, Any] | list[Any], root: list[Any], rules: Rules, faults: BodyErrors, limit: int
 ) -> list[NewToken]:
     """Walk a body that is no request object, build its template as `root[0]`, return its elements.
 
@@ -380,7 +380,7 @@ def _opened(value: dict[str, Any] | list[Any]) -> tuple[Iterator[tuple[Any, Any]
     return iter(enumerate(value)), [None] * len(value)  # obeys TOK-ARRAY
 
 
-def _other_leaf(leaf: NewToken, rules: Rules, elements: list[NewToken], faults: Faults) -> None:
+def _other_leaf(leaf: NewToken, rules: Rules, elements: list[NewToken], faults: BodyErrors) -> None:
     """D-LEAF: a number, boolean or null is refused, tokenized, or handed back as it is."""
     choice = rules.tokens.non_string_leaf
     if choice == "reject":
@@ -391,7 +391,7 @@ def _other_leaf(leaf: NewToken, rules: Rules, elements: list[NewToken], faults: 
         elements.append(leaf)
 
 
-def _request_object(element: NewToken, rules: Rules, faults: Faults) -> None:
+def _request_object(element: NewToken, rules: Rules, faults: BodyErrors) -> None:
     """Set the type and the container of a token request object, or record a fault."""
     fields = element.value
     named = fields["type"]
@@ -409,7 +409,9 @@ def _request_object(element: NewToken, rules: Rules, faults: Faults) -> None:
     element.container = rules.containers[element.type] if path is None else path
 
 
-def read_container(new_token: NewToken, given: Json, rules: Rules, faults: Faults) -> str | None:
+def read_container(
+    new_token: NewToken, given: Json, rules: Rules, faults: BodyErrors
+) -> str | None:
     """Return the container path that the field holds, None for none or a fault.
 
     TOK-CONTAINER: the request decides where a token goes, by this field (D-CONTAINER) or by the

@@ -18,10 +18,10 @@ from engine.tokens.cards import (
     read_card,
 )
 from engine.tokens.expressions import NUMBER
-from engine.tokens.rules import CARD, STRUCTURED, Faults, Located, Rules, SchemaKind
+from engine.tokens.rules import CARD, STRUCTURED, BodyErrors, Located, Rules, SchemaKind
 
 Read: TypeAlias = Callable[
-    [Any, Rules, Faults, Located, str, bool], tuple[dict[str, Any], str | None] | None
+    [Any, Rules, BodyErrors, Located, str, bool], tuple[dict[str, Any], str | None] | None
 ]
 
 

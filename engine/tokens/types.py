@@ -27,7 +27,7 @@ from engine.errors import VaultError, did_you_mean
 from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA
-from engine.tokens.rules import Faults, Rules, escaped
+from engine.tokens.rules import BodyErrors, Rules, escaped
 from engine.tokens.shapes import NewToken, TokenizeBody, derive
 from engine.tokens.strict_json import dumps, parse
 from engine.tokens.structures import STRUCTURED_TYPES
@@ -55,7 +55,7 @@ class Validation(Struct, eq=False):
     decrypt: Decrypt | None = None
     open_intent: OpenIntent | None = None
     cvc_optional: bool = False
-    faults: Faults = field(default_factory=Faults)
+    faults: BodyErrors = field(default_factory=BodyErrors)
     intents: set[str] = field(default_factory=set)
 
 
@@ -234,7 +234,7 @@ def _read_intent(new_token: NewToken, given: Any, reading: Validation) -> Any:  
 
 def consumed(new_token: NewToken) -> Problem:
     """Return the 400 of a token intent that was consumed after its body was read."""
-    faults = Faults()
+    faults = BodyErrors()
     faults.at(new_token, "/token_intent_id", _INTENT_FAULT, "D-INTENT")
     return faults.problem()
 

@@ -38,7 +38,7 @@ _DELAYS: Final[dict[type, int]] = {
 }
 
 
-class Plan:
+class KernelPlan:
     """A scenario's arrays, but for the rows and the limits."""
 
     def __init__(self, setup: Setup, limiter: ColumnLimiter) -> None:

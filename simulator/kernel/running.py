@@ -21,13 +21,13 @@ from simulator.kernel.limiter import (
     enlarged,
 )
 from simulator.kernel.loop import SPARE_EVENTS, run_events
-from simulator.kernel.planning import Plan, linked
+from simulator.kernel.planning import KernelPlan, linked
 from simulator.kernel.records import DONE, LANES_FULL, RINGS_FULL, ROWS_FULL
 from simulator.play.request_mix import Numbering
 from simulator.progress import tell_line
 from simulator.rows import RunBook
 from simulator.rows.counters import LimitsView
-from simulator.rows.record import CHUNK_ROWS, NO_STATUS, Numbers, Subject, SubjectTable
+from simulator.rows.record import CHUNK_ROWS, NO_STATUS, Numbers, RequestIdentity, SubjectTable
 from simulator.scenario import Scenario
 from simulator.scenario.draws import OnOffArrivals
 from simulator.traffic.population import Setup
@@ -35,7 +35,7 @@ from simulator.traffic.population import Setup
 _FIRST_ROWS: Final = 1 << 12
 _MOST_SUBJECTS: Final = 1_000_000
 _PART: Final = "compiled simulation"
-_ANYBODY: Final = Subject(0, None, None, None, "", "", "")
+_ANYBODY: Final = RequestIdentity(0, None, None, None, "", "", "")
 
 
 def limiter_of(setup: Setup, from_ns: int) -> ColumnLimiter:
@@ -61,7 +61,7 @@ class KernelRun:
         self.setup, self.template = setup, template
         if template is None:
             self.limiter = limiter_of(setup, from_ns)
-            plan = Plan(setup, self.limiter)
+            plan = KernelPlan(setup, self.limiter)
             self.sim = plan.arrays()
         else:
             self.limiter, self.sim = template.fresh(setup.seed)
@@ -128,7 +128,7 @@ class Template:
     def __init__(self, setup: Setup, from_ns: int, *, anonymous: bool = False) -> None:
         self.setup = setup
         self._limiter = limiter_of(setup, from_ns)
-        self._sim = Plan(setup, self._limiter).arrays()
+        self._sim = KernelPlan(setup, self._limiter).arrays()
         self.known = LimitsView(setup.tables, setup.profile.limits), SubjectTable()
         clients = setup.population.clients
         mixes = [len(client.group.mix) for client in clients]

@@ -49,7 +49,7 @@ from simulator.logs._source import (
     text_blocks,
     unreadable,
 )
-from simulator.logs._stream import BATCH_LINES, Batch, Column, Faults, Reader
+from simulator.logs._stream import BATCH_LINES, Batch, Column, Reader, UnreadLines
 from simulator.logs._values import epoch_unit
 from simulator.logs.formats import QUOTED, Wrapper
 
@@ -99,7 +99,7 @@ class LineReader(Reader):
             if values and all(map(_is_bare_address, values)):
                 yield name
 
-    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+    def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
         blocks = text_blocks(self._path, self._wrappers, faults.add)
         if self._pattern is not None:
@@ -124,7 +124,7 @@ class LineReader(Reader):
         row: re.Pattern[str],
         names: Sequence[str],
         wanted: Sequence[str],
-        faults: Faults,
+        faults: UnreadLines,
     ) -> Batch | None:
         """Return the fields of the lines that have the format; the others are faults, or blank."""
         matches = row.findall(block.text)
@@ -158,7 +158,7 @@ class LineReader(Reader):
         return f"what follows {named[-1]} is malformed"
 
     def _searched(
-        self, blocks: Iterable[Lines], wanted: Sequence[str], faults: Faults
+        self, blocks: Iterable[Lines], wanted: Sequence[str], faults: UnreadLines
     ) -> Iterator[tuple[int, list[str | None]]]:
         """Yield (number, wanted fields) of the lines that the user's pattern matches."""
         assert self._pattern is not None
@@ -240,13 +240,13 @@ class CsvReader(Reader):
                 f" its lines (line = '(?P<time>…) …'), see {DOCUMENTED}"
             )
 
-    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+    def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
         """Yield the rows below the header; a row of another width is a fault."""
         places = [self.fields.index(name) for name in wanted]
         for batch in _batches(self._rows(faults)):
             yield Batch(batch.lines, [batch.columns[place] for place in places])
 
-    def _rows(self, faults: Faults) -> Iterator[tuple[int, list[str]]]:
+    def _rows(self, faults: UnreadLines) -> Iterator[tuple[int, list[str]]]:
         """Yield (number of the row's first line, row) without header and blank lines."""
         width, needs_header = len(self.fields), self._has_header
         with open_log(self._path) as stream:
@@ -274,7 +274,7 @@ def _is_value(name: str) -> bool:
     return is_number or read_address(name) is not None or _VALUE.fullmatch(name) is not None
 
 
-def _texts(stream: io.BufferedIOBase, faults: Faults) -> Iterator[str]:
+def _texts(stream: io.BufferedIOBase, faults: UnreadLines) -> Iterator[str]:
     """Yield lines with their ends; one that is too long is a fault, and then blank."""
     for number, text in numbered_lines(stream):
         if text is None:
@@ -295,12 +295,12 @@ class W3cReader(Reader):
         names = (name for line in head for name in _w3c_fields(line) or ())
         self.fields = tuple(dict.fromkeys(names))
 
-    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+    def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields."""
         yield from _batches(self._rows(wanted, faults))
 
     def _rows(
-        self, wanted: Sequence[str], faults: Faults
+        self, wanted: Sequence[str], faults: UnreadLines
     ) -> Iterator[tuple[int, list[str | None]]]:
         names: list[str] | None = None
         places: list[int | None] = []
@@ -356,7 +356,7 @@ class JsonReader(Reader):
         names: dict[str, None] = {}
         if is_stream:
             with open_log(path, look=True) as stream:
-                for _, record in islice(_objects(stream, Faults()), _HEAD_RECORDS):
+                for _, record in islice(_objects(stream, UnreadLines()), _HEAD_RECORDS):
                     collect_names(record, names)
         else:
             unwrap = Unwrapper(wrappers)
@@ -366,12 +366,12 @@ class JsonReader(Reader):
                 collect_names(fields or {}, names)
         self.fields = (*names, *((WRAPPER_TIME,) if wrappers else ()))
 
-    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+    def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
         yield from _batches(self._rows(wanted, faults))
 
     def _rows(
-        self, wanted: Sequence[str], faults: Faults
+        self, wanted: Sequence[str], faults: UnreadLines
     ) -> Iterator[tuple[int, list[str | None]]]:
         if self._is_stream:
             with open_log(self._path) as stream:
@@ -433,7 +433,9 @@ def read_object(text: str) -> dict[str, Any] | None:
 _BETWEEN: Final = re.compile(r"[\s,\[\]]*")
 
 
-def _objects(stream: io.BufferedIOBase, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(
+    stream: io.BufferedIOBase, faults: UnreadLines
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (number of its first line, object) of a JSON array, or of objects one after another.
 
     What follows a place that is no JSON is lost, and counted line by line.
@@ -447,7 +449,7 @@ def _objects(stream: io.BufferedIOBase, faults: Faults) -> Iterator[tuple[int, d
         lines.detach()  # whoever opened the stream closes it
 
 
-def _objects_of(lines: io.TextIOBase, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects_of(lines: io.TextIOBase, faults: UnreadLines) -> Iterator[tuple[int, dict[str, Any]]]:
     text, number, is_end = "", 1, False
     while True:
         between = _BETWEEN.match(text)
@@ -540,7 +542,7 @@ class ParquetReader(Reader):
                 raise InputError(f"log = '{path}' must be Parquet; it is cut or damaged") from error
         _refuse_twins(f"log = '{path}'", self.fields)
 
-    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+    def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
         """Yield the rows in batches."""
         del faults  # every row of a Parquet file is one
         done = 0
@@ -586,7 +588,7 @@ class FrameReader(Reader):
         self.fields = tuple(self._table.column_names)
         _refuse_twins("frame", self.fields)
 
-    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+    def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
         """Yield the rows in batches."""
         del faults  # every row of a frame is one
         table = self._table.select(list(dict.fromkeys(wanted)))

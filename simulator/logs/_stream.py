@@ -1,7 +1,7 @@
 """A log as a stream of columns: each batch is read, mapped, filtered and yielded.
 
 A reader hands on a `Batch` of lines as columns, and counts the lines that it could not read in
-`Faults`. A column is texts as they stand in the file (None = the line has no such field) or an
+`UnreadLines`. A column is texts as they stand in the file (None = the line has no such field) or an
 Arrow array; `Reader.clean` says what such a text comes to, and is asked once a distinct text. Of a
 bad line only its number and the reason are kept: its text may be hostile or secret.
 
@@ -52,7 +52,7 @@ Column: TypeAlias = "Sequence[str | None] | pa.Array"
 
 
 @dataclass(slots=True)
-class Faults:
+class UnreadLines:
     """Lines that do not parse: how many, for which reason, and the first few."""
 
     count: int = 0
@@ -103,7 +103,7 @@ class Reader(ABC):
         return None if text in _ABSENT else text
 
     @abstractmethod
-    def batches(self, wanted: Sequence[str], faults: Faults) -> Iterator[Batch]:
+    def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; unreadable lines go to `faults`."""
 
 
@@ -179,7 +179,7 @@ class LogStream:
         self._map = log_map
         self._reader = reader
         self._progress = progress
-        self._faults = Faults()
+        self._faults = UnreadLines()
         self._good = 0
         self._client = client
         self._status = status

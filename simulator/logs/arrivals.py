@@ -31,7 +31,7 @@ import numpy.typing as npt
 from engine.errors import InputError
 from engine.model import TenantKind
 from simulator.logs import Kind, LogBatch, LogStream
-from simulator.logs.parties import Naming, Parties, PartyTable
+from simulator.logs.parties import LogCallers, Naming, PartyTable
 
 RUN_ROWS: Final = 1 << 19
 """Rows a run: what is sorted at once, and what merging holds in memory."""
@@ -263,7 +263,7 @@ _SPEED: Final = re.compile(r"\d{1,12}(?:\.\d{1,12})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ArrivalBatch:
     """Some consecutive arrivals. t_ns: instants from the run's start. party: who asks for what."""
 
     t_ns: npt.NDArray[np.int64]
@@ -282,7 +282,7 @@ class Arrivals:
     """
 
     def __init__(
-        self, rows: ExternalSort, table: PartyTable, parties: Parties, speed: Fraction
+        self, rows: ExternalSort, table: PartyTable, parties: LogCallers, speed: Fraction
     ) -> None:
         self.parties = parties
         self.start_ns, self.end_ns = table.start_ns, table.end_ns
@@ -314,13 +314,13 @@ class Arrivals:
         part.start_ns, part.end_ns = self.start_ns + from_ns, self.start_ns + to_ns - 1
         return part
 
-    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[Block]:
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[ArrivalBatch]:
         """Yield all arrivals, `rows` at a time; of a part without requests, nothing."""
         for t_ns, party, *_ in in_blocks(self._rows.in_order(), rows):
             low = int(np.searchsorted(t_ns, self.start_ns))
             high = int(np.searchsorted(t_ns, self.end_ns, side="right"))
             if high > low:
-                yield Block(self._scaled(t_ns[low:high]), self._place[party[low:high]])
+                yield ArrivalBatch(self._scaled(t_ns[low:high]), self._place[party[low:high]])
             if high < len(t_ns):
                 return
 

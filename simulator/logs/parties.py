@@ -1,9 +1,9 @@
 """The parties of a log: its distinct requests (who asks for what), with labels for key texts.
 
-A log may have as many parties as requests, so a party is an index into arrays; a `Party` object is
-made only on request. `PartyTable` numbers the parties while the log is read. It keeps the codes of
-each party, and the instant and line of its earliest request; so labels can be numbered in order of
-first appearance in time even if the log is not in order.
+A log may have as many parties as requests, so a party is an index into arrays; a `LogCaller` object
+is made only on request. `PartyTable` numbers the parties while the log is read. It keeps the codes
+of each party, and the instant and line of its earliest request; so labels can be numbered in order
+of first appearance in time even if the log is not in order.
 
 Key texts end here: `Naming` replaces them by `key-0001` in order of first appearance, or by
 keyed hashes.
@@ -96,7 +96,7 @@ class Owner(NamedTuple):
 NOBODY: Final = Owner(None, None, None, None, legacy=False)
 
 
-class Party(NamedTuple):
+class LogCaller(NamedTuple):
     """Who asks for what."""
 
     owner: Owner
@@ -107,7 +107,7 @@ class Party(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Parties(Sequence[Party]):
+class LogCallers(Sequence[LogCaller]):
     """The parties of a log in order of first appearance in time, column by column.
 
     owner: each one's place in `owners`, the first of which is nobody. others: what else was read.
@@ -126,9 +126,9 @@ class Parties(Sequence[Party]):
 
     def __getitem__(self, number: Any) -> Any:  # noqa: ANN401 # reason: a sequence's own signature
         names: Any = (column.name(number) for column in (self.key, self.ip, self.method, self.path))
-        return Party(self.owners[self.owner[number]], *names)
+        return LogCaller(self.owners[self.owner[number]], *names)
 
-    def kinds(self, group: Callable[[str, str], object]) -> tuple[Numbers, Iterator[Party]]:
+    def kinds(self, group: Callable[[str, str], object]) -> tuple[Numbers, Iterator[LogCaller]]:
         """Return each party's kind of request, and one party of each kind.
 
         A kind is all that decides which rules apply: whose a key is does not, but of what kind.
@@ -233,7 +233,7 @@ class Naming:
     pseudonym_key: bytes | None = field(repr=False)
     prefix_bits: int
 
-    def named(self) -> Parties:
+    def named(self) -> LogCallers:
         """Return the parties by their names.
 
         Raises `InputError` where a key has two owners: it belongs to one application of one tenant,
@@ -264,7 +264,7 @@ class Naming:
             for name, column in codes.items()
             if name not in ("address", "key", "method", "path", *_IDENTITY)
         }
-        return Parties(owner, owners, Texts(key, labels), address, method, path, others)
+        return LogCallers(owner, owners, Texts(key, labels), address, method, path, others)
 
     def _client(self, address: str) -> str:
         """Return the counter key of an address; a host name is its own key."""

@@ -18,13 +18,13 @@ from engine.limits import RateLimitStatus
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
-from simulator.play.gates import Answer, Asked, Rows, Waiting
+from simulator.play.gates import RequestSpec, RunOutput, SimulatedAnswer, Waiting
 from simulator.play.outside import (
     REACT,
     REQUEST,
     RESPONSE,
+    OutsideTiming,
     OutsideWorld,
-    Plan,
     SimpyClock,
     go_on,
     step,
@@ -46,7 +46,7 @@ from simulator.traffic.sampling import Duration, drawn_ns
 if TYPE_CHECKING:
     from simulator.play.replay import LogTraffic
 
-_NO_PLAN: Final = Plan()
+_NO_PLAN: Final = OutsideTiming()
 _UPLOAD: Final = "/batch-files/"
 
 
@@ -81,7 +81,7 @@ class EngineGate:
         profile: Profile,
         tables: Mapping[str, LimitTable],
         seed: int,
-        rows: Rows,
+        rows: RunOutput,
         traffic: Traffic,
     ) -> None:
         self._env = env
@@ -100,12 +100,12 @@ class EngineGate:
     def put(  # reason: the parts of an attempt
         self,
         now_ns: int,
-        asked: Asked,
+        asked: RequestSpec,
         content: Request | None,
         attempt: int,
         service: Duration,
         waited_ns: int = 0,
-    ) -> Answer:
+    ) -> SimulatedAnswer:
         """Decide about an attempt that is sent now, and record it; as `LimitsGate.put`."""
         assert content is not None, "the engine is asked with a body"
         plan = _NO_PLAN if asked.plan is None else asked.plan()
@@ -119,14 +119,14 @@ class EngineGate:
         service_ns = drawn_ns(service) if decision.admitted else 0
         if not isinstance(found, tuple):
             row = add(now_ns, asked.row, attempt, verdict, wait_ns, None)
-            answer = Answer(0, service_ns, wait_ns)
+            answer = SimulatedAnswer(0, service_ns, wait_ns)
             arrival_ns = now_ns - waited_ns
             later = self._later(arrival_ns, asked, content, row, answering, plan, found, answer)
-            return Answer(0, wait_ns=wait_ns, later=later)
+            return SimulatedAnswer(0, wait_ns=wait_ns, later=later)
         response = found[0]
         add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns + service_ns, response.status)
         self._traffic.learn(asked, content, response)
-        answer = Answer(response.status, service_ns, wait_ns, body=_job(response))
+        answer = SimulatedAnswer(response.status, service_ns, wait_ns, body=_job(response))
         if asked.plan is not None and decision.admitted:
             return answer._replace(later=_at_once(answer))  # as if the outside had taken time
         return answer
@@ -134,13 +134,13 @@ class EngineGate:
     def _later(  # reason: all that an answer on its way needs
         self,
         arrival_ns: int,
-        asked: Asked,
+        asked: RequestSpec,
         content: Request,
         row: int,
         answering: Coroutine[Any, Any, Response],
-        plan: Plan,
+        plan: OutsideTiming,
         sleep: Sleep,
-        answer: Answer,
+        answer: SimulatedAnswer,
     ) -> Waiting:
         response = yield from go_on(self._env, answering, self._world, plan, sleep)
         latency_ns = self._world.clock.now_ns + answer.latency_ns - arrival_ns
@@ -168,7 +168,7 @@ def _job(response: Response) -> Json:
     return body if isinstance(body, dict) and response.ok and "upload_url" in body else None
 
 
-def _at_once(answer: Answer) -> Waiting:
+def _at_once(answer: SimulatedAnswer) -> Waiting:
     """Answer after no time."""
     yield from ()
     return answer
@@ -251,7 +251,7 @@ class ScenarioTraffic:
             )
             self._reactor_ids[reactor.name] = made["id"]
 
-    def request(self, asked: Asked, client: Client | None, given: Json) -> Request:
+    def request(self, asked: RequestSpec, client: Client | None, given: Json) -> Request:
         """Return what a request sends. given: the answer that it follows, for an upload."""
         assert client is not None, "a scenario's requests are of clients"
         ask, key = asked.ask, asked.key
@@ -285,7 +285,7 @@ class ScenarioTraffic:
         picked = known.pick(resource_of(path), ask.pick, client.stream("body").uniform)
         return path.replace("{id}", picked)
 
-    def learn(self, asked: Asked, content: Request, response: Response) -> None:
+    def learn(self, asked: RequestSpec, content: Request, response: Response) -> None:
         """Note the records that an answer created or deleted."""
         method, path = asked.subject.method, asked.ask.request.partition(" ")[2]
         known = self._known[asked.key.application if asked.key else None]

@@ -8,9 +8,9 @@ fidelity.
 
 `begin` makes what the attempts of one request share; it is None where bodies are not run. `put`
 records an attempt and returns its result: a plain latency in the usual case (admitted, cannot fail,
-latency known), else an `Answer`. When the answer is not known yet, `Answer.later` is a generator of
-SimPy events that returns it. `violations` returns the invariants of the service that are broken at
-the run's end, None where nobody looked.
+latency known), else a `SimulatedAnswer`. When the answer is not known yet, `SimulatedAnswer.later`
+is a generator of SimPy events that returns it. `violations` returns the invariants of the service
+that are broken at the run's end, None where nobody looked.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from engine.limits import Limiter, NodesLimiter, Subject
 from engine.messages import Decision, Json, Request
 from engine.profile import Profile
 from simulator.play.outside import (
+    OutsideTiming,
     OutsideWorld,
-    Plan,
     SimpyClock,
     go_on,
     outside_services,
@@ -50,10 +50,10 @@ _JOB: Final[Json] = {}
 _NOTHING: Final = Ask(request="")
 """In the place of an entry of a mix, which a log's requests have none of."""
 
-Waiting: TypeAlias = Generator[simpy.Event, object, "Answer"]
+Waiting: TypeAlias = Generator[simpy.Event, object, "SimulatedAnswer"]
 
 
-class Rows(NamedTuple):
+class RunOutput(NamedTuple):
     """What a gate writes to: the rows, and the tally of what rules in shadow would refuse."""
 
     recorder: Recorder
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Asked:
+class RequestSpec:
     """Who asks for what: everything about a request that its attempts share.
 
     subject: the limits' own; row: the number of the rows' subject. The rest is of a scenario's
@@ -81,13 +81,13 @@ class Asked:
     ask: Ask = _NOTHING
     key: KeyHolder | None = None
     proxy: Proxy | None = None
-    plan: Callable[[], Plan] | None = None
-    follow: Asked | None = None
+    plan: Callable[[], OutsideTiming] | None = None
+    follow: RequestSpec | None = None
     parts: int = 1
     size_bytes: int = 0
 
 
-class Answer(NamedTuple):
+class SimulatedAnswer(NamedTuple):
     """What became of an attempt.
 
     status: `NO_STATUS` where no body was run and the attempt was admitted. latency_ns: from now to
@@ -112,7 +112,7 @@ class LimitsGate:
     What lies behind a proxy or a reactor is played without its body: `simulator.play.outside`.
     """
 
-    begin: Callable[[Asked, Client | None, Json], Request] | None = None
+    begin: Callable[[RequestSpec, Client | None, Json], Request] | None = None
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class LimitsGate:
         start_time_ns: int,
         profile: Profile,
         limiter: Limiter | NodesLimiter,
-        rows: Rows,
+        rows: RunOutput,
     ) -> None:
         self._env = env
         self._decide = limiter.decide
@@ -134,12 +134,12 @@ class LimitsGate:
     def put(  # reason: the parts of an attempt
         self,
         now_ns: int,
-        asked: Asked,
+        asked: RequestSpec,
         content: Request | None,
         attempt: int,
         service: Duration,
         waited_ns: int = 0,
-    ) -> Answer | int:
+    ) -> SimulatedAnswer | int:
         """Decide about an attempt that is sent now, and record it.
 
         waited_ns: how long ago it arrived at its client; its recorded latency counts from there.
@@ -153,17 +153,17 @@ class LimitsGate:
             verdict = self._verdict(now_ns, decision)
             if not decision.admitted:
                 self._add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns)
-                return Answer(LIMITED, 0, wait_ns)
+                return SimulatedAnswer(LIMITED, 0, wait_ns)
         service_ns = service if isinstance(service, int) else service()
         if plan is not None:
             row = self._add(now_ns, asked.row, attempt, verdict, wait_ns, None)
             arrival_ns = now_ns - waited_ns
             later = self._later(arrival_ns, asked, row, plan, wait_ns, service_ns)
-            return Answer(0, 0, wait_ns, later)
+            return SimulatedAnswer(0, 0, wait_ns, later)
         latency_ns = wait_ns + service_ns
         self._add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns + latency_ns)
         if asked.follow is not None:
-            return Answer(NO_STATUS, latency_ns, wait_ns, body=_JOB)
+            return SimulatedAnswer(NO_STATUS, latency_ns, wait_ns, body=_JOB)
         return latency_ns
 
     def violations(self) -> list[Violation] | None:
@@ -171,7 +171,13 @@ class LimitsGate:
         return None
 
     def _later(
-        self, arrival_ns: int, asked: Asked, row: int, plan: Plan, wait_ns: int, service_ns: int
+        self,
+        arrival_ns: int,
+        asked: RequestSpec,
+        row: int,
+        plan: OutsideTiming,
+        wait_ns: int,
+        service_ns: int,
     ) -> Waiting:
         """Play what lies behind a proxy or a reactor, then answer."""
         world = self._world
@@ -180,7 +186,7 @@ class LimitsGate:
         playing = play_outside(asked.ask, asked.proxy, self._outside, wait_ns)
         status = yield from go_on(self._env, playing, world, plan, step(playing, world, plan))
         self._recorder.answer(row, world.clock.now_ns + service_ns - arrival_ns, status)
-        return Answer(status, service_ns, wait_ns)
+        return SimulatedAnswer(status, service_ns, wait_ns)
 
 
 class NodesGate(LimitsGate):
@@ -195,7 +201,7 @@ class NodesGate(LimitsGate):
         start_time_ns: int,
         profile: Profile,
         limiter: NodesLimiter,
-        rows: Rows,
+        rows: RunOutput,
         nodes: NodesTally,
     ) -> None:
         super().__init__(env, start_time_ns, profile, limiter, rows)
@@ -205,12 +211,12 @@ class NodesGate(LimitsGate):
     def put(  # reason: the parts of an attempt
         self,
         now_ns: int,
-        asked: Asked,
+        asked: RequestSpec,
         content: Request | None,
         attempt: int,
         service: Duration,
         waited_ns: int = 0,
-    ) -> Answer | int:
+    ) -> SimulatedAnswer | int:
         """Decide about an attempt that is sent now, and record it."""
         answer = super().put(now_ns, asked, content, attempt, service, waited_ns)
         limiter = self._limiter

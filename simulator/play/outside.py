@@ -63,7 +63,7 @@ class SimpyClock:
 
 
 @dataclass(slots=True)
-class Plan:
+class OutsideTiming:
     """What the outside world will do to one attempt, drawn for each, refused ones too.
 
     response_ns: of a response's code, or of a reactor's.
@@ -83,7 +83,7 @@ class OutsideWorld(ModelWorld):
             clock=clock, seed=seed, destination=self._destination, service_ns=self._service_ns
         )
         self.random = random.Random(seed)
-        self.plan = Plan()
+        self.plan = OutsideTiming()
 
     def _destination(self, call: Call) -> tuple[int, CallAnswer | None]:
         plan = self.plan
@@ -98,7 +98,7 @@ class OutsideWorld(ModelWorld):
 
 
 def step(
-    coroutine: Coroutine[Any, None, _Result], world: OutsideWorld, plan: Plan
+    coroutine: Coroutine[Any, None, _Result], world: OutsideWorld, plan: OutsideTiming
 ) -> Sleep | tuple[_Result]:
     """Run a coroutine to its next sleep, or to its result (as a tuple of one)."""
     world.plan = plan
@@ -114,7 +114,7 @@ def go_on(
     env: simpy.Environment,
     coroutine: Coroutine[Any, None, _Result],
     world: OutsideWorld,
-    plan: Plan,
+    plan: OutsideTiming,
     found: Sleep | tuple[_Result],
 ) -> Generator[simpy.Event, object, _Result]:
     """Run a coroutine to its end, inside a SimPy process; returns its result.
@@ -162,7 +162,7 @@ def behind(each: Proxy | Reactor) -> Behind:
     return Behind(each.destination, share, request, response, streams)
 
 
-def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Plan] | None:
+def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], OutsideTiming] | None:
     """Return a function that draws the plan of an attempt at `ask`; None when it needs none."""
     met = scenario.proxy_of(ask) or scenario.reactor_of(ask)
     if met is None:
@@ -174,8 +174,8 @@ def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Pla
     response = _duration(found.response, client, to_response)
     reach = None if to_reach is None else client.stream(to_reach).uniform
 
-    def plan() -> Plan:
-        return Plan(
+    def plan() -> OutsideTiming:
+        return OutsideTiming(
             destination_ns=drawn_ns(destination),
             reachable=reach is None or reach() >= found.unreachable_share,
             request_ns=drawn_ns(request),

@@ -27,10 +27,17 @@ from engine.limits import (
 from engine.messages import Json, Request, Response
 from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import Profile
-from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Block
-from simulator.logs.parties import Parties, Party
+from simulator.logs.arrivals import BLOCK_ROWS, ArrivalBatch, Arrivals
+from simulator.logs.parties import LogCaller, LogCallers
 from simulator.play.events import FIRST_OF_CLIENT, At, spawn
-from simulator.play.gates import Answer, Asked, Gate, LimitsGate, NodesGate, Rows
+from simulator.play.gates import (
+    Gate,
+    LimitsGate,
+    NodesGate,
+    RequestSpec,
+    RunOutput,
+    SimulatedAnswer,
+)
 from simulator.play.simulation import is_without_kernel
 from simulator.progress import Progress
 from simulator.rows.record import NO_STATUS
@@ -55,7 +62,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     arrivals: Arrivals,
     limits: LimitTable,
     profile: Profile,
-    rows: Rows,
+    rows: RunOutput,
     subjects: npt.NDArray[np.int64],
     *,
     fidelity: Fidelity = "limits",
@@ -63,7 +70,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     nodes: NodesTally | None = None,
     progress: Progress | None = None,
     block_rows: int = BLOCK_ROWS,
-) -> Iterator[Block]:
+) -> Iterator[ArrivalBatch]:
     """Put every arrival to the limits, in order, and write what is decided.
 
     subjects: each party's number in the rows. nodes: counts what several nodes decide otherwise,
@@ -120,7 +127,7 @@ def _gate(
     profile: Profile,
     fidelity: Fidelity,
     seed: int,
-    rows: Rows,
+    rows: RunOutput,
     nodes: NodesTally | None,
 ) -> Gate:
     """Return the gate of a fidelity: the engine's, or the limits' on one node or on several."""
@@ -148,7 +155,7 @@ class _Feed:
     progress: Progress | None
     _fed: simpy.Event = field(init=False)
 
-    def play(self, block_rows: int) -> Iterator[Block]:
+    def play(self, block_rows: int) -> Iterator[ArrivalBatch]:
         """Play the log to its end; yield each block of it."""
         self._fed = self.env.event()
         feed = self.env.process(self._feed(block_rows))
@@ -159,7 +166,7 @@ class _Feed:
     def _feed(self, block_rows: int) -> Generator[simpy.Event, object, None]:
         env, begin, put = self.env, self.gate.begin, self.gate.put
         parties = zip(self.subjects.tolist(), self.arrivals.parties, strict=True)
-        asking = [Asked(limit_subject(party), row) for row, party in parties]
+        asking = [RequestSpec(limit_subject(party), row) for row, party in parties]
         now_ns = number = 0
         for block in self.arrivals.blocks(block_rows):
             for at_ns, party in zip(block.t_ns.tolist(), block.party.tolist(), strict=True):
@@ -169,7 +176,7 @@ class _Feed:
                 asked = asking[party]
                 content = None if begin is None else begin(asked, None, None)
                 answer = put(now_ns, asked, content, 1, 0)
-                if isinstance(answer, Answer) and answer.later is not None:
+                if isinstance(answer, SimulatedAnswer) and answer.later is not None:
                     spawn(env, answer.later)
                 if self.progress is not None and not number % _TELL_EVERY:
                     self.progress(number)
@@ -211,7 +218,7 @@ class LogTraffic:
                 )
             self._keys[who.key] = engine.create_key(applications[place], legacy=legacy)
 
-    def request(self, asked: Asked, client: Client | None, given: Json) -> Request:
+    def request(self, asked: RequestSpec, client: Client | None, given: Json) -> Request:
         """Return what a request of the log sends."""
         del client, given
         who = asked.subject
@@ -223,7 +230,7 @@ class LogTraffic:
             body=_BODY if who.method in {"POST", "PUT", "PATCH"} else None,
         )
 
-    def learn(self, asked: Asked, content: Request, response: Response) -> None:
+    def learn(self, asked: RequestSpec, content: Request, response: Response) -> None:
         """Learn nothing: no request of a log uses what another created."""
 
     def found(self, engine: Engine) -> tuple[int, int] | None:
@@ -232,7 +239,7 @@ class LogTraffic:
         return None
 
 
-def _addresses(parties: Parties) -> dict[str, str]:
+def _addresses(parties: LogCallers) -> dict[str, str]:
     """Return each party's address; a host name or pseudonym gets an unused one (RFC 6666)."""
     names = dict.fromkeys(who.ip for who in parties)
     return {
@@ -241,7 +248,7 @@ def _addresses(parties: Parties) -> dict[str, str]:
     }
 
 
-def limit_subject(party: Party) -> Subject:
+def limit_subject(party: LogCaller) -> Subject:
     """Return a party as the limits see it."""
     owner = party.owner
     key = tenant = None

@@ -1,7 +1,7 @@
 """The requests of one client: an entry of its mix, a key and an address for each.
 
-Equal requests of a client are one `Asked`, so that a subject is looked up once per client and not
-once per request.
+Equal requests of a client are one `RequestSpec`, so that a subject is looked up once per client and
+not once per request.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.limits import KeyIdentity, Subject, TenantIdentity
-from simulator.play.gates import Asked
+from simulator.play.gates import RequestSpec
 from simulator.play.outside import plan_maker
 from simulator.rows.counters import LimitsView
-from simulator.rows.record import Subject as RowSubject
-from simulator.rows.record import SubjectTable
+from simulator.rows.record import RequestIdentity, SubjectTable
 from simulator.scenario.clients import Ask
 from simulator.scenario.model import Scenario
 from simulator.traffic.draws import categorical, cumulative_weights
@@ -33,7 +32,7 @@ class Asker:
     ) -> None:
         """entry: returns the mix entry of the next request; None samples one by weight."""
         self._client = client
-        self._known: dict[tuple[int, int, int], Asked] = {}
+        self._known: dict[tuple[int, int, int], RequestSpec] = {}
         mix = client.group.mix
         self._pick = entry
         if entry is None and len(mix) > 1:
@@ -48,7 +47,7 @@ class Asker:
         self._dealt = None if deals else (client.deal_key(), client.deal_address())
         self.only = None if deals or self._pick is not None else self.next()
 
-    def next(self) -> Asked:
+    def next(self) -> RequestSpec:
         """Draw the next request."""
         client = self._client
         entry = self._pick() if self._pick is not None else 0
@@ -72,7 +71,7 @@ class Numbering:
         self._subjects = subjects
         self._view = view
 
-    def asked(self, client: Client, entry: int, key: int, address: int) -> Asked:
+    def asked(self, client: Client, entry: int, key: int, address: int) -> RequestSpec:
         """Return what a client asks for by an entry of its mix, with its upload where it is a job.
 
         key, address: places in the client's pools.
@@ -82,13 +81,13 @@ class Numbering:
         ip = client.addresses[address]
         found = self._numbered(client, asked_by(self._scenario, ask, holder, ip))
         if ask.is_job:
-            found.follow = self._numbered(client, Asked(upload_subject(ip), ask=ask))
+            found.follow = self._numbered(client, RequestSpec(upload_subject(ip), ask=ask))
         return found
 
-    def _numbered(self, client: Client, asked: Asked) -> Asked:
+    def _numbered(self, client: Client, asked: RequestSpec) -> RequestSpec:
         key, proxy = asked.key, asked.proxy
         asked.row = self._subjects.number(
-            RowSubject(
+            RequestIdentity(
                 client.number,
                 key.tenant if key else proxy.tenant if proxy else None,
                 key.application if key else None,
@@ -109,7 +108,7 @@ def upload_subject(ip: str) -> Subject:
     )
 
 
-def asked_by(scenario: Scenario, ask: Ask, key: KeyHolder | None, ip: str) -> Asked:
+def asked_by(scenario: Scenario, ask: Ask, key: KeyHolder | None, ip: str) -> RequestSpec:
     """Return what an entry of a mix asks, with this key, from this address."""
     method, _, path = ask.request.partition(" ")
     proxy = scenario.proxy_of(ask)
@@ -132,4 +131,4 @@ def asked_by(scenario: Scenario, ask: Ask, key: KeyHolder | None, ip: str) -> As
         proxy_key_id=proxy.name if proxy and by_key else None,
         host_id=proxy.name if proxy and by_host else None,
     )
-    return Asked(subject, ask=ask, key=key, proxy=proxy)
+    return RequestSpec(subject, ask=ask, key=key, proxy=proxy)

@@ -30,7 +30,15 @@ import simpy
 from engine.limits import Limiter, NodesLimiter
 from engine.messages import Json, Request
 from simulator.play.events import ANSWER, FILE, FIRST, At, order_of, spawn
-from simulator.play.gates import LIMITED, Answer, Asked, Gate, LimitsGate, NodesGate, Rows
+from simulator.play.gates import (
+    LIMITED,
+    Gate,
+    LimitsGate,
+    NodesGate,
+    RequestSpec,
+    RunOutput,
+    SimulatedAnswer,
+)
 from simulator.play.request_mix import Asker, Numbering
 from simulator.progress import Progress
 from simulator.rows import RunBook
@@ -68,7 +76,7 @@ _Process: TypeAlias = Generator[simpy.Event, object, None]
 class QueuedRequest:
     """A request from its arrival on. expired: its deadline came before it was sent."""
 
-    asked: Asked
+    asked: RequestSpec
     arrival_ns: int
     serial: int
     sent: bool = False
@@ -208,12 +216,12 @@ class ClientRun:
         return self._one(arrival_ns, now_ns, asked, request.serial, None)
 
     def _one(
-        self, arrival_ns: int, now_ns: int, asked: Asked, serial: int, given: Json
+        self, arrival_ns: int, now_ns: int, asked: RequestSpec, serial: int, given: Json
     ) -> _Process:
         """Play one request, up to its end; and the upload that may follow."""
         content_of = self._content_of
         content = None if content_of is None else content_of(asked, self._client, given)
-        answer: Answer | int | None = None
+        answer: SimulatedAnswer | int | None = None
         if self._line is None:
             waited_ns = now_ns - arrival_ns
             answer = self._gate.put(now_ns, asked, content, 1, self._service, waited_ns)
@@ -229,10 +237,10 @@ class ClientRun:
         self,
         began_ns: int,
         now_ns: int,
-        asked: Asked,
+        asked: RequestSpec,
         content: Request | None,
         serial: int,
-        answer: Answer | int | None,
+        answer: SimulatedAnswer | int | None,
     ) -> _Process:
         """Play the attempts of a request, up to its end; `answer` is the first one's, if made."""
         env, line, awaits = self._env, self._line, self._awaits(asked)
@@ -250,7 +258,7 @@ class ClientRun:
                 answer = self._gate.put(now_ns, asked, content, attempt, self._service, waited_ns)
                 waited_ns = 0
             if isinstance(answer, int):
-                answer = Answer(NO_STATUS, answer)
+                answer = SimulatedAnswer(NO_STATUS, answer)
             # A retry is counted from the answer, so that is waited for too.
             retried = answer.latency_ns > 0 and self._again(answer, attempt)
             if answer.later is not None or awaits or retried:
@@ -288,7 +296,9 @@ class ClientRun:
         if at_ns > now_ns:
             yield At(self._env, at_ns - now_ns, self._answer_order + serial)
 
-    def _awaited(self, answer: Answer, serial: int) -> Generator[simpy.Event, object, Answer]:
+    def _awaited(
+        self, answer: SimulatedAnswer, serial: int
+    ) -> Generator[simpy.Event, object, SimulatedAnswer]:
         """Wait for an answer; returns it with nothing left to wait for."""
         is_late = answer.later is not None
         if answer.later is not None:
@@ -300,7 +310,7 @@ class ClientRun:
             self._line.answered(limited=answer.status == LIMITED)
         return answer
 
-    def _follow(self, upload: Asked | None, serial: int, given: Json) -> _Process:
+    def _follow(self, upload: RequestSpec | None, serial: int, given: Json) -> _Process:
         """Play the upload that follows an answer, if any."""
         if upload is None or given is None:
             return
@@ -310,10 +320,10 @@ class ClientRun:
             self._began(now_ns)
             yield from self._one(now_ns, now_ns, upload, serial, given)
 
-    def _awaits(self, asked: Asked) -> bool:
+    def _awaits(self, asked: RequestSpec) -> bool:
         return self._wants_answer or asked.follow is not None
 
-    def _again(self, answer: Answer, attempt: int) -> bool:
+    def _again(self, answer: SimulatedAnswer, attempt: int) -> bool:
         if answer.status == NO_STATUS or attempt >= self._rule[ATTEMPTS]:
             return False
         return answer.status in self._retry.statuses  # type: ignore[union-attr] # reason: one attempt without
@@ -452,7 +462,7 @@ def simulate_simpy(
 
 def _gate(env: simpy.Environment, setup: Setup, book: RunBook, fidelity: str) -> Gate:
     """Return the gate of a fidelity: the engine's, or the limits' on one node or on several."""
-    rows = Rows(book.recorder, book.tally)
+    rows = RunOutput(book.recorder, book.tally)
     start_time_ns, profile, tables = setup.scenario.start_time_ns, setup.profile, setup.tables
     if fidelity == "engine":
         from simulator.play.engine_gate import EngineGate, ScenarioTraffic  # noqa: PLC0415 # reason: the limits alone need no store and no vault

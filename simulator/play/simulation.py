@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from engine.errors import InputError
 from engine.files import format_duration
 from engine.profile import Profile
-from simulator.arguments import Rule, optional, whole
+from simulator.arguments import ArgumentRule, optional, whole
 from simulator.progress import Progress, tell_line
 from simulator.rows import Result, RunBook, RunHeader
 from simulator.rows.record import Watcher
@@ -35,7 +35,7 @@ FIDELITIES: Final[tuple[Fidelity, ...]] = get_args(Fidelity)
 _SEEDS: Final = whole(0, "a whole number from 0 to 2^63 - 1", below=1 << 64)
 """The largest seed: replications count up from a scenario's seed, so it is above that limit."""
 
-SEED: Final[Rule] = optional(_SEEDS, "the scenario's")
+SEED: Final[ArgumentRule] = optional(_SEEDS, "the scenario's")
 
 
 def simulate(  # noqa: PLR0913 # reason: what a run is told

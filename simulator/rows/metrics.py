@@ -25,10 +25,10 @@ import pyarrow as pa
 from fastdigest import TDigest
 
 from engine.errors import InputError, did_you_mean
-from simulator.arguments import TEXTS, Rule, shown, whole
+from simulator.arguments import TEXTS, ArgumentRule, shown, whole
 from simulator.rows.parquet import missing, refuse_missing
 from simulator.rows.record import PASSED
-from simulator.rows.reducer import BlockTimes, Rows
+from simulator.rows.reducer import BlockTimes, RowBatch
 from simulator.scenario.conditions import LABELS
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 DIMENSIONS: Final = ("client", "group", *LABELS[1:], "time")
 _NUMBERED: Final = ("client", "time")
 """Dimensions whose values are numbers; those of the others are texts."""
-BY: Final = Rule(
+BY: Final = ArgumentRule(
     "a dimension, or a list of them",
     lambda by: isinstance(by, str) or TEXTS.holds(by),
     lambda by: [by] if isinstance(by, str) else list(by),
 )
-WHERE: Final = Rule(
+WHERE: Final = ArgumentRule(
     'dimensions with the value of each, such as {"key": "key-0001"}',
     lambda where: isinstance(where, Mapping) and all(isinstance(name, str) for name in where),
     dict,
@@ -75,7 +75,7 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
 """Metric → the columns of the rows that it is made of, in the order of a frame's columns."""
 _NUMBER: Final = whole(0)
 _WIDTH: Final = whole(1, 'the width of a bin, such as "10s", with time', below=1 << 63)
-_NAME: Final = Rule("a text, as the rows have it", lambda value: isinstance(value, str))
+_NAME: Final = ArgumentRule("a text, as the rows have it", lambda value: isinstance(value, str))
 _ALL: Final = "all"
 
 Line: TypeAlias = dict[str, Any]
@@ -83,7 +83,7 @@ Line: TypeAlias = dict[str, Any]
 
 
 @dataclass(slots=True)
-class _Group:
+class _GroupCounts:
     """What is kept for one group of rows."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -126,13 +126,13 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
     """
     _check_dimensions(by, where or {}, bin_ns)
     held: Sequence[str] = ()
-    found: dict[Any, _Group] = {}
+    found: dict[Any, _GroupCounts] = {}
     blocks: dict[Any, BlockTimes] = {}
     others = [name for name in by if name != "time"]
     nulls = "clause" not in by and "rule" not in by
     for batch in batches:
         held = held or _checked(batch.schema.names, (*by, *(where or ())), start_ns)
-        rows = Rows(batch, bin_ns, groups or {})
+        rows = RowBatch(batch, bin_ns, groups or {})
         for name, value in (where or {}).items():
             rows = rows.take(np.flatnonzero(rows.holds(name, value)))
         blocked = rows.take(np.flatnonzero(rows.holds("outcome", "blocked")))
@@ -143,7 +143,7 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
             rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= start_ns))
         if len(rows):
             for key, part in rows.split(by, nulls=nulls):
-                _take(found.setdefault(key or (_ALL,), _Group()), part, exact=exact)
+                _take(found.setdefault(key or (_ALL,), _GroupCounts()), part, exact=exact)
     _share_blocks(found, blocks, by, bin_ns)
     place = by.index("time") if "time" in by else None
     lacking = [name for name, needed in NEEDS.items() if held and missing(needed, held)]
@@ -216,7 +216,7 @@ def _checked(held: Sequence[str], dimensions: Iterable[str], start_ns: int) -> S
     return held
 
 
-def _take(group: _Group, rows: Rows, *, exact: bool) -> None:
+def _take(group: _GroupCounts, rows: RowBatch, *, exact: bool) -> None:
     outcome, names = rows.coded("outcome")
     for name, count in zip(names, np.bincount(outcome, minlength=len(names)), strict=True):
         group.counts[name] = group.counts.get(name, 0) + int(count)
@@ -235,7 +235,7 @@ def _take(group: _Group, rows: Rows, *, exact: bool) -> None:
             group.first_refusal_ns = int(turned.ints("t_ns")[0])
 
 
-def _take_times(group: _Group, served: Rows, *, exact: bool) -> None:
+def _take_times(group: _GroupCounts, served: RowBatch, *, exact: bool) -> None:
     latency_ns, wait_ns = served.ints("latency_ns"), served.ints("wait_ns")
     if exact:
         group.latency.append(latency_ns)
@@ -246,7 +246,7 @@ def _take_times(group: _Group, served: Rows, *, exact: bool) -> None:
 
 
 def _share_blocks(
-    found: Mapping[Any, _Group],
+    found: Mapping[Any, _GroupCounts],
     blocks: Mapping[Any, BlockTimes],
     names: Sequence[str],
     bin_ns: int | None,
@@ -270,7 +270,7 @@ def _share_blocks(
                 found[(*others[:place], start, *others[place:])].blocked_ns = share_ns
 
 
-def _line(group: _Group, span_ns: int, start_ns: int) -> Line:
+def _line(group: _GroupCounts, span_ns: int, start_ns: int) -> Line:
     counts = group.counts
     offered = sum(counts.values())
     passed = sum(counts.get(outcome, 0) for outcome in PASSED)

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import InputError, did_you_mean
-from simulator.arguments import TEXTS, Rule, optional
+from simulator.arguments import TEXTS, ArgumentRule, optional
 from simulator.rows.record import (
     NO_STATUS,
     SCHEMA,
@@ -52,7 +52,7 @@ COLUMN_SETS: Final[dict[str, tuple[str, ...]]] = {
 """Words that stand for several columns; others may be listed beside them."""
 
 COLUMNS: Final = optional(
-    Rule(
+    ArgumentRule(
         "names of columns, listed or with commas",
         lambda asked: isinstance(asked, str) or TEXTS.holds(asked),
     )

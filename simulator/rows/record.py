@@ -72,7 +72,7 @@ class Growing:
 SUBJECT_COLUMNS: Final = ("tenant", "application", "key", "ip", "method", "path")
 
 
-class Subject(NamedTuple):
+class RequestIdentity(NamedTuple):
     """Who asks for what: everything about a row that is known before it is decided.
 
     client: number of the client, from 0.
@@ -209,14 +209,14 @@ class Texts:
         return None if code < 0 else self.texts[code]
 
 
-class SubjectTable(Sequence[Subject]):
+class SubjectTable(Sequence[RequestIdentity]):
     """The distinct subjects of a run, numbered from 0 in order of appearance.
 
     An array that was read does not change when subjects are added later.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Subject, Counted], int] = {}
+        self._known: dict[tuple[RequestIdentity, Counted], int] = {}
         self._new: list[tuple[int, ...]] = []
         self._count = 0
         self._clients = Growing(np.int64)
@@ -232,9 +232,9 @@ class SubjectTable(Sequence[Subject]):
 
     def __getitem__(self, number: Any) -> Any:  # noqa: ANN401 # reason: a sequence's own signature
         texts = (self.text(name).name(number) for name in SUBJECT_COLUMNS)
-        return Subject(int(self.clients()[number]), *texts)  # type: ignore[arg-type] # reason: address, method and path are never null
+        return RequestIdentity(int(self.clients()[number]), *texts)  # type: ignore[arg-type] # reason: address, method and path are never null
 
-    def number(self, subject: Subject, counted: Counted = _NOTHING) -> int:
+    def number(self, subject: RequestIdentity, counted: Counted = _NOTHING) -> int:
         """Return the subject's number, a new one where it is new."""
         found = self._known.get((subject, counted))
         if found is not None:

@@ -1,6 +1,6 @@
 """What every count of rows is made of, whether rows come live from a run or from a file.
 
-- `Rows`: some rows of a batch as arrays, any dimension of them as numbers.
+- `RowBatch`: some rows of a batch as arrays, any dimension of them as numbers.
 - `Cells`: how many rows fall into each cell of a table that grows.
 - `Waits`: how long counters or parties were shut, overlaps counted once.
 
@@ -165,7 +165,7 @@ _BAD_STATUS: Final = 400
 
 
 @dataclass(eq=False, slots=True)
-class Rows:
+class RowBatch:
     """Some rows of one batch. `take` gives fewer of them; columns are read where asked for.
 
     bin_ns: width of a bin of the dimension `time`. groups: client group → client numbers. rows:
@@ -180,10 +180,10 @@ class Rows:
     def __len__(self) -> int:
         return self.batch.num_rows if self.rows is None else len(self.rows)
 
-    def take(self, rows: Numbers) -> Rows:
+    def take(self, rows: Numbers) -> RowBatch:
         """Return the rows at these places among these."""
         kept = rows if self.rows is None else self.rows[rows]
-        return Rows(self.batch, self.bin_ns, self.groups, kept)
+        return RowBatch(self.batch, self.bin_ns, self.groups, kept)
 
     def ints(self, name: str) -> Numbers:
         """Return a column of numbers; null is −1, and so is all of a column that is not kept."""
@@ -212,7 +212,7 @@ class Rows:
         hits = np.array([each == value for each in values] + [False])
         return np.asarray(hits[codes])  # null is −1, the last place
 
-    def split(self, names: Sequence[str], *, nulls: bool) -> Iterator[tuple[Any, Rows]]:
+    def split(self, names: Sequence[str], *, nulls: bool) -> Iterator[tuple[Any, RowBatch]]:
         """Yield the rows of each combination of values, with the values; null is NaN.
 
         nulls: rows with a null in them count too. Without names, all rows under `None`.
@@ -311,7 +311,7 @@ class BlockTimes:
         self._waits: defaultdict[str, Waits] = defaultdict(lambda: Waits(from_ns, until_ns))
         self._spans: list[tuple[Numbers, Numbers]] = []
 
-    def take(self, blocked: Rows) -> None:
+    def take(self, blocked: RowBatch) -> None:
         """Take the next blocked rows."""
         for (rule,), rows in blocked.split(("rule",), nulls=False):
             counter = rows.numbered(self._counters.get(rule, _PAIR), self._numbers[rule])

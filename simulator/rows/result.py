@@ -29,7 +29,16 @@ import pyarrow.parquet as pq
 from engine.command_line import schema_line
 from engine.errors import InputError, did_you_mean
 from engine.files import format_duration
-from simulator.arguments import DURATION, FLAG, FOLDER, Rule, is_number, one_of, optional, takes
+from simulator.arguments import (
+    DURATION,
+    FLAG,
+    FOLDER,
+    ArgumentRule,
+    is_number,
+    one_of,
+    optional,
+    takes,
+)
 from simulator.intervals import Interval, Share
 from simulator.rows.invariants import Violation
 from simulator.rows.metrics import (
@@ -139,7 +148,7 @@ _INTERVAL_COLUMNS: Final = list(Interval._fields)
 _BATCH_ROWS: Final = 1 << 17
 _MOST_BINS: Final = 1_000_000
 _SERIES: Final = one_of([name for name in METRICS if name != "first_refusal"])
-_HALF_WIDTH: Final = Rule(
+_HALF_WIDTH: Final = ArgumentRule(
     "a number above 0, half the width of an interval",
     lambda value: is_number(value) and 0 < value < float("inf"),
     float,

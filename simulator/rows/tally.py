@@ -98,7 +98,7 @@ class Tally:
         self._statuses: Counter[int] = Counter()
         self._shadow: Counter[str] = Counter()
         self._blocks = defaultdict[int, Waits](lambda: Waits(warm_up_ns, end_ns))
-        self._touched = {clause: (_Seen(), _Seen()) for clause in clauses}
+        self._touched = {clause: (_NumberSet(), _NumberSet()) for clause in clauses}
         self._digest = TDigest()
         # offered and refused, by group and window; groups are counted where subjects are
         self._windows = np.zeros(
@@ -427,7 +427,7 @@ class Tally:
                 seen.add(told.codes.take(chunk.subject[rows]), len(told.texts))
 
 
-class _Seen:
+class _NumberSet:
     """Which of some numbers from 0 were there; −1 is none."""
 
     __slots__ = ("_seen",)

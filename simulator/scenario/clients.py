@@ -30,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeAlias
 
-from engine.files import Duration, Integer, Items, Key, Number, Rate, RateText, Text
+from engine.files import Alias, Duration, Integer, Items, Number, Rate, RateText, TextType
 from simulator.scenario.draws import Arrivals, Constant, Draw, Drawn
 from simulator.scenario.kinds import NAME, Names
 
@@ -45,7 +45,7 @@ _Honour: TypeAlias = Annotated[
 ]
 _Statuses: TypeAlias = Annotated[
     tuple[int, ...],
-    Key("on"),
+    Alias("on"),
     Items(Integer(minimum=400, maximum=599), minimum=1),
     "statuses that are retried",
 ]
@@ -207,7 +207,7 @@ class Ask:
 
     request: Annotated[
         str,
-        Text(
+        TextType(
             r"(GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) /[^\s?#]*(\?[^\s#]*)?",
             'must be a method and a path, such as "POST /tokenize"',
         ),
@@ -240,8 +240,10 @@ class Ask:
     ] = "newest"
     size_bytes: Annotated[int, "size of a payload, of code or of an uploaded file"] = 1_000
     split: Annotated[bool, "split an upload above the file limit into several jobs"] = False
-    reactor: Annotated[str | None, Text(), "name of a [[reactors]], the `{id}` of its path"] = None
-    proxy: Annotated[str | None, Text(), "name of a [[proxies]]"] = None
+    reactor: Annotated[str | None, TextType(), "name of a [[reactors]], the `{id}` of its path"] = (
+        None
+    )
+    proxy: Annotated[str | None, TextType(), "name of a [[proxies]]"] = None
     via: Annotated[
         Literal["key", "host"], "name the proxy by its key, or by its custom hostname"
     ] = "key"
@@ -270,10 +272,10 @@ class ClientGroup:
     name: NAME
     count: Annotated[int, Integer(minimum=0, maximum=10_000_000), "how many clients"] = 1
     applications: Annotated[
-        tuple[str, ...], Key("application"), Names(), "name of an application, or a list of names"
+        tuple[str, ...], Alias("application"), Names(), "name of an application, or a list of names"
     ] = ()
     keys: Annotated[Dealing, "how keys are assigned to clients"] = Dealing()
-    addresses: Annotated[str | None, Text(), "name of an [[addresses]]"] = None
+    addresses: Annotated[str | None, TextType(), "name of an [[addresses]]"] = None
     loop: Annotated[
         Literal["closed", "open"], "closed: wait for the answer before the next request"
     ] = "closed"

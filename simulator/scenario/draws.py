@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
-from engine.files import Duration, Include, Integer, Items, Key, Number, Rate, RateText, Text
+from engine.files import Alias, Duration, Include, Integer, Items, Number, Rate, RateText, TextType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Discrete(Drawn):
 
     kind: Literal["discrete"] = "discrete"
     values_ns: Annotated[
-        tuple[int, ...], Key("values"), Items(Duration(), minimum=1), "the durations"
+        tuple[int, ...], Alias("values"), Items(Duration(), minimum=1), "the durations"
     ]
     weights: Annotated[
         tuple[float, ...],
@@ -134,10 +134,10 @@ class RampArrivals(Drawn):
 
     kind: Literal["ramp"] = "ramp"
     from_rate: Annotated[
-        Rate, Key("from"), RateText(may_be_zero=True, is_mean=True), "the rate at the start"
+        Rate, Alias("from"), RateText(may_be_zero=True, is_mean=True), "the rate at the start"
     ]
     to_rate: Annotated[
-        Rate, Key("to"), RateText(may_be_zero=True, is_mean=True), "the rate at the end"
+        Rate, Alias("to"), RateText(may_be_zero=True, is_mean=True), "the rate at the end"
     ]
     over_ns: Annotated[int, Duration(1), "how long the ramp is, from the client's start"]
 
@@ -202,7 +202,7 @@ class ReplayArrivals:
 
     kind: Literal["replay"] = "replay"
     file: Annotated[Include, "the file, relative to the scenario's"]
-    column: Annotated[str | None, Text(), "the column of a CSV file"] = None
+    column: Annotated[str | None, TextType(), "the column of a CSV file"] = None
     speed: Annotated[int, Integer(minimum=1), "how many times faster than recorded"] = 1
 
 
@@ -220,7 +220,7 @@ class SessionArrivals(Drawn):
 
     kind: Literal["sessions"] = "sessions"
     file: Annotated[Include, "the file that `fit` wrote, relative to the scenario's"]
-    group: Annotated[str, Text(), "a group of the file"]
+    group: Annotated[str, TextType(), "a group of the file"]
     span_ns: Annotated[int, Duration(1), "how long the log is; its rate over time repeats"]
 
 

@@ -39,8 +39,15 @@ from engine.limits import DEFAULT_TABLE
 from engine.limits.nodes import sets_of_counters
 from engine.limits.rules import RuleSet
 from engine.profile import Profile
-from simulator.arguments import TEXT, Rule, instance, takes
-from simulator.scenario.clients import AimdPacing, Ask, ClientGroup, Dealing, FixedRetry, NoRetry
+from simulator.arguments import TEXT, ArgumentRule, instance, takes
+from simulator.scenario.clients import (
+    AimdPacing,
+    Ask,
+    ClientGroup,
+    Dealing,
+    FixedRetry,
+    NoRetry,
+)
 from simulator.scenario.draws import (
     DailyArrivals,
     Discrete,
@@ -427,7 +434,7 @@ def is_toml(given: object) -> bool:
 
 
 @takes(
-    source=Rule(_FILE.words, lambda value: is_toml(value) or _FILE.holds(value)),
+    source=ArgumentRule(_FILE.words, lambda value: is_toml(value) or _FILE.holds(value)),
 )
 def load(source: str | Path) -> Scenario:
     """Return a scenario from a file, from its text in TOML, or a built-in one by its name.
@@ -479,7 +486,7 @@ def dump(scenario: Scenario, *, absolute: bool = False) -> str:
 @takes(
     scenario=instance("a Scenario; `load` makes one", Scenario),
     path=TEXT,
-    value=Rule("what a scenario's file can hold", lambda _: True),
+    value=ArgumentRule("what a scenario's file can hold", lambda _: True),
 )
 def with_value(scenario: Scenario, path: str, value: object) -> Scenario:
     """Return the scenario with one value changed, read and checked like any other.

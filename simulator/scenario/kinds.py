@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
-from engine.files import Form, Items, Kind, Spot, Text
+from engine.files import Items, Kind, Spot, TableSchema, TextType
 from engine.profile import Profile
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -19,7 +19,7 @@ _RULE: Final = "must be a time with its offset, such as 2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
-class Instant(Kind[int]):
+class InstantType(Kind[int]):
     """An offset date-time of TOML, or a text of the same form; whole microseconds."""
 
     suffix: ClassVar[str] = "_ns"
@@ -45,7 +45,7 @@ class Instant(Kind[int]):
         return {"type": "string", "format": "date-time"}
 
 
-_NAME = Text(r"[A-Za-z0-9_-]+", "must be letters, digits, - and _")
+_NAME = TextType(r"[A-Za-z0-9_-]+", "must be letters, digits, - and _")
 
 NAME: TypeAlias = Annotated[str, _NAME, "a name, unique among its kind"]
 """The form of a name that other parts of the scenario refer to."""
@@ -57,16 +57,16 @@ class Names(Kind[tuple[str, ...]]):
 
     def _read(self, spot: Spot) -> tuple[str, ...]:
         if isinstance(spot.value, str):
-            return (Text().read(spot),)
+            return (TextType().read(spot),)
         if not isinstance(spot.value, list | tuple):
             spot.fail("must be a name or an array of names")
-        return Items(Text()).read(spot)
+        return Items(TextType()).read(spot)
 
     def _write(self, value: tuple[str, ...]) -> Any:  # noqa: ANN401 # reason: a text or an array
         return value[0] if len(value) == 1 else list(value)
 
     def _schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        array = Items(Text()).schema(definitions)
+        array = Items(TextType()).schema(definitions)
         return {"anyOf": [{"type": "string", "minLength": 1}, array]}
 
 
@@ -75,11 +75,11 @@ class Choices(Kind[Mapping[str, Mapping[str, object]]]):
     """Some of the profile's sections and fields; checked as a profile, kept as written."""
 
     def _read(self, spot: Spot) -> dict[str, dict[str, object]]:
-        Form(Profile).read(spot)
+        TableSchema(Profile).read(spot)
         return {section: dict(fields) for section, fields in spot.value.items()}
 
     def _write(self, value: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
         return {section: dict(fields) for section, fields in value.items()}
 
     def _schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        return Form(Profile).schema(definitions)
+        return TableSchema(Profile).schema(definitions)

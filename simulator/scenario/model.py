@@ -20,15 +20,15 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from engine.errors import InputError
 from engine.files import (
+    Alias,
     Document,
     Duration,
-    Form,
     Include,
     Integer,
-    Key,
     Number,
     Rate,
-    Text,
+    TableSchema,
+    TextType,
     Unwritten,
     from_document,
     read_toml,
@@ -41,7 +41,7 @@ from engine.world import EPOCH_2026_NS
 from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry
 from simulator.scenario.conditions import Condition, ConditionText
 from simulator.scenario.draws import Draw, Drawn
-from simulator.scenario.kinds import NAME, Choices, Instant
+from simulator.scenario.kinds import NAME, Choices, InstantType
 
 Part = TypeVar("Part")
 
@@ -53,23 +53,26 @@ class Quotas:
     """A tenant's quotas by name; quotas left out keep their defaults (QUO-TENANT)."""
 
     rate_limit: Annotated[
-        str | None, Key("Rate Limit"), Text(), '"Default", or a name of `limit_tables` (QUO-RATE)'
+        str | None,
+        Alias("Rate Limit"),
+        TextType(),
+        '"Default", or a name of `limit_tables` (QUO-RATE)',
     ] = None
-    log_retention_ns: Annotated[int | None, Key("Log Retention"), Duration(1), "QUO-LOG"] = None
+    log_retention_ns: Annotated[int | None, Alias("Log Retention"), Duration(1), "QUO-LOG"] = None
     tokenize_limit: Annotated[
-        int | None, Key("Tokenize Limit"), Integer(minimum=0), "QUO-TOKENIZE"
+        int | None, Alias("Tokenize Limit"), Integer(minimum=0), "QUO-TOKENIZE"
     ] = None
     detokenize_limit: Annotated[
-        int | None, Key("Detokenize Limit"), Integer(minimum=0), "QUO-DETOKENIZE"
+        int | None, Alias("Detokenize Limit"), Integer(minimum=0), "QUO-DETOKENIZE"
     ] = None
-    cvc_retention_ns: Annotated[int | None, Key("CVC Retention"), Duration(1), "QUO-CVC"] = None
+    cvc_retention_ns: Annotated[int | None, Alias("CVC Retention"), Duration(1), "QUO-CVC"] = None
     token_intent_retention_ns: Annotated[
-        int | None, Key("Token Intent Retention"), Duration(1), "QUO-INTENT"
+        int | None, Alias("Token Intent Retention"), Duration(1), "QUO-INTENT"
     ] = None
 
     def by_name(self) -> dict[str, int | str]:
         """Return quota name → value of those that are set; durations in nanoseconds."""
-        values = {each.key: getattr(self, each.name) for each in Form(Quotas).fields}
+        values = {each.key: getattr(self, each.name) for each in TableSchema(Quotas).fields}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -89,7 +92,7 @@ class Tenant:
 class Grant:
     """Permissions on a container path and all below it (D-GRANT)."""
 
-    container: Annotated[str, Text(), "path, such as /pci/"] = "/"
+    container: Annotated[str, TextType(), "path, such as /pci/"] = "/"
     permissions: Annotated[tuple[str, ...], "permissions, such as token:create"]
 
 
@@ -101,7 +104,7 @@ class Application:
     """
 
     name: NAME
-    tenant: Annotated[str, Text(), "name of its [[tenants]]"]
+    tenant: Annotated[str, TextType(), "name of its [[tenants]]"]
     kind: Annotated[ApplicationKind, "its rate-limit class"] = "private"
     keys: Annotated[
         int | None,
@@ -141,7 +144,7 @@ class AddressPool:
     clients_each: Annotated[
         int | None, Integer(minimum=1), "how many clients share one address, block by block"
     ] = None
-    network: Annotated[str | None, Text(), 'a block such as "203.0.113.0/24"'] = None
+    network: Annotated[str | None, TextType(), 'a block such as "203.0.113.0/24"'] = None
 
 
 def hosts_of(network: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
@@ -164,8 +167,8 @@ class Proxy:
     """
 
     name: NAME
-    tenant: Annotated[str, Text(), "name of its [[tenants]]"]
-    host: Annotated[str | None, Text(), "custom hostname"] = None
+    tenant: Annotated[str, TextType(), "name of its [[tenants]]"]
+    host: Annotated[str | None, TextType(), "custom hostname"] = None
     require_auth: Annotated[bool, "callers need an API key; false is a whitelabel proxy"] = False
     destination: Annotated[Draw, "latency of the destination"]
     unreachable_share: Annotated[
@@ -186,7 +189,7 @@ class Reactor:
     """
 
     name: NAME
-    tenant: Annotated[str, Text(), "name of its [[tenants]]"]
+    tenant: Annotated[str, TextType(), "name of its [[tenants]]"]
     service: Annotated[Draw, "time of one invocation, without the cold start"]
 
 
@@ -251,7 +254,7 @@ class Scenario:
     warm_up_ns: Annotated[int, "time at the start that results leave out"] = 0
     seed: Annotated[int, Integer(minimum=0, maximum=2**63 - 1), "seed of every random stream"] = 7
     start_time_ns: Annotated[
-        int, Instant(), "wall-clock time at the start, such as 2026-01-01T00:00:00Z"
+        int, InstantType(), "wall-clock time at the start, such as 2026-01-01T00:00:00Z"
     ] = EPOCH_2026_NS
     limits: Annotated[Include | None, "file of the limit table; by default the engine's own"] = None
     limit_tables: Annotated[

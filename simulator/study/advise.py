@@ -23,14 +23,14 @@ from markupsafe import Markup
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Rate, to_plain
-from engine.limits import Rule as LimitRule
+from engine.limits import Rule
 from engine.limits.counters import ALGORITHMS
 from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
-from simulator.arguments import FLAG, FUNCTION, TEXTS, Rule, is_number, optional
+from simulator.arguments import FLAG, FUNCTION, TEXTS, ArgumentRule, is_number, optional
 from simulator.intervals import Interval, Verdict, interval_of, judged, pooled, spent
 from simulator.options import (
-    Budget,
+    ReplicationBudget,
     ScenarioOptions,
     count_option,
     option,
@@ -103,7 +103,9 @@ _MORE_FRESH_RUNS: Final = (30, 60)
 _MARGINS: Final = (2.5, 5.0, 10.0)
 """How far from the border a value is tried, in half-widths of the border's interval: at one of them
 fresh runs, no more than told where the border is, seldom see the target met."""
-_SHARE: Final = Rule("above 0 and below 1, such as 0.01", lambda v: is_number(v) and 0 < v < 1)
+_SHARE: Final = ArgumentRule(
+    "above 0 and below 1, such as 0.01", lambda v: is_number(v) and 0 < v < 1
+)
 
 
 def _share(text: str) -> float:
@@ -224,7 +226,7 @@ class Advice:
     def _estimates(self) -> charts.Estimates:
         """Return the chart of the trade-off; pilots, a few runs each, have no interval."""
         rows = [
-            charts.Estimate(
+            charts.PlottedEstimate(
                 line["price"],
                 line["refused_share"],
                 line["low"] if line["verdict"] else math.nan,
@@ -303,7 +305,9 @@ class AdviseOptions(ScenarioOptions):
         _SHARE,
         "the share of a group's attempts that may be refused, as 1% or 0.01 (1%)",
         default=0.01,
-        type=typed(Rule("a share above 0 and below 1, such as 1% or 0.01", _SHARE.holds), _share),
+        type=typed(
+            ArgumentRule("a share above 0 and below 1, such as 1% or 0.01", _SHARE.holds), _share
+        ),
         metavar="SHARE",
     )
     groups: Sequence[str] | None = option(
@@ -357,7 +361,7 @@ def advise(options: AdviseOptions) -> Advice:
             list(groups or known),
             refused,
             range(seed, seed + runs),
-            Budget(options.most_replications),
+            ReplicationBudget(options.most_replications),
             runner,
             found,
             options.told or (lambda _: None),
@@ -377,7 +381,7 @@ class _Work:
     groups: list[str]
     refused: float
     seeds: range
-    budget: Budget
+    budget: ReplicationBudget
     runner: Replicator
     found: Advice
     told: Callable[[str], None]
@@ -861,7 +865,7 @@ class _Work:
             says += f" {line['price_now']}"
         self._suggest(name, "limit", says, *edits(best), target=verified)
 
-    def _traded(self, group: str, rule: LimitRule, trial: Trial) -> dict[str, Any]:
+    def _traded(self, group: str, rule: Rule, trial: Trial) -> dict[str, Any]:
         limit = int(trial.value.partition("/")[0])
         return {
             "group": f"{group}, {rule.id}",
@@ -874,7 +878,7 @@ class _Work:
             "verdict": "" if trial.is_pilot else trial.verdict,
         }
 
-    def _price(self, rule: LimitRule, limit: int | None = None) -> int | None:
+    def _price(self, rule: Rule, limit: int | None = None) -> int | None:
         """Return the most that one party can send within a window (D-ALGORITHM).
 
         Nodes with counters of their own add up. None where a slow counter bounds nothing.
@@ -923,7 +927,7 @@ class _Lowered:
 
     is_whole = True
 
-    def __init__(self, rule: LimitRule) -> None:
+    def __init__(self, rule: Rule) -> None:
         self._highest = _WIDEST * rule.limit_requests
         self._window_ns = rule.window_ns
         self.low = Fraction(0)

@@ -27,7 +27,7 @@ from functools import lru_cache
 from typing import Final, Literal, Protocol, TypeAlias
 
 from engine.errors import InputError
-from simulator.arguments import FUNCTION, TEXT, Rule, instance, is_number, optional
+from simulator.arguments import FUNCTION, TEXT, ArgumentRule, instance, is_number, optional
 from simulator.intervals import (
     Interval,
     Share,
@@ -40,9 +40,9 @@ from simulator.intervals import (
     spent,
 )
 from simulator.options import (
-    Budget,
     BudgetOptions,
     CompiledOptions,
+    ReplicationBudget,
     count_option,
     option,
     options,
@@ -73,7 +73,7 @@ _MAX_MOVES: Final = 6
 """How often the two values may move, each time further apart."""
 _DIGITS: Final = 6
 _SEED: Final = "seed"
-_BETWEEN: Final = Rule(
+_BETWEEN: Final = ArgumentRule(
     'the lowest and the highest value, such as (10, 500) or ("1/1s", "90/1s")',
     lambda ends: (
         isinstance(ends, list | tuple)
@@ -81,7 +81,7 @@ _BETWEEN: Final = Rule(
         and all(isinstance(end, str) or is_number(end) for end in ends)
     ),
 )
-_TOLERANCE: Final = Rule(
+_TOLERANCE: Final = ArgumentRule(
     "a share of the value, from 0 to 1", lambda share: is_number(share) and 0 <= share <= 1
 )
 
@@ -360,7 +360,7 @@ class Search:
     _: KW_ONLY
     path: str = ""
     first: int = 5
-    budget: Budget = field(default_factory=Budget)
+    budget: ReplicationBudget = field(default_factory=ReplicationBudget)
     seed: int = 0
     tolerance: float = 0.01
     exact: Callable[[str], bool] = lambda _: False

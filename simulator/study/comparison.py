@@ -31,7 +31,7 @@ from simulator.intervals import (
     pooled,
     sequential_error,
 )
-from simulator.options import Budget, PrecisionOptions, option, options, takes_options
+from simulator.options import PrecisionOptions, ReplicationBudget, option, options, takes_options
 from simulator.rows import Result
 from simulator.rows.metrics import SUMS
 from simulator.rows.parquet import refuse_missing
@@ -181,7 +181,7 @@ def _to_precision(  # reason: all that a comparison under way is made of
     results: tuple[Result, Result],
     pairs: list[tuple[Observed, Observed]],
     seeds: list[int],
-    budget: Budget,
+    budget: ReplicationBudget,
     told: Callable[[int, Precision], None] | None,
 ) -> Comparison:
     """Replicate both scenarios, seed by seed, until every share's difference is narrow enough."""

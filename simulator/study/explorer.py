@@ -17,7 +17,7 @@ from markupsafe import Markup
 from engine.errors import InputError
 from engine.files import Rate, format_duration
 from engine.profile import Algorithm
-from simulator.arguments import TEXT, Rule, optional, takes
+from simulator.arguments import TEXT, ArgumentRule, optional, takes
 from simulator.options import SCENARIO, ScenarioLike, resolve
 from simulator.play.simulation import Fidelity, is_compiled, simulate, warm_up
 from simulator.rows import Result
@@ -32,7 +32,7 @@ from simulator.views.text import Axis
 AS_IT_STANDS: Final = "as it stands"
 _ALGORITHM: Final = "choices.limits.algorithm"
 _WIDER: Final = 4
-_VALUES: Final = Rule(
+_VALUES: Final = ArgumentRule(
     'paths in the scenario, each with a value, such as {"clients.browsers.count": 3}',
     lambda values: isinstance(values, Mapping) and all(map(TEXT.holds, values)),
 )

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pandas as pd
 
 from engine.errors import InputError
-from simulator.arguments import FUNCTION, Rule, list_of, optional
+from simulator.arguments import FUNCTION, ArgumentRule, list_of, optional
 from simulator.intervals import pooled
 from simulator.options import (
     SCENARIO,
@@ -49,7 +49,7 @@ _BETTER: Final[Mapping[str, int]] = {
 _PEAK: Final = "peak_admitted_per_s"
 """What the operator pays: the most attempts admitted within a second, over all groups."""
 _FILES: Final = list_of("a list of files' paths", lambda each: isinstance(each, str | Path))
-_SCENARIOS: Final = Rule(
+_SCENARIOS: Final = ArgumentRule(
     f"{SCENARIO.words}, or a list of these",
     lambda value: (
         all(map(SCENARIO.holds, value))

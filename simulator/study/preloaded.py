@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simulator.play.simpy_driver import simulate_simpy
 from simulator.play.simulation import load_kernel
-from simulator.study.runs import Play
+from simulator.study.runs import RunSpec
 
-__all__ = ["Play", "load_kernel", "simulate_simpy"]
+__all__ = ["RunSpec", "load_kernel", "simulate_simpy"]
 
 load_kernel()

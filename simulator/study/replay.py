@@ -31,7 +31,7 @@ from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
 from simulator.logs.parties import RowNumbers
 from simulator.options import DEFAULT, ReplayOptions, table_of, takes_options
-from simulator.play.gates import Rows
+from simulator.play.gates import RunOutput
 from simulator.play.replay import limit_subject, replay_arrivals
 from simulator.play.simulation import Fidelity, has_kernel
 from simulator.rows import Result, RunBook, RunHeader
@@ -207,7 +207,7 @@ class ChunkQueue(deque[Chunk]):
     take = deque.append
 
 
-class Comparison:
+class ReplayComparison:
     """Takes what two tables decided about the same arrivals, and counts by subject and by verdict.
 
     old: what the older table's gate writes to, ahead of the newer one's. It is a watcher of the
@@ -222,7 +222,7 @@ class Comparison:
         self._olds = ChunkQueue()
         self.newly_refused = NewlyRefused(subjects)
         recorder = Recorder([self._olds], subjects=subjects)
-        self.old = Rows(recorder, Tally((), (), end_ns=0))
+        self.old = RunOutput(recorder, Tally((), (), end_ns=0))
 
     def take(self, chunk: Chunk) -> None:
         """Take what the newer table decided about the next rows."""
@@ -408,7 +408,7 @@ def _decided(
     name: str,
     arrivals: Arrivals,
     folder: Path | None,
-) -> tuple[RunBook, Comparison | None]:
+) -> tuple[RunBook, ReplayComparison | None]:
     """Decide and write every row; compare with the older limits, where there are any."""
     tables, profile = {"Default": limits}, options.read_profile
     fidelity = _fidelity(options, [limits] if old is None else [limits, old], len(arrivals))
@@ -420,7 +420,7 @@ def _decided(
         if options.refused is None
         else RefusedFile(Path(options.refused), subjects, arrivals.places())
     )
-    compared = None if old is None else Comparison(subjects)
+    compared = None if old is None else ReplayComparison(subjects)
     book = RunBook(
         RunHeader(name, SEED, fidelity, arrivals.start_ns, _OPEN_END_NS),
         tables,
@@ -443,7 +443,7 @@ def _decided(
         fidelity=fidelity,
         seed=SEED,
     )
-    rows = Rows(book.recorder, book.tally)
+    rows = RunOutput(book.recorder, book.tally)
     passes = [decide(limits, rows=rows, nodes=book.nodes, progress=options.stage("deciding"))]
     if compared is not None:
         assert old is not None

@@ -31,7 +31,7 @@ from simulator.intervals import (
     runs_for_verdict,
     sequential_error,
 )
-from simulator.options import Budget, RunOptions, takes_options
+from simulator.options import ReplicationBudget, RunOptions, takes_options
 from simulator.play.simulation import (
     Fidelity,
     fidelity_in_force,
@@ -202,7 +202,7 @@ class RunLine(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class RunSpec:
     """How runs of a scenario are played, and what makes the lines of their metrics.
 
     scenario: as `pickle` writes it. shares: whether runs under other seeds follow, so that what
@@ -285,7 +285,7 @@ class Replicator:
         line = line or RunLine(line_of)
         if fidelity == "compiled":
             warm_up()  # here, so that workers find it compiled
-        play = Play(pickle.dumps(scenario), fidelity, warm_up_ns, check, line)
+        play = RunSpec(pickle.dumps(scenario), fidelity, warm_up_ns, check, line)
         done: dict[int, Replication] = {}
         try:
             for place, replication in self._played(play, seeds):
@@ -297,7 +297,7 @@ class Replicator:
             raise Interrupted([done[place] for place in firsts]) from None
         return [done[place] for place in range(len(seeds))]
 
-    def _played(self, play: Play, seeds: Sequence[int]) -> Iterator[tuple[int, Replication]]:
+    def _played(self, play: RunSpec, seeds: Sequence[int]) -> Iterator[tuple[int, Replication]]:
         """Play runs here, and the rest in processes as soon as that is faster."""
         for place, seed in enumerate(seeds):
             if self._pays(len(seeds) - place):
@@ -319,7 +319,7 @@ class Replicator:
         return self._spent_s + work_s > _START_S
 
     def _in_processes(
-        self, play: Play, seeds: Sequence[int], first: int
+        self, play: RunSpec, seeds: Sequence[int], first: int
     ) -> Iterator[tuple[int, Replication]]:
         assert self._run_s is not None, "a run was played here"
         for place, result in play_all(self._workers, seeds[first:], play, self._run_s):
@@ -337,7 +337,7 @@ def replicate_to(
     first: int,
     seed: int,
     play: Callable[[range], list[Replication]],
-    budget: Budget,
+    budget: ReplicationBudget,
     *,
     exact: bool = False,
     told: Callable[[Sequence[Replication], Precision], None] | None = None,
@@ -371,7 +371,7 @@ def shares_of(known: Mapping[str, Interval]) -> dict[str, Interval]:
 def until_precise(
     precision: float,
     first: int,
-    budget: Budget,
+    budget: ReplicationBudget,
     played: Callable[[int], Sequence[Interval]],
     told: Callable[[Precision], None],
 ) -> Precision:

@@ -36,19 +36,19 @@ import pyarrow.parquet as pq
 
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
-from simulator.arguments import FOLDER, FUNCTION, TEXT, Rule, optional, takes, whole
+from simulator.arguments import FOLDER, FUNCTION, TEXT, ArgumentRule, optional, takes, whole
 from simulator.options import CompiledOptions, count_option, option, options, takes_options
 from simulator.play.simulation import Fidelity, fidelity_in_force, seed_in_force, warm_up
 from simulator.quantiles import latin_hypercube
 from simulator.scenario import Scenario, dump, value_of, with_values
 from simulator.scenario.model import needs_bodies
-from simulator.study.runs import NONE_IS_0, PRELOAD, Play, RunLine, line_of
+from simulator.study.runs import NONE_IS_0, PRELOAD, RunLine, RunSpec, line_of
 from simulator.study.workers import Lost, check_scheduler, play_all, workers_of
 
 Point: TypeAlias = dict[str, Any]
 """Path in the scenario → value, as a file would hold it."""
 
-AXES: Final = Rule(
+AXES: Final = ArgumentRule(
     "paths in the scenario, each with a list of values that is not empty, or with a text such as"
     ' "10/10s..100/10s"',
     lambda axes: (
@@ -257,7 +257,7 @@ def load_sweep(folder: str | Path) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SweepTask:
     """One run of a sweep.
 
     point: its number in the sweep. values: what was set. scenario: its resolved TOML text. pickled:
@@ -280,22 +280,24 @@ class Task:
         return self.point, self.replication
 
 
-def play_task(task: Task) -> dict[str, Any]:
+def play_task(task: SweepTask) -> dict[str, Any]:
     """Play a task; return its row, which holds the error where the run fails."""
     try:
-        play = Play(task.pickled, task.fidelity, None, False, RunLine(line_of), shares=task.shares)
+        play = RunSpec(
+            task.pickled, task.fidelity, None, False, RunLine(line_of), shares=task.shares
+        )
         run = play(task.seed)
     except Exception as fault:  # noqa: BLE001 # reason: one run's fault must not end the others
         return failed_row(task, f"{type(fault).__name__}: {fault}")
     return _head(task) | {"status": "ok", "error": "", "sha256": run.sha256} | run.line
 
 
-def failed_row(task: Task, error: str) -> dict[str, Any]:
+def failed_row(task: SweepTask, error: str) -> dict[str, Any]:
     """Return the row of a task that has no result."""
     return _head(task) | {"status": "failed", "error": error, "sha256": ""}
 
 
-def _head(task: Task) -> dict[str, Any]:
+def _head(task: SweepTask) -> dict[str, Any]:
     names = ("point", "replication", "seed", "fidelity", "scenario")
     values = json.dumps(task.values, sort_keys=True)
     return {name: getattr(task, name) for name in names} | {"values": values}
@@ -372,7 +374,7 @@ def sweep(options: SweepOptions) -> pd.DataFrame:
     return load_sweep(folder)
 
 
-def _play(left: Sequence[Task], folder: Path, options: SweepOptions, count: int) -> None:
+def _play(left: Sequence[SweepTask], folder: Path, options: SweepOptions, count: int) -> None:
     if options.fidelity == "compiled":
         warm_up()  # here, so that workers find it compiled
     with closing(workers_of(options.scheduler, options.workers, PRELOAD)) as workers:
@@ -387,7 +389,7 @@ def _play(left: Sequence[Task], folder: Path, options: SweepOptions, count: int)
                 options.progress(done, count)
 
 
-def _play_into(folder: Path, task: Task) -> dict[str, Any]:
+def _play_into(folder: Path, task: SweepTask) -> dict[str, Any]:
     """Play a task and write its row, where the worker has the sweep's own disk."""
     row = play_task(task)
     # A row that cannot be written here is written again by the parent, which reports the error.
@@ -399,7 +401,7 @@ def _play_into(folder: Path, task: Task) -> dict[str, Any]:
 
 def tasks_of(
     base: Scenario, points: Sequence[Point], replications: int, seed: int, fidelity: Fidelity
-) -> list[Task]:
+) -> list[SweepTask]:
     """Return the runs of a sweep. Raises `InputError` for a point that is no scenario."""
     tasks = []
     for number, values in enumerate(points):
@@ -415,7 +417,9 @@ def tasks_of(
                 " take a lower one"
             )
         tasks += [
-            Task(number, run, first + run, used, values, text, pickled, shares=replications > 1)
+            SweepTask(
+                number, run, first + run, used, values, text, pickled, shares=replications > 1
+            )
             for run in range(replications)
         ]
     return tasks

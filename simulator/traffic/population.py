@@ -23,7 +23,13 @@ from engine.model import ApplicationKind, TenantKind
 from engine.profile import Profile
 from simulator.scenario.clients import ClientGroup, Dealing
 from simulator.scenario.draws import SessionArrivals
-from simulator.scenario.model import Application, Scenario, hosts_of, limit_tables_of, profile_of
+from simulator.scenario.model import (
+    Application,
+    Scenario,
+    hosts_of,
+    limit_tables_of,
+    profile_of,
+)
 from simulator.traffic.draws import Stream, categorical, cumulative_weights, zipf_weights
 from simulator.traffic.sessions import SessionLog, read_sessions
 

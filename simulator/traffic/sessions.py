@@ -62,7 +62,7 @@ Uniform: TypeAlias = Callable[[], float]
 _T = TypeVar("_T")
 
 
-class Session(NamedTuple):
+class LogSession(NamedTuple):
     """Consecutive requests. offsets_ns: since the session's start, from 0. requests: numbers."""
 
     offsets_ns: tuple[int, ...]
@@ -79,7 +79,7 @@ class SessionStream:
     """Sessions of one caller. starts_ns: when each begins, since the log's start, ascending."""
 
     starts_ns: tuple[int, ...]
-    sessions: tuple[Session, ...]
+    sessions: tuple[LogSession, ...]
 
     def period_ns(self) -> float | None:
         """Return the mean interval of evenly spaced starts; None if they are not."""
@@ -92,7 +92,7 @@ class SessionStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class SessionCaller:
     """A key at an address, by numbers from 0. key: of those of its application; −1 for none."""
 
     application: str
@@ -165,7 +165,7 @@ class Identities:
     shared: frozenset[int]
 
     @classmethod
-    def of(cls, callers: Iterable[Caller]) -> Identities:
+    def of(cls, callers: Iterable[SessionCaller]) -> Identities:
         """Return the keys and addresses of some callers."""
         pairs = {(caller.application, caller.key, caller.address) for caller in callers}
         keys: Counter[str] = Counter()
@@ -183,17 +183,17 @@ class SessionLog:
     pool: the sessions of callers that have few of them. identities: of the whole log.
     """
 
-    callers: tuple[Caller, ...]
+    callers: tuple[SessionCaller, ...]
     requests: tuple[str, ...]
     span_ns: int
     shape: RateShape
-    pool: tuple[Session, ...]
+    pool: tuple[LogSession, ...]
     identities: Identities
 
     @classmethod
     def of(
         cls,
-        callers: Iterable[Caller],
+        callers: Iterable[SessionCaller],
         requests: Iterable[str],
         span_ns: int,
         identities: Identities | None = None,
@@ -312,7 +312,7 @@ def _sampled(values: Sequence[_T], uniform: Uniform) -> _T:
     return values[min(int(uniform() * len(values)), len(values) - 1)]
 
 
-def _placed(session: Session, start_ns: int, until_ns: int) -> Iterator[Arrival]:
+def _placed(session: LogSession, start_ns: int, until_ns: int) -> Iterator[Arrival]:
     for offset_ns, request in zip(session.offsets_ns, session.requests, strict=True):
         if 0 <= start_ns + offset_ns < until_ns:
             yield start_ns + offset_ns, request
@@ -333,7 +333,7 @@ def write_sessions(groups: Mapping[str, SessionLog], path: Path) -> None:
                     writer.writerow([group, place, key, caller.address, *cells])
 
 
-def _cells(caller: Caller, requests: Sequence[str]) -> Iterator[tuple[int, int, str, str]]:
+def _cells(caller: SessionCaller, requests: Sequence[str]) -> Iterator[tuple[int, int, str, str]]:
     """Yield stream, session, instant and request of each request of a caller."""
     for number, stream in enumerate(caller.streams):
         pairs = zip(stream.starts_ns, stream.sessions, strict=True)
@@ -395,7 +395,9 @@ def _read(path: Path, span_ns: int, _changed_ns: int) -> dict[str, SessionLog]:
         raise InputError(f"{path} must hold at least one request; it holds none")
     made = {
         group: [
-            Caller(*identity[1:], tuple(stream_of(each.values()) for each in streams.values()))
+            SessionCaller(
+                *identity[1:], tuple(stream_of(each.values()) for each in streams.values())
+            )
             for identity, streams in of_group.items()
         ]
         for group, of_group in callers.items()
@@ -446,7 +448,7 @@ def stream_of(sessions: Iterable[list[Arrival]]) -> SessionStream:
     ordered = sorted(sessions, key=lambda session: session[0][0])
     starts = tuple(session[0][0] for session in ordered)
     contents = [
-        Session(
+        LogSession(
             tuple(at_ns - session[0][0] for at_ns, _ in session),
             tuple(request for _, request in session),
         )

@@ -25,7 +25,15 @@ import numpy as np
 
 from simulator.arguments import takes, whole
 from simulator.rows.parquet import refuse_missing
-from simulator.views.findings import PARTS, Findings, Numbers, Party, Refusals, gather, histogram
+from simulator.views.findings import (
+    PARTS,
+    Findings,
+    Numbers,
+    Refusals,
+    RequestKey,
+    gather,
+    histogram,
+)
 from simulator.views.text import Axis, count_text
 
 if TYPE_CHECKING:
@@ -97,7 +105,7 @@ class Spans:
     """Who was locked out when: a row a key and address under a clause, the longest first."""
 
     title: str
-    rows: Sequence[tuple[Party, Refusals]]
+    rows: Sequence[tuple[RequestKey, Refusals]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ class Histogram:
         return histogram(self.counts)
 
 
-class Estimate(NamedTuple):
+class PlottedEstimate(NamedTuple):
     """A value at a place, a number or a name; its interval's ends are NaN where none is known.
 
     series: tells its colour. kind: tells its form. says: all its numbers, in words.
@@ -144,7 +152,7 @@ class Estimates:
     series: str
     kind: str
     colours: Mapping[str, str]
-    rows: Sequence[Estimate]
+    rows: Sequence[PlottedEstimate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +474,7 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
     import altair as alt  # noqa: PLC0415 # reason: loads where drawn
     import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
-    frame = pd.DataFrame(chart.rows, columns=Estimate._fields)
+    frame = pd.DataFrame(chart.rows, columns=PlottedEstimate._fields)
     base = alt.Chart(width=_WIDTH, description=chart.title).encode(
         color=_colour("series", chart.colours, chart.series), tooltip=["says:N"]
     )

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from simulator.rows.metrics import round_ns
 from simulator.rows.parquet import missing
-from simulator.rows.reducer import Rows, Waits, order_by_counter
+from simulator.rows.reducer import RowBatch, Waits, order_by_counter
 
 Numbers = npt.NDArray[np.int64]
 
@@ -51,7 +51,7 @@ _FINE: Final = 10
 _SIZE: Final = _DECADES * _STEPS * _FINE + 2
 
 
-class Party(NamedTuple):
+class RequestKey(NamedTuple):
     """A key and address that a clause refused; the key is None for requests without one."""
 
     clause: str
@@ -94,15 +94,15 @@ class Findings:
     refused: dict[str, Numbers] = field(default_factory=dict)
     firsts: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     good: Numbers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    parties: dict[Party, Refusals] = field(default_factory=dict)
-    carried: dict[Party, Refusals] = field(default_factory=dict)
+    parties: dict[RequestKey, Refusals] = field(default_factory=dict)
+    carried: dict[RequestKey, Refusals] = field(default_factory=dict)
     offered_of_key: dict[str | None, int] = field(default_factory=dict)
     offered_of_ip: dict[str | None, int] = field(default_factory=dict)
     waits: Numbers = field(default_factory=lambda: np.zeros(_SIZE, dtype=np.int64))
     latencies: Numbers = field(default_factory=lambda: np.zeros(_SIZE, dtype=np.int64))
     _kept: int = 0
     _numbers: dict[Any, int] = field(default_factory=dict)
-    _who: list[Party] = field(default_factory=list)
+    _who: list[RequestKey] = field(default_factory=list)
     _waits: Waits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,13 +114,13 @@ class Findings:
         return int(self.offered.sum())
 
     @property
-    def shut_out(self) -> dict[Party, Refusals]:
+    def shut_out(self) -> dict[RequestKey, Refusals]:
         """Everybody who was locked out, refused after the warm-up or not."""
         return self.parties | self.carried
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Take in the next rows, in decision order."""
-        rows = Rows(batch, None, {})
+        rows = RowBatch(batch, None, {})
         self._take_times(rows)
         if not self.parts.difference({"timeline", "attempts"}):
             return
@@ -145,7 +145,7 @@ class Findings:
             if len(refused):
                 self._take_waits(refused, counted=True)
 
-    def _take_offered(self, rows: Rows) -> None:
+    def _take_offered(self, rows: RowBatch) -> None:
         for name, counts in (("key", self.offered_of_key), ("ip", self.offered_of_ip)):
             codes, values = rows.coded(name)
             met = np.bincount(codes + 1, minlength=len(values) + 1).tolist()
@@ -153,7 +153,7 @@ class Findings:
                 if count:
                     counts[value] = counts.get(value, 0) + count
 
-    def _take_times(self, rows: Rows) -> None:
+    def _take_times(self, rows: RowBatch) -> None:
         """Take in what is told over time, the warm-up included."""
         if not self.parts & {"timeline", "attempts"}:
             return
@@ -172,7 +172,7 @@ class Findings:
             self.firsts += _binned(place[rows.ints("attempt") == 1], size)
             self.good += _binned(place[rows.good()], size)
 
-    def _take_waits(self, rows: Rows, *, counted: bool) -> None:
+    def _take_waits(self, rows: RowBatch, *, counted: bool) -> None:
         """Take in refused rows: who was locked out, from when and until when.
 
         counted: whether they came after the warm-up. Of the others, only the waits beyond its end
@@ -220,7 +220,7 @@ class Findings:
         """Return the refusals of each party, new ones in order of their first rows."""
         new = itertools.islice(reversed(self._numbers), len(self._numbers) - len(self._who))
         self._who += [
-            Party(clause, key if isinstance(key, str) else None, ip)
+            RequestKey(clause, key if isinstance(key, str) else None, ip)
             for clause, key, ip in reversed(list(new))
         ]
         found = [Refusals()] * len(leads)

@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 
 from simulator.rows.warm_up import WarmUp
 from simulator.views.charts import Estimates, Histogram, Series, Spans, Stacked, joined
-from simulator.views.findings import Findings, Party, Refusals
+from simulator.views.findings import Findings, Refusals, RequestKey
 from simulator.views.text import (
     Axis,
     count_text,
@@ -337,7 +337,7 @@ def _gantt_bars(
     ]
 
 
-def _gantt_title(who: Party, found: Refusals, axis: Axis) -> str:
+def _gantt_title(who: RequestKey, found: Refusals, axis: Axis) -> str:
     if not found.refused:
         return (
             f"{who.clause} refused {plain_text(who.ip)} in the warm-up alone; locked out"

@@ -40,7 +40,7 @@ from simulator.rows.record import (
     SCHEMA,
     TEXT_COLUMNS,
     Chunk,
-    Subject,
+    RequestIdentity,
     SubjectTable,
 )
 from simulator.traffic.population import Setup
@@ -69,7 +69,9 @@ def _cl1_chunks(duration_s: int) -> list[Chunk]:
         for number, _, key, address in combos[["client", "entry", "key", "address"]].tolist():
             client = setup.population.clients[number]
             holder, ip = client.keys[key], client.addresses[address]
-            subjects.number(Subject(number, "t", "a", holder.label, ip, "POST", "/tokenize"))
+            subjects.number(
+                RequestIdentity(number, "t", "a", holder.label, ip, "POST", "/tokenize")
+            )
         columns: dict[str, Any] = {
             name: records[name].astype(np.int64) for name in ("t_ns", "wait_ns", "latency_ns")
         }
@@ -94,7 +96,7 @@ def _w1_chunks(rows: int) -> list[Chunk]:
         number = clients.setdefault(who, len(clients))
         names = (f"t{workload.key_is_test[key]}", f"app-{key // 50}", f"key-{key:04d}")
         address = f"10.{ip >> 8}.{ip & 255}.1"
-        subjects.number(Subject(number, *names, address, *RESOURCES[resource]))
+        subjects.number(RequestIdentity(number, *names, address, *RESOURCES[resource]))
     verdicts: list[Any] = [("admitted", None)]
     table = np.zeros(int(decided.verdict.max()) + 1, dtype=np.int64)
     for number, verdict in decided.verdicts().items():

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from simulator.play.simulation import warm_up
 from simulator.study.runs import PRELOAD
-from simulator.study.sweep import Task, _play_into, failed_row, play_task, tasks_of
+from simulator.study.sweep import SweepTask, _play_into, failed_row, play_task, tasks_of
 from simulator.study.workers import Cluster, ProcessWorkers, Workers, play_all
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_closed_loop import cl1
@@ -23,17 +23,19 @@ _RUNS: Final = 200
 _SUBMISSIONS: Final = 50
 
 
-def _nothing(task: Task) -> dict[str, Any]:
+def _nothing(task: SweepTask) -> dict[str, Any]:
     return failed_row(task, "")
 
 
-def _timed(workers: Workers, tasks: list[Task], folder: Path) -> Callable[[], Callable[[], object]]:
+def _timed(
+    workers: Workers, tasks: list[SweepTask], folder: Path
+) -> Callable[[], Callable[[], object]]:
     play = partial(_play_into, folder)
     list(play_all(workers, tasks[:_SUBMISSIONS], play))  # processes start
     return lambda: lambda: list(play_all(workers, tasks, play))
 
 
-def _show_dask(cluster: Cluster, tasks: list[Task]) -> None:
+def _show_dask(cluster: Cluster, tasks: list[SweepTask]) -> None:
     list(play_all(cluster, tasks[:_SUBMISSIONS], _nothing))  # workers import what they need
     began_s = time.perf_counter()
     list(play_all(cluster, tasks, _nothing))
@@ -64,7 +66,7 @@ def main(*, big: bool = False) -> None:
         cluster.close()
 
 
-def _show_local(tasks: list[Task], folder: Path) -> None:
+def _show_local(tasks: list[SweepTask], folder: Path) -> None:
     one, two = ProcessWorkers(1, PRELOAD), ProcessWorkers(2, PRELOAD)
     try:
         timings = _measure.interleave(

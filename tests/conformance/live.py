@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import partial
 from unittest import mock
 
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.target import Target
 from conformance.wire.transport import Answer, EngineTransport, Place
 from engine import Engine
@@ -36,7 +36,7 @@ def in_place_of_http(engine: Engine, change: Change | None = None) -> Iterator[N
         def __init__(self, target: Target) -> None:
             super().__init__(engine, target)
 
-        async def send(self, ask: Ask, place: Place) -> Answer:
+        async def send(self, ask: HttpRequest, place: Place) -> Answer:
             answer: Answer = await super().send(ask, place)
             return answer if change is None else change(ask, answer)
 

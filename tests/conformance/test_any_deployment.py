@@ -14,10 +14,10 @@ from conformance.context.answers import is_uuid
 from conformance.context.check import all_checks
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Verdict
-from conformance.messages.exchange import Ask, Exchange
+from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.report import Report
 from conformance.runner.runner import Options, Run
-from conformance.schema.bridge import Asked, Bridge
+from conformance.schema.bridge import Bridge, GeneratedCase
 from conformance.schema.layer import AnswerJudge
 from conformance.target import Grant, Target
 from conformance.wire.in_process import Deployment, deploy
@@ -26,14 +26,14 @@ from engine import InputError, Profile
 from engine.tokens import dumps
 from tests.conformance.checks.changed import clause_checks
 
-Change = Callable[[Ask, Answer], None]
+Change = Callable[[HttpRequest, Answer], None]
 
 
 def _answering(deployment: Deployment, change: Change) -> Deployment:
     """Let a deployment answer otherwise."""
     send = deployment.transport.send
 
-    async def changed(ask: Ask, place: Place) -> Answer:
+    async def changed(ask: HttpRequest, place: Place) -> Answer:
         answer = await send(ask, place)
         change(ask, answer)
         return answer
@@ -60,7 +60,7 @@ def _verdicts(run: _Played) -> dict[str, Verdict]:
     return {one.clause.id: one.verdict for one in run.report.results}
 
 
-def _only_tokenize(ask: Ask, answer: Answer) -> None:
+def _only_tokenize(ask: HttpRequest, answer: Answer) -> None:
     if ask.path.partition("?")[0] != "/tokenize":
         answer.status, answer.body = 404, b'{"error": "nothing here"}'
 
@@ -92,7 +92,7 @@ def test_what_is_not_there_is_skipped_with_a_way_out_and_never_failed() -> None:
 def test_without_deduplication_only_what_was_created_stays_unseen() -> None:
     """Refusals and mirrors are judged; that nothing was created, and places of strings, are not."""
 
-    def plain(ask: Ask, answer: Answer) -> None:
+    def plain(ask: HttpRequest, answer: Answer) -> None:
         _only_tokenize(ask, answer)
         if "deduplicat" in str(ask.body) and ask.path == "/tokenize":
             answer.status, answer.body = 422, b"{}"
@@ -118,7 +118,7 @@ def test_without_deduplication_only_what_was_created_stays_unseen() -> None:
 def test_a_management_key_that_is_refused_as_an_unknown_one_is_a_doubt_and_no_gate() -> None:
     """No failure rests on it, and nothing that it shows is lost."""
 
-    def strict(ask: Ask, answer: Answer) -> None:
+    def strict(ask: HttpRequest, answer: Answer) -> None:
         _only_tokenize(ask, answer)
         if answer.status in {401, 403}:
             answer.status = 403
@@ -181,7 +181,7 @@ def test_a_role_and_its_grants_must_agree(tmp_path: Path) -> None:
 
 
 def _required(names: set[str]) -> Change:
-    def change(ask: Ask, answer: Answer) -> None:
+    def change(ask: HttpRequest, answer: Answer) -> None:
         body: Any = ask.body
         data = body.get("data") if isinstance(body, dict) and body.get("type") == "card" else None
         if isinstance(data, dict) and names - set(data):
@@ -248,23 +248,23 @@ def _judged(body: Any, status: int, *, is_negative: bool) -> Any:
     deployment = deploy(keys_a_role=1)
     run = Run(deployment.target, transport=deployment.transport)
     ctx = CheckContext(all_checks()["schema.floor"], run.session)
-    ask = Ask(method="POST", path="/tokenize", body=dumps(body))
+    ask = HttpRequest(method="POST", path="/tokenize", body=dumps(body))
     bridge = Bridge(ctx)
     bridge.exchanges[1] = Exchange(1, "c", "l", 1, ask, 0, 1, status, {}, b"{}")
     judge = AnswerJudge(ctx, bridge, 5)
-    asked = Asked("tokenize", is_negative, body, number=1)
+    asked = GeneratedCase("tokenize", is_negative, body, number=1)
     return judge.judge(asked)
 
 
 # --- answers of another form --------------------------------------------------------------------
 
 
-def _wrapped(ask: Ask, answer: Answer) -> None:
+def _wrapped(ask: HttpRequest, answer: Answer) -> None:
     if ask.path == "/tokenize" and answer.status == 200:
         answer.body = b'{"result": ' + answer.body + b"}"
 
 
-def _no_body(ask: Ask, answer: Answer) -> None:
+def _no_body(ask: HttpRequest, answer: Answer) -> None:
     if ask.path == "/tokenize" and answer.status == 200:
         answer.status, answer.body = 204, b""
 
@@ -285,7 +285,7 @@ def test_an_accepted_answer_of_another_form_is_a_finding(change: Change) -> None
 def test_identifiers_that_are_no_uuids_are_one_cause() -> None:
     """Mirrors hold: only REC-ID speaks of the form of an identifier."""
 
-    def renamed(ask: Ask, answer: Answer) -> None:
+    def renamed(ask: HttpRequest, answer: Answer) -> None:
         if ask.path == "/tokenize" and answer.status == 200:
             answer.body = _renamed(answer)
 

@@ -18,7 +18,7 @@ from conformance.context.choices import known_to_toml, read_profile
 from conformance.context.context import CheckContext
 from conformance.context.created import Created
 from conformance.context.verdicts import Finding, Verdict, assemble, last_line, worst
-from conformance.messages.exchange import Ask, Exchange
+from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.messages.shapes import RequestShape, Spelling, filled
 from conformance.report.evidence import curl
 from conformance.runner import runner
@@ -33,14 +33,14 @@ from engine.profile import Profile
 SECOND_NS = 1_000_000_000
 
 
-def _exchange(ask: Ask, status: int, answer: Any) -> Exchange:
+def _exchange(ask: HttpRequest, status: int, answer: Any) -> Exchange:
     body = json.dumps(answer).encode()
     return Exchange(1, "check", "lane", 1, ask, 0, 1, status, {}, body)
 
 
 def test_the_pacer_stays_below_what_the_table_allows() -> None:
     pacer = Pacer(deploy().target, LimitTable.default())
-    ask = Ask(method="POST", path="/tokenize", key="private_test.1")
+    ask = HttpRequest(method="POST", path="/tokenize", key="private_test.1")
     sent = [pacer.admit(0, ask, ["192.0.2.1", "192.0.2.2"]) for _ in range(100)]
     admitted = [source for source, wait_ns in sent if not wait_ns]
     assert {source: admitted.count(source) for source in set(admitted)} == {
@@ -54,7 +54,7 @@ def test_the_pacer_stays_below_what_the_table_allows() -> None:
 
 def test_a_block_is_never_begun_by_pacing() -> None:
     pacer = Pacer(deploy().target, LimitTable.default())
-    ask = Ask(method="POST", path="/tokenize", key="public.1")
+    ask = HttpRequest(method="POST", path="/tokenize", key="public.1")
     waits = [pacer.admit(0, ask, ["192.0.2.1"])[1] for _ in range(60)]
     assert waits == [0] * 45 + [61 * SECOND_NS] * 15
 
@@ -64,14 +64,18 @@ def test_what_was_created_follows_from_the_exchanges() -> None:
     body = {"a": "x", "b": [{"type": "token", "data": "y", "id": "no"}, "z"], "c": "gone"}
     record = {"id": "2", "tenant_id": "no", "_extras": {"deduplicated": False}}
     answer = {"a": "1", "b": [record, "3"]}
-    tokenize = Ask(method="POST", path="/tokenize", key="k.1", body=body)
+    tokenize = HttpRequest(method="POST", path="/tokenize", key="k.1", body=body)
     created.note(_exchange(tokenize, 200, answer))
     old = {"id": "4", "_extras": {"deduplicated": True}}
-    create = Ask(method="POST", path="/tokens", key="k.1", body={"type": "token"})
+    create = HttpRequest(method="POST", path="/tokens", key="k.1", body={"type": "token"})
     created.note(_exchange(create, 201, old))
-    created.note(_exchange(Ask(method="POST", path="/reactors", key="k.2"), 201, {"id": "5"}))
-    created.note(_exchange(Ask(method="POST", path="/proxies", key="k.2"), 400, {"id": "6"}))
-    created.note(_exchange(Ask(method="DELETE", path="/tokens/1", key="k.1"), 204, None))
+    created.note(
+        _exchange(HttpRequest(method="POST", path="/reactors", key="k.2"), 201, {"id": "5"})
+    )
+    created.note(
+        _exchange(HttpRequest(method="POST", path="/proxies", key="k.2"), 400, {"id": "6"})
+    )
+    created.note(_exchange(HttpRequest(method="DELETE", path="/tokens/1", key="k.1"), 204, None))
     assert [(one.path, one.key) for one in created] == [
         ("/tokens/2", "k.1"),
         ("/tokens/3", "k.1"),
@@ -99,11 +103,12 @@ def test_no_way_of_writing_a_secret_is_left(secrets: list[str], around: str) -> 
 
 
 def test_a_key_that_a_run_makes_is_a_secret_too() -> None:
-    ask = Ask(method="POST", path="/applications/1/keys")
+    ask = HttpRequest(method="POST", path="/applications/1/keys")
     assert made_key(Spelling(), ask, 201, b'{"key": "new"}') == "new"
     assert made_key(Spelling(), ask, 403, b'{"key": "new"}') is None
     assert (
-        made_key(Spelling(), Ask(method="POST", path="/tokenize"), 200, b'{"key": "an-id"}') is None
+        made_key(Spelling(), HttpRequest(method="POST", path="/tokenize"), 200, b'{"key": "an-id"}')
+        is None
     )
     assert made_key(Spelling(), ask, 201, b"no json") is None
 
@@ -151,7 +156,7 @@ def test_a_partial_run_never_says_conformant(verdict: Verdict) -> None:
 
 
 def test_a_curl_line_names_keys_by_variables() -> None:
-    ask = Ask(
+    ask = HttpRequest(
         method="POST",
         path="/proxy?a=b&c",
         key="public.1",
@@ -172,7 +177,7 @@ def test_a_curl_line_names_the_header_of_a_key_of_its_own() -> None:
         TargetKey(role="public", value="one", header="X-Own"),
         TargetKey(role="proxy_key", value="two", header="X-Own-Proxy"),
     )
-    ask = Ask(method="GET", path="/proxy", key="public.1", proxy_key="proxy_key.1")
+    ask = HttpRequest(method="GET", path="/proxy", key="public.1", proxy_key="proxy_key.1")
     assert curl(Target(base_url="http://localhost", keys=keys), ask) == (
         'curl -sS -X GET http://localhost/proxy -H "X-Own: $KEY_PUBLIC_1" '
         '-H "X-Own-Proxy: $KEY_PROXY_KEY_1"'
@@ -188,7 +193,7 @@ def test_a_shell_sends_a_key_in_the_form_that_the_target_gives_it(form: str) -> 
         (None, {"authorization": "{key:public.1}"}),
         (None, {"Authorization": "one"}),
     ):
-        ask = Ask(method="GET", path="/tokens", key=key, headers=headers)
+        ask = HttpRequest(method="GET", path="/tokens", key=key, headers=headers)
         script = f'curl() {{ printf "%s\\n" "$@"; }}; KEY_PUBLIC_1=one; {curl(target, ask)}'
         done = subprocess.run(["sh", "-c", script], capture_output=True, check=True, text=True)
         sent = done.stdout.splitlines()[-1]
@@ -198,19 +203,19 @@ def test_a_shell_sends_a_key_in_the_form_that_the_target_gives_it(form: str) -> 
 def test_a_curl_line_sends_an_empty_header() -> None:
     """Without the semicolon, curl sends no header at all."""
     target = Target(base_url="http://localhost", key_header="X-Key")
-    line = curl(target, Ask(method="GET", path="/tokens", headers={"X-Key": ""}))
+    line = curl(target, HttpRequest(method="GET", path="/tokens", headers={"X-Key": ""}))
     assert line == "curl -sS -X GET http://localhost/tokens -H 'X-Key;'"
 
 
 def test_a_long_body_only_begins_to_be_shown() -> None:
     for body in (b"x" * 30_000_000, ["y" * 30_000]):
         target = Target(base_url="http://localhost")
-        line = curl(target, Ask(method="PUT", path="/", body=body))
+        line = curl(target, HttpRequest(method="PUT", path="/", body=body))
         assert len(line) < 400
         assert "@BODY  # 300" in line
     for size, is_whole in ((4_000, True), (4_001, False)):
         for sent in (b"x" * size, "x" * (size - 2)):
-            line = curl(target, Ask(method="PUT", path="/", body=sent))
+            line = curl(target, HttpRequest(method="PUT", path="/", body=sent))
             assert ("@BODY" not in line) is is_whole
 
 

@@ -135,7 +135,7 @@ _COUNTER = _Extension(
     from pathlib import Path
     import simulator
     from conformance.target import Target
-    from conformance.messages.exchange import Ask
+    from conformance.messages.exchange import HttpRequest
     from conformance.wire.pace import Pacer
     from engine import InputError, Limiter, LimitTable, Subject
     from engine.files import parse_toml
@@ -191,7 +191,8 @@ _COUNTER = _Extension(
     text += '[[keys]]\\nrole = "public"\\nvalue = "one"\\ntenant = "acme"\\n'
     text += '[[keys]]\\nrole = "public"\\nvalue = "two"\\ntenant = "acme"\\n'
     pacer = Pacer(Target.from_document(parse_toml(text, "target.toml")), loose)
-    asked = [Ask(method="POST", path="/tokenize", key=f"public.{n % 2 + 1}") for n in range(300)]
+    labels = [f"public.{n % 2 + 1}" for n in range(300)]
+    asked = [HttpRequest(method="POST", path="/tokenize", key=label) for label in labels]
     assert [pacer.admit(0, ask, [None])[1] for ask in asked].count(0) == 270
     """,
 )

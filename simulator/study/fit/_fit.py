@@ -32,11 +32,11 @@ from simulator.study.fit.judge import (
     replayed,
 )
 from simulator.study.fit.model import FittedGroup, Model, model_of, unit_of, with_sessions
-from simulator.study.fit.observed import Observed, Window, observe
+from simulator.study.fit.observed import LogWindow, Observed, observe
 from simulator.study.fit.selection import TOLERANCE, difference, other_factors, scaled
-from simulator.study.fit.series import Hints, Series, gap_edges
+from simulator.study.fit.series import CountSeries, Hints, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
-from simulator.views.charts import Band, Estimate, Estimates, band, estimates
+from simulator.views.charts import Band, Estimates, PlottedEstimate, band, estimates
 from simulator.views.text import plain_table
 
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
     holdout, whole = options.holdout, observed.whole
     assert not isinstance(holdout, str), "a text was read already"
     split = whole.to_ns if holdout is None else round(whole.to_ns * (1 - holdout))
-    window = Window(0, split)
+    window = LogWindow(0, split)
     model, view = _model(observed, options, window, steady=holdout is not None)
     model, under = _selected(model, view, observed, options, window)
     found = Fit(model, observed_summary(observed), None, holdout, under)
     if options.judged and holdout is not None:
-        window = Window(split, whole.to_ns)
+        window = LogWindow(split, whole.to_ns)
         hints = Hints(*model.series.hints[:2])
         view = replayed(observed, options, window, model.of_client, hints)
         if view.measures["offered", ""] < 1:
@@ -95,7 +95,7 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
 
 
 def _model(
-    observed: Observed, options: FitOptions, window: Window, *, steady: bool
+    observed: Observed, options: FitOptions, window: LogWindow, *, steady: bool
 ) -> tuple[Model, LogView]:
     grouping = group_clients(observed, _counts(observed, window))
     view_with = partial(replayed, observed, options, window, grouping.of_client)
@@ -112,7 +112,7 @@ def _model(
 
 
 def _selected(
-    model: Model, view: LogView, observed: Observed, options: FitOptions, window: Window
+    model: Model, view: LogView, observed: Observed, options: FitOptions, window: LogWindow
 ) -> tuple[Model, list[Under]]:
     """Return the parametric model, or that of sessions where it refuses more like the log."""
     told = options.stage("comparing")
@@ -146,7 +146,7 @@ def _distance(judged: Sequence[Under]) -> float:
     return max(difference(under.share) for under in judged)
 
 
-def _counts(observed: Observed, window: Window) -> Numbers:
+def _counts(observed: Observed, window: LogWindow) -> Numbers:
     """Return each party's first attempts in a window; all attempts if they have no numbers."""
     counts = np.zeros(len(observed.client), dtype=np.int64)
     for block in observed.arrivals.part(window.from_ns, window.to_ns).blocks():
@@ -154,17 +154,17 @@ def _counts(observed: Observed, window: Window) -> Numbers:
     return np.asarray(np.where(observed.attempt <= 1, counts, 0))
 
 
-def _each(told: Callable[[Series, int], int], series: Series) -> Numbers:
+def _each(told: Callable[[CountSeries, int], int], series: CountSeries) -> Numbers:
     """Return `told(series, group)` for each group."""
     return np.array([told(series, group) for group in range(series.groups)], dtype=np.int64)
 
 
-def _asks_again(observed: Observed, series: Series) -> bool:
+def _asks_again(observed: Observed, series: CountSeries) -> bool:
     """Whether the log has refusals but does not say which requests are retries."""
     return "attempt" not in observed.says and bool(series.refusals.any())
 
 
-def _patience(series: Series) -> Numbers:
+def _patience(series: CountSeries) -> Numbers:
     """Return, for each group, how long after a refusal the same request counts as a retry.
 
     Where clients retry, gaps after a refusal are shorter than other gaps. The result is the gap at
@@ -485,7 +485,7 @@ class FitPlots:
                 )
                 shares = line.log / whole, line.low / whole, line.high / whole
                 name = f"{line.measure} {line.of}".strip()
-                rows.append(Estimate(name, *shares, agrees, agrees, says))
+                rows.append(PlottedEstimate(name, *shares, agrees, agrees, says))
         return estimates(
             Estimates(
                 "Each measure of the log at 100 %, and the interval in which 95 % of the scenario's"

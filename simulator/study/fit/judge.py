@@ -23,9 +23,9 @@ import numpy as np
 
 from engine.files import Include
 from engine.limits import LimitTable
-from simulator.logs.arrivals import Block
+from simulator.logs.arrivals import ArrivalBatch
 from simulator.options import FitOptions
-from simulator.play.gates import Rows
+from simulator.play.gates import RunOutput
 from simulator.play.replay import replay_arrivals
 from simulator.play.simulation import has_sessions, simulate
 from simulator.quantiles import student_quantile
@@ -34,10 +34,9 @@ from simulator.rows.counters import LimitsView
 from simulator.rows.record import Chunk, Numbers, SubjectTable
 from simulator.scenario import Scenario
 from simulator.study.fit.model import Model, varied
-from simulator.study.fit.observed import MOST_ATTEMPTS, Observed, Window
+from simulator.study.fit.observed import MOST_ATTEMPTS, LogWindow, Observed
 from simulator.study.fit.selection import TOLERANCE, difference, scaled
-from simulator.study.fit.series import WIDTHS_S, Floats, Hints, Series
-from simulator.study.fit.series import Rows as LogRows
+from simulator.study.fit.series import WIDTHS_S, CountSeries, Floats, Hints, SeriesRows
 from simulator.study.fit.traffic import Pace, own_dispersion
 from simulator.study.replay import ChunkQueue, enter_parties
 
@@ -89,7 +88,7 @@ class LogView:
     """A window of the log under the limits: its measures and its series."""
 
     measures: Measures
-    series: Series
+    series: CountSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class Judgement:
     lines: list[Line]
     runs: int
     predicted: bool
-    window: Window
+    window: LogWindow
     slots_log: Numbers
     slots_runs: Floats
 
@@ -163,7 +162,7 @@ class Judgement:
 def replayed(
     observed: Observed,
     options: FitOptions,
-    window: Window,
+    window: LogWindow,
     of_client: Numbers,
     hints: Hints | None = None,
     table: LimitTable | None = None,
@@ -174,7 +173,7 @@ def replayed(
     table: the limits, the options' unless given.
     """
     table, profile, lead_ns = table or options.table, options.read_profile, lead_of(window)
-    series = Series(
+    series = CountSeries(
         int(of_client.max()) + 1,
         len(of_client),
         window.span_ns,
@@ -206,7 +205,7 @@ def replayed(
         keep="totals",
         watchers=[kept],
     )
-    rows = Rows(book.recorder, book.tally)
+    rows = RunOutput(book.recorder, book.tally)
     told = options.stage("deciding")
     for block in replay_arrivals(
         part, table, profile, rows, numbers, fidelity="compiled", progress=told
@@ -217,16 +216,18 @@ def replayed(
     return LogView(_measures(book.close(), series), series)
 
 
-def lead_of(window: Window) -> int:
+def lead_of(window: LogWindow) -> int:
     """Return how much time before a window is played too."""
     return min(window.from_ns, _LEAD_NS)
 
 
-def _log_rows(observed: Observed, block: Block, wait_ns: Numbers, of_client: Numbers) -> LogRows:
+def _log_rows(
+    observed: Observed, block: ArrivalBatch, wait_ns: Numbers, of_client: Numbers
+) -> SeriesRows:
     party = block.party
     client = observed.client[party]
     refused = observed.refused[party]
-    return LogRows(
+    return SeriesRows(
         block.t_ns,
         client,
         np.maximum(of_client[client], 0),
@@ -237,7 +238,7 @@ def _log_rows(observed: Observed, block: Block, wait_ns: Numbers, of_client: Num
     )
 
 
-def _measures(result: Result, series: Series) -> Measures:
+def _measures(result: Result, series: CountSeries) -> Measures:
     """Return the compared values by (measure, subject)."""
     summary = result.summary
     totals = summary["totals"]
@@ -262,7 +263,7 @@ def _measures(result: Result, series: Series) -> Measures:
 def judge(
     model: Model,
     log: LogView,
-    window: Window,
+    window: LogWindow,
     *,
     predicted: bool,
     runs: int | None = None,
@@ -307,7 +308,7 @@ def judge_limits(
     model: Model,
     options: FitOptions,
     view: LogView,
-    window: Window,
+    window: LogWindow,
     logs: Mapping[Fraction, Measures],
 ) -> list[Under]:
     """Compare scenario and log in what matters for limits, under several tables.
@@ -331,12 +332,14 @@ def judge_limits(
     return judged
 
 
-def _play(scenario: Scenario, seed: int, like: Series, lead_ns: int) -> tuple[Measures, Series]:
+def _play(
+    scenario: Scenario, seed: int, like: CountSeries, lead_ns: int
+) -> tuple[Measures, CountSeries]:
     """Play the scenario once, for as long as the log; return its measures and its series."""
     scenario = dataclasses.replace(scenario, duration_ns=like.span_ns + lead_ns)
     counts = [group.count for group in scenario.clients]
     of_client = np.repeat(np.arange(len(counts)), counts)
-    series = Series(len(counts), len(of_client), like.span_ns, like.start_ns, like.tick_ns)
+    series = CountSeries(len(counts), len(of_client), like.span_ns, like.start_ns, like.tick_ns)
     result = simulate(
         scenario,
         seed=seed,
@@ -353,14 +356,14 @@ def _play(scenario: Scenario, seed: int, like: Series, lead_ns: int) -> tuple[Me
 class _Stamped:
     """Counts the rows of a run as the log would have stamped them."""
 
-    def __init__(self, series: Series, of_client: Numbers, lead_ns: int) -> None:
+    def __init__(self, series: CountSeries, of_client: Numbers, lead_ns: int) -> None:
         self._series, self._of_client, self._lead_ns = series, of_client, lead_ns
 
     def take(self, chunk: Chunk) -> None:
         """Count the next rows."""
         client = chunk.subjects.clients().take(chunk.subject)
         none = np.zeros(len(chunk), dtype=np.int64)
-        rows = LogRows(
+        rows = SeriesRows(
             chunk.t_ns // self._series.tick_ns * self._series.tick_ns,
             client,
             self._of_client[client],
@@ -423,7 +426,7 @@ def _interval(values: Floats) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def _gap_lines(model: Model, log: Series, runs: list[Numbers]) -> list[Line]:
+def _gap_lines(model: Model, log: CountSeries, runs: list[Numbers]) -> list[Line]:
     """Return Kolmogorov's distance between each group's gaps in the log and in the scenario.
 
     The interval is of the distances of single runs from all runs together.

@@ -39,8 +39,8 @@ from simulator.scenario.draws import (
 from simulator.scenario.model import changed
 from simulator.study.fit.groups import Grouping
 from simulator.study.fit.observed import PROXIED as _PROXIED
-from simulator.study.fit.observed import Observed, Window
-from simulator.study.fit.series import Series
+from simulator.study.fit.observed import LogWindow, Observed
+from simulator.study.fit.series import CountSeries
 from simulator.study.fit.sessions import arrive_together, callers_of, cut_sessions
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
 from simulator.study.replay import run_name
@@ -60,7 +60,7 @@ _ALWAYS: Final = ("kind", "attempts", "begin", "file", "group", "span_ns")
 
 
 @dataclass(slots=True)
-class Pool:
+class FittedPool:
     """Addresses that clients share. zipf: exponent, None if they are assigned evenly."""
 
     name: str
@@ -96,7 +96,7 @@ class FittedGroup:
     keys_used: int = 0
     keys_per: str = "client"
     keys_zipf: Estimate | None = None
-    pool: Pool | None = None
+    pool: FittedPool | None = None
     sure: float = 1.0
 
     @property
@@ -120,7 +120,7 @@ class Model:
     owner_of: list[int]
     keys: dict[int, int]
     of_client: Numbers
-    series: Series
+    series: CountSeries
     text: str = ""
     lost: list[str] = field(default_factory=list)
     sessions: dict[str, SessionLog] = field(default_factory=dict)
@@ -139,8 +139,8 @@ class Model:
 
 def model_of(
     observed: Observed,
-    window: Window,
-    series: Series,
+    window: LogWindow,
+    series: CountSeries,
     grouping: Grouping,
     options: FitOptions,
     *,
@@ -194,7 +194,7 @@ def model_of(
 
 
 def with_sessions(
-    model: Model, observed: Observed, window: Window, options: FitOptions
+    model: Model, observed: Observed, window: LogWindow, options: FitOptions
 ) -> Model | None:
     """Return the model with sessions of the log in the place of parametric arrivals.
 
@@ -216,7 +216,7 @@ def with_sessions(
     identities = Identities.of(everybody)
     logs = {name: dataclasses.replace(log, identities=identities) for name, log in logs.items()}
     name = model.scenario.name
-    pool = Pool("log-addresses", identities.addresses, evidence="of the log, by its callers")
+    pool = FittedPool("log-addresses", identities.addresses, evidence="of the log, by its callers")
     folder = Path(mkdtemp(dir=_folder()))
     file = Include(f"{name}{_SESSIONS}", folder)
     write_sessions(logs, file.file)
@@ -244,7 +244,9 @@ def _folder() -> Path:
     return folder
 
 
-def _session_group(group: FittedGroup, log: SessionLog, file: Include, pool: Pool) -> FittedGroup:
+def _session_group(
+    group: FittedGroup, log: SessionLog, file: Include, pool: FittedPool
+) -> FittedGroup:
     """Return a group that sends sessions of the log."""
     callers, each = len(log.callers), log.size / log.sessions
     arrivals = SessionArrivals(file=file, group=group.name, span_ns=log.span_ns)
@@ -292,7 +294,7 @@ def _count(per_client: Numbers) -> Estimate:
 
 
 def _mix(
-    observed: Observed, series: Series, number: int
+    observed: Observed, series: CountSeries, number: int
 ) -> tuple[dict[str, float], int, dict[int, int]]:
     """Return the share of each kind of request; rare kinds join one under the same limits.
 
@@ -364,7 +366,7 @@ def _apart(words: list[str]) -> list[str]:
 class _Shared:
     """Keys and addresses of groups."""
 
-    def __init__(self, observed: Observed, grouping: Grouping, series: Series) -> None:
+    def __init__(self, observed: Observed, grouping: Grouping, series: CountSeries) -> None:
         parties = observed.parties
         self._observed = observed
         self._told = "client" in observed.says
@@ -421,7 +423,7 @@ class _Shared:
         if not self._told and mine.application == found.application:
             return False  # a client is a key at an address: no two are alike
         if found.pool is None:
-            found.pool = Pool(f"{found.name}-addresses", len(ips[other]))
+            found.pool = FittedPool(f"{found.name}-addresses", len(ips[other]))
         pool = found.pool
         if mine.pool is not None and (mine.pool.per, mine.pool.zipf) != (pool.per, pool.zipf):
             return False
@@ -431,7 +433,7 @@ class _Shared:
         mine.pool = pool
         return True
 
-    def _pool(self, found: FittedGroup, rows: Numbers) -> Pool | None:
+    def _pool(self, found: FittedGroup, rows: Numbers) -> FittedPool | None:
         _, first = distinct([self._client[rows], self._ip[rows]])
         clients, addresses = self._client[rows][first], self._ip[rows][first]
         seen, number = len(np.unique(clients)), len(np.unique(addresses))
@@ -444,21 +446,21 @@ class _Shared:
         if not self._told:
             each = max(2, round(seen / number))
             words = f"{counted_text(seen, 'key')} at {counted_text(number, 'address', 'addresses')}"
-            return Pool(name, -(-seen // each), clients_each=each, evidence=words)
+            return FittedPool(name, -(-seen // each), clients_each=each, evidence=words)
         zipf, count = _zipf(counts)
         words = f"{counted_text(seen, 'client')} at {counted_text(number, 'address', 'addresses')}"
         words += f", {counts[0]:,} at the busiest"
         if zipf is not None and count > number:
             words += f"; {count - number:,} more that none of them used"
-        return Pool(name, count, zipf, evidence=words)
+        return FittedPool(name, count, zipf, evidence=words)
 
-    def _per_request(self, rows: Numbers, name: str, number: int) -> Pool:
+    def _per_request(self, rows: Numbers, name: str, number: int) -> FittedPool:
         weights = np.zeros(int(self._ip.max()) + 1)
         np.add.at(weights, self._ip[rows], self._counts(rows))
         counts = np.sort(weights[weights > 0])[::-1].astype(np.int64)
         zipf, count = _zipf(counts)
         words = f"a client changes its address from request to request, among {number:,}"
-        return Pool(name, count, zipf, "request", evidence=words)
+        return FittedPool(name, count, zipf, "request", evidence=words)
 
     def _counts(self, rows: Numbers) -> Numbers:
         return np.asarray(np.where(self._observed.attempt <= 1, self._observed.counts, 0)[rows])
@@ -543,7 +545,9 @@ def _lost(observed: Observed, model: Model) -> list[str]:
 # --- the file ------------------------------------------------------------------------------------
 
 
-def _text(observed: Observed, window: Window, model: Model, name: str, options: FitOptions) -> str:
+def _text(
+    observed: Observed, window: LogWindow, model: Model, name: str, options: FitOptions
+) -> str:
     """Return the scenario file."""
     files = {"limits": options.limits, "profile": options.profile}
     said = [
@@ -557,7 +561,7 @@ def _text(observed: Observed, window: Window, model: Model, name: str, options: 
     return "\n".join(parts)
 
 
-def _head(observed: Observed, window: Window, model: Model, name: str) -> list[str]:
+def _head(observed: Observed, window: LogWindow, model: Model, name: str) -> list[str]:
     rows = int(model.series.rows.sum())
     clients = counted_text(sum(group.seen for group in model.groups), "client")
     question = (
@@ -603,7 +607,7 @@ def _applications(model: Model) -> list[str]:
 
 
 def _pools(model: Model) -> list[str]:
-    pools: dict[str, Pool] = {}
+    pools: dict[str, FittedPool] = {}
     for group in model.groups:
         if group.pool is not None:
             pools.setdefault(group.pool.name, group.pool)
@@ -625,7 +629,7 @@ def _pools(model: Model) -> list[str]:
     return parts
 
 
-def _client(group: FittedGroup, window: Window) -> str:
+def _client(group: FittedGroup, window: LogWindow) -> str:
     pace = group.pace
     lines = ["[[clients]]", f'name = "{group.name}"']
     seen = f"{group.seen:,} seen"
@@ -665,7 +669,7 @@ def _client(group: FittedGroup, window: Window) -> str:
     return "\n".join([*lines, ""])
 
 
-def _times(pace: Pace, window: Window) -> list[str]:
+def _times(pace: Pace, window: LogWindow) -> list[str]:
     lines = []
     if pace.start_ns:
         lines.append(f'start = "{format_duration(pace.start_ns)}"')

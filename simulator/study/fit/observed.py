@@ -24,7 +24,7 @@ from engine.files import format_duration
 from engine.limits import Classifier, LimitTable
 from simulator.logs import LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.logs.parties import Parties
+from simulator.logs.parties import LogCallers
 from simulator.options import FitOptions
 from simulator.rows.record import Numbers, distinct
 
@@ -64,7 +64,7 @@ MOST_ATTEMPTS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class LogWindow:
     """A part of a log: instants from its start, [from_ns, to_ns)."""
 
     from_ns: int
@@ -104,14 +104,14 @@ class Observed:
     merged: int = 0
 
     @property
-    def parties(self) -> Parties:
+    def parties(self) -> LogCallers:
         """Who asks for what, by names."""
         return self.arrivals.parties
 
     @property
-    def whole(self) -> Window:
+    def whole(self) -> LogWindow:
         """All of the log."""
-        return Window(0, self.span_ns)
+        return LogWindow(0, self.span_ns)
 
 
 def observe(options: FitOptions, folder: Path) -> Observed:
@@ -172,7 +172,7 @@ def _observed(log: LogStream, arrivals: Arrivals, table: LimitTable) -> Observed
     )
 
 
-def _told(parties: Parties, name: str, unknown: int) -> Numbers:
+def _told(parties: LogCallers, name: str, unknown: int) -> Numbers:
     """Return the number that each party's text of a target stands for (`_CHANGES`)."""
     column = parties.others.get(name)
     if column is None:
@@ -247,7 +247,7 @@ _CHANGES: Final[Mapping[str, Callable[[str], str]]] = {
 
 
 def _kinds_of(
-    parties: Parties, table: LimitTable, counts: Numbers
+    parties: LogCallers, table: LimitTable, counts: Numbers
 ) -> tuple[list[str], Numbers, Numbers, int]:
     """Return the kinds of requests, each party's, what limits treat alike, and how many merged."""
     classifier = Classifier(pattern for rule in table for pattern in rule.match.resource)

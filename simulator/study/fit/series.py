@@ -58,7 +58,7 @@ def _add(
 
 
 @dataclass(slots=True)
-class Rows:
+class SeriesRows:
     """Some consecutive rows, in order of time.
 
     attempt: 0 unknown. refused: 1, 0, −1 unknown. wait_ns: what a refusal asked for, 0 else.
@@ -72,7 +72,7 @@ class Rows:
     refused: Numbers
     wait_ns: Numbers
 
-    def after(self, instant_ns: int) -> Rows:
+    def after(self, instant_ns: int) -> SeriesRows:
         """Return the rows from an instant on, which becomes 0."""
         if not instant_ns:
             return self
@@ -80,9 +80,9 @@ class Rows:
         kept.t_ns = kept.t_ns - instant_ns
         return kept
 
-    def at(self, places: Any) -> Rows:  # noqa: ANN401 # reason: whatever an array takes
+    def at(self, places: Any) -> SeriesRows:  # noqa: ANN401 # reason: whatever an array takes
         """Return the rows at some places."""
-        return Rows(*(getattr(self, each.name)[places] for each in fields(self)))
+        return SeriesRows(*(getattr(self, each.name)[places] for each in fields(self)))
 
 
 class GapCounts:
@@ -196,7 +196,7 @@ class Hints(NamedTuple):
     burst_gap_ns: Numbers | None = None
 
 
-class Series:
+class CountSeries:
     """The counts; the last group of `dispersion` is all rows together, further attempts too."""
 
     def __init__(
@@ -233,7 +233,7 @@ class Series:
         self._last_label = np.full(clients, -1, dtype=np.int64)
         self._blocks = 0
 
-    def take(self, rows: Rows) -> None:
+    def take(self, rows: SeriesRows) -> None:
         """Count some rows; blocks come in order of time."""
         if not len(rows.t_ns):
             return
@@ -253,7 +253,7 @@ class Series:
 
     # --- one block -------------------------------------------------------------------------------
 
-    def _by_client(self, rows: Rows) -> tuple[Rows, Numbers]:
+    def _by_client(self, rows: SeriesRows) -> tuple[SeriesRows, Numbers]:
         """Return the rows by client, then time, and their instants."""
         t_ns = rows.t_ns
         if self.tick_ns > 1:
@@ -273,7 +273,7 @@ class Series:
             columns.append(found)
         return _Last(*columns)
 
-    def _further(self, rows: Rows, starts: Flags, before: _Last) -> tuple[Flags, Numbers]:
+    def _further(self, rows: SeriesRows, starts: Flags, before: _Last) -> tuple[Flags, Numbers]:
         """Return which rows are further attempts, and which attempt each is, from 1."""
         told = rows.attempt
         further = told > 1
@@ -296,7 +296,7 @@ class Series:
             further = further & (place > 1)
         return further, np.minimum(place, MOST_ATTEMPTS)
 
-    def _count(self, rows: Rows, further: Flags, place: Numbers) -> None:
+    def _count(self, rows: SeriesRows, further: Flags, place: Numbers) -> None:
         groups, refused = self.groups, rows.refused == 1
         self.rows += np.bincount(rows.group, minlength=groups)
         self.refusals += np.bincount(rows.group[refused], minlength=groups)
@@ -321,7 +321,7 @@ class Series:
             self.mix[pair] = self.mix.get(pair, 0) + count
 
     def _gap(
-        self, rows: Rows, t_ns: Numbers, further: Flags, place: Numbers, before: _Last
+        self, rows: SeriesRows, t_ns: Numbers, further: Flags, place: Numbers, before: _Last
     ) -> None:
         group, known = rows.group, before.t_ns >= 0
         gap = np.maximum(t_ns - before.t_ns, 0)

@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.rows.record import Numbers
-from simulator.study.fit.observed import Observed, Window
+from simulator.study.fit.observed import LogWindow, Observed
 from simulator.traffic.sessions import (
     SECOND_NS,
-    Caller,
     Floats,
     RateShape,
+    SessionCaller,
     SessionLog,
     SessionStream,
     stream_of,
@@ -85,7 +85,7 @@ def _cut(
     common_ns = _threshold_ns([c.t_ns for c in callers if len(c) < MIN_OWN_REQUESTS], windows)
     return SessionLog.of(
         (
-            Caller(*_identity(caller), tuple(_streams(caller, windows, common_ns)))
+            SessionCaller(*_identity(caller), tuple(_streams(caller, windows, common_ns)))
             for caller in callers
         ),
         requests,
@@ -183,7 +183,7 @@ def _independent(caller: CallerRequests, windows: _Windows) -> Iterator[CallerRe
 
 
 def callers_of(
-    observed: Observed, window: Window, of_client: Numbers, request_of: Numbers
+    observed: Observed, window: LogWindow, of_client: Numbers, request_of: Numbers
 ) -> dict[int, list[CallerRequests]]:
     """Return the callers of each group in a window of a log, without retries that it states.
 
@@ -212,7 +212,7 @@ def callers_of(
     return callers
 
 
-def _first_attempts(observed: Observed, window: Window) -> tuple[Numbers, Numbers]:
+def _first_attempts(observed: Observed, window: LogWindow) -> tuple[Numbers, Numbers]:
     """Return the instants in a window, since its start, and the parties of its first attempts."""
     blocks = list(observed.arrivals.part(window.from_ns, window.to_ns).blocks())
     t_ns = np.concatenate([block.t_ns for block in blocks])

@@ -30,7 +30,7 @@ from simulator.scenario.clients import (
     Retry,
 )
 from simulator.study.fit.observed import MOST_ATTEMPTS
-from simulator.study.fit.series import LAG_CHAIN, SLOTS, Floats, GapCounts, Series, gap_edges
+from simulator.study.fit.series import LAG_CHAIN, SLOTS, CountSeries, Floats, GapCounts, gap_edges
 
 _SECOND_NS: Final = 1_000_000_000
 _HOUR_NS: Final = 3_600 * _SECOND_NS
@@ -126,7 +126,7 @@ def nice_ns(duration_ns: float) -> int:
 # --- pace ----------------------------------------------------------------------------------------
 
 
-def pace_of(series: Series, group: int, clients: float, *, steady: bool = False) -> Pace:
+def pace_of(series: CountSeries, group: int, clients: float, *, steady: bool = False) -> Pace:
     """Return when the clients of a group send requests. steady: fit no trend, for predictions."""
     firsts = int(series.firsts[group])
     rate, sd = _rate(series, group, clients)
@@ -154,7 +154,7 @@ def pace_of(series: Series, group: int, clients: float, *, steady: bool = False)
     return trend or bursts or _loop(series, group, rate, sd)
 
 
-def _rate(series: Series, group: int, clients: float) -> tuple[Estimate, float]:
+def _rate(series: CountSeries, group: int, clients: float) -> tuple[Estimate, float]:
     """Return the mean pace of one client, and the standard error of its logarithm."""
     firsts = max(1, int(series.firsts[group]))
     value = firsts / (clients * series.span_ns / 1e9)
@@ -171,7 +171,9 @@ def _poisson(rate: Estimate, sd: float) -> Pace:
     return Pace("open", "poisson", rate, sd, arrivals, parameters={"rate": rate})
 
 
-def _even(series: Series, group: int, rate: Estimate, sd: float, clients: float) -> Pace | None:
+def _even(
+    series: CountSeries, group: int, rate: Estimate, sd: float, clients: float
+) -> Pace | None:
     """Return a constant pace, or a constant think time, where gaps hardly vary."""
     if (clock := _clock(series, group, clients)) is not None:
         return clock
@@ -191,7 +193,7 @@ def _even(series: Series, group: int, rate: Estimate, sd: float, clients: float)
     )
 
 
-def _tenths(series: Series, gaps: GapCounts, group: int) -> tuple[float, float, float]:
+def _tenths(series: CountSeries, gaps: GapCounts, group: int) -> tuple[float, float, float]:
     """Return the 10th, 50th and 90th percentile of gaps; infinitely apart if they tell nothing."""
     low, middle, high = (gaps.quantile_ns(group, share) for share in (0.1, 0.5, 0.9))
     if gaps.number(group) < 2 * _PARTS or middle <= 2 * series.tick_ns:
@@ -199,7 +201,7 @@ def _tenths(series: Series, gaps: GapCounts, group: int) -> tuple[float, float, 
     return low, middle, high
 
 
-def _clock(series: Series, group: int, clients: float) -> Pace | None:
+def _clock(series: CountSeries, group: int, clients: float) -> Pace | None:
     """Return a constant pace where all gaps are equal; with start and stop if it is short."""
     low, middle, high = _tenths(series, series.gaps, group)
     if high - low > 2e-3 * middle + 2 * series.tick_ns:
@@ -220,7 +222,9 @@ def _clock(series: Series, group: int, clients: float) -> Pace | None:
     return pace
 
 
-def _steps(series: Series, group: int, rate: Estimate, sd: float, clients: float) -> Pace | None:
+def _steps(
+    series: CountSeries, group: int, rate: Estimate, sd: float, clients: float
+) -> Pace | None:
     """Return a rate that changes in steps; None where it does not."""
     counts = series.slots[group].reshape(SLOTS // 4, 4).sum(axis=1)
     edges = _segments(counts)
@@ -249,7 +253,7 @@ def _steps(series: Series, group: int, rate: Estimate, sd: float, clients: float
 
 
 def _around(
-    series: Series,
+    series: CountSeries,
     group: int,
     rate: Estimate,
     counts: npt.NDArray[Any],
@@ -297,7 +301,7 @@ def _segments(counts: npt.NDArray[np.int64]) -> list[int]:
     return edges[::-1]
 
 
-def _explains(series: Series, group: int, pace: Pace) -> bool:
+def _explains(series: CountSeries, group: int, pace: Pace) -> bool:
     """Whether bursts alone would make the pace vary as much over the window as it does."""
     parts = series.slots[group].reshape(12, -1).sum(axis=1)
     seen = float(parts.var(ddof=1)) / max(float(parts.mean()), 1e-9)
@@ -315,7 +319,7 @@ def own_dispersion(pace: Pace) -> float:
     return 1 + 2 * (fast - slow) ** 2 * leave * come / ((leave + come) ** 2 * mean)
 
 
-def _day(series: Series, group: int, rate: Estimate, sd: float) -> Pace | None:
+def _day(series: CountSeries, group: int, rate: Estimate, sd: float) -> Pace | None:
     """Return a daily shape, where the log is long enough and the hours differ."""
     hours = series.hours[group]
     if series.span_ns < 20 * _HOUR_NS or hours.sum() < 24 * 5:
@@ -340,7 +344,7 @@ def _day(series: Series, group: int, rate: Estimate, sd: float) -> Pace | None:
     )
 
 
-def _hours_met(series: Series) -> Floats:
+def _hours_met(series: CountSeries) -> Floats:
     """Return how many hours of each hour of the day the window holds."""
     found = np.zeros(24)
     at, end = series.start_ns, series.start_ns + series.span_ns
@@ -393,7 +397,9 @@ def burst_gap_ns(gaps: GapCounts, group: int) -> int:
     return border_ns
 
 
-def _bursts(series: Series, group: int, rate: Estimate, sd: float, clients: float) -> Pace | None:
+def _bursts(
+    series: CountSeries, group: int, rate: Estimate, sd: float, clients: float
+) -> Pace | None:
     """Return on-off arrivals, where requests come in bursts."""
     borders_ns = series.hints.burst_gap_ns
     if borders_ns is None or not borders_ns[group]:
@@ -462,7 +468,7 @@ def _spread(value: float, relative: float) -> Estimate:
 # --- open or closed ------------------------------------------------------------------------------
 
 
-def _awaited(series: Series, group: int, rate: Estimate) -> float | None:
+def _awaited(series: CountSeries, group: int, rate: Estimate) -> float | None:
     """Return how many new requests were expected between a request and its retries if none came.
 
     None where some are, or where there are too few retries to tell.
@@ -473,7 +479,7 @@ def _awaited(series: Series, group: int, rate: Estimate) -> float | None:
     return None if crossed or further < 10 or expected < 5 else expected
 
 
-def _halting(series: Series, group: int, rate: Estimate, sd: float) -> Pace | None:
+def _halting(series: CountSeries, group: int, rate: Estimate, sd: float) -> Pace | None:
     """Return a closed loop of several requests at once, where refusals bring a client to a halt.
 
     In an open loop a gap after a refusal is like any other. In a closed loop of several requests, a
@@ -503,7 +509,7 @@ def _halting(series: Series, group: int, rate: Estimate, sd: float) -> Pace | No
     )
 
 
-def _loop(series: Series, group: int, rate: Estimate, sd: float) -> Pace:
+def _loop(series: CountSeries, group: int, rate: Estimate, sd: float) -> Pace:
     """Return Poisson arrivals, or think times where gaps are too regular for them."""
     interleaved = int(series.interleaved[group])
     further = int(series.attempts[group, 2:].sum())
@@ -520,7 +526,9 @@ def _loop(series: Series, group: int, rate: Estimate, sd: float) -> Pace:
     return pace
 
 
-def _closed(series: Series, group: int, rate: Estimate, sd: float, expected: float | None) -> Pace:
+def _closed(
+    series: CountSeries, group: int, rate: Estimate, sd: float, expected: float | None
+) -> Pace:
     thinks = series.thinks
     variation, number = thinks.variation(group), thinks.number(group)
     firsts = max(1, int(series.firsts[group]))
@@ -563,7 +571,7 @@ class RetryFit:
     lost: list[str] = field(default_factory=list)
 
 
-def retry_of(series: Series, group: int) -> RetryFit:
+def retry_of(series: CountSeries, group: int) -> RetryFit:
     """Return what the clients of a group do after a refusal."""
     refused = int(series.refusals[group])
     further = int(series.attempts[group, 2:].sum())
@@ -598,7 +606,7 @@ def retry_of(series: Series, group: int) -> RetryFit:
     return found
 
 
-def attempts_told(series: Series, group: int) -> int:
+def attempts_told(series: CountSeries, group: int) -> int:
     """Return after how many attempts clients give up, of a log that does not number them; or 0.
 
     Nearly every refused attempt before that number is repeated. Few at that number are: an apparent
@@ -616,7 +624,7 @@ def attempts_told(series: Series, group: int) -> int:
     return 0
 
 
-def _attempts(series: Series, group: int) -> Estimate:
+def _attempts(series: CountSeries, group: int) -> Estimate:
     """Return the attempts of a request: exact where several ended at a number that is counted."""
     most = int(np.flatnonzero(series.attempts[group]).max())
     gave_up = int(series.refused_attempts[group, most])
@@ -651,7 +659,7 @@ def _delay(delays: _Delays, common: dict[str, Any]) -> tuple[Retry, dict[str, Es
 class _Delays:
     """The delays before retries, by attempt number."""
 
-    def __init__(self, series: Series, group: int) -> None:
+    def __init__(self, series: CountSeries, group: int) -> None:
         self._series, self._group = series, group
         self.number = sum(each.number(group) for each in series.delays)
 
@@ -703,7 +711,7 @@ class _Crossed(_Delays):
     refused attempts of the number before.
     """
 
-    def __init__(self, series: Series, group: int) -> None:
+    def __init__(self, series: CountSeries, group: int) -> None:
         super().__init__(series, group)
         self._means: list[float] = []
         busy = np.flatnonzero(series.slots[group])

@@ -13,7 +13,7 @@ from conformance.context.check import Check, all_checks
 from conformance.context.context import CheckContext
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.runner.outcome import judge_one, judge_side_by_side
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, EngineTransport, Place
@@ -21,8 +21,8 @@ from engine import Profile
 
 __all__ = ["Change", "Changed", "Redirect", "bench_of", "clause_checks", "judged"]
 
-Change = Callable[[Ask, Answer], Answer]
-Redirect = Callable[[Ask], Ask]
+Change = Callable[[HttpRequest, Answer], Answer]
+Redirect = Callable[[HttpRequest], HttpRequest]
 
 
 class Changed(EngineTransport):
@@ -38,7 +38,7 @@ class Changed(EngineTransport):
         self._change = change
         self._redirect = redirect
 
-    async def send(self, ask: Ask, place: Place) -> Answer:
+    async def send(self, ask: HttpRequest, place: Place) -> Answer:
         """Send as the redirect says, return what the change makes of the answer."""
         sent = ask if self._redirect is None else self._redirect(ask)
         answer = await super().send(sent, place)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from conformance.context.verdicts import Finding, Verdict, worst
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.runner.outcome import judge_side_by_side
 from conformance.wire.transport import Answer
 from tests.conformance.checks.changed import bench_of, clause_checks, judged
@@ -26,10 +26,10 @@ _RECORD = {
 }
 
 
-def _always(status: int | None, body: object = None) -> Callable[[Ask, Answer], Answer]:
+def _always(status: int | None, body: object = None) -> Callable[[HttpRequest, Answer], Answer]:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
 
-    def change(ask: Ask, answer: Answer) -> Answer:
+    def change(ask: HttpRequest, answer: Answer) -> Answer:
         del ask
         error = None if status is not None else "connection refused"
         return Answer(answer.sent_ns, answer.received_ns, status, {}, raw, error)
@@ -57,7 +57,7 @@ _HOPELESS = {
 def test_half_a_surrogate_pair_in_an_answer_ends_no_check(raw: bytes) -> None:
     """An identifier that is no Unicode text can neither be sent back nor be written down."""
 
-    def change(ask: Ask, answer: Answer) -> Answer:
+    def change(ask: HttpRequest, answer: Answer) -> Answer:
         del ask
         answer.body = re.sub(rb'"[0-9a-f-]{36}"', lambda _: raw, answer.body)
         return answer
@@ -75,7 +75,7 @@ def test_half_a_surrogate_pair_in_an_answer_ends_no_check(raw: bytes) -> None:
     ],
 )
 def test_a_list_in_place_of_a_text_is_judged(check_id: str, text: bytes, bad: Verdict) -> None:
-    def change(ask: Ask, answer: Answer) -> Answer:
+    def change(ask: HttpRequest, answer: Answer) -> Answer:
         del ask
         answer.body = answer.body.replace(text, b"[]")
         return answer
@@ -101,7 +101,7 @@ def test_a_hopeless_deployment_never_passes(name: str) -> None:
 def test_a_wrong_key_never_passes(check_id: str) -> None:
     """Every key is unknown: whatever is refused then shows nothing."""
 
-    def unknown(ask: Ask) -> Ask:
+    def unknown(ask: HttpRequest) -> HttpRequest:
         return dataclasses.replace(
             ask,
             key=None if ask.key is None else "key_prod_us_pvt_9999999999999999999999",
@@ -115,7 +115,7 @@ def test_a_wrong_key_never_passes(check_id: str) -> None:
 
 @pytest.mark.parametrize("check_id", sorted(clause_checks()))
 def test_a_key_without_permission_never_passes(check_id: str) -> None:
-    def powerless(ask: Ask) -> Ask:
+    def powerless(ask: HttpRequest) -> HttpRequest:
         if ask.key is None:
             return ask
         return dataclasses.replace(ask, key="private_no_permission.1")
@@ -127,7 +127,7 @@ def test_a_key_without_permission_never_passes(check_id: str) -> None:
 
 
 def test_metadata_that_is_no_object_is_no_crash_of_the_harness() -> None:
-    def change(ask: Ask, answer: Answer) -> Answer:
+    def change(ask: HttpRequest, answer: Answer) -> Answer:
         body = json.loads(answer.body) if answer.body else None
         if isinstance(body, dict) and "metadata" in body:
             changed.append(body["metadata"])
@@ -140,7 +140,7 @@ def test_metadata_that_is_no_object_is_no_crash_of_the_harness() -> None:
 
 
 def test_a_job_without_an_id_fails_and_is_no_crash_of_the_harness() -> None:
-    def change(ask: Ask, answer: Answer) -> Answer:
+    def change(ask: HttpRequest, answer: Answer) -> Answer:
         if answer.status == 201 and b"upload_url" in answer.body and not jobs:
             body = json.loads(answer.body)
             jobs.append(body.pop("id"))
@@ -161,7 +161,7 @@ def test_a_key_that_was_not_made_a_legacy_one_shows_nothing_of_legacy_keys(
 ) -> None:
     """AUTH-LEGACY: a deployment may ignore that a legacy key was asked for, or make none."""
 
-    def change(ask: Ask, answer: Answer) -> Answer:
+    def change(ask: HttpRequest, answer: Answer) -> Answer:
         if isinstance(ask.body, dict) and "legacy" in ask.body:
             answer.body = json.dumps({"key": given}).encode()
         return answer

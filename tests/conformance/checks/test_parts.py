@@ -13,14 +13,21 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from conformance.checks._bodies import BACKEND, Broken, bodies, repeating, smallest, tokens_in
-from conformance.checks._oracle import Fault, Oracle, mirror_faults
+from conformance.checks._bodies import (
+    BACKEND,
+    Counterexample,
+    bodies,
+    repeating,
+    smallest,
+    tokens_in,
+)
+from conformance.checks._oracle import Contradiction, Oracle, mirror_faults
 from conformance.checks.account_updater import batch_file
 from conformance.checks.secrets import secrets_found
 from conformance.context.answers import is_uuid
 from conformance.context.check import Inconclusive
 from conformance.context.verdicts import Verdict
-from conformance.messages.exchange import Ask, Exchange
+from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.model.blame import shape_clause
 from conformance.report.evidence import curl
 from conformance.runner.outcome import judge_one
@@ -90,15 +97,23 @@ def test_a_search_ends_and_tells_the_smallest() -> None:
     ctx = bench_of("tokenize.mirror")
     turns = iter(range(10_000))
 
-    def by_chance(number: int) -> Broken | None:
-        return Broken(number, [Fault("TOK-LEAF", "odd")], ()) if next(turns) % 3 == 0 else None
+    def by_chance(number: int) -> Counterexample | None:
+        return (
+            Counterexample(number, [Contradiction("TOK-LEAF", "odd")], ())
+            if next(turns) % 3 == 0
+            else None
+        )
 
     found = smallest(ctx, st.integers(0, 1000), by_chance, 20)
     assert found is not None
     assert next(turns) <= 3 * 20 + 1
 
-    def large(number: int) -> Broken | None:
-        return Broken(number, [Fault("TOK-LEAF", "large")], ()) if number >= 77 else None
+    def large(number: int) -> Counterexample | None:
+        return (
+            Counterexample(number, [Contradiction("TOK-LEAF", "large")], ())
+            if number >= 77
+            else None
+        )
 
     found = smallest(ctx, st.integers(0, 1000), large, 40)
     assert found is not None
@@ -109,9 +124,13 @@ def test_a_search_asks_three_times_its_examples_at_most() -> None:
     """Each is a request to the deployment, also where it breaks on nearly everything."""
     asked: list[Any] = []
 
-    def mostly(body: Any) -> Broken | None:
+    def mostly(body: Any) -> Counterexample | None:
         asked.append(body)
-        return Broken(body, [Fault("TOK-LEAF", "odd")], ()) if sum(body) > 10**6 else None
+        return (
+            Counterexample(body, [Contradiction("TOK-LEAF", "odd")], ())
+            if sum(body) > 10**6
+            else None
+        )
 
     numbers = st.lists(st.integers(0, 10**9), min_size=20)
     found = smallest(bench_of("tokenize.mirror"), numbers, mostly, 4)
@@ -130,9 +149,9 @@ def test_a_search_repeats_whatever_modules_are_loaded(
     def drawn(broken_from: int) -> list[Any]:
         found: list[Any] = []
 
-        def judge(body: Any) -> Broken | None:
+        def judge(body: Any) -> Counterexample | None:
             found.append(body)
-            return Broken(body, [], ()) if len(str(body)) > broken_from else None
+            return Counterexample(body, [], ()) if len(str(body)) > broken_from else None
 
         smallest(bench_of("tokenize.mirror"), bodies(_LIMIT, [_CARD]), judge, 60)
         return found
@@ -148,7 +167,7 @@ def test_a_search_repeats_whatever_modules_are_loaded(
 
 
 def test_a_search_hands_on_why_nothing_can_be_said() -> None:
-    def judge(_: int) -> Broken | None:
+    def judge(_: int) -> Counterexample | None:
         raise Inconclusive("no answer")
 
     with pytest.raises(Inconclusive, match="no answer"):
@@ -158,12 +177,12 @@ def test_a_search_hands_on_why_nothing_can_be_said() -> None:
 def test_a_listing_shows_named_tokens_and_no_strings() -> None:
     """TOK-ATOMIC: without deduplication, whether a string was tokenized stays unseen."""
 
-    def change(ask: Ask, answer: Answer) -> Answer:
+    def change(ask: HttpRequest, answer: Answer) -> Answer:
         if "deduplicate" in str(ask.body) or ask.key == "dedup.1":
             answer.status, answer.body = 422, b"{}"
         return answer
 
-    def reading(ask: Ask) -> Ask:
+    def reading(ask: HttpRequest) -> HttpRequest:
         is_it = (ask.key or "").startswith("private_prod.")
         return dataclasses.replace(ask, key="private_reader.1") if is_it else ask
 
@@ -173,7 +192,7 @@ def test_a_listing_shows_named_tokens_and_no_strings() -> None:
 
 
 def _exchange(body: bytes, headers: dict[str, str] | None = None) -> Exchange:
-    ask = Ask(method="POST", path="/tokenize")
+    ask = HttpRequest(method="POST", path="/tokenize")
     return Exchange(1, "c", "l", 1, ask, 0, 1, 200, headers or {}, body)
 
 
@@ -225,7 +244,7 @@ def _renamed(part: Any) -> Any:
 def test_a_failure_is_shrunk_and_shown_as_curl() -> None:
     """A fault of one odd key deep in a body comes out as the smallest body that shows it."""
 
-    def change(ask: Ask, answer: Answer) -> Answer:
+    def change(ask: HttpRequest, answer: Answer) -> Answer:
         if ask.path != "/tokenize" or answer.status != 200:
             return answer
         raw = json.dumps(_renamed(json.loads(answer.body))).encode()
@@ -243,7 +262,7 @@ def test_a_failure_is_shrunk_and_shown_as_curl() -> None:
 def test_a_drawn_failure_is_shrunk() -> None:
     """What is drawn holds up to five tokens in many levels; what shows the fault holds one."""
 
-    def change(ask: Ask, answer: Answer) -> Answer:
+    def change(ask: HttpRequest, answer: Answer) -> Answer:
         if _levels(ask.body) <= 2 or "Ā" not in str(ask.body):
             return answer
         return Answer(answer.sent_ns, answer.received_ns, 400, {}, b'{"title": "no"}')

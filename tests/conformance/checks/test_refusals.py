@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from conformance.context.verdicts import Verdict
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.wire.transport import Answer
 from tests.conformance.checks.changed import judged
 
@@ -22,7 +22,7 @@ from tests.conformance.checks.changed import judged
     ],
 )
 def test_a_wrong_header_of_a_refusal_is_a_remark(name: str, text: str, says: str) -> None:
-    def with_header(_: Ask, answer: Answer) -> Answer:
+    def with_header(_: HttpRequest, answer: Answer) -> Answer:
         if answer.status != 429:
             return answer
         return dataclasses.replace(answer, headers={**answer.headers, name: text})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance.context.verdicts import Finding, Verdict
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.runner.offline import judge
 from conformance.runner.runner import Options, Run
 from conformance.wire.in_process import deploy
@@ -20,7 +20,7 @@ READ_BACK = (*CHECKS, "tokenize.mirror", "tokenize.read-back")
 
 
 def _findings(
-    change: Callable[[Ask, Answer, int], None],
+    change: Callable[[HttpRequest, Answer, int], None],
     out: Path | None = None,
     checks: tuple[str, ...] = CHECKS,
 ) -> tuple[list[Finding], Run]:
@@ -29,7 +29,7 @@ def _findings(
     send = deployment.transport.send
     count = 0
 
-    async def changed(ask: Ask, place: Place) -> Answer:
+    async def changed(ask: HttpRequest, place: Place) -> Answer:
         nonlocal count
         answer = await send(ask, place)
         if ask.path == "/tokenize" and place.check != "preflight":
@@ -51,7 +51,7 @@ def _steady(findings: list[Finding]) -> dict[str, Finding]:
 def test_a_sporadic_error_is_one_clauses_and_no_others(tmp_path: Path) -> None:
     """One 500 among many answers was told as a container that has no name."""
 
-    def change(ask: Ask, answer: Answer, number: int) -> None:
+    def change(ask: HttpRequest, answer: Answer, number: int) -> None:
         if number == 12:
             answer.status, answer.body = 500, b"{}"
 
@@ -67,7 +67,7 @@ def test_a_sporadic_error_is_one_clauses_and_no_others(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_wrong_once_is_told_with_how_many_were() -> None:
-    def change(ask: Ask, answer: Answer, number: int) -> None:
+    def change(ask: HttpRequest, answer: Answer, number: int) -> None:
         if number == 9:
             answer.body = b'"wrong"'
 
@@ -79,7 +79,7 @@ def test_an_answer_that_is_wrong_once_is_told_with_how_many_were() -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_a_sporadic_refusal_of_a_valid_body_is_sporadic_too(status: int) -> None:
-    def change(ask: Ask, answer: Answer, number: int) -> None:
+    def change(ask: HttpRequest, answer: Answer, number: int) -> None:
         is_plain = isinstance(ask.body, list) and all(isinstance(one, str) for one in ask.body)
         seen.append(is_plain and answer.status == 200)
         if seen[-1] and sum(seen) == 2:
@@ -91,7 +91,7 @@ def test_a_sporadic_refusal_of_a_valid_body_is_sporadic_too(status: int) -> None
 
 
 def test_a_mask_that_is_wrong_once_is_found() -> None:
-    def change(ask: Ask, answer: Answer, number: int) -> None:
+    def change(ask: HttpRequest, answer: Answer, number: int) -> None:
         seen.append(b"XXXX" in answer.body)
         if sum(seen) == 2 and seen[-1]:
             answer.body = answer.body.replace(b"XXXXXXXXXXXX", b"424242XXXXXX")
@@ -103,7 +103,7 @@ def test_a_mask_that_is_wrong_once_is_found() -> None:
 
 
 def test_what_is_always_wrong_is_not_called_right_again() -> None:
-    def change(ask: Ask, answer: Answer, number: int) -> None:
+    def change(ask: HttpRequest, answer: Answer, number: int) -> None:
         if isinstance(ask.body, list) and answer.status == 200:
             answer.body = b"[]"
 
@@ -118,7 +118,7 @@ def test_a_calm_run_passes_with_the_number_of_answers() -> None:
     assert found["TOK-OBJECT"].says.endswith(" answers of the run were right")
 
 
-def _strings_in(ask: Ask, answer: Answer) -> list[str]:
+def _strings_in(ask: HttpRequest, answer: Answer) -> list[str]:
     """Return the identifiers of an array of strings alone."""
     is_plain = isinstance(ask.body, list) and all(isinstance(one, str) for one in ask.body)
     found = json.loads(answer.body)
@@ -129,7 +129,7 @@ def test_two_identifiers_that_change_places_once_are_found() -> None:
     """TOK-ARRAY: each identifier stands in the place of its own string, in every answer."""
     changed: list[int] = []
 
-    def change(ask: Ask, answer: Answer, number: int) -> None:
+    def change(ask: HttpRequest, answer: Answer, number: int) -> None:
         if len(_strings_in(ask, answer)) > 1 and number > 30 and not changed:
             changed.append(number)
             answer.body = json.dumps(json.loads(answer.body)[::-1]).encode()
@@ -145,7 +145,7 @@ def test_two_identifiers_that_change_places_once_are_found() -> None:
 def test_a_few_bodies_that_are_always_read_back_wrongly_are_not_called_right_again() -> None:
     """TOK-ARRAY: a small share says nothing; the same body sent again does."""
 
-    def change(ask: Ask, answer: Answer, number: int) -> None:
+    def change(ask: HttpRequest, answer: Answer, number: int) -> None:
         if number > 30 and len(_strings_in(ask, answer)) == 3:
             answer.body = json.dumps(json.loads(answer.body)[::-1]).encode()
 
@@ -165,7 +165,7 @@ def test_an_identifier_of_no_token_and_one_that_is_no_uuid_are_found() -> None:
     ):
         changed: list[str] = []
 
-        def change(ask: Ask, answer: Answer, number: int, given: str = given) -> None:
+        def change(ask: HttpRequest, answer: Answer, number: int, given: str = given) -> None:
             strings = _strings_in(ask, answer)
             if strings and number > 30 and not changed:  # noqa: B023 # reason: judged within the turn
                 changed.append(strings[0])  # noqa: B023 # reason: likewise

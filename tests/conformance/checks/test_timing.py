@@ -9,7 +9,7 @@ import pytest
 
 from conformance.context.check import all_checks
 from conformance.context.verdicts import Finding, Verdict
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.runner.plan import make_plan
 from conformance.runner.runner import Options, Run
 from conformance.wire.in_process import deploy
@@ -19,7 +19,7 @@ from engine.clauses import select
 from engine.world import Sleep
 
 SECOND_NS = 1_000_000_000
-Change = Callable[[Ask, Answer], int]
+Change = Callable[[HttpRequest, Answer], int]
 
 
 def _judged(check_id: str, change: Change, **more: Any) -> dict[str, list[Finding]]:
@@ -28,7 +28,7 @@ def _judged(check_id: str, change: Change, **more: Any) -> dict[str, list[Findin
     transport = deployment.transport
     send = transport.send
 
-    async def late(ask: Ask, place: Place) -> Answer:
+    async def late(ask: HttpRequest, place: Place) -> Answer:
         answer = await send(ask, place)
         if place.check == check_id:
             await Sleep(change(ask, answer))
@@ -51,7 +51,7 @@ def _verdicts(found: dict[str, list[Finding]], clause: str) -> set[Verdict]:
 def _late_408(after_s: int) -> Change:
     """A destination of 24 s that was held up itself, so that 408 was right."""
 
-    def change(ask: Ask, answer: Answer) -> int:
+    def change(ask: HttpRequest, answer: Answer) -> int:
         if not ask.path.endswith("/delay/24"):
             return 0
         answer.status, answer.body = 408, b"{}"
@@ -78,7 +78,7 @@ def test_a_408_before_25_s_have_passed_is_one_whatever_the_machine_does() -> Non
 def test_a_late_408_is_judged_by_what_held_up_another_request_beside(
     others_s: int, verdict: Verdict
 ) -> None:
-    def change(ask: Ask, answer: Answer) -> int:
+    def change(ask: HttpRequest, answer: Answer) -> int:
         is_slow = answer.status == 408
         return (7 if is_slow else others_s) * SECOND_NS
 
@@ -88,7 +88,7 @@ def test_a_late_408_is_judged_by_what_held_up_another_request_beside(
 
 
 def test_a_slow_destination_that_is_not_slow_shows_nothing() -> None:
-    def change(ask: Ask, answer: Answer) -> int:
+    def change(ask: HttpRequest, answer: Answer) -> int:
         if answer.status == 408:
             answer.status = 200
             answer.sent_ns += 10 * SECOND_NS
@@ -105,7 +105,7 @@ def test_nothing_is_left_unsent_where_a_reactor_cannot_be_created() -> None:
     """A coroutine that is made and never awaited fails this test by its warning."""
     created = []
 
-    def change(ask: Ask, answer: Answer) -> int:
+    def change(ask: HttpRequest, answer: Answer) -> int:
         if ask.path == "/reactors":
             created.append(ask)
             if len(created) > 1:
@@ -120,7 +120,7 @@ def test_nothing_is_left_unsent_where_a_reactor_cannot_be_created() -> None:
 def _not_run(status: int, after_s: float) -> Change:
     """Code that is never run: every invocation is answered alike, and late."""
 
-    def change(ask: Ask, answer: Answer) -> int:
+    def change(ask: HttpRequest, answer: Answer) -> int:
         if not ask.path.endswith("/react"):
             return 0
         answer.status = status
@@ -143,7 +143,7 @@ def test_a_slow_answer_is_no_proof_that_code_has_waited(status: int, after_s: fl
 def test_a_late_end_of_waiting_code_is_judged_by_the_others(
     others_s: int, verdict: Verdict
 ) -> None:
-    def change(ask: Ask, answer: Answer) -> int:
+    def change(ask: HttpRequest, answer: Answer) -> int:
         if not ask.path.endswith("/react"):
             return 0
         return (7 if answer.status == 504 else others_s) * SECOND_NS

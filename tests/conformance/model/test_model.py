@@ -9,7 +9,7 @@ import pytest
 
 from conformance.context.verdicts import Finding, Verdict
 from conformance.faults import fault_of
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.runner.runner import Options, Run
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, Place
@@ -25,11 +25,11 @@ def _failures(deployment: Deployment, seed: int = 3) -> list[Finding]:
     return [finding for finding in run.findings if finding.verdict >= Verdict.FAIL]
 
 
-def _changed(change: Callable[[Ask, Answer], None]) -> Deployment:
+def _changed(change: Callable[[HttpRequest, Answer], None]) -> Deployment:
     deployment = deploy()
     send = deployment.transport.send
 
-    async def sending(ask: Ask, place: Place) -> Answer:
+    async def sending(ask: HttpRequest, place: Place) -> Answer:
         answer = await send(ask, place)
         change(ask, answer)
         return answer
@@ -63,7 +63,7 @@ def test_answers_that_never_come_are_no_evidence() -> None:
     """Each seventh answer is lost or a gateway's: nothing is said of the service."""
     count = 0
 
-    def lose(ask: Ask, answer: Answer) -> None:
+    def lose(ask: HttpRequest, answer: Answer) -> None:
         nonlocal count
         count += 1
         if count % 7 == 0 and ask.path == "/tokenize":
@@ -74,17 +74,17 @@ def test_answers_that_never_come_are_no_evidence() -> None:
 
 
 def test_a_service_of_one_operation_is_compared_in_that_operation() -> None:
-    def only_tokenize(ask: Ask, answer: Answer) -> None:
+    def only_tokenize(ask: HttpRequest, answer: Answer) -> None:
         if ask.path.partition("?")[0] != "/tokenize":
             answer.status, answer.body = 404, b"{}"
 
     assert _failures(_changed(only_tokenize)) == []
 
 
-def _showing_cvc(field: str) -> Callable[[Ask, Answer], None]:
+def _showing_cvc(field: str) -> Callable[[HttpRequest, Answer], None]:
     """Answer a card with its cvc in a field more."""
 
-    def change(ask: Ask, answer: Answer) -> None:
+    def change(ask: HttpRequest, answer: Answer) -> None:
         if (
             ask.path == "/tokenize"
             and isinstance(ask.body, dict)

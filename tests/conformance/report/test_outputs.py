@@ -19,7 +19,7 @@ from rich.console import Console
 import conformance
 from conformance.context.check import Check
 from conformance.context.verdicts import Finding, Moment, Verdict, assemble
-from conformance.messages.exchange import Ask, Exchange
+from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.report import Report
 from conformance.report.baseline import Baseline
 from conformance.report.code_hosts import annotation_files, commands_for, sarif_json
@@ -27,7 +27,7 @@ from conformance.report.evidence import status_of
 from conformance.report.junit import junit_xml
 from conformance.report.page import page
 from conformance.report.sections import causes, folds, in_order
-from conformance.runner.plan import Dealt, Plan, blocked_addresses
+from conformance.runner.plan import Dealt, RunPlan, blocked_addresses
 from conformance.runner.preflight import Preflight
 from conformance.runner.runner import Options, Run
 from conformance.target import Target, TargetKey
@@ -65,7 +65,7 @@ def _report(tmp_path: Path | None = None, **more: object) -> Report:
             '# a target\nexpected_failures = ["TOK-JSON"]\nbase_url = "http://localhost"\n', "utf-8"
         )
         command = ("python", "-m", "conformance", "run", str(file))
-    ask = Ask(method="POST", path="/tokenize", key="public.1", body={"a": "<b>"})
+    ask = HttpRequest(method="POST", path="/tokenize", key="public.1", body={"a": "<b>"})
     exchange = Exchange(1, "a", "main", 1, ask, 0, 1_000, 200, {}, b'{"x": "canary-of-a-key"}')
     fields: dict[str, object] = {
         "results": assemble(clauses, said, expected=("TOK-JSON",)),
@@ -168,7 +168,7 @@ def test_the_terminal_cuts_no_sentence_and_marks_a_body_that_it_cuts() -> None:
     assert stream.getvalue() == "", "nothing is to be done about it"
     Terminal(stream).ended(ended, [failed])
     assert stream.getvalue() == f"  fail a: {long}\n"
-    ask = Ask(method="POST", path="/tokenize", body={})
+    ask = HttpRequest(method="POST", path="/tokenize", body={})
     exchange = Exchange(1, "a", "main", 1, ask, 0, 1, 200, {}, b"x" * 301)
     said = [failed, *(dataclasses.replace(failed, says=f"another {n}") for n in range(3))]
     report = _report(results=assemble(select(["TOK-LEAF"]), said), exchanges={1: exchange})
@@ -209,7 +209,7 @@ def test_the_exit_code_says_first_what_hinders_a_verdict(more: dict[str, Any], c
 
 
 def test_of_many_exchanges_and_of_a_long_body_the_beginning_is_shown() -> None:
-    ask = Ask(method="POST", path="/tokenize", body={})
+    ask = HttpRequest(method="POST", path="/tokenize", body={})
     exchanges = {
         number: Exchange(number, "a", "main", number, ask, 0, 1, 200, {}, b"x" * (1_998 + number))
         for number in range(1, 8)
@@ -258,7 +258,7 @@ def test_what_no_xml_may_hold_leaves_junit_readable() -> None:
     """A deployment may answer with any byte; a build server must still read the file."""
     odd = "\x00\x08\x0b\x1f\ufffe\ud800"
     said = [Finding("TOK-LEAF", "a", Verdict.FAIL, f"got {odd}\t\U0001f511", (1,))]
-    ask = Ask(method="POST", path="/tokenize", body={"a": odd[:-1]})
+    ask = HttpRequest(method="POST", path="/tokenize", body={"a": odd[:-1]})
     exchange = Exchange(1, "a", "main", 1, ask, 0, 1, 200, {}, odd[:-1].encode())
     report = _report(results=assemble(select(["TOK-LEAF"]), said), exchanges={1: exchange})
     failure = ET.fromstring(junit_xml(report)).find(".//failure")
@@ -442,7 +442,7 @@ def test_a_timeline_is_told_and_drawn() -> None:
 
 def test_a_limits_timeline_follows_from_the_exchanges_of_its_check() -> None:
     def asked(number: int, at_ns: int, status: int, source: str = "127.0.0.2") -> Exchange:
-        ask = Ask(method="POST", path="/tokenize", key="public.1", source=source)
+        ask = HttpRequest(method="POST", path="/tokenize", key="public.1", source=source)
         return Exchange(number, "limits.a", "l", number, ask, at_ns, at_ns + 1, status)
 
     sent = [asked(n, n * SECOND_NS // 100, 200 if n <= 50 else 429) for n in range(1, 56)]
@@ -475,7 +475,7 @@ def test_a_limits_timeline_follows_from_the_exchanges_of_its_check() -> None:
 
 def test_series_are_put_together_where_a_timeline_has_more_than_sixty_entries() -> None:
     """Twice as long a pause ends a series then."""
-    ask = Ask(method="GET", path="/tokens", key="public.1")
+    ask = HttpRequest(method="GET", path="/tokens", key="public.1")
     failed = Finding("LIM-PUBLIC", "limits.a", Verdict.FAIL, "wrong")
     for asked, counts in ((60, [1] * 60), (61, [*[2] * 30, 1])):
         times_ms = [number * 3 // 2 * 500 for number in range(asked)]
@@ -500,7 +500,7 @@ def test_each_sender_has_a_series_of_its_own() -> None:
     )
     sent = {}
     for at, more in enumerate(asks * 2):
-        ask = Ask(method="GET", path="/tokens", **more)
+        ask = HttpRequest(method="GET", path="/tokens", **more)
         sent[at] = Exchange(at, "limits.a", "l", at, ask, at, at + 1, 200)
     failed = Finding("LIM-PUBLIC", "limits.a", Verdict.FAIL, "wrong")
     report = _report(results=assemble(select(["LIM-PUBLIC"]), [failed]), exchanges=sent)
@@ -516,7 +516,7 @@ def test_each_sender_has_a_series_of_its_own() -> None:
 
 
 def test_a_pause_ends_a_burst_and_what_is_not_shown_below_decides_too() -> None:
-    ask = Ask(method="GET", path="/tokens", key="public.1")
+    ask = HttpRequest(method="GET", path="/tokens", key="public.1")
     times_ms = [*range(0, 60, 10), 450, 851, 861, *range(2_000, 2_060, 10)]
     sent = {
         number: Exchange(number, "limits.a", "l", number, ask, at_ms * 1_000_000, 1 << 40, 200)
@@ -570,7 +570,7 @@ def test_a_log_hears_that_a_long_wait_goes_on() -> None:
     stream = io.StringIO()
     terminal = Terminal(stream, beat_s=0.01)
     slow, *others = check("slow", 60), check("middle", 20), check("quick", 2)
-    plan = Plan(tuple(select(["TOK-LEAF"])), rounds=[[Dealt(slow, {}, ())]])
+    plan = RunPlan(tuple(select(["TOK-LEAF"])), rounds=[[Dealt(slow, {}, ())]])
     made = deploy()
     session = Run(made.target, Options(seed=1), transport=made.transport).session
     terminal.planned(plan, session)
@@ -618,7 +618,7 @@ def test_a_terminal_shows_a_bar_and_what_is_waited_for(monkeypatch: pytest.Monke
     made = deploy()
     session = Run(made.target, Options(seed=1), transport=made.transport).session
     dealt = [Dealt(slow, {}, ()), Dealt(slow, {}, ())]
-    terminal.planned(Plan(tuple(select(["TOK-LEAF"])), rounds=[dealt]), session)
+    terminal.planned(RunPlan(tuple(select(["TOK-LEAF"])), rounds=[dealt]), session)
     terminal.flown(Preflight(accepted=["public"]))
     terminal.began(slow)
     until_ns = session.transport.now_ns + 41 * SECOND_NS

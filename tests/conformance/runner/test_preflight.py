@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.context.session import Session
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.runner.preflight import Preflight, fly
 from conformance.wire.in_process import deploy
 from conformance.wire.transport import Answer, Place
@@ -24,7 +24,7 @@ def _flown(status: int | None) -> Preflight:
     deployment = deploy(keys_a_role=1)
     send = deployment.transport.send
 
-    async def answering(ask: Ask, place: Place) -> Answer:
+    async def answering(ask: HttpRequest, place: Place) -> Answer:
         found = await send(ask, place)
         if ask.key == f"{ROLE}.1" and status is not None:
             found.status = status
@@ -63,7 +63,7 @@ def test_a_key_that_a_header_gives_back_is_not_shown() -> None:
     deployment = deploy(keys_a_role=1)
     secret = deployment.target.key_texts["private_prod.1"]
 
-    async def echoing(ask: Ask, place: Place) -> Answer:
+    async def echoing(ask: HttpRequest, place: Place) -> Answer:
         return Answer(1, 2, 200, {"Content-Type": f"text/html; for={secret}"}, b"<p>")
 
     deployment.transport.send = echoing  # type: ignore[method-assign] # reason: a service of its own
@@ -79,7 +79,7 @@ def test_a_lost_answer_ends_no_run_and_no_answer_at_all_does(lost: set[int]) -> 
     deployment = deploy(keys_a_role=1, latency=lambda: (1_000_000, 2_000_000))
     send, turns = deployment.transport.send, itertools.count(1)
 
-    async def losing(ask: Ask, place: Place) -> Answer:
+    async def losing(ask: HttpRequest, place: Place) -> Answer:
         found = await send(ask, place)
         if next(turns) in lost:
             found.status, found.error = None, "cut off"
@@ -124,7 +124,7 @@ def test_two_addresses_are_told_apart_by_who_is_refused_where(
     deployment = deploy(keys_a_role=2, limits=table, profile=profile)
     request = deployment.transport._request
 
-    def sent(ask: Ask) -> Any:
+    def sent(ask: HttpRequest) -> Any:
         found = request(ask)
         found.ip = "198.51.100.1" if is_one_address else found.ip
         return found
@@ -147,9 +147,11 @@ def test_a_full_second_address_is_counted_apart_unless_its_refusals_may_have_end
     transport, there = deployment.transport, deployment.target.sources[1]
     send, turns, of_other = transport.send, itertools.count(1), itertools.count(1)
 
-    async def sent(ask: Ask, place: Place) -> Answer:
+    async def sent(ask: HttpRequest, place: Place) -> Answer:
         if next(turns) == 20:  # while the first address is filled
-            theirs = Ask(method="POST", path="/tokenize", key="private_prod.1", source=there)
+            theirs = HttpRequest(
+                method="POST", path="/tokenize", key="private_prod.1", source=there
+            )
             for _ in range(151):
                 await send(theirs, place)
         if not stays and ask.key == "private_test.2" and next(of_other) == 2:

@@ -12,7 +12,7 @@ from conformance.context.context import CheckContext
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding
 from conformance.runner.cleanup import clean
-from conformance.runner.plan import Dealt, Plan, loads_after_ns, make_plan, starts_ns
+from conformance.runner.plan import Dealt, RunPlan, loads_after_ns, make_plan, starts_ns
 from conformance.wire.in_process import deploy
 from engine.clauses import CLAUSES
 from engine.limits import LimitTable
@@ -21,7 +21,7 @@ SECOND_NS = 1_000_000_000
 MILLISECOND_NS = 1_000_000
 
 
-def _plan() -> Plan:
+def _plan() -> RunPlan:
     return make_plan(deploy().target, LimitTable.default(), CLAUSES, all_checks().values())
 
 

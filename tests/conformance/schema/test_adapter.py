@@ -7,7 +7,7 @@ from typing import Any
 import hypothesis
 from schemathesis.generation.hypothesis.examples import default_settings
 
-from conformance.checks._oracle import Fault
+from conformance.checks._oracle import Contradiction
 from conformance.schema.adapter import explore
 
 
@@ -19,7 +19,7 @@ class _Asks:
 
     def __init__(self) -> None:
         self.fixed: set[bool] = set()
-        self.failures: list[tuple[Fault, int]] = []
+        self.failures: list[tuple[Contradiction, int]] = []
         self.errors: list[str] = []
 
     def __call__(self, environ: Any, start_response: Any) -> list[bytes]:

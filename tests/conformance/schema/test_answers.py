@@ -11,8 +11,8 @@ from conformance.checks._oracle import record_rules
 from conformance.context.check import Check
 from conformance.context.context import CheckContext
 from conformance.context.session import Session
-from conformance.messages.exchange import Ask, Exchange
-from conformance.schema.bridge import Asked, Bridge
+from conformance.messages.exchange import Exchange, HttpRequest
+from conformance.schema.bridge import Bridge, GeneratedCase
 from conformance.schema.layer import AnswerJudge
 from conformance.wire.in_process import deploy
 from engine import Request
@@ -39,11 +39,11 @@ class Judged:
     def clauses(
         self, body: Any, answer: Any, status: int = 200, *, negative: bool = False
     ) -> set[str]:
-        ask = Ask(method="POST", path="/tokenize", key="private_prod.1", body=b"{}")
+        ask = HttpRequest(method="POST", path="/tokenize", key="private_prod.1", body=b"{}")
         self.bridge.exchanges[1] = Exchange(
             1, "schema.test", "main", 1, ask, 0, 1, status, {}, json.dumps(answer).encode()
         )
-        asked = Asked("tokenize", negative, body, 1)
+        asked = GeneratedCase("tokenize", negative, body, 1)
         return {clause for clause, *_ in self.judge.judge(asked)}
 
 

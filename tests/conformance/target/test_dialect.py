@@ -16,7 +16,7 @@ import pytest
 from conformance.context.check import all_checks
 from conformance.context.verdicts import Verdict
 from conformance.faults import fault_of
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.messages.shapes import RequestShape
 from conformance.report.evidence import curl
 from conformance.runner.plan import make_plan
@@ -128,13 +128,13 @@ class _Foreign(EngineTransport):
         self._dialect = deployment.target.dialect
         self.seen: list[Any] = []
 
-    async def send(self, ask: Ask, place: Place) -> Answer:
+    async def send(self, ask: HttpRequest, place: Place) -> Answer:
         told = self._dialect.asked(ask)  # as the HTTP transport does
         body = told.body
         if not isinstance(body, bytes):
             self.seen.append(body)
             body = _into_engine(body)
-        plain = Ask(
+        plain = HttpRequest(
             method=told.method,
             path=told.path,
             key=told.key,
@@ -205,7 +205,7 @@ def test_only_what_is_a_field_is_renamed() -> None:
         "number": {"type": "card", "data": {"number": "4"}, "metadata": {"number": "x"}},
         "list": ["id", {"type": "token", "data": "number", "search_indexes": ["{{ data.id }}"]}],
     }
-    told = own.asked(Ask(method="POST", path="/tokenize", body=body)).body
+    told = own.asked(HttpRequest(method="POST", path="/tokenize", body=body)).body
     assert told == {
         "number": {"type": "card", "data": {"pan": "4"}, "metadata": {"number": "x"}},
         "list": ["id", {"type": "token", "data": "number", "search_indexes": ["{{ data.token }}"]}],
@@ -216,7 +216,7 @@ def test_a_key_of_a_nested_body_is_no_field_of_a_token() -> None:
     """TOK-OBJECT: objects around tokens have whatever keys the client gives them."""
     own = Dialect(fields=FIELDS, containers=["main"])
     body = {"number": {"id": "a"}, "list": [{"containers": {"type": "token", "id": "b"}}]}
-    asked = own.asked(Ask(method="POST", path="/tokenize", body=body))
+    asked = own.asked(HttpRequest(method="POST", path="/tokenize", body=body))
     assert asked.body == {
         "number": {"id": "a"},
         "list": [{"containers": {"type": "token", "token": "b"}}],
@@ -225,16 +225,16 @@ def test_a_key_of_a_nested_body_is_no_field_of_a_token() -> None:
 
 def test_bytes_are_translated_only_where_nothing_is_lost() -> None:
     own = Dialect(fields={"data": "value"})
-    plain = Ask(method="POST", path="/tokenize", body=b'{"type": "token",\n "data": "x"}')
+    plain = HttpRequest(method="POST", path="/tokenize", body=b'{"type": "token",\n "data": "x"}')
     assert own.asked(plain).body == b'{"type": "token", "value": "x"}'
     for raw in (b'{"type": "token", "data": "x", "data": "y"}', b"{", b"[" * 100_000):
-        ask = Ask(method="POST", path="/tokenize", body=raw)
+        ask = HttpRequest(method="POST", path="/tokenize", body=raw)
         assert own.asked(ask).body == raw
 
 
 def test_an_answer_is_read_as_the_target_says() -> None:
     own = Dialect(requests={"list": LIST}, fields={"id": "token"})
-    ask = Ask(method="GET", path="/tokens?size=1")
+    ask = HttpRequest(method="GET", path="/tokens?size=1")
     heard = own.heard(ask, 200, b'{"items": [{"token": "1", "type": "card"}], "size": 1}')
     assert json.loads(heard.body or b"") == {
         "data": [{"id": "1", "type": "card"}],
@@ -243,13 +243,13 @@ def test_an_answer_is_read_as_the_target_says() -> None:
     assert own.heard(ask, 403, b'{"items": []}').body is None
     assert own.heard(ask, 200, b"<html>").body is None
     whole = Dialect(requests={"list": RequestShape(method="GET", path="/t", answer={"data": "{}"})})
-    heard = whole.heard(Ask(method="GET", path="/t"), 200, b"[1]")
+    heard = whole.heard(HttpRequest(method="GET", path="/t"), 200, b"[1]")
     assert json.loads(heard.body or b"") == {"data": [1]}
 
 
 def test_an_error_with_a_2xx_is_an_error_but_never_a_refusal() -> None:
     own = Dialect(errors=ErrorShape(at="error", status="error.code"))
-    ask = Ask(method="POST", path="/tokenize", body={})
+    ask = HttpRequest(method="POST", path="/tokenize", body={})
     heard = own.heard(ask, 200, b'{"error": {"code": 422}}')
     assert (heard.status, heard.is_ok) == (422, False)
     assert own.heard(ask, 200, b'{"error": {}}').status == 400
@@ -261,10 +261,10 @@ def test_an_error_with_a_2xx_is_an_error_but_never_a_refusal() -> None:
 def test_a_success_is_what_the_target_says() -> None:
     shape = RequestShape(method="POST", path="/tokenize", success=(201, 303))
     own = Dialect(requests={"tokenize": shape})
-    ask = Ask(method="POST", path="/tokenize", body={})
+    ask = HttpRequest(method="POST", path="/tokenize", body={})
     assert own.heard(ask, 303, b"{}").is_ok is True
     assert own.heard(ask, 200, b"{}").is_ok is False
-    assert own.heard(Ask(method="GET", path="/tokens"), 200, b"{}").is_ok is None
+    assert own.heard(HttpRequest(method="GET", path="/tokens"), 200, b"{}").is_ok is None
 
 
 def test_containers_keep_their_names_apart() -> None:
@@ -276,10 +276,10 @@ def test_containers_keep_their_names_apart() -> None:
 def test_a_container_is_named_so_in_whatever_field_the_profile_gives_it() -> None:
     own = Dialect(containers=["main"])
     body = {"type": "token", "data": "/main/", "vault": "/main/", "metadata": {"a": "/main/"}}
-    told = own.asked(Ask(method="POST", path="/tokenize", body=body)).body
+    told = own.asked(HttpRequest(method="POST", path="/tokenize", body=body)).body
     assert told == {**body, "vault": "main"}
     record = {"id": "1", "type": "main", "vault": "main", "metadata": {"a": "main"}}
-    ask = Ask(method="POST", path="/tokenize", body=body)
+    ask = HttpRequest(method="POST", path="/tokenize", body=body)
     heard = own.heard(ask, 201, json.dumps(record).encode())
     assert json.loads(heard.body or b"") == {**record, "vault": "/main/"}
 
@@ -287,7 +287,7 @@ def test_a_container_is_named_so_in_whatever_field_the_profile_gives_it() -> Non
 # --- keys and proxies ---------------------------------------------------------------------------
 
 
-def _sent(target: Target, *asks: Ask) -> list[str]:
+def _sent(target: Target, *asks: HttpRequest) -> list[str]:
     transport = HttpTransport(target)
     try:
         transport.run([transport.send(ask, PLACE) for ask in asks])
@@ -312,10 +312,10 @@ def test_a_key_goes_out_as_the_deployment_takes_it() -> None:
         )
         by_hand = {"authorization": "{key:public.1}x"}
         asks = (
-            Ask(method="GET", path="/tokens", key="public.1"),
-            Ask(method="GET", path="/tokens", headers=by_hand),
-            Ask(method="GET", path="/proxy", proxy_key="proxy_key.1"),
-            Ask(method="GET", path="/proxy/{proxy_key}/a", proxy_key="proxy_key.1"),
+            HttpRequest(method="GET", path="/tokens", key="public.1"),
+            HttpRequest(method="GET", path="/tokens", headers=by_hand),
+            HttpRequest(method="GET", path="/proxy", proxy_key="proxy_key.1"),
+            HttpRequest(method="GET", path="/proxy/{proxy_key}/a", proxy_key="proxy_key.1"),
         )
         for ask in asks:
             _sent(target, ask)
@@ -338,7 +338,7 @@ def test_an_empty_key_is_sent_in_a_format_too() -> None:
         with serving(answering(answer, seen)) as port:
             base_url = f"http://127.0.0.1:{port}"
             target = Target(base_url=base_url, key_header="X-Key", key_format=key_format)
-            _sent(target, Ask(method="GET", path="/tokens", headers={"X-Key": ""}))
+            _sent(target, HttpRequest(method="GET", path="/tokens", headers={"X-Key": ""}))
         assert f"X-Key: {key_format.replace('{key}', '').strip()}\r\n".encode() in seen[0]
 
 
@@ -351,7 +351,7 @@ def test_curl_lines_name_the_targets_own_variables(
         'base_url = "http://localhost"\nkeys = [{ role = "public", value = "${PAYMENTS_KEY}" }]\n',
         "utf-8",
     )
-    line = curl(Target.from_toml(file), Ask(method="GET", path="/tokens", key="public.1"))
+    line = curl(Target.from_toml(file), HttpRequest(method="GET", path="/tokens", key="public.1"))
     assert line.endswith('-H "SVC-API-KEY: $PAYMENTS_KEY"')
 
 
@@ -372,10 +372,10 @@ def test_a_deployment_that_always_deduplicates_passes_without_keys_of_its_own() 
         made.engine.set_setting(tenant, made.engine.profile.dedup.setting_name, on=True)
     keys = tuple(key for key in made.target.keys if not key.role.startswith("dedup"))
     target = dataclasses.replace(made.target, keys=keys, always=("deduplication",))
-    seen: list[Ask] = []
+    seen: list[HttpRequest] = []
 
     class Transport(EngineTransport):
-        async def send(self, ask: Ask, place: Place) -> Answer:
+        async def send(self, ask: HttpRequest, place: Place) -> Answer:
             told = target.dialect.asked(ask)  # as the HTTP transport does
             seen.append(told)
             return await super().send(told, place)

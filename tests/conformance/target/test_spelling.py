@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.context.verdicts import Verdict
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.messages.shapes import SHAPES, RequestShape, Spelling
 from conformance.runner.runner import Options, Run
 from conformance.schema.bridge import Bridge
@@ -81,7 +81,7 @@ def _deployed(tmp_path: Path) -> Deployment:
     deployment = deploy(requests=_own(tmp_path))
     request = deployment.transport._request
 
-    def respelled(ask: Ask) -> Any:
+    def respelled(ask: HttpRequest) -> Any:
         found = request(ask)
         path, mark, query = found.path.partition("?")
         if path in GONE:

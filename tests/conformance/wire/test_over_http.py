@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.target import Target, TargetKey
 from conformance.wire import over_http
 from conformance.wire.over_http import HttpTransport
@@ -38,7 +38,7 @@ def _transport(port: int, **fields: Any) -> Iterator[HttpTransport]:
         transport.close()
 
 
-def _ask(transport: HttpTransport, *asks: Ask) -> list[Answer]:
+def _ask(transport: HttpTransport, *asks: HttpRequest) -> list[Answer]:
     async def one_after_another() -> list[Answer]:
         return [await transport.send(ask, Place("a", "b", 1)) for ask in asks]
 
@@ -48,7 +48,7 @@ def _ask(transport: HttpTransport, *asks: Ask) -> list[Answer]:
 
 def test_a_request_holds_the_base_path_the_keys_and_the_json() -> None:
     seen: list[bytes] = []
-    ask = Ask(
+    ask = HttpRequest(
         method="POST",
         path="/tokens?a=b",
         key="private_prod.1",
@@ -80,7 +80,9 @@ def test_connections_are_kept_and_belong_to_their_address() -> None:
         peers.append(writer.get_extra_info("peername"))
         await answering(OK)(reader, writer)
 
-    asks = [Ask(method="GET", path="/", source=source) for source in ("127.0.0.5", "127.0.0.6")]
+    asks = [
+        HttpRequest(method="GET", path="/", source=source) for source in ("127.0.0.5", "127.0.0.6")
+    ]
     with serving(handle) as port, _transport(port) as transport:
         answers = _ask(transport, *asks, *asks, *asks)
         assert [answer.status for answer in answers] == [200] * 6
@@ -92,7 +94,7 @@ def test_connections_are_kept_and_belong_to_their_address() -> None:
 
 def test_a_forwarded_header_stands_for_the_address() -> None:
     seen: list[bytes] = []
-    ask = Ask(method="GET", path="/", source="203.0.113.9")
+    ask = HttpRequest(method="GET", path="/", source="203.0.113.9")
     with serving(answering(OK, seen)) as port:
         with _transport(port, forwarded="X-Forwarded-For") as transport:
             _ask(transport, ask)
@@ -105,7 +107,7 @@ def test_a_forwarded_header_stands_for_the_address() -> None:
 def test_a_dropped_request_is_sent_once_and_says_so() -> None:
     seen: list[bytes] = []
     with serving(dropping(seen)) as port, _transport(port) as transport:
-        answer = _ask(transport, Ask(method="POST", path="/", body={}))[0]
+        answer = _ask(transport, HttpRequest(method="POST", path="/", body={}))[0]
     assert (answer.status, len(seen)) == (None, 1)
     assert "before the answer's end" in (answer.error or "")
 
@@ -113,7 +115,7 @@ def test_a_dropped_request_is_sent_once_and_says_so() -> None:
 def test_a_connection_that_the_server_closed_is_not_asked_again() -> None:
     closing = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     with serving(answering(closing)) as port, _transport(port) as transport:
-        asks = [Ask(method="GET", path="/")] * 5
+        asks = [HttpRequest(method="GET", path="/")] * 5
         assert [answer.status for answer in _ask(transport, *asks)] == [200] * 5
 
 
@@ -131,7 +133,7 @@ def test_a_connection_that_was_idle_for_long_is_not_asked_again(
     monkeypatch.setattr(over_http, "_IDLE_NS", idle_ns)
     with serving(handle) as port, _transport(port) as transport:
         for _ in range(2):
-            assert _ask(transport, Ask(method="GET", path="/"))[0].status == 200
+            assert _ask(transport, HttpRequest(method="GET", path="/"))[0].status == 200
             transport.run([transport.sleep_until_ns(transport.now_ns + 60_000_000)])
     assert len(peers) == connections
 
@@ -146,7 +148,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_not_asked_again() -> N
 
     with serving(closes) as port, _transport(port) as transport:
         for _ in range(2):
-            assert _ask(transport, Ask(method="GET", path="/"))[0].status == 200
+            assert _ask(transport, HttpRequest(method="GET", path="/"))[0].status == 200
             transport.run([transport.sleep_until_ns(transport.now_ns + 60_000_000)])
 
 
@@ -154,7 +156,7 @@ def test_an_answer_without_end_is_left() -> None:
     """Neither its head nor its body fills the memory of the machine that tests."""
     head = b"HTTP/1.1 200 OK\r\nX-Long: " + b"x" * 200_000
     with serving(answering(head)) as port, _transport(port, timeout_ns=5_000_000_000) as transport:
-        found = _ask(transport, Ask(method="GET", path="/"))[0]
+        found = _ask(transport, HttpRequest(method="GET", path="/"))[0]
     assert (found.status, found.error) == (None, "the answer is no HTTP")
 
 
@@ -165,7 +167,7 @@ def test_an_answer_that_is_too_long_is_no_answer(
     monkeypatch.setattr(over_http, "_LONGEST_BYTES", 2_000_000)
     long = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size)
     with serving(answering(long)) as port, _transport(port) as transport:
-        found = _ask(transport, Ask(method="GET", path="/"))[0]
+        found = _ask(transport, HttpRequest(method="GET", path="/"))[0]
     assert (found.status, found.error) == (
         (200, None) if error is None else (None, f"the answer is {error}")
     )
@@ -173,7 +175,7 @@ def test_an_answer_that_is_too_long_is_no_answer(
 
 def test_a_server_that_hangs_is_left_in_time() -> None:
     with serving(hanging) as port, _transport(port, timeout_ns=200_000_000) as transport:
-        answer = _ask(transport, Ask(method="GET", path="/"))[0]
+        answer = _ask(transport, HttpRequest(method="GET", path="/"))[0]
     assert (answer.status, answer.error) == (None, "no answer within 0.2 s")
     assert answer.received_ns > answer.sent_ns
 
@@ -187,7 +189,7 @@ def test_a_server_that_hangs_is_left_in_time() -> None:
 )
 def test_what_is_no_http_is_no_answer(answer: bytes, says: str) -> None:
     with serving(answering(answer)) as port, _transport(port) as transport:
-        found = _ask(transport, Ask(method="GET", path="/"))[0]
+        found = _ask(transport, HttpRequest(method="GET", path="/"))[0]
     assert (found.status, found.error) == (None, says)
 
 
@@ -195,7 +197,7 @@ def test_a_dead_port_is_no_answer() -> None:
     with serving(answering(OK)) as port:
         pass
     with _transport(port) as transport:
-        found = _ask(transport, Ask(method="GET", path="/"))[0]
+        found = _ask(transport, HttpRequest(method="GET", path="/"))[0]
     assert (found.status, found.error) == (None, "cannot connect: connection refused")
 
 
@@ -214,7 +216,7 @@ def test_the_decision_lies_between_the_stamps() -> None:
         first_ns = time.perf_counter_ns()
         now_ns = transport.now_ns
         last_ns = time.perf_counter_ns()
-        answers = _ask(transport, *[Ask(method="GET", path="/")] * 3)
+        answers = _ask(transport, *[HttpRequest(method="GET", path="/")] * 3)
     for answer, from_ns, at_ns in zip(answers, arrived, decided, strict=True):
         assert answer.sent_ns <= now_ns + from_ns - first_ns
         assert now_ns + at_ns - last_ns <= answer.received_ns
@@ -267,7 +269,7 @@ def test_a_large_body_goes_out_in_pieces_and_an_early_answer_ends_it() -> None:
 
     body = bytes(20_000_000)
     with serving(reads) as port, _transport(port) as transport:
-        asks = [Ask(method="PUT", path=path, body=body) for path in ("/whole", "/early")]
+        asks = [HttpRequest(method="PUT", path=path, body=body) for path in ("/whole", "/early")]
         assert [answer.status for answer in _ask(transport, *asks)] == [200, 413]
         is_answered.set()  # so the client did not wait for the server to go on
     assert received == [20_000_000]
@@ -285,5 +287,5 @@ def test_an_answer_is_read_although_the_body_could_not_be_sent() -> None:
 
     body = bytes(20_000_000)
     with serving(cuts_off) as port, _transport(port) as transport:
-        found = _ask(transport, *[Ask(method="PUT", path="/", body=body)] * 20)
+        found = _ask(transport, *[HttpRequest(method="PUT", path="/", body=body)] * 20)
     assert [(one.status, one.error) for one in found] == [(413, None)] * 20

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.messages.shapes import SHAPES
 from conformance.target import Target, TargetKey
 from conformance.wire.pace import Pacer
@@ -27,7 +27,7 @@ def test_a_key_is_kept_below_the_limits_of_its_own_class(key: str, rule_id: str)
     limits = LimitTable.default()
     rate = next(rule.limit_requests for rule in limits if rule.id == rule_id)
     pacer = Pacer(Target.from_document(parse_toml(TARGET, "target.toml")), limits)
-    ask = Ask(method="GET", path="/tokens/00000000-0000-4000-8000-000000000000", key=key)
+    ask = HttpRequest(method="GET", path="/tokens/00000000-0000-4000-8000-000000000000", key=key)
     assert [pacer.admit(0, ask, [None])[1] for _ in range(rate)].count(0) == rate * 9 // 10
 
 
@@ -43,7 +43,7 @@ def test_a_limit_of_an_operation_is_kept_by_each_key_and_of_proxies_at_each_addr
     pacer = Pacer(target, LimitTable(()))
 
     def admitted(source: str, path: str, **sender: Any) -> int:
-        ask = Ask(method="POST", path=path, **sender)
+        ask = HttpRequest(method="POST", path=path, **sender)
         return [pacer.admit(0, ask, [source])[1] for _ in range(30)].count(0)
 
     here, there = "192.0.2.1", "192.0.2.2"

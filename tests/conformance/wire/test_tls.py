@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from conformance.cli import main
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.target import Target
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.transport import Answer, Place
@@ -101,7 +101,7 @@ def _target(
 def _asked(file: Path) -> Answer:
     transport = HttpTransport(Target.from_toml(file))
     try:
-        ask = Ask(method="GET", path="/")
+        ask = HttpRequest(method="GET", path="/")
         found: Answer = transport.run([transport.send(ask, Place("a", "b", 1))])[0]
     finally:
         transport.close()

@@ -12,13 +12,13 @@ from jsonschema import Draft202012Validator
 
 from engine.errors import InputError
 from engine.files import (
+    Alias,
     Document,
     Include,
     Integer,
-    Key,
     Number,
     Rate,
-    Text,
+    TextType,
     Unwritten,
     from_document,
     json_schema,
@@ -59,8 +59,8 @@ class Thing:
     Its second paragraph is not the schema's.
     """
 
-    title: Annotated[str | None, Text(environment=True)] = None
-    secret: Annotated[str | None, Text(r"k_\w+", "must be a key", secret=True)] = None
+    title: Annotated[str | None, TextType(environment=True)] = None
+    secret: Annotated[str | None, TextType(r"k_\w+", "must be a key", secret=True)] = None
     level: Literal["low", "high"] = "low"
     status: Literal[200, 201] = 200
     wait_ns: int = 0
@@ -69,7 +69,9 @@ class Thing:
     flag: bool = False
     names: tuple[str, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
-    token_limit: Annotated[int | None, Key("Tokenize Limit"), Integer(minimum=0, maximum=9)] = None
+    token_limit: Annotated[int | None, Alias("Tokenize Limit"), Integer(minimum=0, maximum=9)] = (
+        None
+    )
     other: Include | None = None
     parts: tuple[Part, ...] = ()
     note: Annotated[str, Unwritten] = "unwritten"

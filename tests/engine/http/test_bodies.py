@@ -13,8 +13,8 @@ from engine.http.requests import (
     KEPT_UNREAD_BYTES,
     OWNER_BYTES,
     Body,
-    Budget,
     Disconnected,
+    MemoryBudget,
     Reservation,
 )
 from engine.messages import Problem, Request
@@ -58,7 +58,7 @@ def test_a_body_is_read_no_further_than_its_limit(
 ) -> None:
     """D-SIZE: the bound itself fits."""
     sender = _Sender(*pieces)
-    body = Body(sender, None, Reservation(Budget()))
+    body = Body(sender, None, Reservation(MemoryBudget()))
     assert _read(body, limit) == found
     assert sender.taken == taken
     assert body.is_whole == (taken == len(pieces))
@@ -66,18 +66,18 @@ def test_a_body_is_read_no_further_than_its_limit(
 
 def test_a_body_that_is_announced_too_large_is_not_read_at_all() -> None:
     sender = _Sender(b"abc")
-    assert _read(Body(sender, 4, Reservation(Budget())), 3) is None
+    assert _read(Body(sender, 4, Reservation(MemoryBudget())), 3) is None
     assert sender.taken == 0
-    assert _read(Body(sender, 3, Reservation(Budget())), 3) == b"abc"
+    assert _read(Body(sender, 3, Reservation(MemoryBudget())), 3) == b"abc"
 
 
 def test_who_goes_away_in_the_middle_needs_no_answer() -> None:
     with pytest.raises(Disconnected):
-        _read(Body(_Sender(b"ab", None), None, Reservation(Budget())), 9)
+        _read(Body(_Sender(b"ab", None), None, Reservation(MemoryBudget())), 9)
 
 
 def test_a_connection_ends_with_too_much_unread_body() -> None:
-    held = Reservation(Budget())
+    held = Reservation(MemoryBudget())
     assert not Body(_Sender(), KEPT_UNREAD_BYTES, held).ends_connection
     assert Body(_Sender(), KEPT_UNREAD_BYTES + 1, held).ends_connection
     assert Body(_Sender(), None, held).ends_connection
@@ -88,7 +88,7 @@ def test_a_connection_ends_with_too_much_unread_body() -> None:
 
 
 def test_small_bodies_hold_nothing_and_large_ones_until_they_are_released() -> None:
-    budget = Budget()
+    budget = MemoryBudget()
     small = Body(_Sender(b"x" * UNCOUNTED_BYTES, b""), None, Reservation(budget))
     _read(small, 10**6)
     assert budget.held_bytes == 0
@@ -101,7 +101,7 @@ def test_small_bodies_hold_nothing_and_large_ones_until_they_are_released() -> N
     Reservation(budget, "a").resize(OWNER_BYTES)
 
 
-def _is_refused(budget: Budget, size_bytes: int, owner: str) -> bool:
+def _is_refused(budget: MemoryBudget, size_bytes: int, owner: str) -> bool:
     try:
         Reservation(budget, owner).check(size_bytes)
     except Problem as problem:
@@ -110,7 +110,7 @@ def _is_refused(budget: Budget, size_bytes: int, owner: str) -> bool:
 
 
 def test_one_caller_may_hold_a_share_and_all_together_the_whole() -> None:
-    budget = Budget()
+    budget = MemoryBudget()
     first, second = Reservation(budget, "a"), Reservation(budget, "a")
     first.resize(OWNER_BYTES - 5)
     assert not _is_refused(budget, 5, "a")
@@ -131,7 +131,7 @@ def test_one_caller_may_hold_a_share_and_all_together_the_whole() -> None:
 
 def test_a_caller_is_the_key_where_one_is_asked_for_and_else_the_address() -> None:
     """An unknown key buys nobody a share of its own."""
-    budget = Budget()
+    budget = MemoryBudget()
     for operation, owner in (("tokenize", "k"), ("invoke_proxy", "192.0.2.1"), (None, "192.0.2.1")):
         request = Request("POST", "/", ip="192.0.2.1", key="k")
         request.operation = operation
@@ -141,7 +141,7 @@ def test_a_caller_is_the_key_where_one_is_asked_for_and_else_the_address() -> No
 
 
 def test_a_large_announced_body_needs_room_before_it_is_read() -> None:
-    sender, held = _Sender(b"abc"), Reservation(Budget(UNCOUNTED_BYTES))
+    sender, held = _Sender(b"abc"), Reservation(MemoryBudget(UNCOUNTED_BYTES))
     with pytest.raises(Problem, match="holds too much"):
         _read(Body(sender, UNCOUNTED_BYTES + 1, held), 10**6)
     assert sender.taken == 0

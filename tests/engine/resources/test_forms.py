@@ -5,7 +5,7 @@ from jsonschema import Draft202012Validator
 
 from engine.messages import Problem
 from engine.resources import OPERATIONS
-from engine.resources.forms import Form, object_schema, pointer
+from engine.resources.forms import BodySchema, object_schema, pointer
 
 
 def test_every_form_of_an_operation_is_a_valid_schema() -> None:
@@ -16,7 +16,7 @@ def test_every_form_of_an_operation_is_a_valid_schema() -> None:
 
 
 def test_every_fault_is_named_at_its_place_and_quotes_no_value() -> None:
-    form = Form(
+    form = BodySchema(
         object_schema(
             {"a": {"type": "string", "maxLength": 3}, "b": {"type": "array", "maxItems": 1}},
             required=("a", "b"),

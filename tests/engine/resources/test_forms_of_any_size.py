@@ -15,7 +15,7 @@ from jsonschema import ValidationError
 from engine.errors import did_you_mean
 from engine.identity import PERMISSIONS
 from engine.resources import form_keywords
-from engine.resources.forms import Form, object_schema
+from engine.resources.forms import BodySchema, object_schema
 from tests.engine.deployment import Deployment
 
 MANY = 5_000
@@ -56,7 +56,7 @@ def _grants(*permissions: str) -> list[dict[str, Any]]:
 def test_d_permissions_an_array_that_is_too_long_is_not_looked_into(*, right: bool) -> None:
     """D-PERMISSIONS, D-PROBLEM: its length is the fault, whatever stands in it."""
     items = {"type": "array", "maxItems": 32, "items": {"enum": ["x"]}}
-    form = Form(object_schema({"a": items}), "D-REACTOR")
+    form = BodySchema(object_schema({"a": items}), "D-REACTOR")
     array = Watched(["x" if right else "y"] * MANY)
     with pytest.raises(Exception, match="not of the form") as caught:
         form.check({"a": array})
@@ -104,7 +104,7 @@ def test_d_reactor_values_of_the_right_type_need_no_more_than_that(
 ) -> None:
     """D-REACTOR, D-SIZE: a body may hold half a million values; each had a validator of its own."""
     descents: list[object] = []
-    form = Form(
+    form = BodySchema(
         object_schema({"c": {"type": "object", "additionalProperties": {"type": "string"}}}),
         "D-REACTOR",
     )

@@ -5,12 +5,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.instances import LASTING, READY, Claim, Pool
+from engine.instances import LASTING, READY, Claim, InstancePool
 from engine.profile import OutsideProfile
 
 
-def _pool(**choices: Any) -> Pool:
-    return Pool(OutsideProfile(**choices))
+def _pool(**choices: Any) -> InstancePool:
+    return InstancePool(OutsideProfile(**choices))
 
 
 def _held(claim: Claim) -> str:

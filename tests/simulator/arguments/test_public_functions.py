@@ -13,7 +13,7 @@ import pytest
 
 import simulator
 from engine.errors import InputError
-from simulator.arguments import FLAG, Rule, takes, whole
+from simulator.arguments import FLAG, ArgumentRule, takes, whole
 from simulator.rows import Result
 from simulator.study.capacity import Trial
 from simulator.study.explorer import Explorer
@@ -64,10 +64,10 @@ WRONG: Final[tuple[Any, ...]] = (
 )
 
 
-def rules_of(function: Callable[..., Any]) -> dict[str, Rule]:
+def rules_of(function: Callable[..., Any]) -> dict[str, ArgumentRule]:
     """Return the rules that a public function's arguments are read by."""
     known = inspect.getclosurevars(function).nonlocals
-    rules: dict[str, Rule] = known["rules"] if "rules" in known else rules_of(known["make"])
+    rules: dict[str, ArgumentRule] = known["rules"] if "rules" in known else rules_of(known["make"])
     return rules
 
 

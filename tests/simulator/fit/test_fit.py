@@ -20,7 +20,7 @@ from simulator.scenario import Scenario, loads
 from simulator.scenario.draws import DailyArrivals, OnOffArrivals, PoissonArrivals
 from simulator.study.fit.groups import _group_of
 from simulator.study.fit.judge import Judgement, Line, _interval
-from simulator.study.fit.observed import Window
+from simulator.study.fit.observed import LogWindow
 
 S = 1_000_000_000
 
@@ -260,7 +260,7 @@ def test_a_fit_says_in_what_the_log_differs() -> None:
         Line("peak", "LIM-READ", 90, 40, 30, 50),
         Line("offered", "", 100, 100, 90, 110),
     ]
-    said = Judgement(lines, 9, False, Window(0, 1), np.zeros(1, np.int64), np.zeros((1, 1))).lost
+    said = Judgement(lines, 9, False, LogWindow(0, 1), np.zeros(1, np.int64), np.zeros((1, 1))).lost
     assert said == [
         "the times between requests of people: they have another distribution",
         "refused share by LIM-PUBLIC: less in the log",

@@ -22,7 +22,7 @@ from simulator.intervals import (
     interval_of,
     sequential_error,
 )
-from simulator.options import Budget
+from simulator.options import ReplicationBudget
 from simulator.study.runs import FIRST, until_precise
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -111,7 +111,7 @@ def _to_precision(shares: Sequence[Share]) -> Interval:
         intervals.append(interval_of(shares[:runs], "refused_share", error=error))
         return intervals[-1:]
 
-    until_precise(_PRECISION, FIRST, Budget(len(shares)), look, lambda _: None)
+    until_precise(_PRECISION, FIRST, ReplicationBudget(len(shares)), look, lambda _: None)
     return intervals[-1]
 
 

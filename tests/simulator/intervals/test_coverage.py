@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from simulator.intervals import CONFIDENCE, interval_of, spent
-from simulator.options import Budget
+from simulator.options import ReplicationBudget
 from simulator.scenario import loads, parse_condition
 from simulator.study.capacity import Search
 from simulator.study.runs import replicator
@@ -160,7 +160,7 @@ def wrong_and_decided(searches: int, *, is_sparse: bool) -> tuple[float, float]:
             _Line(),
             condition,
             first=5,
-            budget=Budget(200),
+            budget=ReplicationBudget(200),
             seed=0,
         ).run()
         keeps, breaks = (None if end is None else int(end) for end in (found.keeps, found.breaks))

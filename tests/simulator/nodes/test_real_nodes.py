@@ -25,7 +25,7 @@ from typing import Final
 import pytest
 
 import simulator
-from conformance.messages.exchange import Ask
+from conformance.messages.exchange import HttpRequest
 from conformance.target import Target
 from conformance.wire.over_http import HttpTransport
 from conformance.wire.transport import Place
@@ -103,11 +103,11 @@ def _source(party: int, first: int) -> str:
     return f"127.0.0.{first + party}"
 
 
-def _ask(place: int, first: int) -> Ask:
+def _ask(place: int, first: int) -> HttpRequest:
     """Return the request of a party; those behind one balancer use no key of the other's."""
     party = PARTIES[place]
     method, path = party.request.split()
-    return Ask(
+    return HttpRequest(
         method=method,
         path=path,
         key=f"{party.role}.{1 + (first != _BY_TURNS)}",

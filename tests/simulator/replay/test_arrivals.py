@@ -16,7 +16,7 @@ from engine.files import parse_toml
 from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed
-from simulator.logs.parties import Party
+from simulator.logs.parties import LogCaller
 from simulator.rows import record
 from simulator.study.replay import replay
 
@@ -35,7 +35,7 @@ def arrivals(table: pd.DataFrame, speed: str = "1", **options: Any) -> Any:
     return make_arrivals(stream_log(table), speed=read_speed(speed), **given_)
 
 
-def rows(found: Arrivals) -> list[tuple[int, Party]]:
+def rows(found: Arrivals) -> list[tuple[int, LogCaller]]:
     """Return every arrival as its instant and its party."""
     return [
         (t_ns, found.parties[party])

@@ -24,7 +24,7 @@ from simulator.logs import LogMap, stream_log
 from simulator.logs.arrivals import make_arrivals
 from simulator.logs.parties import RowNumbers
 from simulator.rows import record
-from simulator.rows.record import Counted, Subject, SubjectTable, Texts
+from simulator.rows.record import Counted, RequestIdentity, SubjectTable, Texts
 from simulator.study.replay import replay
 
 MOST = 2**31 - 2
@@ -62,7 +62,7 @@ OTHER_PARTS = ("application_id", "ip")
 """What a kind of counter that nobody has yet may be kept by."""
 
 
-def _counted(subject: Subject) -> Counted:
+def _counted(subject: RequestIdentity) -> Counted:
     """Count by key where there is one, and by the pair where it is a GET."""
     by_pair = ((PAIR_RULE, 0),) if subject.method == "GET" else ()
     by_key = ((KEY_RULE, 1),) if subject.key is not None else ()
@@ -75,12 +75,12 @@ def _counted(subject: Subject) -> Counted:
 @given(SUBJECTS)
 def test_subjects_added_at_once_are_those_added_one_after_another(rows: list[Any]) -> None:
     callers = list(dict.fromkeys((row[3], row[4]) for row in rows))
-    subjects = [Subject(callers.index((row[3], row[4])), *row[1:]) for row in rows]
+    subjects = [RequestIdentity(callers.index((row[3], row[4])), *row[1:]) for row in rows]
     with mock.patch.object(record, "COUNTER_KEYS", (*COUNTER_KEYS, OTHER_PARTS)):
         _compare(subjects)
 
 
-def _compare(subjects: list[Subject]) -> None:
+def _compare(subjects: list[RequestIdentity]) -> None:
     single, whole = SubjectTable(), SubjectTable()
     assert [single.number(each, _counted(each)) for each in subjects] == list(range(len(subjects)))
     counted = [_counted(each) for each in subjects]
@@ -110,7 +110,7 @@ def _compare(subjects: list[Subject]) -> None:
 
 def test_the_same_row_counted_otherwise_is_another_subject() -> None:
     """Rows name no proxies, and two proxies' requests count apart (LIM-PROXY-KEY)."""
-    table, row = SubjectTable(), Subject(0, None, None, None, "i", "GET", "/proxy")
+    table, row = SubjectTable(), RequestIdentity(0, None, None, None, "i", "GET", "/proxy")
     one, other = (Counted(((0, 3),), (None, None, "i", proxy)) for proxy in ("x", "y"))
     assert [table.number(row, each) for each in (one, other, one)] == [0, 1, 0]
     assert table.counters(0, np.array([0, 1, 1])).tolist() == [0, 1, 1]

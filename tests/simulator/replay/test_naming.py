@@ -20,7 +20,7 @@ from engine.files import parse_toml
 from simulator.logs import LogMap, _readers, stream_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.logs.parties import NOBODY, Naming, Owner, Parties, Party
+from simulator.logs.parties import NOBODY, LogCaller, LogCallers, Naming, Owner
 from simulator.rows.record import Texts
 
 WHOLE = "key_prod_us_pvt_" + "A" * 22
@@ -91,7 +91,7 @@ def _hashed(mark: str, text: str) -> str:
     return mark + hmac.new(PSEUDONYM_KEY, text.encode(), "sha256").hexdigest()[:16]
 
 
-def _plainly(lines: list[Line], *, hashed: bool, says_keys: bool) -> list[Party]:
+def _plainly(lines: list[Line], *, hashed: bool, says_keys: bool) -> list[LogCaller]:
     """Return who asks, line by line in order of time.
 
     An empty key says that the request had none; a log without such a column is one of one key.
@@ -110,14 +110,14 @@ def _plainly(lines: list[Line], *, hashed: bool, says_keys: bool) -> list[Party]
             ip = _hashed("ip-", ip)
             path = path.replace(line.ip, ip)
         if key is None and says_keys:
-            found.append(Party(NOBODY, None, ip, line.method, path))
+            found.append(LogCaller(NOBODY, None, ip, line.method, path))
         else:
             owner = Owner("test", "test", "legacy", "private", legacy=True)
-            found.append(Party(owner, label, ip, line.method, path))
+            found.append(LogCaller(owner, label, ip, line.method, path))
     return found
 
 
-def _check_texts(parties: Parties) -> None:
+def _check_texts(parties: LogCallers) -> None:
     """Hold each text to stand once, and to be some party's: what nobody has may be a secret."""
     for column in (parties.key, parties.ip, parties.method, parties.path):
         assert len(set(column.texts)) == len(column.texts)

@@ -27,7 +27,7 @@ from engine.limits import LimitTable
 from engine.profile import Profile
 from simulator.logs import stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.play.gates import Rows
+from simulator.play.gates import RunOutput
 from simulator.play.replay import replay_arrivals
 from simulator.play.simulation import Fidelity
 from simulator.rows.counters import LimitsView
@@ -85,7 +85,7 @@ def decided(
     """Return every row with what was decided about it, and what shadow rules say."""
     kept, view = Kept(arrivals), LimitsView({"Default": TIGHT}, profile.limits)
     tally = Tally(view.legs, view.clauses, end_ns=1 << 62)
-    rows = Rows(Recorder([kept], chunk_rows=block_rows), tally)
+    rows = RunOutput(Recorder([kept], chunk_rows=block_rows), tally)
     numbers = np.arange(len(arrivals.parties))
     played = replay_arrivals(
         arrivals, TIGHT, profile, rows, numbers, fidelity=fidelity, block_rows=block_rows

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.rows.record import SCHEMA
-from simulator.rows.reducer import BlockTimes, Rows
+from simulator.rows.reducer import BlockTimes, RowBatch
 
 COUNTERS: Final = {"LIM-A": ("key",), "LIM-B": ("key",)}
 """Of a rule that is not named, as LIM-C, the counters are of key and address together."""
@@ -27,7 +27,7 @@ ROWS: Final = st.lists(
 """Instant, wait, rule, key and address of blocked rows."""
 
 
-def batch(rows: Sequence[tuple[Any, ...]]) -> Rows:
+def batch(rows: Sequence[tuple[Any, ...]]) -> RowBatch:
     names = ("t_ns", "wait_ns", "rule", "key", "ip")
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     fields = [SCHEMA.field(name) for name in names]
@@ -36,7 +36,7 @@ def batch(rows: Sequence[tuple[Any, ...]]) -> Rows:
         texts = pa.types.is_dictionary(field.type)
         values = pa.array(columns[field.name], pa.string() if texts else field.type)
         arrays.append(values.dictionary_encode().cast(field.type) if texts else values)
-    return Rows(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), None, {})
+    return RowBatch(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), None, {})
 
 
 @given(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine.limits import LimitTable
-from engine.limits import Subject as Asking
+from engine.limits import LimitTable, Subject
 from engine.messages import Outcome
 from engine.profile import LimitsProfile, Profile
 from simulator.rows import Result, RunBook, RunHeader
-from simulator.rows.record import Subject
+from simulator.rows.record import RequestIdentity
 
 S = 1_000_000_000
 Row = tuple[int, str, Outcome, str | None, int]
@@ -36,8 +35,8 @@ def _book(
         chunk_rows=chunk_rows,
     )
     for t_ns, key, outcome, rule, wait_ns in rows:
-        asking = Asking("POST", "/tokenize", "192.0.2.1", key_id=key, application_kind="public")
-        subject = Subject(0, "acme", "shop", key, "192.0.2.1", "POST", "/tokenize")
+        asking = Subject("POST", "/tokenize", "192.0.2.1", key_id=key, application_kind="public")
+        subject = RequestIdentity(0, "acme", "shop", key, "192.0.2.1", "POST", "/tokenize")
         number = book.recorder.subjects.number(subject, book.view.counted(asking))
         verdict = book.recorder.verdicts[outcome, rule]
         attempt, *told = answer or (1, wait_ns if outcome == "delayed" else 0)

@@ -15,14 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.rows.parquet import FileSink, MemorySink
-from simulator.rows.record import FORMAT_VERSION, SCHEMA, TEXT_COLUMNS, Chunk, Recorder, Subject
+from simulator.rows.record import (
+    FORMAT_VERSION,
+    SCHEMA,
+    TEXT_COLUMNS,
+    Chunk,
+    Recorder,
+    RequestIdentity,
+)
 
 
 def _fill(recorder: Recorder, rows: int, *, seed: int = 1) -> None:
     chance = random.Random(seed)
     subjects = [
         recorder.subjects.number(
-            Subject(
+            RequestIdentity(
                 n, "acme", None if n % 5 == 0 else "shop", f"key-{n:04d}", f"192.0.2.{n}",
                 "GET", "/tokens" if n % 2 else "/tokens/{id}",
             )
@@ -85,7 +92,9 @@ class _Sizes:
 def test_a_chunk_waits_for_its_answers_and_for_those_before_it() -> None:
     seen = _Sizes()
     recorder = Recorder([seen], chunk_rows=2)
-    subject = recorder.subjects.number(Subject(0, None, None, None, "192.0.2.1", "GET", "/"))
+    subject = recorder.subjects.number(
+        RequestIdentity(0, None, None, None, "192.0.2.1", "GET", "/")
+    )
     first = recorder.add(0, subject, 1, 0, 0, None)
     for t_ns in range(1, 6):
         recorder.add(t_ns, subject, 1, 0, 0, 0)
@@ -99,7 +108,9 @@ def test_a_chunk_waits_for_its_answers_and_for_those_before_it() -> None:
 
 def test_an_unanswered_row_at_the_end_is_a_programmers_error() -> None:
     recorder = Recorder([])
-    subject = recorder.subjects.number(Subject(0, None, None, None, "192.0.2.1", "GET", "/"))
+    subject = recorder.subjects.number(
+        RequestIdentity(0, None, None, None, "192.0.2.1", "GET", "/")
+    )
     recorder.add(0, subject, 1, 0, 0, None)
     with pytest.raises(AssertionError, match="answered"):
         recorder.close()

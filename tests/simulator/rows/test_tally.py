@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.limits import LimitTable
-from engine.limits import Subject as Asking
+from engine.limits import LimitTable, Subject
 from engine.messages import Outcome
 from engine.profile import LimitsProfile
 from simulator.rows import RunBook, RunHeader
-from simulator.rows.record import Subject
+from simulator.rows.record import RequestIdentity
 
 END_NS = 20
 
@@ -74,8 +73,8 @@ def _summary(rows: list[Row], warm_up_ns: int, chunk_rows: int) -> dict[str, Any
     for row in rows:
         t_ns += row.gap_ns
         kind: Any = None if row.key is None else "public"
-        asking = Asking("POST", row.path, row.ip, key_id=row.key, application_kind=kind)
-        subject = Subject(0, None, None, row.key, row.ip, "POST", row.path)
+        asking = Subject("POST", row.path, row.ip, key_id=row.key, application_kind=kind)
+        subject = RequestIdentity(0, None, None, row.key, row.ip, "POST", row.path)
         number = book.recorder.subjects.number(subject, book.view.counted(asking))
         verdict = book.recorder.verdicts[row.verdict]
         wait_ns = 0 if row.verdict[1] is None else row.wait_ns

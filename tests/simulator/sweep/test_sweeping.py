@@ -24,7 +24,7 @@ from simulator.play.simulation import warm_up
 from simulator.scenario import loads
 from simulator.study.sweep import (
     Span,
-    Task,
+    SweepTask,
     _play_into,
     play_task,
     points_of,
@@ -58,7 +58,7 @@ arrivals = { kind = "poisson", rate = "20/1s" }
 """
 
 
-def tasks(count: int) -> list[Task]:
+def tasks(count: int) -> list[SweepTask]:
     base = loads(SCENARIO)
     return tasks_of(base, [{"clients.c.count": n + 1} for n in range(count)], 1, 7, "limits")
 
@@ -210,7 +210,7 @@ def test_what_a_worker_cannot_write_is_heard(tmp_path: Path) -> None:
 # --- how tasks travel ----------------------------------------------------------------------------
 
 
-def _quick(task: Task) -> dict[str, Any]:
+def _quick(task: SweepTask) -> dict[str, Any]:
     return {"point": task.point}
 
 
@@ -245,7 +245,7 @@ def test_a_batch_lasts_a_tenth_of_a_second_and_leaves_work_for_others(
 # --- compiled runs -------------------------------------------------------------------------------
 
 
-def _compiled(count: int, replications: int = 1, duration: str = "20s") -> list[Task]:
+def _compiled(count: int, replications: int = 1, duration: str = "20s") -> list[SweepTask]:
     warm_up()  # as `sweep` does, before it hands tasks to processes
     base = loads(SCENARIO.replace("20s", duration))
     points = [{"clients.c.count": n + 1} for n in range(count)]
@@ -278,7 +278,7 @@ def processes(request: pytest.FixtureRequest) -> Iterator[Workers]:
     found.close()
 
 
-def _die_once(marker: Path, task: Task) -> dict[str, Any]:
+def _die_once(marker: Path, task: SweepTask) -> dict[str, Any]:
     """Kill the worker at the task of three clients, the first time only."""
     if task.values["clients.c.count"] == 3 and not marker.exists():
         marker.touch()
@@ -295,7 +295,7 @@ def test_a_worker_that_dies_costs_nothing_in_the_end(processes: Workers, tmp_pat
     assert [played[place] for place in range(4)] == [play_task(task) for task in tasks(4)]
 
 
-def _blocked(task: Task) -> dict[str, Any]:
+def _blocked(task: SweepTask) -> dict[str, Any]:
     """Say which signals a worker never hears."""
     return {"point": task.point, "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ())}
 
@@ -309,7 +309,7 @@ def test_workers_leave_ctrl_c_to_their_parent(processes: Workers) -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
-def _die_at_70(task: Task) -> dict[str, Any]:
+def _die_at_70(task: SweepTask) -> dict[str, Any]:
     """Kill the worker at one task of many short ones."""
     if task.point == 70:
         os.kill(os.getpid(), signal.SIGKILL)

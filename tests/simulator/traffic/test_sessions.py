@@ -16,7 +16,7 @@ from simulator.traffic.draws import Stream
 from simulator.traffic.sessions import (
     FILE_COLUMNS,
     SECOND_NS,
-    Caller,
+    SessionCaller,
     SessionLog,
     read_sessions,
     stream_of,
@@ -92,7 +92,9 @@ def test_a_job_beside_requests_at_random_is_a_stream_of_its_own() -> None:
 
 def test_copies_have_keys_of_their_own_and_share_what_many_keys_share() -> None:
     one = stream_of([[(0, 0)]])
-    callers = [Caller("a", key, address, (one,)) for key, address in ((0, 0), (1, 0), (2, 1))]
+    callers = [
+        SessionCaller("a", key, address, (one,)) for key, address in ((0, 0), (1, 0), (2, 1))
+    ]
     log = SessionLog.of(callers, ["GET /tokens"], HOUR_NS)
     assert [log.identity(client) for client in range(6)] == [
         *((0, 0), (1, 0), (2, 1)),

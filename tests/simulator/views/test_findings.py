@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulator.rows.record import SCHEMA
 from simulator.views.findings import (
     Findings,
-    Party,
+    RequestKey,
     _steps,
     gather,
     histogram,
@@ -72,12 +72,12 @@ def test_counts_and_shut_out_times_are_those_of_a_slow_look(
     kept = [row for row in given_rows if row["t_ns"] >= start_ns]
     turned = [row for row in kept if row["outcome"] in {"refused", "blocked"}]
 
-    def party(row: dict[str, Any]) -> Party:
-        return Party(row["rule"].split(".")[0], row["key"], row["ip"])
+    def party(row: dict[str, Any]) -> RequestKey:
+        return RequestKey(row["rule"].split(".")[0], row["key"], row["ip"])
 
     assert int(found.offered.sum()) == len(given_rows)
     assert dict(Counter(map(party, turned))) == {w: f.refused for w, f in found.parties.items()}
-    shut: dict[Party, set[int]] = defaultdict(set)
+    shut: dict[RequestKey, set[int]] = defaultdict(set)
     for row in given_rows:
         if row["outcome"] in {"refused", "blocked"}:
             from_ns, until_ns = max(row["t_ns"], start_ns), row["t_ns"] + row["wait_ns"]

@@ -9,7 +9,7 @@ from markupsafe import escape
 
 import simulator
 from simulator.views import svg
-from simulator.views.charts import RATES, Estimate, Estimates, Plots, estimates
+from simulator.views.charts import RATES, Estimates, Plots, PlottedEstimate, estimates
 from simulator.views.findings import gather
 from simulator.views.text import Axis
 
@@ -61,8 +61,8 @@ def test_the_page_and_a_notebook_show_the_same_charts() -> None:
 def test_a_page_and_a_notebook_show_the_same_values_in_their_intervals() -> None:
     nan = float("nan")
     rows = [
-        Estimate(50, 0.5, nan, nan, "a", "pilot", "a at 50"),
-        Estimate(120, 0.02, 0.01, 0.04, "b", "decided", "b at 120"),
+        PlottedEstimate(50, 0.5, nan, nan, "a", "pilot", "a at 50"),
+        PlottedEstimate(120, 0.02, 0.01, 0.04, "b", "decided", "b at 120"),
     ]
     title = "shares by limit"
     chart = Estimates(title, "limit", "share", "group", "runs", {"a": "c0", "b": "c1"}, rows)

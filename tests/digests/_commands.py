@@ -18,7 +18,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from simulator.progress import tell_line
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
 __all__ = ["SESSIONS", "printed", "same_everywhere"]
@@ -324,6 +325,7 @@ def _quiet(out: io.StringIO, words: list[str]) -> Iterator[None]:
     with (
         mock.patch.dict(os.environ, _PLAIN),
         mock.patch("simulator.progress.TELL_EVERY_S", math.inf),
+        mock.patch("simulator.play.simulation._note_once", lru_cache(tell_line)),
         mock.patch.object(sys, "argv", words),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(out),

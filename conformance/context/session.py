@@ -112,6 +112,7 @@ class Session:
         self._sent_by: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._last: dict[str, int] = {}
+        self._made: dict[tuple[str, str], str] = {}
         self.requests = 0
         self._next_slot_ns = 0
 
@@ -269,10 +270,14 @@ class Session:
         await self.transport.sleep_until_ns(slot_ns)
 
     def make(self, check_id: str, name: str, maker: Callable[[], str]) -> str:
-        """Return a text that no seed determines, such as an encrypted one; `judge` needs it."""
-        made = maker()
-        self.history.write("made", {"check": check_id, "name": name, "text": made})
-        return made
+        """Return a text that no seed determines, such as an encrypted one; `judge` needs it.
+
+        A name gets its text once: asked for again, it is the same.
+        """
+        if (check_id, name) not in self._made:
+            text = self._made[check_id, name] = maker()
+            self.history.write("made", {"check": check_id, "name": name, "text": text})
+        return self._made[check_id, name]
 
     def learn(self, reading: tuple[str, object]) -> str | None:
         """Record a discovered choice; returns what is wrong with it, None when nothing is."""

@@ -3,11 +3,19 @@
 # Every 429 names the counter that refused and the time until a request can succeed; this page shows
 # where, and what to change.
 #
+# A *clause* is one rule of the specification. It has a name, and the name of a limit's clause
+# begins with `LIM-`, as in LIM-PUBLIC. Where the specification leaves a detail open, the engine
+# makes a choice, and the choice has a name that begins with `D-`. A *tenant* is one customer of the
+# service, and a *test tenant* is one for tests. A *private* or *public key* here is an API key of a
+# private or a public application (a program on a server, or a page in a browser). It is not the key
+# of an encryption.
+#
 # Clauses: ERR-429, LIM-PUBLIC, LIM-BLOCK, LIM-CREATE, LIM-TEST-TENANT.
 
 # %% [markdown]
 # **Predict before you read on.** A public key may send 50 requests a minute and is then blocked for
-# 10 s. It sends 51 requests within 4 s. How long must it wait, by the answer: 10 s, 56 s or 60 s?
+# 10 s. It sends 51 requests at even intervals within 4 s. How long does the last answer tell it to
+# wait: 10 s, 56 s or 60 s?
 
 # %%
 import json
@@ -23,10 +31,11 @@ from simulator import caller, strip, trace
 from simulator import refused as refused_places
 
 _ = alt.renderers.enable("svg")
+pd.set_option("display.max_colwidth", 90)
 
 # %% [markdown]
-# ## A whole exchange
-# Fifty requests in four seconds are admitted, one every 80 ms. The next one is refused.
+# ## A complete request and its refusal
+# 50 requests in 4 s are admitted, one every 80 ms. The next one is refused.
 
 # %%
 clock = ManualClock()
@@ -51,18 +60,19 @@ print(json.dumps(refused.body, indent=2))
 # %% [markdown]
 # Read it from the bottom:
 #
-# - The **body** names the clause, the number of requests, the window, and what is counted together.
+# - The **body** names the clause, the number of requests, the window, and what the requests are
+#   counted by: here the key with the address.
 # - **`RateLimit-Policy`** is that rule's quota `q` and its window `w` in seconds.
 # - **`RateLimit`** is what is left of it: `r` requests, and `t` seconds until the counter is empty.
 # - **`Retry-After`** is the number of seconds after which the next request can succeed, rounded up.
 #
 # Only the status is specified (ERR-429); the headers are our choice (D-429-HEADERS).
 #
-# ## Why 56 seconds, if the block lasts 10?
-# Two things must pass before a request can succeed. The block ends 10 s after it began, at 14 s.
-# And the counter must have room. It counts in a *sliding window*: what was admitted in the last 60
-# s, whenever you ask. The first of the 50 requests, sent at 0 s, leaves the window at 60 s. It is 4
-# s now, so the later of the two is 56 s away.
+# ## Why 56 s, if the block lasts 10 s?
+# Two conditions must hold before a request can succeed. The block must have ended: it ends 10 s
+# after it began, at 14 s. And the counter must have room. It counts in a *sliding window*: at any
+# instant, the requests that were admitted in the last 60 s. The first of the 50 requests, sent at 0
+# s, leaves the window at 60 s. It is 4 s now, so the later of the two is 56 s away.
 
 # %%
 assert refused.headers["Retry-After"] == "56"
@@ -97,7 +107,7 @@ print(f"after {wait} s: {again.status}")
 assert again.status == 200
 
 # %% [markdown]
-# The picture has both clients: one that retries every five seconds, and one that waits.
+# The picture shows both clients: one that retries every 5 s, and one that waits.
 
 # %%
 first = [n * 0.08 for n in range(50)]
@@ -111,8 +121,8 @@ strip(pd.concat([impatient.assign(who="every 5 s"), calm.assign(who="Retry-After
 
 # %% [markdown]
 # ## From the symptom to the counter
-# The limit table says which requests are counted together. So which *other* requests are refused at
-# the same time tells the counter, even where a deployment answers without headers.
+# The limit table says which requests are counted together. So the *other* requests that are refused
+# at the same time show which counter is full, even where a deployment answers without headers.
 
 # %%
 symptoms = pd.DataFrame(
@@ -152,9 +162,10 @@ assert blocks == {"LIM-PUBLIC": 10**10, "LIM-IP": 3 * 10**10, "LIM-MANAGEMENT": 
 symptoms
 
 # %% [markdown]
-# ## Three lines that find the binding limit of a log
-# `replay` puts an access log through the limits. Its clause table is sorted by what refused most.
-# Here the log is of two programs: one tokenizes, one after the other, and one searches too often.
+# ## Find the limit that refuses most in a log
+# `replay` applies the limits to an access log. Its table of clauses begins with the one that
+# refused most. In this log a program tokenizes ten times a second, and another one searches as
+# often, which is too often.
 
 # %%
 lines = []
@@ -176,11 +187,11 @@ binding[["offered", "refused"]]
 # ## What was learnt
 # A 429 names its clause and the time to wait. The wait is the later of the block's end and the
 # instant at which the counter has room, and retrying earlier begins the next block. Without
-# headers, the requests that are refused together tell the counter.
+# headers, the requests that are refused together show which counter is full.
 #
 # ## Exercise
 # A private key on a test tenant sends 60 `POST /tokenize` in one second. Which clause refuses it,
-# how many are refused, and what does `Retry-After` say at the end of that second?
+# how many requests are refused, and what is `Retry-After` in the last answer?
 
 # %% tags=["answer"]
 tester = Engine(seed=7, clock=(tick := ManualClock()))

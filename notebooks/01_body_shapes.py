@@ -6,11 +6,11 @@
 # TOK-ONE-OF, TOK-ENCRYPTED, TOK-JSON, REC-SECRET.
 #
 # A tokenization service replaces sensitive values by tokens, and callers keep their own data
-# structure. The engine runs in this process, under a clock that moves only when the cell moves it.
+# structure. The engine runs in this process. Its clock moves only when a cell advances it.
 
 # %% [markdown]
 # **Predict before you read on.** You send `{"a": ["x", {"b": "y"}]}`. What shape comes back, and
-# what stands where `x` and `y` stood?
+# what replaces `x` and `y`?
 
 # %%
 import json
@@ -84,8 +84,8 @@ assert engine.ask("POST", "/tokenize", {"type": "token"}, key=key).status == 400
 
 # %% [markdown]
 # ## An array
-# Strings and token request objects, mixed, of both types. Length and order stay (TOK-ARRAY,
-# TOK-TYPES).
+# An array may mix strings and token request objects of both types, `token` and `card`. Length and
+# order stay (TOK-ARRAY, TOK-TYPES).
 
 # %%
 answer = tokenize(["Ada", CARD, "Lovelace"], key=key)
@@ -95,8 +95,9 @@ assert answer[1]["mask"]["number"] == "XXXXXXXXXXXX4242"
 
 # %% [markdown]
 # ## A composite
-# Objects and arrays nested in one another (TOK-COMPOSITE). Whatever is a string becomes an
-# identifier (TOK-LEAF), whatever holds `type` becomes a record, and the rest stays as it was.
+# A composite nests objects and arrays in one another (TOK-COMPOSITE). Each string becomes an
+# identifier (TOK-LEAF), each object with `type` becomes a record, and the structure stays as it
+# was.
 
 # %%
 order: dict[str, Any] = {
@@ -106,7 +107,7 @@ mirrored = tokenize(order, key=key)
 print(json.dumps(mirrored, indent=2))
 
 # %% [markdown]
-# Place by place: what was sent, and what came back there.
+# The table shows for each position what was sent and what came back.
 
 
 # %% tags=["setup"]
@@ -145,10 +146,10 @@ pairs.rename_axis("place in the body")
 
 # %% [markdown]
 # ## Encrypted by the caller
-# Instead of `data` there may be `encrypted`: what the caller has encrypted with the tenant's public
-# key, so that nobody between them and the service could read it. It is accepted in a single object
-# and inside arrays, and is the token that its plaintext would have been (TOK-ENCRYPTED).
-# The form of encryption is our choice (D-ENCRYPTED).
+# Instead of `data` there may be `encrypted`: a value that the caller has encrypted with an
+# encryption key of the tenant, so that nobody between the caller and the service can read it. It is
+# accepted in a single object and inside arrays, and makes the token that its plaintext would have
+# made (TOK-ENCRYPTED). The form of encryption is our choice (D-ENCRYPTED).
 
 # %%
 public = engine.ask("POST", "/keys", {"algorithm": "ECDH-ES"}, key=key).body["public_key"]
@@ -170,9 +171,10 @@ refused = engine.ask("POST", "/tokenize", {"type": "token", "encrypted": tampere
 assert refused.status == 400
 
 # %% [markdown]
-# ## What has none of these shapes
+# ## A body that has none of these shapes
 # The shapes hold strings and token request objects only. A number is neither (D-LEAF), so the
-# request is refused as a whole, and the answer names the place of the fault (D-PROBLEM).
+# request is refused as a whole, and the answer names the position of the fault (D-PROBLEM). Here
+# `/1` is the second member, counted from 0; an error quotes no name.
 
 # %%
 refused = engine.ask("POST", "/tokenize", {"name": "Ada", "age": 36}, key=key)
@@ -182,14 +184,14 @@ assert refused.status == 400
 assert list(refused.body["errors"]) == ["/1"], "the second member: no error quotes a name"
 
 # %% [markdown]
-# Whatever the shape, the body is JSON, and the header says so (TOK-JSON). That anything else is 415
-# or 400 is our choice (D-STATUSES).
+# Whatever the shape, the body is JSON, and its `Content-Type` is `application/json` (TOK-JSON).
+# Anything else is answered 415 or 400, which is our choice (D-STATUSES).
 
 # %%
 asked = {
     "JSON": ("application/json", b'{"name": "Ada"}'),
-    "JSON by another name": ("text/plain", b'{"name": "Ada"}'),
-    "no JSON": ("application/json", b"name=Ada"),
+    "JSON, declared as text": ("text/plain", b'{"name": "Ada"}'),
+    "not JSON": ("application/json", b"name=Ada"),
 }
 statuses: dict[str, int] = {}
 for what, (kind, text) in asked.items():
@@ -200,12 +202,13 @@ assert list(statuses.values()) == [200, 415, 400]
 
 # %% [markdown]
 # ## What was learnt
-# The body's structure is yours and stays. A string becomes an identifier, an object with `type`
-# becomes a record, and what is neither fails the request.
+# The structure of the body is yours and stays. A string becomes an identifier, an object with
+# `type` becomes a record, and any other value fails the request.
 #
 # ## Exercise
 # Store two people, each with a name and a card, in one request. Which parts of the answer are
-# identifiers, and which are records? (Mind the Tokenize Limit of five.)
+# identifiers, and which are records? (One request may create at most five tokens: the Tokenize
+# Limit.)
 
 # %% tags=["answer"]
 people = [{"name": "Ada", "card": CARD}, {"name": "Grace", "card": CARD}]

@@ -6,8 +6,8 @@
 # REC-CREATED, REC-EXTRAS, REC-SECRET, TOK-CARD-DATA, TOK-METADATA, TOK-INDEXES.
 
 # %% [markdown]
-# **Predict before you read on.** A card goes in with number, expiry and cvc. Which of the four can
-# you find anywhere in the record?
+# **Predict before you read on.** A card is sent with its number, expiry month, expiry year and cvc.
+# Which of the four can you find unchanged in the record?
 
 # %%
 import json
@@ -44,7 +44,7 @@ def tokenize(body: Any, *, key: str) -> Any:
 # %% [markdown]
 # ## The record of a generic token
 # The record holds an identifier, the tenant, the type, who created it and when, and whether it was
-# deduplicated. There is no `data` (REC-TOKEN-DATA).
+# deduplicated (chapter 04). There is no `data` (REC-TOKEN-DATA).
 
 # %%
 record = tokenize({"type": "token", "data": "Ada"}, key=key)
@@ -74,8 +74,8 @@ assert record["search_indexes"] == ["{{ data }}"]
 
 # %% [markdown]
 # ## The mask of a card
-# A card's record shows a masked object: every digit of the number is `X` but the last four, month
-# and year as given. This engine shows it under `mask` and `data`, which is our choice
+# A card's record shows a masked object: every digit of the number but the last four is `X`, and
+# month and year are as given. This engine shows it under `mask` and `data`, which is our choice
 # (D-CARD-VIEW); neither ever holds anything else (REC-CARD-MASK).
 
 # %%
@@ -86,7 +86,7 @@ assert record["mask"]["number"] == "XXXXXXXXXXXX4242"
 assert set(record["mask"]) == {"number", "expiration_month", "expiration_year"}
 
 # %% [markdown]
-# The `cvc` went in and is nowhere in the answer, and neither is the number (REC-SECRET).
+# Neither the `cvc` nor the full number is anywhere in the answer (REC-SECRET).
 
 # %%
 everything = str(record)
@@ -94,9 +94,10 @@ assert "4242424242424242" not in everything
 assert "'123'" not in everything
 
 # %% [markdown]
-# ## Side by side
-# Which fields a record has: some always, some only where they were supplied, `mask` and `data` for
-# a card alone, and the fingerprint where an expression is in force.
+# ## Which fields each record has
+# Some fields are in every record, some only where they were supplied. Only a card has `mask` and
+# `data`. A fingerprint (chapter 05) is shown where the token has a fingerprint expression, as a
+# card always has.
 
 # %%
 sent = {
@@ -119,8 +120,8 @@ pd.DataFrame(held).T.rename_axis("field of the record")
 
 # %% [markdown]
 # ## Secrets at rest
-# The store holds ciphertexts; its records, printed, do not show even those. And no error quotes
-# what was sent: a wrong card number is named by its place.
+# The store holds ciphertexts, and a printed record of the store does not show even those. No error
+# quotes what was sent: it names a wrong card number by its position.
 
 # %%
 wrong = {"type": "card", "data": {"number": "4242424242424241"}}
@@ -154,15 +155,15 @@ for what, one in records.items():
 # %% [markdown]
 # ## What may be sent
 # The fields of a card are specified (TOK-CARD-DATA): `number` is a string of digits, month and year
-# are integers, `cvc` is a string. Metadata is an object of text to text (TOK-METADATA). How each
-# is validated, and the status 400, are our choice (D-CARD, D-METADATA).
+# are integers, `cvc` is a string. Metadata is an object whose values are strings (TOK-METADATA).
+# How each is validated, and the status 400, are our choice (D-CARD, D-METADATA).
 
 # %%
 faults = {
-    "a number that is no text": {**CARD["data"], "number": 4242424242424242},
-    "letters in the number": {**CARD["data"], "number": "4242 4242 4242 4242"},
-    "a month as text": {**CARD["data"], "expiration_month": "12"},
-    "a year as text": {**CARD["data"], "expiration_year": "2030"},
+    "a card number that is not a string": {**CARD["data"], "number": 4242424242424242},
+    "spaces in the card number": {**CARD["data"], "number": "4242 4242 4242 4242"},
+    "a month as a string": {**CARD["data"], "expiration_month": "12"},
+    "a year as a string": {**CARD["data"], "expiration_year": "2030"},
     "a cvc as a number": {**CARD["data"], "cvc": 123},
 }
 answers = {
@@ -179,7 +180,7 @@ for metadata in ({"n": 1}, {"n": None}, ["n"], "n"):
 # %% [markdown]
 # ## What the specification leaves out
 # It names no states of a token, no events, and no versions of the interface. A record has no such
-# field here, and none is to be expected of another service.
+# field here, and you should not expect one from another service.
 
 # %%
 assert not {"state", "status", "version", "updated_at"} & set(fields)

@@ -2,11 +2,15 @@
 # # Who may create a token, and where
 # A key needs `token:create` on every container that a request creates tokens in.
 #
+# A *container* is the path at which a token is stored. A key belongs to an application, and a
+# *grant* gives the application permissions on a path.
+#
 # Clauses: AUTH-HEADER, AUTH-CREATE, AUTH-KINDS, AUTH-LEGACY, TOK-CONTAINER.
 
 # %% [markdown]
 # **Predict before you read on.** A key may create in `/pci/`. It sends a card and a plain string in
-# one request, naming no container. Is the card stored?
+# one request and names no container. The default is `/pci/high/` for cards and `/general/high/` for
+# strings. Is the card stored?
 
 # %%
 from typing import Any
@@ -24,15 +28,16 @@ CARD: dict[str, Any] = {
         "cvc": "123",
     },
 }
+pd.set_option("display.max_colwidth", 90)
 engine = Engine(seed=7)
 acme = engine.create_tenant("Acme")
 key = engine.key_for(acme, "token:create")
 
 # %% [markdown]
-# ## A known key
+# ## The API key
 # Every request names an API key, in a header. A request without one, or with an unknown one, gets
 # 401 before its body is read (AUTH-HEADER). Only two checks come earlier: an unknown path gets 404,
-# a method that the path does not have gets 405 (D-ORDER).
+# and a method that the path does not have gets 405 (D-ORDER).
 
 # %%
 callers = {"nobody": None, "a stranger": "key_prod_us_pvt_unknown", "Acme": key}
@@ -48,9 +53,9 @@ pd.Series({who: answer.status for who, answer in answers.items()}).to_frame("sta
 
 # %% [markdown]
 # ## Containers
-# A token lies in a container: the one that the request names, or the default of its type
-# (TOK-CONTAINER). What the defaults are is our choice (D-CONTAINER-DEFAULT), and so is that a grant
-# on a path covers the path and all below it, by whole segments (D-GRANT).
+# A token is stored in the container that the request names, or in the default container of its type
+# (TOK-CONTAINER). The defaults are our choice (D-CONTAINER-DEFAULT). A grant on a path covers the
+# path and all paths below it, by whole segments; that is our choice too (D-GRANT).
 
 # %%
 pci = engine.key_for(acme, "token:create", container="/pci/")
@@ -68,11 +73,12 @@ assert list(statuses.values()) == [200, 403, 200, 403, 403]
 pd.Series(statuses).rename_axis("what is sent").to_frame("status")
 
 # %% [markdown]
-# The last line is the one to remember: `token:create` is needed on *every* destination container
-# of the request (AUTH-CREATE), and what fails fails as a whole.
+# The last row matters most: `token:create` is needed on *every* destination container of the
+# request (AUTH-CREATE), and a request that fails creates nothing.
 #
-# ## Grants against containers
-# Who holds a grant on the path of the row may create in the container of the column.
+# ## Which grant covers which container
+# Each cell shows whether a grant on the path of the row lets a key create in the container of the
+# column.
 
 # %%
 paths = ("/", "/pci/", "/pci/high/", "/general/")
@@ -101,10 +107,10 @@ marks.rename_axis("grant on ↓, destination →")
 
 # %% [markdown]
 # ## Kinds of applications
-# Private, public and management applications, and legacy keys, are rate-limit classes
-# (AUTH-KINDS). The kind also bounds which permissions it may hold: `token:create` is none of a
-# management application's (D-PERMISSIONS). A key is legacy when its text holds neither `_prod_` nor
-# `_test_` (AUTH-LEGACY), whatever its tenant is.
+# Private, public and management applications, and legacy keys, are rate-limit classes (AUTH-KINDS).
+# The kind also limits which permissions an application may hold: a management application may not
+# hold `token:create` (D-PERMISSIONS). A key is legacy when its text contains neither `_prod_` nor
+# `_test_` (AUTH-LEGACY), whatever kind its tenant has.
 
 # %%
 testing = engine.create_tenant("Testing", "test")
@@ -132,12 +138,12 @@ pd.Series(counted).rename_axis("tenant").to_frame("rules that count a legacy key
 
 # %% [markdown]
 # ## What was learnt
-# A key needs `token:create` on every destination container of the request, named or default. One
-# that is missing fails the whole request.
+# A key needs `token:create` on every destination container of the request, named or default. If one
+# is missing, the whole request fails.
 #
 # ## Exercise
-# Which smallest set of grants lets a key store a card and a plain string in one request, without a
-# grant on `/`?
+# What is the smallest set of grants that lets a key store a card and a plain string in one request,
+# without a grant on `/`?
 
 # %% tags=["answer"]
 narrow_grants = [("/pci/high/", {"token:create"}), ("/general/high/", {"token:create"})]

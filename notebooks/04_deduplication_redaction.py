@@ -1,12 +1,13 @@
 # %% [markdown]
-# # Deduplication: when the value exists already
-# With deduplication an equal value gives the token that is there, and hides part of its record.
+# # Deduplication: when a value is already stored
+# With deduplication an equal value returns the existing token, and hides part of its record from a
+# key that may not read it.
 #
 # Clauses: TOK-DEDUP, REC-DEDUP-REDACT, AUTH-READ, REC-EXTRAS.
 
 # %% [markdown]
 # **Predict before you read on.** A card is stored twice, the second time by a key without
-# `token:read`. Which fields does that key get to see?
+# `token:read`. Which fields of the record does that key see?
 
 # %%
 import json
@@ -39,9 +40,9 @@ def tokenize(body: Any, *, key: str) -> Any:
 
 
 # %% [markdown]
-# ## Off, and on
-# A tenant starts with deduplication off: equal values get tokens of their own. The tenant's
-# setting turns it on, and a token request object can overrule it (TOK-DEDUP, D-DEDUP).
+# ## Turn it on
+# A tenant starts with deduplication off: each of two equal values gets its own token. The tenant's
+# setting turns it on, and a token request object can override it (TOK-DEDUP, D-DEDUP).
 
 # %%
 assert tokenize(["x"], key=reader) != tokenize(["x"], key=reader)
@@ -52,8 +53,8 @@ assert alone["_extras"] == {"deduplicated": False}
 
 # %% [markdown]
 # ## Inside one request
-# Six elements, four tokens: the first of equal ones creates, the later ones are deduplicated, in
-# document order. So the request stays within a Tokenize Limit of five.
+# Six elements make four tokens. Of equal elements the first in document order creates a token, and
+# the later ones are deduplicated. So the request stays within the Tokenize Limit of five.
 
 # %%
 fresh = Engine(seed=7)
@@ -93,13 +94,14 @@ assert "metadata" not in second
 assert third["data"] == first["data"]
 
 # %% [markdown]
-# The record is the *stored* token's: the mask says 12/2030 and the note is the first one's. What
-# a duplicate brings is dropped (our choice, D-DEDUP-RECORD; `update_existing` would merge it).
+# The record is that of the *stored* token: its mask shows 12/2030, and its metadata is that of the
+# first request. Whatever else a duplicate request sends is dropped (our choice, D-DEDUP-RECORD;
+# `update_existing` would merge it).
 #
 # So the rule hides `data` and `metadata`, and leaves the rest. The creator sent 1/2031 and learns
 # from `mask` that the stored card expires in 12/2030, and from `created_at` and `created_by` when
-# and by whom it was stored. Where that is too much, D-DEDUP-REDACT has a narrower reading, and
-# `card_view = "data"` shows no mask.
+# and by whom it was stored. Where that is too much, D-DEDUP-REDACT also permits a narrower record,
+# and `card_view = "data"` shows no mask.
 
 # %%
 assert second["mask"]["expiration_month"] == 12
@@ -107,8 +109,8 @@ assert (second["created_at"], second["created_by"]) == (first["created_at"], fir
 assert third["metadata"] == {"o": "1"}
 
 # %% [markdown]
-# What each of the three got to see: the first created the token, the second may only create, the
-# third may read.
+# The table shows what each of the three requests returned. The first created the token, the second
+# came from a key that may only create, and the third from a key that may read.
 
 # %%
 answers = {"created": first, "may not read": second, "may read": third}
@@ -120,9 +122,9 @@ assert {name for name, row in seen.items() if "–" in row.values()} == {"data",
 pd.DataFrame(seen).T.rename_axis("field of the record")
 
 # %% [markdown]
-# ## What is equal
-# Type, container and the value that the fingerprint expression selects, within a tenant
-# (D-DEDUP-KEY).
+# ## When two values are equal
+# Two tokens of a tenant are equal when they have the same type, the same container, and the same
+# value under the fingerprint expression (D-DEDUP-KEY; chapter 05 explains the expression).
 
 # %%
 here = tokenize({"type": "token", "data": "z"}, key=reader)

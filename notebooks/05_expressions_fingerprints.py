@@ -6,8 +6,8 @@
 # Clauses: TOK-FPEXPR, TOK-INDEXES, REC-FINGERPRINT, REC-FPEXPR.
 
 # %% [markdown]
-# **Predict before you read on.** Two cards have the same number and another expiry. Is their
-# fingerprint the same?
+# **Predict before you read on.** Two cards have the same number and different expiry dates. Do they
+# have the same fingerprint?
 
 # %%
 import json
@@ -39,9 +39,9 @@ def tokenize(body: Any, *, key: str) -> Any:
 
 
 # %% [markdown]
-# ## The small language
+# ## The two forms of an expression
 # An expression is `{{ data }}` or `{{ data.key }}`, with one space on each side. It selects the
-# whole value or one member of it (TOK-FPEXPR). That anything else is refused is our choice
+# whole value or one member of it (TOK-FPEXPR). Anything else is refused, which is our choice
 # (D-EXPR).
 
 # %%
@@ -56,8 +56,8 @@ pd.Series(tried).rename_axis("expression").to_frame("status")
 
 # %% [markdown]
 # ## The fingerprint of a card
-# A card that brings no expression gets `{{ data.number }}` (REC-FPEXPR). Its fingerprint is
-# derived from the number alone, so the same card with a new expiry keeps it (REC-FINGERPRINT).
+# A card that is sent without an expression gets `{{ data.number }}` (REC-FPEXPR). Its fingerprint
+# is derived from the number alone, so the same card with a new expiry keeps it (REC-FINGERPRINT).
 
 # %%
 renewed = {"type": "card", "data": {**CARD["data"], "expiration_year": 2035}}
@@ -79,7 +79,7 @@ assert records[0]["fingerprint"] == records[1]["fingerprint"] != records[2]["fin
 # %% [markdown]
 # A fingerprint is a hash under a key of the tenant (our choice, D-FINGERPRINT). Another tenant's
 # fingerprint of the same card differs, so fingerprints cannot be compared across tenants, and
-# whoever has fingerprints alone cannot compute which number belongs to them.
+# somebody who has only fingerprints cannot compute the numbers.
 
 # %%
 stranger = engine.create_tenant("Other")
@@ -88,8 +88,8 @@ assert theirs["fingerprint"] != records[0]["fingerprint"]
 
 # %% [markdown]
 # It does not protect against a caller of the same tenant who may create tokens: they can tokenize
-# candidates and compare. What protects is `token:create` itself (grant it with care) and the rate
-# limits, which decide how many candidates can be tried.
+# candidates and compare. The protection is `token:create` itself, which must be granted with care,
+# and the rate limits, which decide how many candidates can be tried.
 
 # %%
 guesser = engine.key_for(acme, "token:create")
@@ -98,14 +98,14 @@ guesses = [{"type": "card", "data": {"number": number}} for number in candidates
 answers = tokenize(guesses, key=guesser)
 matches = [one["fingerprint"] == records[0]["fingerprint"] for one in answers]
 assert matches == [False, True]
-pd.Series(dict(zip(candidates, matches, strict=True))).to_frame("its fingerprint is the one")
+pd.Series(dict(zip(candidates, matches, strict=True))).to_frame("matches the stored card")
 
 # %% [markdown]
-# ## A supplied expression wins
-# With `{{ data }}` number and expiry count, and the renewed card is a different one
+# ## A supplied expression replaces the default
+# With `{{ data }}` both number and expiry count, and the renewed card has another fingerprint
 # (D-CARD-FPEXPR). The cvc never counts: the same card with and without it has one fingerprint. An
-# expression over the cvc is refused (D-CVC-DERIVE): the cvc must not outlive its retention in a
-# hash.
+# expression over the cvc is refused (D-CVC-DERIVE): a hash must not keep the cvc beyond its
+# retention (chapter 07).
 
 # %%
 whole = "{{ data }}"
@@ -123,7 +123,8 @@ assert refused.status == 400
 
 # %% [markdown]
 # ## Which cards look alike
-# The expression decides what "the same" means. Three cards, two with one number, under both.
+# The expression decides what "the same" means. The table compares three cards, two of them with the
+# same number, under both expressions.
 
 # %%
 cards = {"12/2030": CARD, "12/2035": renewed, "another": other}
@@ -154,7 +155,7 @@ pd.DataFrame(pairs).T.rename_axis("same fingerprint as →")
 # %% [markdown]
 # ## Search indexes
 # The same expressions define what can be searched (TOK-INDEXES). A query names the path and the
-# exact value (D-SEARCH); what was not indexed is not found.
+# exact value (D-SEARCH); a token that was not indexed is not found.
 
 # %%
 tokenize({"type": "token", "data": "Ada Lovelace", "search_indexes": [whole]}, key=key)
@@ -164,9 +165,10 @@ assert found.status == 200
 assert len(found.body["data"]) == 1
 
 # %% [markdown]
-# ## What may bring an expression
-# Any token request object may (TOK-FPEXPR, specified): a token, a card, in arrays too, and an
-# object with `encrypted` in place of `data`. The record shows the expression in force.
+# ## What may have an expression
+# Any token request object may have one (TOK-FPEXPR, specified): a token or a card, inside an array
+# too, and an object with `encrypted` in place of `data`. The record shows the expression that is
+# used.
 
 # %%
 brought = [
@@ -180,12 +182,12 @@ assert in_force == [whole, "{{ data.number }}"]
 # %% [markdown]
 # ## What was learnt
 # The expression decides what "the same" means: by default the number alone, on request the whole
-# card. A fingerprint compares within a tenant, and does not protect against a caller who may
-# tokenize candidates.
+# card. Fingerprints can be compared within a tenant. A fingerprint does not protect against a
+# caller who may tokenize candidates.
 #
 # ## Exercise
-# Find out by fingerprints whether two generic tokens hold the same text. What must you add to each
-# request?
+# Use fingerprints to find out whether two generic tokens hold the same text. What must you add to
+# each request?
 
 # %% tags=["answer"]
 texts = ["Ada", "Grace", "Ada"]

@@ -1,12 +1,13 @@
 # %% [markdown]
-# # What fails, how, and in what order
-# A request succeeds as a whole or fails as a whole, and the first check that fails answers alone.
+# # Atomic requests, quotas, and the order of checks
+# A request succeeds as a whole or fails as a whole, and the answer reports only the first check
+# that fails.
 #
 # Clauses: TOK-ATOMIC, TOK-LIMIT, QUO-TENANT, QUO-TOKENIZE, QUO-DETOKENIZE.
 
 # %% [markdown]
 # **Predict before you read on.** Six strings in one request, with a Tokenize Limit of five. How
-# many tokens are there afterwards?
+# many tokens does it create?
 
 # %%
 import json
@@ -18,6 +19,7 @@ import pandas as pd
 from engine import Engine
 
 _ = alt.renderers.enable("svg")
+pd.set_option("display.max_colwidth", 90)
 CARD: dict[str, Any] = {
     "type": "card",
     "data": {
@@ -47,7 +49,7 @@ def count() -> int:
 # %% [markdown]
 # ## One invalid token fails the request
 # Three valid elements and two invalid ones: the request fails as a whole and nothing is created
-# (TOK-ATOMIC). That it fails with 400, and which fault the answer names, is our choice (D-ORDER).
+# (TOK-ATOMIC). The status 400 and the fault that the answer names are our choice (D-ORDER).
 
 # %%
 body = {"a": "x", "b": ["y", {"type": "visa"}], "c": CARD, "d": {"type": "token"}}
@@ -61,7 +63,8 @@ assert list(three.body["errors"]) == ["/0", "/1/type", "/2"], "one step names al
 
 # %% [markdown]
 # The engine checks in steps. The first step that finds a fault answers, and names every fault that
-# it finds: here the unknown type, before the missing `data`. Fix it, and the next step answers.
+# it finds. Here it finds the unknown type `visa`; the missing `data` belongs to a later step. Fix
+# it, and the next step answers.
 
 # %%
 refused = engine.ask("POST", "/tokenize", {**body, "b": ["y"]}, key=key)
@@ -112,9 +115,9 @@ pd.DataFrame(
 
 # %% [markdown]
 # ## The Tokenize Limit
-# At most five tokens are created in one request, however they are nested (TOK-LIMIT,
-# QUO-TOKENIZE). Exactly five pass. That a sixth is answered 400 is our choice (D-LIMIT-STATUS), and
-# so is what is counted (D-LIMIT-COUNT).
+# At most five tokens are created in one request, however they are nested (TOK-LIMIT, QUO-TOKENIZE).
+# Exactly five pass. A request for a sixth is answered 400, which is our choice (D-LIMIT-STATUS),
+# and so is what the limit counts (D-LIMIT-COUNT).
 
 # %%
 five = {"a": ["1", ["2", {"b": "3"}]], "c": CARD, "d": "5"}
@@ -147,9 +150,9 @@ alt.Chart(
 )
 
 # %% [markdown]
-# ## Quotas are a tenant's
-# The operator adjusts them, for one tenant, from the next request on (QUO-TENANT,
-# D-QUOTA-CHANGE).
+# ## Quotas belong to a tenant
+# The operator changes a quota for one tenant (QUO-TENANT). A changed Tokenize Limit applies from
+# the next request on (D-QUOTA-CHANGE).
 
 # %%
 engine.set_quota(acme, "Tokenize Limit", 6)
@@ -161,9 +164,9 @@ assert engine.ask("POST", "/tokenize", {**five, "e": "6"}, key=other).status == 
 
 # %% [markdown]
 # ## The Detokenize Limit
-# `POST /detokenize` takes any JSON with expressions that name tokens, and puts the values in
-# their place. At most five expressions, repeats included (QUO-DETOKENIZE).
-# That repeats count is our choice (D-DETOKENIZE-COUNT).
+# `POST /detokenize` takes any JSON with expressions that name tokens, and puts the values in their
+# place. A request may hold at most five expressions (QUO-DETOKENIZE). Repeats count, which is our
+# choice (D-DETOKENIZE-COUNT).
 
 # %%
 name = tokenize({"name": "Ada"}, key=key)["name"]
@@ -176,11 +179,12 @@ assert engine.ask("POST", "/detokenize", [letter] * 6, key=key).status == 400
 # %% [markdown]
 # ## What was learnt
 # All of a request is created or none of it: one invalid element, or one token above the limit,
-# fails the whole. Quotas are a tenant's, and a change holds from the next request on.
+# fails the whole. Quotas belong to a tenant, and a changed Tokenize Limit applies from the next
+# request on.
 #
 # ## Exercise
 # What does a request of six strings create if only the last one is invalid (a number)? And which
-# fault is named: the number, or the limit?
+# fault does the answer name: the number, or the limit?
 
 # %% tags=["answer"]
 before_it = count()

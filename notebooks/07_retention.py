@@ -1,13 +1,12 @@
 # %% [markdown]
 # # Retention: how long stored data can be read
-# Some data has a deadline: a cvc an hour, a token intent a day, a log entry a day. Until then it
-# can be read, and from then on it cannot.
+# Some data can be read only for a time: a cvc for 1 h, a token intent for 24 h, a log entry for 24
+# h. From that instant on it cannot be read.
 #
 # Clauses: QUO-CVC, QUO-INTENT, QUO-LOG, QUO-TENANT.
 
 # %% [markdown]
-# **Predict before you read on.** A card is stored at noon. Can its cvc be read at exactly one
-# o'clock?
+# **Predict before you read on.** A card is stored at noon. Can its cvc be read at exactly 13:00?
 
 # %%
 from typing import Any
@@ -49,8 +48,8 @@ def read_card(token: str) -> dict[str, Any]:
 
 # %% [markdown]
 # ## The cvc
-# A card's cvc may be read for one hour after it was stored (QUO-CVC). The card itself stays: its
-# other fields are read as before.
+# A card's cvc can be read for 1 h after it was stored (QUO-CVC). The card itself stays: its other
+# fields are read as before.
 
 # %%
 card = store_card()
@@ -65,8 +64,8 @@ pd.DataFrame(seen).fillna("gone")
 
 # %% [markdown]
 # ## Token intents
-# A token intent holds data for a token that may be created later. From 24 hours on it is gone
-# (QUO-INTENT): the answer is the one for an intent that never was.
+# A token intent holds data for a token that may be created later. From 24 h on it is gone
+# (QUO-INTENT), and the answer is the same as for an intent that never existed.
 
 # %%
 made = engine.ask("POST", "/token-intents", CARD, key=key)
@@ -86,8 +85,8 @@ pd.Series(
 # %% [markdown]
 # ## The log
 # A request that creates a token leaves an entry, and so does one that reads plaintext; listing
-# tokens leaves none. Which requests do is our choice (D-LOGS). An entry is readable until it is 24
-# hours old, and gone at exactly 24 h (QUO-LOG).
+# tokens leaves none. Which requests do is our choice (D-LOGS). An entry can be read until it is 24
+# h old, and is gone at exactly 24 h (QUO-LOG).
 
 
 # %%
@@ -111,10 +110,10 @@ assert list(counts.values()) == [0, 1, 2, 2, 2, 0]
 pd.Series(counts).to_frame("entries")
 
 # %% [markdown]
-# ## Whose deadline
-# Quotas are a tenant's (QUO-TENANT). When a change takes effect depends on the quota, and that is
-# our choice (D-QUOTA-CHANGE). The deadline of a cvc is fixed when it is stored: a changed retention
-# holds for cards that are stored from then on.
+# ## When a changed retention applies
+# Quotas belong to a tenant (QUO-TENANT). When a change takes effect depends on the quota, and that
+# is our choice (D-QUOTA-CHANGE). The deadline of a cvc is fixed when it is stored: a changed
+# retention applies to cards that are stored from then on.
 
 # %%
 cards = {"stored before": store_card()}
@@ -135,9 +134,9 @@ by_second = frame.pivot_table("cvc", "card", "second", "first", sort=False)
 by_second.rename_axis("cvc readable, by seconds since it was stored")
 
 # %% [markdown]
-# The age of a log entry is compared with the quota of the moment: a changed log retention holds at
-# once, for entries that are there already. Another tenant's entries stay. When the retention is 24
-# h again, the entry can be read again: it was hidden, not deleted.
+# The age of a log entry is compared with the current quota: a changed log retention applies at
+# once, to existing entries too. Another tenant's entries stay. When the retention is 24 h again,
+# the entry can be read again: it was hidden, not deleted.
 
 # %%
 other = engine.create_tenant("Other")
@@ -169,12 +168,12 @@ pd.DataFrame({"retention 24 h": before, "Acme's is 10 s now": after}).rename_axi
 # ## What was learnt
 # Data with a retention can be read until the retention ends, and not from that instant on. The
 # deadline of a cvc or an intent is fixed when it is stored. A log entry has no deadline of its own:
-# its age is compared with the quota of the moment, so a longer retention makes entries readable
-# again that a shorter one hid, as long as they have not been deleted.
+# its age is compared with the current quota. So a longer retention makes entries readable again
+# that a shorter one hid, as long as they have not been deleted.
 #
 # ## Exercise
-# A token intent is made, and after 23 hours a token is created from it. Is the token gone at hour
-# 25?
+# A token intent is created, and after 23 h a token is created from it. Is the token gone after 25
+# h?
 
 # %% tags=["answer"]
 text_intent = {"type": "token", "data": "x"}

@@ -1,15 +1,15 @@
 # %% [markdown]
 # # The fourteen limit rules
-# Fourteen rules limit how many requests a caller may send. Here a client sends 1.5 times the limit
-# of each, with only that one rule in force.
+# Fourteen rules limit how many requests a caller may send. Here a client sends 1.5 times as fast as
+# each rule allows, with only that rule in force.
 #
-# Clauses: LIM-THROTTLE, LIM-BLOCK, and one a row: LIM-TEST-TENANT, LIM-SEARCH, LIM-READ,
+# Clauses: LIM-THROTTLE, LIM-BLOCK, and one for each rule: LIM-TEST-TENANT, LIM-SEARCH, LIM-READ,
 # LIM-CREATE, LIM-PATCH, LIM-DELETE, LIM-ACCOUNT-UPDATER, LIM-PRIVATE, LIM-PUBLIC, LIM-MANAGEMENT,
 # LIM-PROXY-KEY, LIM-PROXY-HOST, LIM-IP, LIM-LEGACY.
 
 # %% [markdown]
-# **Predict before you read on.** A public key sends 51 requests at once, then waits 11 seconds. Is
-# its next request admitted?
+# **Predict before you read on.** A public key may send 50 requests a minute and is then blocked for
+# 10 s. It sends 51 at once, then waits 11 s. Is its next request admitted?
 
 # %%
 from fractions import Fraction
@@ -29,7 +29,7 @@ pd.DataFrame(
     [
         {
             "rule": rule.id,
-            "requests": rule.limit_requests,
+            "requests": f"{rule.limit_requests:,}",
             "window, s": rule.window_ns // SECOND_NS,
             "action": rule.action,
             "block, s": (rule.block_ns or 0) // SECOND_NS or "–",
@@ -43,8 +43,7 @@ pd.DataFrame(
 # Fourteen rows, fifteen counters: LIM-PRIVATE counts keys and addresses separately.
 #
 # ## Steady overload, one rule at a time
-# The function below sends requests for two and a half windows, 1.5 times as fast as the rule
-# allows.
+# The function below sends requests for 2.5 windows, 1.5 times as fast as the rule allows.
 
 
 # %%
@@ -82,7 +81,7 @@ def share(rule_id: str, one: Subject, other: Subject) -> bool:
 
 # %% [markdown]
 # ### LIM-TEST-TENANT
-# A test tenant: any method and resource, 50 in 10 s for each key and address.
+# A test tenant, any method and resource: 50 in 10 s for each pair of key and address.
 
 # %%
 tester = caller(tenant="test")
@@ -137,8 +136,8 @@ strip(pd.concat([patch, delete]))
 
 # %% [markdown]
 # ### LIM-ACCOUNT-UPDATER
-# The throttle with the lowest rate: anything below `/account-updater`, 10 in 10 s. Only LIM-PUBLIC,
-# which blocks, has a lower one.
+# Anything below `/account-updater`: 10 in 10 s. This is the throttle with the lowest rate; only
+# LIM-PUBLIC, which blocks, has a lower one.
 
 # %%
 frame = overload("LIM-ACCOUNT-UPDATER", caller("GET", "/account-updater/jobs"))
@@ -151,7 +150,7 @@ strip(frame)
 
 # %% [markdown]
 # ### LIM-PRIVATE
-# A private application: 2,000 in 10 s for the key, and as many for the address.
+# A private application: 2,000 in 10 s for the key, and 2,000 in 10 s for the address.
 
 # %%
 frame = overload("LIM-PRIVATE", caller(kind="private"))
@@ -194,8 +193,8 @@ strip(pd.concat([by_key, by_host]))
 
 # %% [markdown]
 # ### LIM-IP
-# Anything from one address: 2,000 in 10 s, and a block of 30 s. It is in no tenant's table, and
-# needs no key.
+# Anything from one address: 2,000 in 10 s, and a block of 30 s. It belongs to no tenant, and counts
+# requests without a key too.
 
 # %%
 frame = overload("LIM-IP", caller(kind=None, key=None))
@@ -205,7 +204,7 @@ strip(frame)
 
 # %% [markdown]
 # ### LIM-LEGACY
-# A legacy key: 100 a minute, in addition to whatever its application's kind brings.
+# A legacy key: 100 a minute, in addition to the limits of its application's kind.
 
 # %%
 frame = overload("LIM-LEGACY", caller(legacy=True))
@@ -214,7 +213,7 @@ assert {"LIM-LEGACY", "LIM-PRIVATE.key"} <= set(decide([0], caller(legacy=True))
 strip(frame)
 
 # %% [markdown]
-# ## What to see
+# ## The difference between a throttle and a block
 # A throttle admits requests again as soon as the oldest ones leave the window (LIM-THROTTLE). A
 # block (LIM-BLOCK) admits nothing until it ends. Three rules block.
 
@@ -225,12 +224,12 @@ assert blocks == {"LIM-PUBLIC": 10, "LIM-MANAGEMENT": 60, "LIM-IP": 30}
 
 # %% [markdown]
 # ## What was learnt
-# Fourteen rules limit how many requests a caller may send. Each counts by key, by address, or by
-# the pair of both; eleven throttle, three block.
+# Fourteen rules limit how many requests a caller may send. Each counts by key, by address, or by an
+# address together with a key or a hostname. Eleven throttle and three block.
 #
 # ## Exercise
-# How many requests of a public key are admitted when 51 come at once and one more after 11 s? After
-# 61 s?
+# A public key sends 51 requests at once, one at 11 s and one at 61 s. Which of the last three are
+# admitted?
 
 # %% tags=["answer"]
 late = trace([0.0] * 51 + [11.0, 61.0], caller("POST", "/tokens", kind="public"))

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Which limit a client reaches first
-# Several rules count most requests, and the first that is full refuses; which one that is depends
-# on how fast, from where and with which key requests are sent.
+# Several rules count most requests, and the first one that is full refuses; which one that is
+# depends on how fast, from which address and with which key requests are sent.
 #
 # Clauses: LIM-LOWEST, LIM-TEST-TENANT, LIM-CREATE, LIM-PRIVATE, LIM-IP, LIM-LEGACY.
 
@@ -32,7 +32,9 @@ decision = decide([0], tester)[0]
 rates = pd.DataFrame(
     {
         "counter": decision.counted,
-        "requests": [table[name.partition(".")[0]].limit_requests for name in decision.counted],
+        "requests": [
+            f"{table[name.partition('.')[0]].limit_requests:,}" for name in decision.counted
+        ],
         "window, s": [
             table[name.partition(".")[0]].window_ns // SECOND_NS for name in decision.counted
         ],
@@ -55,17 +57,17 @@ assert (first["outcome"] == "admitted").sum() == 50
 assert set(first.loc[50:, "rule"]) == {"LIM-TEST-TENANT"}
 
 # %% [markdown]
-# Two counters, drawn: both count every request that is admitted, and the one that is full first
-# refuses. LIM-CREATE never fills.
+# The picture shows two counters. Both count every request that is admitted, and the one that is
+# full first refuses. LIM-CREATE is never full.
 
 # %%
 mechanism([n / 4 for n in range(80)], plain, title="two counters, the lowest wins")
 
 # %% [markdown]
 # ## "Lowest" is not "lowest rate"
-# 60 requests within a second with the legacy key. LIM-LEGACY has the lowest rate, 100 a minute, but
-# it is not the one that is reached: 50 in 10 s is. With the rule of the lowest rate alone (`compose
-# = "lowest"`, D-COMPOSE, for study) all sixty pass.
+# The client sends 60 requests within 1 s with the legacy key. LIM-LEGACY has the lowest rate, 100 a
+# minute, but LIM-TEST-TENANT is reached first, 50 in 10 s. If only the rule with the lowest rate
+# counted (`compose = "lowest"`, D-COMPOSE, a value for simulation only), all 60 would pass.
 
 # %%
 every = trace(fast, tester)
@@ -77,7 +79,7 @@ strip(pd.concat([every.assign(who="all rules count"), lowest.assign(who="the low
 
 # %% [markdown]
 # At a lower rate another rule refuses first: at two requests a second LIM-TEST-TENANT is never
-# reached, and LIM-LEGACY after 50 s.
+# reached, and LIM-LEGACY refuses from 50 s on.
 
 # %%
 slow = trace([Fraction(n, 2) for n in range(240)], tester)
@@ -86,7 +88,7 @@ assert slow.loc[slow["outcome"] != "admitted", "second"].iloc[0] == 50
 strip(slow.assign(who="two a second"))
 
 # %% [markdown]
-# ## What is refused costs nothing
+# ## A refused request counts against no rule
 # A request that one rule refuses is charged to no rule (D-COUNT). So a client that exceeds
 # LIM-CREATE can still read as much as before.
 
@@ -99,11 +101,11 @@ assert sum(decision.admitted for decision in creating) == 200
 assert all(decision.admitted for decision in reading)
 
 # %% [markdown]
-# ## The masked row
+# ## A counter that never refuses alone
 # LIM-PRIVATE counts a key *or* an address: two counters of 2,000 in 10 s. LIM-IP counts the same
 # address, the same 2,000 in 10 s, over all traffic. Whenever LIM-PRIVATE's counter of the address
 # is full, LIM-IP's is full too, and LIM-IP also blocks. So LIM-IP is the rule that is reported, and
-# no client can ever see the other counter alone.
+# no client can see LIM-PRIVATE's counter of the address alone.
 
 # %%
 limiter = Limiter({"Default": table}, Profile().limits)
@@ -116,8 +118,8 @@ assert last.rule == "LIM-IP"
 assert set(last.refusing) == {"LIM-PRIVATE.ip", "LIM-IP"}
 
 # %% [markdown]
-# Four keys behind one address, 500 requests of each: no counter of a key is near its limit. Without
-# LIM-IP in the table, LIM-PRIVATE's counter of the address refuses.
+# Four keys are behind one address, and each sends 500 requests: no counter of a key is near its
+# limit. Without LIM-IP in the table, LIM-PRIVATE's counter of the address refuses.
 
 # %%
 without = LimitTable(rules=tuple(rule for rule in table if rule.id != "LIM-IP"))

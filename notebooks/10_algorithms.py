@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Five algorithms that count a rate, and their worst cases
-# "50 per minute" does not say how it is counted. Five common ways, on one trace, differ in when
-# they refuse and in how much they admit at worst.
+# "50 a minute" does not say how it is counted. Five common algorithms, on the same trace, differ in
+# when they refuse and in how much they admit in the worst case.
 #
 # Clauses: LIM-PUBLIC, LIM-THROTTLE, LIM-BLOCK; the open choice is D-ALGORITHM.
 
 # %% [markdown]
-# **Predict before you read on.** 50 a minute: how many requests can be admitted within 60 seconds
-# at most, if windows are counted from the full minute?
+# **Predict before you read on.** The limit is 50 a minute. How many requests can be admitted within
+# 60 s at most, if a new window begins at each full minute?
 
 # %%
 import random
@@ -39,11 +39,12 @@ frames = {name: trace(second_by_second, who, table=throttle, algorithm=name) for
 strip(pd.concat([frame.assign(who=name) for name, frame in frames.items()]))
 
 # %% [markdown]
-# The log remembers the instant of each admission: never more than 50 lie in any 60 s. The fixed
-# window resets at every full minute, which gives the same result on this trace. The sliding counter
+# The sliding log keeps the instant of each admission, so any 60 s hold at most 50. The fixed window
+# resets at every full minute, which gives the same result on this trace. The sliding counter
 # estimates the log from two windows; on this trace it admits less than the log, on others more
-# (below). The bucket starts full and refills all the time, so it lasts until second 295 and then
-# lets five of six pass; GCRA with the same burst decides as the bucket does.
+# (below). The token bucket starts full and refills all the time, so it refuses nothing before
+# second 295 and then admits five of six. GCRA (the generic cell rate algorithm) with the same burst
+# decides as the bucket does.
 
 
 # %%
@@ -63,10 +64,10 @@ assert refused(frames["token-bucket"]) == [*range(295, 400, 6)]
 assert refused(frames["gcra"]) == refused(frames["token-bucket"])
 
 # %% [markdown]
-# ## The mechanisms, drawn
-# The same sixty requests, one every 0.4 s, under a limit of ten in 10 s. Each picture shows the
-# requests as a strip and below it how full the counter is. Move the slider from request to request:
-# where does a place become free?
+# ## How full each counter is
+# Each algorithm gets the same 60 requests, one every 0.4 s, under a limit of 10 in 10 s. Each
+# picture shows the requests as a strip and below it how full the counter is. Move the slider from
+# request to request: when does the counter have room again?
 
 # %%
 ten = LimitTable.default().replace_rule(
@@ -95,13 +96,14 @@ drawn["token-bucket"]
 drawn["gcra"]
 
 # %% [markdown]
-# The log frees one place whenever a request becomes 10 s old. The fixed window frees all places at
-# once. The sliding counter and the buckets free them one by one.
+# The sliding log gets room for one request whenever one becomes 10 s old. The fixed window gets all
+# its room back at once. The sliding counter, the token bucket and GCRA get it back little by
+# little.
 #
 # ## The same with the block
 # What a block of 10 s adds depends on the algorithm, and on what happens to the counter when the
-# block ends: it slides on (`keep`) or starts anew (`clear`). And where refusals extend the block,
-# this client, which never pauses, is refused to the end of the trace.
+# block ends: it is kept (`keep`) or starts from 0 (`clear`). Where refusals extend the block, this
+# client, which never pauses, is refused to the end of the trace.
 
 # %%
 readings: dict[str, dict[str, Any]] = {
@@ -142,8 +144,8 @@ assert set(cells["refusals extend"]) == {"50-619", "295-619"}, "refused until th
 assert cells["throttle"][0] == cells["block, keep"][0], "the log, with and without its block"
 
 # %% [markdown]
-# On this trace the log with and without its block look the same: the block ends when the window
-# has room again. The chapter on refusing, blocking and delaying has one that tells them apart.
+# On this trace the sliding log refuses the same requests with and without a block: the block ends
+# when the window has room again. Chapter 11 shows a trace on which they differ.
 #
 # ## The worst case of each algorithm
 # How many requests can each algorithm admit within 60 s, where the rule says 50? Before you read
@@ -173,15 +175,15 @@ assert worst["token-bucket"] == worst["gcra"] == 99
 strip(pd.concat([frame.assign(who=name) for name, frame in burst.items()]), zero=False)
 
 # %% [markdown]
-# Only the log keeps to 50. The fixed window admits its whole rate on both sides of the minute. The
-# sliding counter reaches 100 as well: it assumes that the requests of the last window were spread
-# evenly, and those at 59.9 s were not. The bucket and GCRA admit the stored 50 and what is refilled
-# meanwhile, 99 in all on this trace. So a limit of 50 a minute may admit 50, 99 or 100 requests
-# within a minute. No trace exceeds these bounds: the rate under the log, twice the rate under the
-# fixed window and the sliding counter, one less than twice the rate under the bucket and GCRA.
-# Which algorithm a deployment uses is its own choice (D-ALGORITHM).
+# Only the sliding log keeps to 50. The fixed window admits its whole limit on both sides of the
+# full minute. The sliding counter reaches 100 as well: it assumes that the requests of the last
+# window were spread evenly, and those at 59.9 s were not. The token bucket and GCRA admit the
+# stored 50 and what is refilled meanwhile, 99 in all on this trace. So a limit of 50 a minute may
+# admit 50, 99 or 100 requests within a minute. No trace exceeds these bounds: the rate under the
+# log, twice the rate under the fixed window and the sliding counter, one less than twice the rate
+# under the bucket and GCRA. Which algorithm a deployment uses is its own choice (D-ALGORITHM).
 #
-# Thirty random traces, bursts and pauses mixed, as a trial:
+# Thirty random traces of bursts and pauses test this:
 
 # %%
 over: dict[str, int] = dict.fromkeys(ALGORITHMS, 0)
@@ -218,11 +220,11 @@ strip(pd.concat([frame.assign(who=f"every {ms} ms") for ms, frame in spaced.item
 
 # %% [markdown]
 # ## What was learnt
-# The same rate, counted in five ways, admits at worst its rate, one less than twice its rate, or
-# twice its rate within one window.
+# The same limit, counted by five algorithms, admits in the worst case the limit, one less than
+# twice the limit, or twice the limit within one window.
 #
 # ## Exercise
-# Send 50 requests at 59.9 s and 50 at 60 s, under each algorithm. Which of them admit all hundred?
+# Send 50 requests at 59.9 s and 50 at 60 s, under each algorithm. Which of them admit all 100?
 
 # %% tags=["answer"]
 twice = [59.9] * 50 + [60.0] * 50

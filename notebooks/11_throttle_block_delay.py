@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Refused, blocked or delayed
-# A throttle refuses or delays what is beyond the rate; a block refuses everything for some seconds
-# once the rate is exceeded.
+# A throttle refuses or delays the requests beyond the limit; a block refuses every request for some
+# seconds once the limit is exceeded.
 #
 # Clauses: LIM-THROTTLE, LIM-BLOCK, LIM-PUBLIC, LIM-MANAGEMENT, LIM-TEST-TENANT, ERR-429.
 
 # %% [markdown]
-# **Predict before you read on.** A client is blocked at second 0 for 10 s, and sends a request
-# every second meanwhile. When is one admitted again?
+# **Predict before you read on.** A public key may send 50 requests a minute and is then blocked for
+# 10 s. It sends 51 requests at once and then one a second. When is one admitted again?
 
 # %%
 from fractions import Fraction
@@ -24,9 +24,9 @@ as_throttle = LimitTable.default().replace_rule("LIM-PUBLIC", action="throttle",
 
 # %% [markdown]
 # ## The block itself
-# One request at 0, 49 at 55 s, one at 55.5: the last is one too many and begins a block of 10 s,
-# until 65.5. The window has room from 60 on, when the first request leaves it. So at 62 a throttle
-# admits and a block does not (LIM-BLOCK).
+# A client sends one request at 0 s, 49 at 55 s and one at 55.5 s. The last is one too many and
+# begins a block of 10 s, until 65.5 s. The window has room from 60 s on, when the first request
+# leaves it. So at 62 s a throttle admits and a block does not (LIM-BLOCK).
 
 # %%
 times: list[Fraction | float] = [
@@ -42,23 +42,24 @@ throttle = trace(times, public, table=as_throttle)
 assert list(block["outcome"][50:]) == ["blocked", "blocked", "blocked", "admitted", "blocked"]
 assert throttle["outcome"][51] == "admitted"
 pd.DataFrame({"10 s block": block["outcome"], "throttle": throttle["outcome"]}).set_axis(
-    [f"{float(second):.9g}" for second in times]
+    [f"{float(second):.11g}" for second in times]
 ).iloc[49:].rename_axis("second")
 
 # %% [markdown]
-# One nanosecond before 65.5 it still refuses, at 65.5 it admits: a block that begins at *t* holds
-# in [*t*, *t* + 10 s).
+# One nanosecond before 65.5 s it still refuses, and at 65.5 s it admits: a block that begins at *t*
+# holds in [*t*, *t* + 10 s).
 #
-# The counter of such a block: nothing is charged during the block, and the window frees its places.
+# The picture shows the counter during such a block: no request is counted, and old ones leave the
+# window.
 
 # %%
 mechanism([0, *[50] * 29, *[55] * 20, *range(56, 80)], public, title="LIM-PUBLIC and its block")
 
 # %% [markdown]
-# ## Keep or clear
-# 51 requests at once, then one a second. The block ends at 10. If the counter slides on, it is
-# still full and the next request begins another block, until requests start leaving the window at
-# 60 s. If it is cleared, service resumes at 10 (D-BLOCK-RESET).
+# ## The counter when a block ends
+# A public key sends 51 requests at once, then one a second. The block ends at 10 s. If the counter
+# is kept, it is still full and the next request begins another block, until requests leave the
+# window at 60 s. If the counter is cleared, requests are admitted from 10 s on (D-BLOCK-RESET).
 
 # %%
 burst = [0] * 51 + list(range(1, 100))
@@ -70,8 +71,8 @@ strip(pd.concat([keep.assign(who="keep"), clear.assign(who="clear")]))
 
 # %% [markdown]
 # ## What a long block costs
-# A management script at four requests a second: 200 pass in 50 s, then it is blocked for 60 s
-# (LIM-MANAGEMENT). It gets 200 through in 110 s; a throttle would give 200 in 60 s.
+# A management script sends four requests a second: 200 pass in 50 s, then it is blocked for 60 s
+# (LIM-MANAGEMENT). So 200 are admitted in 110 s; a throttle would admit 200 in 60 s.
 
 # %%
 manager = caller(kind="management")
@@ -88,10 +89,10 @@ strip(pd.concat([blocked.assign(who="60 s block"), gentle.assign(who="throttle")
 
 # %% [markdown]
 # ## Refuse or delay
-# A private key on a test tenant at ten requests a second, twice what LIM-TEST-TENANT allows.
-# Refusing (D-THROTTLE): half get 429. Counting the refused ones too (D-COUNT): after the first 50
-# none of this trace is admitted. Delaying, first come first served, by at most 10 s: half wait, and
-# a third is refused.
+# A private key on a test tenant sends ten requests a second, twice what LIM-TEST-TENANT allows. If
+# the throttle refuses (D-THROTTLE), half of the requests get 429. If refused requests count too
+# (D-COUNT), none of this trace is admitted after the first 50. If the throttle delays, first come
+# first served, by at most 10 s, half of the requests wait and a third is refused.
 
 # %%
 tester = caller("POST", "/tokens", tenant="test")
@@ -116,9 +117,9 @@ strip(
 )
 
 # %% [markdown]
-# A delayed request is charged where it is released, in the order of arrival. The requests of
-# seconds 5 to 9 wait 5 s each, those of 10 to 14 wait 10 s; those after them would wait longer than
-# the bound, are refused and change nothing (D-THROTTLE).
+# A delayed request is counted when it is released, in the order of arrival. The requests of seconds
+# 5 to 9 wait 5 s each, and those of seconds 10 to 14 wait 10 s. The next ones would wait longer
+# than the bound: they are refused and not counted (D-THROTTLE).
 
 # %%
 waits = delaying.assign(
@@ -144,7 +145,7 @@ alt.Chart(
 # ## How long to wait
 # A refused request gets 429 (ERR-429) with `Retry-After`: whole seconds, rounded up, at least 1.
 # `wait_ns` is the exact time. The header is our choice (D-429-HEADERS); the specification names
-# the status alone.
+# only the status.
 
 # %%
 decisions = decide([0] * 50 + [Fraction(9_999_999_999, 10**9), 10], tester)
@@ -154,9 +155,9 @@ assert decisions[50].wait_ns == 1
 assert decisions[51].outcome == "admitted"
 
 # %% [markdown]
-# The wait is no promise. It ends when the counter has room, provided that nobody else sends a
-# request. In this example two callers share a counter, and both answers say 4 s. One request leaves
-# the window then, so there is room for one of them.
+# The wait is not a promise: it holds if nobody else sends a request. In this example two callers
+# share a counter, and both answers say 4 s. One request leaves the window then, so there is room
+# for one of them.
 
 # %%
 filling: list[Fraction | float] = [0, *[5] * 49]
@@ -169,12 +170,13 @@ assert [one.outcome for one in back] == ["admitted", "refused"]
 
 # %% [markdown]
 # ## What was learnt
-# A throttle refuses what is beyond the rate; a block refuses everything for a time. A block always
-# lasts its fixed time, however often you retry, but the counter may still be full when it ends.
+# A throttle refuses the requests beyond the limit; a block refuses every request for a time. A
+# block always lasts its fixed time, however often you retry, but the counter may still be full when
+# it ends.
 #
 # ## Exercise
-# A management key sends one request a second for five minutes. Is it ever refused? And at four a
-# second?
+# A management key sends one request a second for five minutes. Is it ever refused? And if it sends
+# four a second?
 
 # %% tags=["answer"]
 paces = {

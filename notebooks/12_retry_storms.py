@@ -4,13 +4,13 @@
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, ERR-429.
 #
-# One simulated run is one sample, so every figure here is a mean over runs with other seeds, with
-# its 95 % interval. The *fidelity* of a run is how much of the service takes part: in `compiled`
-# runs the limits alone do, as machine code, and decide as the whole service would.
+# One simulated run is one sample, so every figure here is a mean over runs with different seeds,
+# with its 95 % interval. The *fidelity* of a run is how much of the service takes part: in
+# `compiled` runs only the limits do, as machine code, and they decide as the whole service would.
 
 # %% [markdown]
 # **Predict before you read on.** Clients retry four times a second and ignore `Retry-After`, or
-# honour it. By what factor do refusals differ?
+# honour it. By what factor does the number of refusals differ?
 
 # %%
 from typing import Any
@@ -42,8 +42,8 @@ ATTEMPTS = 20  # of one request, the first included
 
 # %% [markdown]
 # ## A storm
-# Forty clients share one public key. In the third minute a page is reloaded everywhere at once, and
-# more requests come than LIM-PUBLIC admits. Refused clients (ERR-429) try again every 250 ms and
+# Forty clients share one public key. In the third minute all browsers reload a page at once, and
+# send more requests than LIM-PUBLIC admits. Refused clients (ERR-429) try again every 250 ms and
 # ignore `Retry-After`. The picture shows the first run.
 
 # %%
@@ -58,7 +58,7 @@ storm.replications.loc[
 storm.plots.timeline(bins=60)
 
 # %% [markdown]
-# In the ten seconds from the burst on, most attempts are retries.
+# In the 10 s from the start of the burst on, most attempts are retries.
 
 # %%
 echoes = []
@@ -67,14 +67,17 @@ for seed in range(SEED, SEED + RUNS):
     peak = rows[(rows["t_ns"] >= 120e9) & (rows["t_ns"] < 130e9)]
     echoes.append(float((peak["attempt"] > 1).mean()))
 echo = interval_of(echoes, "refused_share")
-print(f"retries among the attempts of the peak: {echo.mean:.0%} [{echo.low:.0%}, {echo.high:.0%}]")
+print(
+    f"retries among the attempts of the peak: {100 * echo.mean:.0f} % "
+    f"[{100 * echo.low:.0f} %, {100 * echo.high:.0f} %]"
+)
 assert echo.low > 0.5
 
 # %% [markdown]
 # ## If refusals extended the block
 # A block ends 10 s after it began, however many requests come meanwhile (LIM-BLOCK). Another
-# service may let each refusal begin the 10 s anew (D-BLOCK-START). Then retries extend the block:
-# of the 480 s from the burst to the end of a run, the key is blocked for most.
+# service may let each refusal begin the 10 s anew (D-BLOCK-START). Then retries extend the block,
+# and the key is blocked for most of a run of 600 s.
 
 # %%
 extended = runs_of(with_value(scenario, "choices.limits.block_extends", value=True))
@@ -91,8 +94,9 @@ assert blocked["high"]["default"] < 120e9
 # %% [markdown]
 # ## Retry strategies
 # Four ways to wait, each with the same number of attempts, without and with `Retry-After`, and
-# clients that never retry. *Jitter* is a random part of the wait: it keeps those who were refused
-# together from returning together. Before you run it: which of the four is refused least?
+# clients that never retry. *Jitter* is a random part of the wait: it keeps clients that were
+# refused together from retrying together. Before you run it: with which of the four is least
+# refused?
 
 # %%
 waits: dict[str, dict[str, Any]] = {
@@ -106,7 +110,7 @@ ways: dict[tuple[str, str], dict[str, Any]] = {
     for header in ("ignored", "honoured")
     for name, wait in waits.items()
 }
-ways["never again", "–"] = {"kind": "none"}
+ways["never retry", "–"] = {"kind": "none"}
 results = {}
 for way, retry in ways.items():
     changed = scenario
@@ -127,13 +131,13 @@ assert len({tuple(values(results[name, "honoured"], "refused")) for name in wait
 frame.round(0).rename(columns={"mean": "refused attempts of a run, mean"})
 
 # %% [markdown]
-# In this example it helps most to honour `Retry-After`. With it the four ways are refused equally
-# often, in every run: their own delays are shorter than the header's, so it decides alone. Without
-# it each of these back-offs is refused less than a retry every 250 ms.
+# In this example it helps most to honour `Retry-After`. With it the four strategies are refused
+# equally often, in every run: their own delays are shorter than the header's, so the header alone
+# decides. Without it, each back-off is refused less than a retry every 250 ms.
 #
 # ## The delays matter
-# That depends on the delays. The same comparison with a back-off that is capped at 100 ms, and with
-# one whose first delay is already 30 s:
+# How much a back-off helps depends on its delays. The next table compares a back-off that is capped
+# at 100 ms with one whose first delay is already 30 s.
 
 # %%
 delays: dict[str, dict[str, Any]] = {
@@ -159,8 +163,8 @@ by_delay.astype(float).round(0)
 
 # %% [markdown]
 # A back-off that never exceeds 100 ms is refused more than a retry every 250 ms. One that waits
-# longer than the header, at random, is refused least of all that retry: its clients do not return
-# together.
+# longer than the header, at random, is refused least of all strategies that retry: its clients do
+# not retry together.
 
 # %%
 label = alt.Y("wait:N", sort=None, title="way to wait")
@@ -195,16 +199,17 @@ def difference(one: simulator.Result, other: simulator.Result, metric: str) -> t
     return found.low, found.high
 
 
-polite, never = results["full jitter", "honoured"], results["never again", "–"]
+polite, never = results["full jitter", "honoured"], results["never retry", "–"]
 for metric in ("refused", "admitted"):
     low, high = difference(polite, never, metric)
-    print(f"{metric}, honouring the header against never again: +{low:.0f} to +{high:.0f}")
+    print(f"{metric}, honouring the header − never retrying: +{low:.0f} to +{high:.0f}")
     assert low > 0
 
 # %% [markdown]
 # Honouring the header has a price too. All clients come back when the block ends, the counter is
-# still full, and the next block begins: the key is blocked for longer than in the storm. Where a
-# block's end clears the counter (D-BLOCK-RESET), it is not.
+# still full, and the next block begins: the key is blocked for longer than in the storm. Where the
+# end of a block clears the counter (D-BLOCK-RESET), the key is blocked for a shorter time than in
+# the storm.
 
 # %%
 clearing = with_value(scenario, "choices.limits.block_reset", "clear")
@@ -221,8 +226,8 @@ assert longer["clear"][1] < 0
 # %% [markdown]
 # ## What was learnt
 # In this storm, clients that honour `Retry-After` are refused less often. How they back off matters
-# where their own delays exceed the header's: a random wait of the order of the window spreads the
-# return of all.
+# where their own delays exceed the header's: a random wait about as long as the window spreads the
+# retries.
 #
 # ## Exercise
 # Let only the steady clients honour `Retry-After`, and leave the burst as it is. Are there fewer

@@ -1,12 +1,17 @@
 # %% [markdown]
 # # Time and size limits of proxies and reactors
-# A destination and a reactor have a time limit each, and code and arguments a size.
+# Destinations and reactors have a time limit each, and a reactor's code and arguments have a size
+# limit.
+#
+# A *proxy* passes requests on to a destination, another service. A *reactor* runs code of the
+# tenant, and an *invocation* is one such run.
 #
 # Clauses: PRX-TIMEOUT, ERR-408, RCT-HOT, RCT-TIMEOUT, LIM-PROXY-KEY.
 
 # %% [markdown]
-# **Predict before you read on.** Three invocations reach a reactor at once; a cold start takes 2 s,
-# the code 1 s. When does each end?
+# **Predict before you read on.** A reactor keeps one instance running (hot); any other instance
+# must start first (cold), which takes 2 s. The code takes 1 s. Three invocations come at once. When
+# does each end?
 
 # %%
 from typing import Any
@@ -84,8 +89,8 @@ RUNS = 20
 # A reactor has one hot instance. An invocation that finds it idle starts at once; any other gets a
 # new instance, which has to start first (RCT-HOT). Here a start takes 2 s and the code 1 s.
 #
-# Of three invocations at once the first finds the hot instance idle. A fourth, half a second later,
-# finds none idle. A fifth at 1.5 s does: the hot instance has been idle since 1 s.
+# Of three invocations at once the first finds the hot instance idle. A fourth, at 0.5 s, does not.
+# A fifth, at 1.5 s, does: the hot instance has been idle since 1 s.
 
 # %%
 five = Service(1 * NS, cold_start_ns=2 * NS).invoke(0, 0, 0, 0.5, 1.5)
@@ -123,8 +128,8 @@ alt.Chart(
 )
 
 # %% [markdown]
-# The cold start is part of the 30 s that an invocation may take: 29 s of work pass on the hot
-# instance, and on a cold one are cut off at 30 s, with 504 (RCT-TIMEOUT).
+# The cold start is part of the 30 s that an invocation may take: 29 s of work succeed on the hot
+# instance; on a cold one they are cut off at 30 s, with 504 (RCT-TIMEOUT).
 
 # %%
 late = Service(29 * NS, cold_start_ns=2 * NS).invoke(0, 0)
@@ -135,9 +140,9 @@ assert late["ends"].to_list() == [29.0, 30.0]
 assert late["status"].to_list() == [200, 504]
 
 # %% [markdown]
-# ## Exactly 25 seconds
-# A proxy gives its destination 25 s. One that takes exactly as long passes; a nanosecond more is
-# answered 408 after 25 s (PRX-TIMEOUT, ERR-408).
+# ## The time limit of a proxy
+# A proxy gives its destination 25 s. A destination that takes exactly 25 s succeeds; one that takes
+# a nanosecond more is answered 408 after 25 s (PRX-TIMEOUT, ERR-408).
 
 
 # %%
@@ -156,13 +161,13 @@ proxied_calls = pd.DataFrame(
 ).T
 assert proxied_calls["status"].to_list() == [200, 408]
 assert set(proxied_calls["after, ns"]) == {25 * NS}
-proxied_calls
+proxied_calls.map("{:,}".format)
 
 # %% [markdown]
 # ## Under a rising load
-# One reactor, a cold start of 1.5 s, code that takes 0.4 s at the median, and a load that rises
-# from one invocation in ten seconds to ten a second. When do most invocations start cold? One run
-# is one draw: each figure is a mean over runs with other seeds, with its 95 % interval.
+# One reactor has a cold start of 1.5 s and code that takes 0.4 s at the median. The load rises from
+# one invocation in 10 s to ten a second. When do most invocations start cold? One run is one random
+# sample: each figure is a mean over runs with different seeds, with its 95 % interval.
 
 # %%
 scenario = load("cold-starts")
@@ -229,8 +234,9 @@ pd.DataFrame(
 
 # %% [markdown]
 # ## A slow destination
-# A shop where one call in ten hangs for 28 s. Callers who get 408 send the request again. The
-# proxy's own limit (LIM-PROXY-KEY) refuses requests too. Is that what the retries of a 408 meet?
+# At this destination, a shop, one call in ten hangs for 28 s. Callers that get 408 send the request
+# again. The proxy's own limit (LIM-PROXY-KEY) refuses requests too. Does it refuse the retries
+# after a 408?
 
 # %%
 proxied = runs_of(load("slow-destination"))
@@ -251,24 +257,24 @@ pd.Series(
     {
         "attempts that LIM-PROXY-KEY refused, fewest of a run": min(refused),
         "most of a run": max(refused),
-        "retries of a 408 that were refused, mean": f"{share.mean:.1%}",
-        "95 % interval": f"{share.low:.1%} to {share.high:.1%}",
-        "most in a run": f"{max(met):.1%}",
+        "retries after a 408 that were refused, mean": f"{100 * share.mean:.1f} %",
+        "95 % interval": f"{100 * share.low:.1f} % to {100 * share.high:.1f} %",
+        "most in a run": f"{100 * max(met):.1f} %",
     }
 ).to_frame("over the runs")
 
 # %% [markdown]
-# Hardly ever: in no run was more than a tenth of the retries of a 408 refused. The picture shows
+# Hardly ever: in no run was more than a tenth of the retries after a 408 refused. The picture shows
 # one run.
 
 # %%
 proxied[0].plots.timeline(bins=60)
 
 # %% [markdown]
-# ## Where the edges are
+# ## The size limits of code and arguments
 # The code of a reactor has at most 50,000 characters (RCT-CODE), its arguments at most 1 MB
-# (RCT-PAYLOAD). Both numbers are specified. That 1 MB is 1,000,000 bytes (D-UNITS), and the
-# statuses, are our choice.
+# (RCT-PAYLOAD). Both numbers are specified. Our choices are that 1 MB is 1,000,000 bytes (D-UNITS),
+# and the statuses.
 
 
 # %%
@@ -293,8 +299,8 @@ pd.DataFrame(edges, index=["at the edge", "one more"])
 
 # %% [markdown]
 # ## What was learnt
-# A proxy gives its destination 25 s, a reactor has 30 s with its cold start. Beyond one hot
-# instance each further invocation starts cold.
+# A proxy gives its destination 25 s. A reactor has 30 s, which include its cold start. While the
+# hot instance is busy, each further invocation starts cold.
 #
 # ## Exercise
 # How many of four invocations at once start cold with three hot instances?

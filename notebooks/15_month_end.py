@@ -1,13 +1,13 @@
 # %% [markdown]
 # # How polling starves uploads
-# The account updater's limit is ten requests in ten seconds, shared by uploads and by polls for
-# results.
+# The limit of the account updater is 10 requests in 10 s, shared by uploads of card files and by
+# polls for results.
 #
 # Clauses: LIM-ACCOUNT-UPDATER, ACC-FILE, ACC-SPLIT.
 
 # %% [markdown]
-# **Predict before you read on.** Six pollers send a request every 1.5 s each, and ten requests in
-# 10 s are allowed to each pair of key and address. What do uploads get?
+# **Predict before you read on.** Two pollers and some uploads share a key, which may send 10
+# requests in 10 s. Each poller sends one every 1.5 s. Is an upload more often refused than a poll?
 
 # %%
 from typing import Any
@@ -35,8 +35,9 @@ RUNS = 40
 # %% [markdown]
 # ## Uploads and polls share the limit
 # Three shops upload files of at most 30 MB (ACC-FILE): a volume of 75 MB is split into three files,
-# one job a file (ACC-SPLIT). Six pollers, two on each shop's key, request results every 1.5 s. Each
-# share is a mean over runs with other seeds, with its 95 % interval; the picture shows the first.
+# one job for each file (ACC-SPLIT). Six pollers, two on each shop's key, request results every 1.5
+# s. Each share is a mean over runs with different seeds, with its 95 % interval; the picture shows
+# the first run.
 
 # %%
 month_end = runs_of(scenario)
@@ -46,19 +47,20 @@ assert groups["offered"]["poll"] > 5 * groups["offered"]["upload"]
 names = [f"refused_share{{client='{group}'}}" for group in ("upload", "poll")]
 shares = month_end.replications.loc[names]
 assert shares["low"].iloc[0] > 0.4
-shares[["mean", "low", "high"]].astype(float).round(3)
+by_group = shares[["mean", "low", "high"]].astype(float).round(3)
+by_group.set_axis(["uploads", "polls"]).rename_axis("refused share of")
 
 # %%
 month_end.plots.timeline(bins=60)
 
 # %% [markdown]
-# In this run more than five in six attempts are polls, and they leave too little room for uploads.
-# The next section changes nothing but the polling.
+# In this run more than five of six attempts are polls, and they leave too little room for uploads.
+# The next section changes only the polling.
 #
 # ## Poll less often
-# The same uploads, with other intervals of polling: the same interval each time, or one that is
-# random with the same mean. Before you run it: which refuses more uploads, a poll every 1.5 s or
-# one every 2 s?
+# Now the same uploads meet other polling intervals: always the same one, or random ones with the
+# same mean. Before you run it: are more uploads refused with a poll every 1.5 s or with one every 2
+# s?
 
 # %%
 ways: dict[str, Any] = {
@@ -66,7 +68,7 @@ ways: dict[str, Any] = {
     "random": lambda interval: {"kind": "exponential", "mean": interval},
 }
 lines = []
-for interval in ("1500ms", "2s", "3s", "6s"):
+for interval in ("1.5s", "2s", "3s", "6s"):
     for way, think in ways.items():
         changed = with_value(scenario, "clients.poll.think", think(interval))
         uploads = runs_of(changed).replications.loc["refused_share{client='upload'}"]
@@ -74,23 +76,23 @@ for interval in ("1500ms", "2s", "3s", "6s"):
 frame = pd.DataFrame(lines)[["interval", "poll every", "mean", "low", "high"]]
 by_way = frame.set_index(["interval", "poll every"]).astype(float)
 same, random = by_way.loc["always the same"], by_way.loc["random"]
-assert same["low"]["2s"] > same["high"]["1500ms"], "polling less often refuses more"
+assert same["low"]["2s"] > same["high"]["1.5s"], "polling less often refuses more"
 assert random["mean"].is_monotonic_decreasing
 assert random["high"]["2s"] < same["low"]["2s"]
 assert max(same["mean"]["6s"], random["mean"]["6s"]) < 0.05
 by_way.round(3)
 
 # %% [markdown]
-# The poll every 2 s, though it sends less, refuses more uploads than the one every 1.5 s. Two
-# pollers on a key send exactly ten requests in ten seconds. Each poll leaves the window at the
-# instant at which the same poller sends its next one, so the polls take every place as it becomes
-# free: their phases lock, and the uploads are locked out. With a poll every 1.5 s the pollers
-# exceed the limit themselves; they are refused, wait, and lose their phase. With random intervals
-# phases cannot lock, and here the refused share falls with the interval. In this example a poll
-# every six seconds leaves enough room either way.
+# With a fixed poll every 2 s more uploads are refused than with one every 1.5 s, though fewer polls
+# are sent. Two pollers on a key send exactly 10 requests in 10 s. Each poll leaves the window at
+# the instant at which the same poller sends its next one, so the polls use up the room as soon as
+# there is any: their phases lock, and the uploads are locked out. With a poll every 1.5 s the
+# pollers exceed the limit themselves; they are refused, wait, and lose their phase. With random
+# intervals phases cannot lock, and here fewer uploads are refused the longer the interval is. In
+# this example a poll every 6 s leaves enough room either way.
 #
-# Two pollers and one upload every 3 s, drawn. The polls come at the same phase of every window, and
-# each takes the place that it frees itself.
+# The next picture shows two pollers and one upload every 3 s. The polls come at the same phase of
+# every window, and each takes the room that an older poll of the same poller leaves.
 
 # %%
 updater = caller("GET", "/account-updater/jobs")
@@ -129,9 +131,9 @@ base = alt.Chart(
 )
 
 # %% [markdown]
-# ## Where the edge is
-# A file may hold 30 MB (ACC-FILE). That these are 30,000,000 bytes is our choice (D-UNITS), and so
-# are the statuses: a file of exactly that size is taken, and one with a byte more is refused.
+# ## The size limit of a file
+# A file may hold 30 MB (ACC-FILE). Our choices are that this is 30,000,000 bytes (D-UNITS), and the
+# statuses: a file of exactly that size is accepted, and one with a byte more is refused.
 # `split_batch` cuts a larger volume into files that fit, each with the header; together they hold
 # every line (ACC-SPLIT).
 
@@ -159,11 +161,11 @@ pd.Series(answers).to_frame("status")
 
 # %% [markdown]
 # ## What was learnt
-# Polls and uploads share ten requests in ten seconds. Poll at random intervals: polls at a fixed
-# one can lock in phase with the window and lock out everybody else, even if they are fewer.
+# Polls and uploads share 10 requests in 10 s. Poll at random intervals: polls at a fixed interval
+# can lock in phase with the window and lock out everybody else, even if fewer are sent.
 #
 # ## Exercise
-# 75 MB are to be uploaded. How many files, and so how many jobs, do they make?
+# A client wants to upload 75 MB. How many files, and so how many jobs, does it need?
 
 # %% tags=["answer"]
 line = b"8a0f3f5e-0d5c-4f0e-9d0c-2b8c7b6d5e4f,2030,1\n"

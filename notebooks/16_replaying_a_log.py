@@ -5,8 +5,8 @@
 # Clauses: LIM-PUBLIC, LIM-IP.
 
 # %% [markdown]
-# **Predict before you read on.** One address sends one request a second with a public key. Which
-# share of its requests would have been refused?
+# **Predict before you read on.** One address sends one request a second with a public key, which
+# may send 50 a minute. What share of its requests would have been refused?
 
 # %%
 import shutil
@@ -22,8 +22,9 @@ from engine import LimitTable
 _ = alt.renderers.enable("svg")
 
 # %% [markdown]
-# A small log: three addresses on one public key. The first sends a request every second, the second
-# every three seconds, the third ten a second for twelve seconds in the second minute.
+# The log holds three addresses that use one public key. The first sends a request every second, and
+# the second one every 3 s. The third sends ten a second for 12 s in the second minute. A log does
+# not name the kind of a key: `as_kind` says that these are public.
 
 # %%
 start = pd.Timestamp("2026-03-02T09:00:00Z")
@@ -57,9 +58,9 @@ result.plots.timeline(bins=60)
 
 # %% [markdown]
 # A log does not show what a refused client would have done next: a replay decides every request of
-# the log once, and adds no retries.
+# the log once and adds no retries.
 #
-# A frame is taken as it is; a log may also be a CSV, JSON lines or Parquet file.
+# A log may be a data frame, as here, or a file of CSV, JSON Lines or Parquet.
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -70,7 +71,7 @@ decided = {
     file.name: simulator.replay(file, as_kind="public").summary["totals"]
     for file in sorted(folder.iterdir())
 }
-decided["the frame"] = result.summary["totals"]
+decided["the data frame"] = result.summary["totals"]
 shutil.rmtree(folder)
 assert len(result.requests) == len(log) == 440
 assert {total["refused"] for total in decided.values()} == {by_ip["refused"].sum()}
@@ -78,7 +79,8 @@ pd.DataFrame(decided).T[["offered", "refused"]]
 
 # %% [markdown]
 # ## Who gains and who loses
-# A proposal: 100 a minute in place of 50. Replay under the new table, against the old one.
+# Suppose that the limit becomes 100 a minute in place of 50. The replay compares the new table with
+# the old one.
 
 # %%
 wider = LimitTable.default().replace_rule("LIM-PUBLIC", rate="100/1m")
@@ -93,7 +95,7 @@ pd.DataFrame(against["clauses"])
 
 # %% [markdown]
 # ## Shadow mode
-# A rule in shadow counts and refuses nobody: it reports what it would refuse.
+# A rule in shadow mode counts requests but refuses none: it reports which ones it would refuse.
 
 # %%
 shadow = simulator.replay(
@@ -123,7 +125,7 @@ assert list(hidden.requests["outcome"]) == list(result.requests["outcome"])
 # which clause. It adds no retries.
 #
 # ## Exercise
-# From which limit on would nobody in this log have been refused? Try 60, 120 and 180 a minute.
+# Under which limits would nobody in this log have been refused? Try 60, 120 and 180 a minute.
 
 # %% tags=["answer"]
 counts_by_rate = {

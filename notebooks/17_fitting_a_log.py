@@ -6,12 +6,12 @@
 # Clauses: LIM-PUBLIC.
 #
 # The question of an analyst: here is a log; what would other limits do to *traffic like this*? A
-# replay repeats only the log. A scenario can be run under other limits, with other clients, and
+# replay repeats only this log. A scenario can be run under other limits, with other clients, and
 # many times.
 
 # %% [markdown]
-# **Predict before you read on.** A log names keys and addresses, and not which client sent a
-# request. What can tell a script from two hundred people behind the same address?
+# **Predict before you read on.** A log names keys and addresses, but not which client sent a
+# request. What distinguishes a script from 200 people behind the same address?
 
 # %%
 from typing import Any
@@ -31,8 +31,9 @@ RUNS = 20
 
 # %% [markdown]
 # ## A log from a known scenario
-# To see how good a fit is, take the log of a known scenario: two hundred people who think five
-# minutes on average, and a script of five requests a second, all behind one address.
+# To see how good a fit is, we take the log of a known scenario: 200 people who pause 5 min on
+# average between requests (their think time), and a script that sends five requests a second, all
+# behind one address.
 
 # %%
 office = with_value(load("shared-office"), "seed", SEED)
@@ -46,7 +47,7 @@ log.head(3)
 # ## The fit
 # Clients are distinguished by when they send requests: one at random times, independent of the
 # answers (an open loop), the others after a pause (a closed loop). Some of the people sent nothing
-# within the ten minutes; their number is estimated from the others.
+# within the 10 min of the log; their number is estimated from the others.
 
 # %%
 found = simulator.fit(log, as_kind="public", runs=RUNS)
@@ -69,7 +70,7 @@ found.parameters.round(3)
 
 # %% [markdown]
 # ## The file
-# It is a scenario like any other, with the evidence as a comment at each number.
+# The fit is a scenario like any other, with the evidence for each number as a comment.
 
 # %%
 assert load(found.text) == found.scenario
@@ -88,7 +89,7 @@ assert agrees["refused share", "LIM-PUBLIC"]
 found.comparison.round(3)
 
 # %% [markdown]
-# The same as a picture: the log as a point, the interval of the scenario as a line.
+# The picture shows the same: the log as a point, the interval of the scenario as a line.
 
 # %%
 found.plots.comparison()
@@ -98,11 +99,11 @@ found.plots.comparison()
 
 # %%
 assert any("how long answers take" in line for line in found.lost)
-pd.Series(found.lost, name="lost").to_frame()
+pd.Series(found.lost, name="limits of the fit").to_frame()
 
 # %% [markdown]
 # ## Predict what was not seen
-# The strictest question: fit only the first half, and predict the second.
+# The strictest test fits only the first half of the log and predicts the second half.
 
 # %%
 half = simulator.fit(log, as_kind="public", holdout="50%", runs=RUNS).comparison
@@ -127,5 +128,5 @@ refused = []
 for each in (found.scenario, higher):
     played = simulator.run(each, fidelity="compiled", replications=RUNS, progress=False)
     refused.append(dict(played.replications["mean"])[f"refused_share{{client='{many}'}}"])
-print([f"{share:.1%}" for share in refused])
+print([f"{100 * share:.1f} %" for share in refused])
 assert refused[1] < refused[0]

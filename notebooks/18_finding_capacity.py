@@ -1,13 +1,13 @@
 # %% [markdown]
 # # How many people fit under a limit
-# The question is how many people can share one address and one public key while at most one attempt
-# in a hundred is refused.
+# This chapter finds how many people can share one address and one public key while at most 1 % of
+# their attempts are refused.
 #
 # Clauses: LIM-PUBLIC.
 
 # %% [markdown]
-# **Predict before you read on.** Fifty people send one request a minute on average, and the limit
-# is fifty a minute. Is one in a hundred refused, fewer, or more?
+# **Predict before you read on.** 50 people send one request a minute each on average, and the limit
+# is 50 a minute. Is 1 % of the attempts refused, less, or more?
 
 # %%
 import altair as alt
@@ -49,11 +49,11 @@ SEED = 7  # of the first run; the others count up from it
 RUNS = 20
 
 # %% [markdown]
-# ## Fifty a minute on average
-# Each person waits a minute on average and then sends a request. So fifty people make at most fifty
-# requests a minute on average, which is the limit (LIM-PUBLIC). Where each waits exactly a minute,
-# nobody is refused in any run. Where the waits are random (exponential), requests bunch: some
-# minutes bring more than fifty, and whoever is refused retries.
+# ## 50 requests a minute on average
+# Each person waits a minute on average and then sends a request. So 50 people make at most 50
+# requests a minute on average, which is the limit (LIM-PUBLIC). If each waits exactly a minute,
+# nobody is refused in any run. If the waits are random (exponential), requests bunch: some minutes
+# bring more than 50, and refused people retry.
 
 # %%
 office = with_value(load(SCENARIO), "seed", SEED)
@@ -92,10 +92,10 @@ assert len(set(shares["a minute on average"])) == RUNS
 
 # %% [markdown]
 # ## The search
-# `capacity` first looks for the border with a few runs at each value (pilots). Then it runs two
-# values near the border under the same fresh seeds. The border is where a straight line between
-# their shares crosses 1 %, and the ends of its 95 % interval are the answer. Fifty is too many, so
-# the border lies below.
+# `capacity` first searches with a few runs at each value (pilots) for the border: the number of
+# people at which 1 % is refused. Then it runs two values near the border under the same fresh
+# seeds. A straight line between their shares crosses 1 % at the border, and the ends of the
+# border's 95 % interval are the answer. 50 people are too many, so the border lies below 50.
 
 # %%
 found = simulator.capacity(
@@ -108,14 +108,16 @@ found = simulator.capacity(
 assert found.keeps is not None
 assert found.breaks is not None
 assert int(found.keeps) < int(found.breaks) < 50
-pd.Series({"the condition is kept up to": found.keeps, "and broken from": found.breaks}).to_frame(
-    "people"
-)
+pd.Series(
+    {"at most 1 % refused, up to": found.keeps, "more than 1 % refused, from": found.breaks}
+).to_frame("people")
 
 # %% [markdown]
-# Every value that was run, with the interval of the refused share over its runs. A value is *kept*
-# when its whole interval meets the condition, and *broken* when none of it does. Pilots decide
-# nothing. Between `keeps` and `breaks` nothing is claimed.
+# The table shows every value that was run, with the interval of the refused share over its runs. A
+# value is *kept* when its whole interval meets the condition, and *broken* when none of it does.
+# Pilots decide nothing. The answer comes from the interval of the border and not from these
+# verdicts, so a value at an end of the answer may be undecided by itself, as 32 is here. Nothing is
+# claimed about the values between `keeps` and `breaks`.
 
 # %%
 trials = pd.DataFrame(
@@ -146,7 +148,9 @@ base = alt.Chart(
     description="Refused share by the number of people. It crosses the line of 1 % inside a narrow"
     " band, the answer; far below it is 0, and at 60 people it is above one half.",
 ).encode(x=alt.X("people:Q", title="people", scale=alt.Scale(zero=False)))
-share = alt.Axis(format="%", title="refused share (root scale)", values=[0, 0.01, 0.05, 0.2, 0.6])
+share = alt.Axis(
+    format="%", title="refused share (square-root scale)", values=[0, 0.01, 0.05, 0.2, 0.6]
+)
 answer = pd.DataFrame({"from": [int(found.keeps)], "to": [int(found.breaks)], "kept": [0.01]})
 (
     alt.Chart(answer).mark_rect(opacity=0.2, aria=False).encode(x="from:Q", x2="to:Q")
@@ -162,11 +166,11 @@ answer = pd.DataFrame({"from": [int(found.keeps)], "to": [int(found.breaks)], "k
 # %% [markdown]
 # ## What was learnt
 # Random arrivals bunch, so a limit equal to the average refuses some requests, in this office more
-# than one in a hundred. A search reports up to which value a condition holds and from which value
-# it fails, and claims nothing in between.
+# than 1 %. A search reports up to which value a condition holds and from which value it fails, and
+# claims nothing in between.
 #
 # ## Exercise
-# Run the office with 30 and with 60 people, once each. On which side of the border does each lie?
+# Run the office with 30 and with 60 people, once each. On which side of the border is each?
 
 # %% tags=["answer"]
 sides = {
@@ -177,5 +181,5 @@ sides = {
     .iloc[0]
     for people in (30, 60)
 }
-print({people: f"{share:.1%}" for people, share in sides.items()})
+print({people: f"{100 * share:.1f} %" for people, share in sides.items()})
 assert sides[30] < 0.01 < sides[60]

@@ -1,16 +1,17 @@
 # %% [markdown]
 # # The limit explorer: one change at a time
-# Sliders change the number of people, the rate of a script and the limits; each move runs the whole
-# scenario again and redraws its picture.
+# Sliders change the number of people, the rate of a script and the limits; each move of a slider
+# runs the whole scenario again and redraws its picture.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, LIM-CREATE, LIM-IP.
 #
-# Open this notebook in JupyterLab (`make lab`) and run it: sliders need a kernel. Without a
-# kernel you see three positions of the sliders.
+# Open this notebook in JupyterLab (`make lab`) and run it: sliders need a kernel. Without a kernel
+# you see three positions of the sliders.
 
 # %% [markdown]
-# **Predict before you read on.** Raise the limit fourfold, or slow the script to a tenth: which
-# helps the people more?
+# **Predict before you read on.** 200 people share an address with a script that sends far more than
+# the limit. Which helps the people more: a limit four times as high, or a script that sends a
+# tenth?
 
 # %%
 from typing import Any
@@ -30,9 +31,10 @@ RUNS = 20
 
 # %% [markdown]
 # ## Sliders
-# One for the number of clients in each group, for the rate of steady senders, and for each
-# limit that the traffic meets; below them the way of counting. Above them are buttons for three
-# positions. The first run on a machine compiles the simulation; a line says so meanwhile.
+# There is one slider for the number of clients in each group, one for the rate of each steady
+# sender, and one for each limit that the traffic meets. Beside them is a list of the algorithms,
+# and above them are buttons for three positions. The first run on a machine compiles the
+# simulation, and a message is shown meanwhile.
 
 # %%
 scenario = with_value(load("shared-office"), "seed", SEED)
@@ -40,13 +42,13 @@ explorer = simulator.explore(scenario)
 explorer
 
 # %% [markdown]
-# All parts of the picture have one scale. With a kernel the upper part is for the values that are
-# set, and the lower one for the scenario as it stands. Try this: raise `LIM-PUBLIC` as far as it
-# goes. Then put it back, and slow down the script instead.
+# All parts of the picture have the same scale. With a kernel the upper part shows the values that
+# are set, and the lower part the scenario as it is in its file. Try this: raise `LIM-PUBLIC` as far
+# as it goes. Then put it back, and slow down the script instead.
 #
 # ## What a slider does
-# A slider is a path in the scenario. Moving it does what editing the file does: the same run, to
-# the last decision.
+# A slider sets one value of the scenario. The value has a path in the scenario's file, and moving
+# the slider gives the same run as editing the file, to the last decision.
 
 # %%
 knobs = pd.DataFrame([(k.label, k.path, k.value, k.most) for k in explorer.knobs])
@@ -64,10 +66,10 @@ assert {"clients[0].count", "clients[1].arrivals.rate", "rules.LIM-PUBLIC.rate"}
 )
 
 # %% [markdown]
-# ## Some positions
+# ## Twenty runs at each position
 # First the limit alone, from a third of what it is to four times as much. Then the script alone,
-# from one request in ten seconds to a hundred, with the limit as it stands. A picture of the
-# explorer is one run; here each position is played under twenty seeds.
+# from one request in 10 s to 100, with the limit of 50. A picture of the explorer is one run; here
+# each position is run with 20 seeds.
 
 
 # %%
@@ -107,8 +109,8 @@ base = alt.Chart(
 ).facet(column=alt.Column("slider:N", title=None)).resolve_scale(x="independent")
 
 # %% [markdown]
-# Both help. In this office, a script that slows down to a tenth helps the people more than a limit
-# four times as high (LIM-PUBLIC): the differences below are taken seed by seed.
+# Both changes help. In this office, a script that slows down to a tenth helps the people more than
+# a limit four times as high (LIM-PUBLIC). The differences below are taken seed by seed.
 
 
 # %%
@@ -135,10 +137,10 @@ assert (differences["low"] > 0).all()
 differences.round(3).rename_axis("refused share of the people")
 
 # %% [markdown]
-# ## The way of counting
-# The list beside the sliders changes how every limit is counted (D-ALGORITHM). It matters too:
-# under the token bucket the people are refused less than under the sliding log. GCRA with its
-# default burst decides as the bucket does, in every run.
+# ## The algorithm
+# The list beside the sliders changes the algorithm of every limit (D-ALGORITHM). The algorithm
+# matters too: under the token bucket the people are refused less than under the sliding log. GCRA
+# with its default burst decides as the bucket does, in every run.
 
 # %%
 algorithms = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")
@@ -146,11 +148,11 @@ counted = {name: refused_shares({"choices.limits.algorithm": name}) for name in 
 means = pd.Series({name: sum(shares) / RUNS for name, shares in counted.items()})
 assert counted["gcra"] == counted["token-bucket"]
 assert difference(counted["sliding-log"], counted["token-bucket"])["low"] > 0
-means.round(3).rename_axis("counted by").to_frame("refused share of the people")
+means.round(3).rename_axis("algorithm").to_frame("refused share of the people")
 
 # %% [markdown]
 # ## What was learnt
-# A position of the sliders is a scenario file with other values, and gives the same run to the last
+# A position of the sliders gives the same run as a scenario file with these values, to the last
 # decision.
 #
 # ## Exercise
@@ -160,5 +162,5 @@ means.round(3).rename_axis("counted by").to_frame("refused share of the people")
 # %% tags=["answer"]
 fewer = interval_of(refused_shares({"clients[0].count": 100}), "refused_share")
 many = limit.loc[50]
-print(f"200 people: {many['mean']:.1%}, 100 people: {fewer.mean:.1%}")
+print(f"200 people: {100 * many['mean']:.1f} %, 100 people: {100 * fewer.mean:.1f} %")
 assert abs(fewer.mean - many["mean"]) < 0.1, "little: it is the script that uses up the limit"

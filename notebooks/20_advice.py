@@ -1,16 +1,17 @@
 # %% [markdown]
-# # What the client should do, or the limit should be
+# # Advice: change the clients, their keys or the limit
 # `advise` runs a scenario as it is and with one change at a time, and reports which change helps
 # whom, by how much, and what it costs.
 #
 # Clauses: LIM-PUBLIC, LIM-BLOCK, ERR-429.
 #
 # The question of an analyst: forty clients share one public key, and a reload of a page shuts them
-# out for minutes. Should they retry in another way, have keys of their own, or should the limit be
-# higher?
+# out for minutes. Should they retry in another way, should each have its own key, or should the
+# limit be higher?
 
 # %% [markdown]
-# **Predict before you read on.** Which of the three changes helps most, and which costs most?
+# **Predict before you read on.** Which of the three changes helps most, and which one lets a caller
+# send most?
 
 # %%
 import tempfile
@@ -25,7 +26,7 @@ from engine import LimitTable
 from simulator import load, with_value
 
 _ = alt.renderers.enable("svg")
-pd.set_option("display.max_colwidth", 90)
+pd.set_option("display.max_colwidth", 150)
 
 # %% tags=["parameters"]
 SEED = 7  # of the first run; the others count up from it
@@ -33,9 +34,9 @@ RUNS = 20
 
 # %% [markdown]
 # ## Which limit is the bottleneck
-# For each clause that refuses the group: the share that it refuses, and `explains`, how much less
-# would be refused without it. Both have an interval over the same runs. Here LIM-PUBLIC explains
-# all that is refused (ERR-429).
+# The table shows for each clause that refuses the group the share that it refuses, and in
+# `explains` how much less would be refused without it. Both have an interval over the same runs.
+# Here LIM-PUBLIC explains all refusals (ERR-429).
 
 # %%
 storm = with_value(load("retry-storm"), "seed", SEED)
@@ -48,8 +49,9 @@ binding.round(3)
 
 # %% [markdown]
 # ## What would help
-# Each line is one change, run with the same seeds as the runs without it. A change is *sure* if the
-# interval of the difference does not contain 0.
+# Each row is one change, run with the same seeds as the runs without it. (The row of the limit is
+# measured with seeds of its own, so its `before` differs.) A change is *sure* if the interval of
+# the difference does not contain 0.
 
 # %%
 changes = found.changes
@@ -62,13 +64,12 @@ assert keys["after"] < kinder["after"] < kinder["before"]
 shares[["says", "before", "after", "low", "high", "sure"]].round(3)
 
 # %% [markdown]
-# Both ways help: clients that honour `Retry-After` are refused less, and with a key for each of
-# them even less. LIM-PUBLIC counts the pair of key and address, so another key has a counter of its
-# own.
+# Both ways help: clients that honour `Retry-After` are refused less, and with a key for each client
+# even less. LIM-PUBLIC counts the pair of key and address, so another key has a counter of its own.
 #
 # ## What it costs the operator
-# The other side of the question: from which limit on would at most one attempt in a hundred of this
-# group be refused? The price of a limit is the most that one caller can then send within a window.
+# From which limit on would at most 1 % of this group's attempts be refused? The price of a limit is
+# the most that one caller can then send within a window.
 
 # %%
 limit = found.limit.iloc[0]
@@ -87,8 +88,9 @@ found.chart()
 # clients.
 #
 # ## Apply it
-# Each suggestion holds its change: as edits, as a scenario, and as a diff of the scenario's file.
-# Run again with other seeds, the change has the effect that was stated.
+# Each suggestion holds its change as edits, as a scenario, and as a diff of the scenario's file.
+# The cell runs the change again with other seeds and prints the diff; the clients are again refused
+# less.
 
 # %%
 change = next(each for each in found.suggestions if each.says.startswith("honour Retry-After"))
@@ -103,7 +105,7 @@ assert share["high"] < kinder["before"]
 print(change.diff(storm))
 
 # %% [markdown]
-# ## Who pays for it
+# ## Who else is affected
 # The advice is for the clients that retry. Here ten bystanders use the same key and never retry.
 # Before you run it: does it help them if the others honour `Retry-After`?
 
@@ -158,13 +160,13 @@ bystanders.round(3)
 
 # %% [markdown]
 # No: the bystanders are refused more. `Retry-After` names one instant, everybody returns at it, and
-# the counter is full again. Who waits longer than the header says, at random, spreads the load, and
-# the bystanders are refused less than in the storm.
+# the counter is full again. If the others wait longer than the header says, at random, they spread
+# the load, and the bystanders are refused less than with the header ignored.
 #
 # ## Several tables at once
 # `policies` runs scenarios under several limit tables and shows what each does to each group. A `*`
-# marks Pareto-optimal tables, the highest load on the service included. The *goodput* is how many
-# requests a second are admitted and answered without an error.
+# marks Pareto-optimal tables, where the highest load on the service counts too. The *goodput* is
+# how many requests a second are admitted and answered without an error.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -184,12 +186,11 @@ impatient.loc[order].round(3)
 # ## What was learnt
 # Clients that honour `Retry-After` are themselves refused less, and in this example clients that
 # share their counter are refused more, since all return at once. Honour the header, and add a
-# random wait of the order of the window. A limit high enough to make the storm harmless would be
-# more than twice today's.
+# random wait about as long as the window. A limit under which at most 1 % is refused would be more
+# than twice today's.
 #
 # ## Exercise
-# What is the largest pace of the two scripts of `management-loop`, so that at most one request in a
-# hundred is refused?
+# How fast may the two scripts of `management-loop` send requests if at most 1 % may be refused?
 
 # %% tags=["answer"]
 answer = simulator.advise("management-loop").pace

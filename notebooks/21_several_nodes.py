@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What several nodes cost a limit
+# # How exact a limit is when several nodes count it
 # Three gateways count requests separately and exchange their counts once a second; this chapter
 # measures what they admit beyond the limits, and what they refuse below them.
 #
@@ -10,9 +10,9 @@
 # enough?
 
 # %% [markdown]
-# **Predict before you read on.** A client sends 300 requests within half a second against 200 in 10
-# s. How many are admitted on one node, and how many on three that see each other's counts a second
-# later?
+# **Predict before you read on.** A client sends 300 requests within 0.5 s, and the limit is 200 in
+# 10 s. How many are admitted on one node, and how many on three that see each other's counts a
+# second later?
 
 # %%
 import tempfile
@@ -34,8 +34,9 @@ RUNS = 2
 
 # %% [markdown]
 # ## One burst
-# The limiter also works alone. `NodesLimiter` gives each request to a node, here in turn. The node
-# decides by what it knows: its own requests, and what the others have published.
+# The limiter also works without the rest of the engine. `NodesLimiter` gives each request to a
+# node, here in turn. The node decides by what it knows: its own requests, and the counts that the
+# others have published.
 
 # %%
 tables = {"Default": LimitTable.default()}
@@ -70,12 +71,14 @@ burst.to_frame("admitted of 300")
 
 # %% [markdown]
 # One node admits 200 (LIM-CREATE), three that synchronise every second admit all 300: the burst is
-# over before the first publication. A third of the limit each is right here, because turns spread
-# the burst evenly. A counter that is written late admits what arrives before the write.
+# over before the first publication. A third of the limit for each node is exact here, because the
+# nodes get requests in turn. A shared counter that is written late admits the requests that arrive
+# before the write.
 #
 # ## Ten minutes of traffic
-# `several-nodes` has an import in bursts, orders that come evenly, and browsers in offices. Every
-# attempt is decided twice: by its node, and by one exact counter for comparison.
+# The scenario `several-nodes` has an import that sends in bursts, orders that come evenly, and
+# browsers in offices. Every attempt is decided twice: by its node, and by one exact counter for
+# comparison.
 
 # %%
 scenario = with_value(load("several-nodes"), "seed", SEED)
@@ -88,12 +91,12 @@ assert (net >= 0).all()
 apart.assign(net=net)
 
 # %% [markdown]
-# The import gains most. Orders and browsers are admitted beyond the limit and refused below it
-# about as often: what is admitted too early fills the window, and later requests are refused for
-# it.
+# The import gains most. For orders and browsers, most of what is admitted beyond the limit is
+# offset by what is refused below it: requests that are admitted too early fill the window, and
+# later ones are refused.
 #
-# ## Against count and lag
-# A sweep runs five minutes of every pair of values under the same seeds.
+# ## More nodes, and longer intervals
+# A sweep runs 5 min of traffic for every pair of values under the same seeds.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +112,7 @@ beyond = admitted / admitted.loc[1] - 1
 assert (beyond.loc[1] == 0).all(), "one node is exact"
 assert (beyond.loc[3].diff().dropna() > 0).all(), "the longer the interval, the more is admitted"
 assert (beyond["1s"].diff().dropna() > 0).all(), "the more nodes, the more is admitted"
-beyond.map("{:.1%}".format)
+beyond.map(lambda share: f"{100 * share:.1f} %")
 
 # %%
 lines = beyond.reset_index().melt("nodes.count", var_name="every", value_name="beyond")
@@ -126,9 +129,9 @@ alt.Chart(
 
 # %% [markdown]
 # ## What was learnt
-# In this example, clients that send evenly are hardly affected by a synchronisation every second.
-# Clients that send in bursts get as much as each node has: the burst is over before the other nodes
-# see it. A shorter interval takes most of that back; a slow one approaches nodes that count alone.
+# In this example, clients that send evenly gain little when nodes synchronise every second. Clients
+# that send in bursts gain most: a burst is over before the other nodes see it. With a shorter
+# interval they gain less; with a long one the nodes admit almost as much as nodes that count alone.
 #
 # ## Exercise
 # The balancer could send each key to one node. What do three nodes that count alone then admit

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # Whether a deployment conforms
+# # Test whether a deployment conforms
 # The suite sends a deployment requests, as a client can, and gives a verdict for each clause with
 # the requests that show it.
 #
-# Clauses: all that a client can see; looked at closely here are TOK-ATOMIC, TOK-LIMIT,
-# LIM-MANAGEMENT and QUO-RATE.
+# Clauses: all that a client can observe; examined here are TOK-ATOMIC, TOK-LIMIT, LIM-MANAGEMENT
+# and QUO-RATE.
 
 # %% [markdown]
 # **Predict before you read on.** A deployment stores the valid half of a request and refuses the
@@ -30,9 +30,9 @@ _ = alt.renderers.enable("svg")
 # %% [markdown]
 # ## The target
 # A *target* names a deployment's address and the keys to use: `python -m conformance init
-# target.toml` writes one to fill in. Here the deployment is an engine in this process, under a
-# clock that jumps, so a minute of waiting takes no time. The same checks run over HTTP, except for
-# generated requests: they add little without real HTTP.
+# target.toml` writes one to fill in. Here the deployment is an engine in this process. Its clock
+# jumps, so a minute of waiting takes no time. The same checks run over HTTP, except for generated
+# requests: they add little without real HTTP.
 
 # %%
 good = deploy()
@@ -42,7 +42,7 @@ roles.head(5).rename_axis("role").to_frame("keys")
 
 # %% [markdown]
 # ## A run
-# `python -m conformance run target.toml` does the same, and prints it.
+# `python -m conformance run target.toml` does the same, and prints the report.
 
 # %%
 report = conformance.run(good.target, transport=good.transport, seed=7)
@@ -54,9 +54,9 @@ assert (report.clauses["verdict"] == "not-observable").sum() == 1
 report.clauses["verdict"].value_counts().to_frame("clauses")
 
 # %% [markdown]
-# No clause fails. One is not observable: no answer says which limit table a tenant's `Rate Limit`
-# quota names (QUO-RATE), and the suite reports that instead of passing it. And since the generated
-# requests were left out, the run calls itself *partial*: it does not claim more than it has seen.
+# No clause fails. One cannot be observed: no answer shows which limit table a tenant's `Rate Limit`
+# quota names (QUO-RATE), and the suite reports that instead of a pass. Since the generated requests
+# were left out, the report says that the run is *partial*.
 
 # %%
 assert report.partial
@@ -64,11 +64,10 @@ assert report.result("QUO-RATE").word == "not-observable"
 
 # %% [markdown]
 # ## Why it takes minutes
-# That a limit is 50 a minute and not 60 shows at the 51st request. What takes minutes is the
-# window: only waiting shows that the counter has room again after 60 s, and a block is measured
-# against a window that is about to free itself. So the probes of limits run side by side, each on
-# keys and addresses of its own; the two rows of 2,000 requests run alone, so that they disturb no
-# other measurement.
+# The 51st request shows that a limit is 50 a minute and not 60. What takes minutes is the window:
+# only waiting shows that the counter has room again after 60 s, and a block shows only at a time
+# when the window has room again. So the probes of limits run concurrently, each on its own keys and
+# addresses. The two rules of 2,000 requests run alone, so that they disturb no other measurement.
 
 # %%
 made = report.requests_made
@@ -111,12 +110,13 @@ alt.Chart(
 )
 
 # %% [markdown]
-# A probe finds where refusals begin, waits until the window must have ended, and looks again.
+# A probe finds where refusals begin, waits until the window must have ended, and sends requests
+# again.
 #
 # ## A deployment that fails
-# The suite brings known-bad deployments: the real engine with one small change each, for every
-# clause that can be observed. In this one a request with an invalid token is refused, as it must
-# be, but its valid tokens are created all the same (TOK-ATOMIC).
+# The suite contains known-bad deployments: for every clause that can be observed, the real engine
+# with one small change. In this one a request with an invalid token is refused, as it must be, but
+# its valid tokens are created all the same (TOK-ATOMIC).
 
 # %%
 fault = fault_of("partial-creation")
@@ -142,16 +142,16 @@ assert {each.clause for each in all_faults().values()} == observable, "none is t
 
 # %% [markdown]
 # One mistake can break two clauses: a request above the Tokenize Limit is refused too, and its
-# tokens are created all the same (TOK-LIMIT). `python -m conformance selftest` puts every known-bad
-# deployment before the checks, and fails if one gets through.
+# tokens are created all the same (TOK-LIMIT). `python -m conformance selftest` runs the checks
+# against every known-bad deployment, and fails if one of them passes.
 #
 # ## The evidence
-# Each finding says in a sentence what was expected and seen, and names the exchanges that show it:
-# as curl lines, with a shell variable where a key was.
+# Each finding states in a sentence what was expected and what was observed. It names the exchanges
+# that show it as curl commands, with a shell variable in place of each key.
 
 # %%
 findings = found.findings.query("verdict == 'fail'")
-print(f"{len(findings)} findings, such as: {findings['says'].iloc[0]}")
+print(f"{len(findings)} findings that fail, such as: {findings['says'].iloc[0]}")
 first = next(one for one in found.result("TOK-ATOMIC").findings if one.verdict.word == "fail")
 evidence = found.evidence(first)
 for shown in evidence:
@@ -160,8 +160,8 @@ secrets = [key.value for key in bad.target.keys if key.value]
 assert not any(secret in shown["curl"] for shown in evidence for secret in secrets)
 
 # %% [markdown]
-# The first is refused with 400. The second sends the card of the first again, alone, with
-# deduplication: had nothing been created, it would be new.
+# The first request is refused with 400. The second sends the card of the first again, alone, with
+# deduplication. If the first had created nothing, the card would not be deduplicated.
 
 # %%
 refusal, witness = evidence
@@ -172,8 +172,8 @@ assert json.loads(witness["body"])["_extras"] == {"deduplicated": True}
 # %% [markdown]
 # ## Run a failed check again
 # The folder of a run holds the report as a page, as JSON and as JUnit for a build server, and the
-# whole history. After a repair, `python -m conformance replay FOLDER TOK-ATOMIC` repeats what
-# failed, with the same seed.
+# whole history. After a fix, `python -m conformance replay FOLDER TOK-ATOMIC` repeats what failed,
+# with the same seed.
 
 # %%
 print(*sorted(file.name for file in folder.iterdir()), sep="\n")
@@ -218,8 +218,8 @@ shutil.rmtree(folder)
 
 # %% [markdown]
 # ## What was learnt
-# A run judges clause by clause, with the requests that show it. What could not be tried is skipped
-# with its reason, and makes the run partial.
+# A run gives a verdict for each clause, with the requests that show it. A clause that could not be
+# tested is skipped with the reason, and makes the run partial.
 #
 # ## Exercise
 # Run only the checks of the token record (`REC-`) against a good deployment. Does any clause fail?

@@ -1,14 +1,14 @@
 # %% [markdown]
 # # Which choices a deployment has made
-# Where the specification leaves a choice, two deployments may differ and both be right. The suite
-# does not fail a reading: it finds out which one it is, and the next run can check that the
-# deployment keeps to it.
+# Where the specification leaves a choice, two deployments may differ and both be right. A *reading*
+# is one permitted way to understand the specification. The suite fails no reading: it finds out
+# which one a deployment follows, and the next run can check that the deployment still follows it.
 #
 # Clauses: LIM-PUBLIC, LIM-THROTTLE, LIM-BLOCK, TOK-LIMIT, REC-CARD-MASK, TOK-DEDUP.
 
 # %% [markdown]
-# **Predict before you read on.** A deployment shows its masked card under `mask` alone. Does it
-# fail a clause?
+# **Predict before you read on.** A deployment shows a masked card only under `mask`, where our
+# engine shows it under `mask` and `data`. Does the deployment fail a clause?
 
 # %%
 import shutil
@@ -36,9 +36,9 @@ def differing(profile: Profile) -> dict[str, Any]:
 
 # %% [markdown]
 # ## A deployment with other choices
-# It shows a card's mask under `mask` alone, counts elements where we count tokens, answers 413 over
-# a quota, merges what a duplicate brings, and counts by a token bucket. Every one of these is a
-# field of the *profile*.
+# This deployment shows a card's mask only under `mask`, counts elements where we count tokens, and
+# answers 413 over a quota. It merges what a duplicate request sends, and counts rates by a token
+# bucket. Every one of these is a field of the *profile*.
 
 # %%
 truth = Profile().replace(
@@ -51,7 +51,7 @@ pd.Series(differing(truth)).to_frame("value")
 
 # %% [markdown]
 # ## What the suite finds
-# It gets only the address and the keys.
+# The suite gets only the address and the keys.
 
 # %%
 report = conformance.run(other.target, transport=other.transport, seed=7)
@@ -65,9 +65,9 @@ frame = pd.DataFrame({"found": readings, "default": {path: values[path][1] for p
 frame[frame["found"] != frame["default"]]
 
 # %% [markdown]
-# Some choices show in a single answer, such as where a card's mask stands (REC-CARD-MASK). How
-# a limit is counted is not: it shows only in *when* a deployment refuses. So a probe compares what
-# it saw with what each way of counting could have answered.
+# A single answer shows some choices, such as where a card's mask is (REC-CARD-MASK). Only the times
+# at which a deployment refuses show how it counts a limit. So a probe compares the answers with
+# those that each algorithm could have given.
 
 # %%
 burst = [4.0] * 50 + [4 + n / 10 for n in range(1, 200)]
@@ -84,14 +84,14 @@ assert {round(b - a, 1) for a, b in pairwise(bucket)} == {0.2}, "every other req
 strip(pd.concat(counted))
 
 # %% [markdown]
-# A burst of 50 at 4 s, then ten a second. The log refuses until the burst is ten seconds old, the
-# fixed window until its next start, and the bucket admits every other request, as it refills five a
-# second. The three differ in what they refuse.
+# The client sends a burst of 50 at 4 s, then ten a second. The sliding log refuses until the burst
+# is 10 s old, and the fixed window until its next start. The token bucket admits every other
+# request, as it refills five a second. The three differ in what they refuse.
 #
 # ## The profile as a file
-# The result is in the report's folder, as `profile.discovered.toml`. The engine loads it and is
-# then a stand-in for that deployment: a simulation or a replay under it shows what *that* service
-# would do.
+# The result is in the report's folder, as `profile.discovered.toml`. The engine can load it and
+# then behaves like that deployment: a simulation or a replay with this profile shows what *that*
+# service would do.
 
 # %%
 report.save(folder)
@@ -101,7 +101,7 @@ print(text[text.index("[limits]") :].partition("\n\n")[0])
 assert Profile.from_toml(discovered) == truth
 
 # %% [markdown]
-# ## A suite that gets the profile
+# ## Check that a deployment keeps its choices
 # As long as a choice is open, every reading of it passes. Suppose that the deployment changes: its
 # next release counts by fixed windows. A suite without a profile accepts that and only reports
 # another reading (LIM-PUBLIC, LIM-THROTTLE).
@@ -137,9 +137,9 @@ told_run = run(changed, discovered)
 same = run(truth, discovered)
 verdicts = pd.DataFrame(
     {
-        "changed, not told": open_run.clauses["verdict"],
-        "changed, told": told_run.clauses["verdict"],
-        "unchanged, told": same.clauses["verdict"],
+        "changed, without profile": open_run.clauses["verdict"],
+        "changed, with profile": told_run.clauses["verdict"],
+        "unchanged, with profile": same.clauses["verdict"],
     }
 )
 assert (same.clauses["verdict"] == "pass").all()
@@ -150,7 +150,7 @@ verdicts
 # %% [markdown]
 # ## One request too many
 # A limit of 51 a minute in place of 50 is detected whether or not the suite knows how the
-# deployment counts, with the same message.
+# deployment counts. The message is the same.
 
 # %%
 sliding = folder / "sliding.toml"
@@ -165,8 +165,8 @@ shutil.rmtree(folder)
 
 # %% [markdown]
 # ## What was learnt
-# Another reading is found and reported, not failed. A target that states what its deployment does
-# turns a change into a finding.
+# A different reading is reported and does not fail. If the target names a profile, a change of a
+# choice in it fails.
 #
 # ## Exercise
 # Which choices differ between the default profile and one that answers 413 above the Tokenize

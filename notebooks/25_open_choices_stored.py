@@ -2,16 +2,16 @@
 # # Open choices in what is stored and shown
 # Where the specification is silent the engine follows a *profile*, which has a field for each
 # choice. This chapter tries every value of the fields about tokens, records and answers on a small
-# case and shows the difference; the next does the same for limits and time. The last section lists
-# the decisions that no field holds.
+# case and shows the difference; the next chapter does the same for limits and time. The last table
+# here lists the decisions that have no field.
 #
 # Clauses: those that leave a choice, among them TOK-OBJECT, TOK-COMPOSITE, TOK-ONE-OF,
 # TOK-CARD-DATA, TOK-METADATA, TOK-CONTAINER, TOK-DEDUP, TOK-LIMIT, QUO-DETOKENIZE, REC-CARD-MASK,
 # REC-FPEXPR, REC-DEDUP-REDACT, ERR-429.
 
 # %% [markdown]
-# **Predict before you read on.** How many fields does the specification leave open in how a body is
-# read? Guess before you count.
+# **Predict before you read on.** How many choices does the specification leave open about what a
+# request body may hold? Guess before you count.
 
 # %%
 import asyncio
@@ -35,7 +35,7 @@ from engine import (
     encrypt,
 )
 
-pd.set_option("display.max_colwidth", 70)
+pd.set_option("display.max_colwidth", 150)
 CARD: dict[str, Any] = {
     "type": "card",
     "data": {
@@ -57,7 +57,7 @@ rows: list[dict[str, Any]] = []
 
 
 def walk(section: str, cases: dict[str, Any]) -> pd.DataFrame:
-    """Play each case under every value of its choice; returns what was seen, a row a value.
+    """Run each case under every value of its choice; returns what was seen, a row a value.
 
     cases: field → a case, or (a case, other values). Each value must show another result than the
     default does.
@@ -72,9 +72,9 @@ def walk(section: str, cases: dict[str, Any]) -> pd.DataFrame:
         assert first[2] not in [seen for _, _, seen in rest], f"{choice.path} shows no difference"
         for value, kind, seen in (first, *rest):
             text = ", ".join(map(str, seen)) if isinstance(seen, list | tuple) else str(seen)
-            rows.append({"choice": name, "decides": choice.decision, "asks": choice.asks})
+            rows.append({"choice": name, "decision": choice.decision, "question": choice.asks})
             rows[-1] |= {"value": value, "is": kind, "seen": text, "path": choice.path}
-    index = ["choice", "decides", "asks", "value"]
+    index = ["choice", "decision", "question", "value"]
     return pd.DataFrame(rows[began:])[[*index, "is", "seen"]].set_index(index)
 
 
@@ -84,7 +84,7 @@ def seen_of(path: str, value: str) -> str:
 
 
 # %% [markdown]
-# So many choices are open:
+# The table counts all open choices.
 
 # %%
 known = choices()
@@ -97,9 +97,9 @@ pd.Series(
 ).to_frame("how many")
 
 # %% [markdown]
-# A value is the *default*, a *reading* (a conforming service may do it; the conformance suite
-# reports which), or for *study*: a simulation may show what it would do, and a deployment that does
-# it fails its clause.
+# A value is the *default*, a *reading* (a conforming service may follow it; the conformance suite
+# reports which), or for *study*: it is for simulations only, and a deployment that follows it fails
+# its clause.
 #
 # ## What is accepted in a body
 # Each case sends one body and shows the status, or what came back.
@@ -183,8 +183,8 @@ walk(
 )
 
 # %% [markdown]
-# Side by side: what the default makes of each body, and what the first other value does.
-# Some readings accept more, some less.
+# These are 19 choices. The table compares the result of the default with that of the first other
+# value. Some readings accept more, some less.
 
 # %%
 first: dict[str, dict[str, object]] = {}
@@ -192,12 +192,13 @@ for row in rows:
     column = "default" if row["is"] == "default" else "another reading"
     first.setdefault(row["choice"], {}).setdefault(column, row["seen"])
 pairs = [(held["default"], held["another reading"]) for held in first.values()]
+assert len(pairs) == 19
 assert ("400", "200") in pairs, "a reading that accepts more"
 assert ("200", "400") in pairs, "a reading that accepts less"
 pd.DataFrame(first).T.rename_axis("choice")
 
 # %% [markdown]
-# ## Where it goes, and what the record shows
+# ## Containers, and what the record shows
 
 
 # %%
@@ -256,7 +257,8 @@ walk(
 
 # %% [markdown]
 # ## What the token quotas count
-# A body of six elements, two of which repeat others; and six expressions that name one token.
+# The cases send a body of six elements, two of which repeat others, and six expressions that name
+# one token.
 
 
 # %%
@@ -352,8 +354,8 @@ assert "mask" not in seen_of("dedup.redact", "narrow").split(", ")
 assert seen_of("dedup.container_in_key", "True") == "two tokens"
 
 # %% [markdown]
-# ## Who gives which rights
-# A management key of `/pci/` makes an application that holds `token:create` on `/`.
+# ## Who may grant which permissions
+# A management key with a right on `/pci/` creates an application that holds `token:create` on `/`.
 
 
 # %%
@@ -470,9 +472,9 @@ walk(
 )
 
 # %% [markdown]
-# ## None is missing
-# The list comes from the profile itself: every choice of these four sections was walked, and
-# every value that it lists.
+# ## Every choice was tried
+# The list comes from the profile itself: every choice of these four sections was tried, with every
+# value that it lists.
 
 # %%
 here = {"tokens", "dedup", "identity", "http"}
@@ -483,20 +485,20 @@ assert tried >= {(choice.path, choice.written(value)) for choice in mine for val
 pd.Series({"choices": len(mine), "values tried": len(rows)}).to_frame("how many")
 
 # %% [markdown]
-# ## Decided once
-# The profile does not hold every decision. For the others the engine does one thing; a deployment
-# may do another as long as its clause holds. The table is made from the list of decisions:
-# what is decided, what the engine does, and why no field holds it.
+# ## Decisions without a field
+# Some decisions have no field in the profile. For these the engine does one thing, and a deployment
+# may do another as long as its clause holds. The table shows what is decided, what the engine does,
+# and why there is no field. Very long texts are cut here; `docs/DECISIONS.md` has them in full.
 
 # %%
 fixed = [one for one in DECISIONS if not one.fields]
 once = pd.DataFrame(
     [(one.id, one.question, one.default, one.fixed) for one in fixed],
-    columns=["decision", "decides", "the engine", "why"],
+    columns=["decision", "question", "the engine", "why there is no field"],
 ).set_index("decision")
 fields = {path for one in DECISIONS for path in one.fields}
 assert fields == {choice.path for choice in known}, "every field belongs to a decision"
-print(len(DECISIONS), "decisions,", len(once), "of them decided once")
+print(len(DECISIONS), "decisions,", len(once), "of them without a field")
 assert all(one.fixed for one in fixed), "each says why"
 assert {name for clause in CLAUSES for name in clause.decisions} <= {one.id for one in DECISIONS}
 once
@@ -504,7 +506,7 @@ once
 # %% [markdown]
 # ## What was learnt
 # Every open choice about what is stored and shown is a field of the profile; each value makes a
-# difference that can be seen.
+# difference that can be observed.
 #
 # ## Exercise
 # Let numbers be tokenized (`non_string_leaf = "tokenize"`). What does `{"age": 36}` come back as?

@@ -1,15 +1,16 @@
 # %% [markdown]
 # # Open choices in what is counted, and how long it takes
-# The other half of the profile: how limits count, what a block does, and what happens outside. The
-# same rule as before: each value on one small case, and the difference shown.
+# This chapter covers the other half of the profile: how limits count, what a block does, and how
+# long destinations, reactors and jobs take. As in chapter 25, each value is tried on a small case,
+# and the difference is shown.
 #
 # Clauses: those that leave a choice, among them LIM-LOWEST, LIM-THROTTLE, LIM-BLOCK,
 # LIM-TEST-TENANT, LIM-PUBLIC, LIM-PRIVATE, LIM-READ, LIM-LEGACY, LIM-PROXY-KEY, PRX-TIMEOUT,
 # RCT-CODE, RCT-PAYLOAD, RCT-HOT, RCT-TIMEOUT, ACC-FILE.
 
 # %% [markdown]
-# **Predict before you read on.** A client sends ten requests a second against 50 in 10 s, and
-# refusals count too. When is one admitted again?
+# **Predict before you read on.** A client sends ten requests a second, the limit is 50 in 10 s, and
+# refused requests count too. When is a request admitted again after the first refusal?
 
 # %%
 import random
@@ -42,7 +43,7 @@ rows: list[dict[str, Any]] = []
 
 
 def walk(section: str, cases: dict[str, Any]) -> pd.DataFrame:
-    """Play each case under every value of its choice; returns what was seen, a row a value.
+    """Run each case under every value of its choice; returns what was seen, a row a value.
 
     cases: field → a case, or (a case, other values). Each value must show another result than the
     default does.
@@ -57,9 +58,9 @@ def walk(section: str, cases: dict[str, Any]) -> pd.DataFrame:
         assert first[2] not in [seen for _, _, seen in rest], f"{choice.path} shows no difference"
         for value, kind, seen in (first, *rest):
             text = ", ".join(map(str, seen)) if isinstance(seen, list | tuple) else str(seen)
-            rows.append({"choice": name, "decides": choice.decision, "asks": choice.asks})
+            rows.append({"choice": name, "decision": choice.decision, "question": choice.asks})
             rows[-1] |= {"value": value, "is": kind, "seen": text, "path": choice.path}
-    index = ["choice", "decides", "asks", "value"]
+    index = ["choice", "decision", "question", "value"]
     return pd.DataFrame(rows[began:])[[*index, "is", "seen"]].set_index(index)
 
 
@@ -70,10 +71,10 @@ def seen_of(path: str, value: str) -> str:
 
 # %% [markdown]
 # ## How a limit counts
-# A key on a test tenant, 50 requests in 10 s: a burst of 50 at 4 s, then ten a second. The
-# picture shows the seconds in which requests are refused, the table below how many. The counter
-# and the bucket refuse in the same seconds, but not as many. GCRA with its default burst decides
-# as the bucket does.
+# A key on a test tenant may send 50 requests in 10 s. It sends a burst of 50 at 4 s, then ten a
+# second. The picture shows the seconds in which requests are refused, and the table below it how
+# many. The sliding counter and the token bucket refuse in the same seconds, but not the same
+# number. GCRA with its default burst decides as the bucket does.
 
 # %%
 tester = caller("POST", "/tokens", tenant="test")
@@ -159,7 +160,8 @@ assert seen_of("limits.edges", "closed") == "refused LIM-TEST-TENANT"
 
 # %% [markdown]
 # ## What a block does
-# A public key, 50 a minute and a block of 10 s: 51 requests at once, then one a second (LIM-BLOCK).
+# A public key has a limit of 50 a minute and a block of 10 s (LIM-BLOCK). It sends 51 requests at
+# once, then one a second.
 
 # %%
 public = caller("POST", "/tokens", kind="public")
@@ -234,7 +236,7 @@ assert seen_of("limits.and_counter", "each") == pair.replace("admitted", "refuse
 # %% [markdown]
 # ## Several nodes
 # A public key sends 20 requests a second, and a balancer gives each request to one of three nodes.
-# One counter would admit 50. Each row shows how many are admitted.
+# A single counter would admit 50. Each row shows how many are admitted.
 
 
 # %%
@@ -271,7 +273,8 @@ assert seen_of("nodes.race_ns", "1 s") == "69 of 150", "19 more while the race l
 
 # %% [markdown]
 # ## Destinations and reactors
-# Two invocations at once, and two more ten seconds later; each case shows when they end.
+# Two invocations come at once, and two more 10 s later. Each case shows when they end, or the
+# status and time of a single request.
 
 
 # %% tags=["setup"]
@@ -390,7 +393,7 @@ assert seen_of("outside.instances_cap", "1") == "5 s, 10 s, 15 s, 20 s", "one af
 
 # %% [markdown]
 # ## The account updater
-# A file of three rows goes through a job.
+# A job processes a file of three rows.
 
 
 # %%
@@ -433,9 +436,9 @@ walk(
 )
 
 # %% [markdown]
-# ## None is missing
-# The list comes from the profile itself. With the four sections of the chapter before, these are
-# all that it has.
+# ## Every choice was tried
+# The list comes from the profile itself. Chapter 25 covers four sections of the profile, and this
+# chapter covers the rest.
 
 # %%
 before = {"tokens", "dedup", "identity", "http"}
@@ -473,16 +476,17 @@ alt.Chart(
 )
 
 # %% [markdown]
-# A choice without listed values is a number or a name; any other value is a reading.
+# A choice without listed values is a number or a name; for such a choice, every value but the
+# default is a reading.
 
 # %% [markdown]
 # ## What was learnt
-# How a limit counts, what a block does and what happens outside are choices as well. The profile
-# holds them, and conformance finds them out.
+# How a limit counts, what a block does, and how long destinations, reactors and jobs take are
+# choices as well, and the profile holds them.
 #
 # ## Exercise
-# Let a test tenant send ten requests a second, with requests delayed instead of refused. How many
-# of 120 at once are admitted late?
+# A test tenant sends 120 requests at once, and requests are delayed instead of refused. How many
+# are admitted late?
 
 # %% tags=["answer"]
 late_ones = trace([0.0] * 120, tester, throttle="delay")["outcome"].value_counts().to_dict()

@@ -71,7 +71,7 @@ DOORS: Final = (
     ),
     Door(
         "I model",
-        "Say what limits do to traffic before they are turned on.",
+        "Predict what limits do to traffic before they are turned on.",
         (0, 8, 16, 18, 20),
     ),
 )

@@ -113,7 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     replay = _add(commands, "replay", _replay)
     replay.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")
     replay.add_argument("ids", nargs="+", metavar="ID", help="a clause, or a prefix")
-    replay.add_argument("--target", metavar="FILE", help="another target file than the run's")
+    replay.add_argument(
+        "--target", metavar="FILE", help="a target file to use instead of the run's"
+    )
 
     judge = _add(commands, "judge", _judge)
     judge.add_argument("folder", type=Path, metavar="DIR", help="the folder of a run")

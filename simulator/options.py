@@ -304,8 +304,8 @@ class PrecisionOptions(BudgetOptions):
     _: KW_ONLY
     precision: float | None = option(
         optional(_PRECISION),
-        "replicate until every share is known to ± this, such as 0.005; checked after replications"
-        " (5) and from then on",
+        "replicate until every share is known to ± this, such as 0.005; first checked after"
+        " --replications runs (10)",
         default=None,
         type=typed(_PRECISION),
         metavar="X",
@@ -694,7 +694,8 @@ class ReplayOptions(FolderOptions, LogOptions):
     )
     refused: str | Path | None = option(
         optional(instance("a file's path", str, Path)),
-        "file for the refused requests, CSV or .parquet: line, time, key, address, clause, wait",
+        "file for the refused requests, CSV or .parquet: line, time, key, address, method, path,"
+        " clause, wait_ns",
         default=None,
         metavar="FILE",
     )

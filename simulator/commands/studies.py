@@ -98,10 +98,12 @@ def add_capacity(parser: argparse.ArgumentParser) -> None:
     parser.description = "Find the largest value of one parameter that meets a condition."
     from simulator.study.capacity import CapacityOptions
 
-    says = "runs that deciding one value may take (1000)"
+    says = "most runs of one value (1000)"
     add_flags(parser, CapacityOptions, most_replications=says)
     parser.add_argument(
-        "--strict", action="store_true", help="also exit with 1 if a side is not decided"
+        "--strict",
+        action="store_true",
+        help="also exit with 1 if the upper or the lower value is undecided",
     )
     parser.add_argument("--quiet", action="store_true", help="print only the answer")
 

@@ -184,11 +184,11 @@ class PolicyOptions:
     )
     _: KW_ONLY
     limits: Sequence[str | Path] = option(
-        _FILES, "limit tables to play scenarios under", default=(), nargs="+", metavar="FILE"
+        _FILES, "limit tables to run the scenarios under", default=(), nargs="+", metavar="FILE"
     )
     profiles: Sequence[str | Path] = option(
         _FILES,
-        "profiles to play scenarios under",
+        "profiles to run the scenarios under",
         default=(),
         name="profile",
         nargs="+",

@@ -321,9 +321,12 @@ class SweepOptions(CompiledOptions):
     )
     _: KW_ONLY
     sample: str | None = option(
-        optional(TEXT), "points of the ranges together", default=None, metavar="lhs:N"
+        optional(TEXT),
+        "number of points, a Latin hypercube over all ranges",
+        default=None,
+        metavar="lhs:N",
     )
-    replications: int = count_option("runs a point, under seeds that count up (1)", default=1)
+    replications: int = count_option("runs of each point, under seeds that count up (1)", default=1)
     scheduler: str | None = option(
         optional(TEXT),
         "local, or the address of a Dask scheduler; left out, the cores of this machine",

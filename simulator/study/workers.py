@@ -169,7 +169,10 @@ def _main_hidden() -> Iterator[None]:
 
 def _begin() -> None:
     # Only the parent handles Ctrl-C; otherwise each process would print an error.
+    # The server of the processes may have started before, under another mask.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
 

@@ -31,11 +31,12 @@ import pyarrow.parquet as pq
 from simulator.progress import tell_line
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 
-__all__ = ["SESSIONS", "printed", "same_everywhere"]
+__all__ = ["HERE", "SESSIONS", "printed", "same_everywhere"]
 
 _PLAIN: Final = {"COLUMNS": "100", "NO_COLOR": "1", "PYTHON_COLORS": "0", "TERM": "dumb"}
 _READABLE: Final = {".html", ".json", ".toml", ".txt", ".csv", ".md", ".xml", ".sarif"}
 _NUMBER: Final = re.compile(r"-?\d+\.\d{5,}(?:e[-+]?\d+)?")
+_LEFT: Final = re.compile(r", about [^\n,]* left")
 _CHECKED: Final = re.compile(r"([;(]) ?\d+\.\d\d s\)")
 _TOOK: Final = re.compile(r'("(?:took|check|decide|write|load)\w*_s(?:econds)?": )[\d.e-]+')
 
@@ -265,7 +266,7 @@ SESSIONS: Final[dict[str, tuple[str, ...]]] = {
 """Name → the commands of a session."""
 
 
-_HERE: Final = Path(__file__).parents[2].resolve().as_uri()
+HERE: Final = Path(__file__).parents[2].resolve().as_uri()
 
 
 def printed(name: str) -> str:
@@ -288,7 +289,7 @@ def printed(name: str) -> str:
             elif path.suffix == ".parquet":
                 said.append(_columns_of(path))
         text = "\n".join(said).replace(os.path.realpath(folder), "…").replace(folder, "…")
-        text = text.replace(_HERE, "…")  # schemas are named by where this checkout is
+        text = text.replace(HERE, "…")  # schemas are named by where this checkout is
     return same_everywhere(text)
 
 
@@ -335,5 +336,5 @@ def _quiet(out: io.StringIO, words: list[str]) -> Iterator[None]:
 
 def same_everywhere(text: str) -> str:
     """Return a text without durations, and with at most four digits of a long number."""
-    text = _CHECKED.sub(r"\1… s)", _TOOK.sub(r"\1…", text))
+    text = _LEFT.sub("", _CHECKED.sub(r"\1… s)", _TOOK.sub(r"\1…", text)))
     return _NUMBER.sub(lambda found: f"{float(found[0]):.4g}", text)

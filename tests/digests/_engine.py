@@ -33,6 +33,7 @@ from engine.store import LogFilter, MemoryStore, SqliteStore, Store, TokenFilter
 from engine.store.protocol import Document
 from engine.vault import jwe
 from engine.world import Call, CallAnswer, ModelWorld, VirtualLoop
+from tests.digests._commands import HERE
 from tests.drawn import Seeded
 from tests.engine.deployment import CARD, IP
 
@@ -912,4 +913,5 @@ def demo_text() -> str:
             lines = list(demo_lines(engine, bytes(32), 3, "http://127.0.0.1:9"))
             write_target(file, url, engine, lines)
             found += [*map(repr, lines), file.read_text("utf-8"), oct(file.stat().st_mode)]
-        return "\n".join([*found, *_held(engine.services.store)])
+        text = "\n".join([*found, *_held(engine.services.store)])
+        return text.replace(HERE, "…")

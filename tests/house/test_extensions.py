@@ -57,7 +57,7 @@ _ALGORITHM = _Extension(
         _Edit(
             "engine/limits/counters.py",
             """
-            class Spaced(Window):
+            class Spaced(CounterState):
                 __slots__ = ("gap_ns", "ready_ns")
                 refills = True
 

@@ -117,7 +117,7 @@ pd.Series(
 # value is *kept* when its whole interval meets the condition, and *broken* when none of it does.
 # Pilots decide nothing. The answer comes from the interval of the border and not from these
 # verdicts, so a value at an end of the answer may be undecided by itself, as 32 is here. Nothing is
-# claimed about the values between `keeps` and `breaks`.
+# claimed about the values between the two numbers of the answer.
 
 # %%
 trials = pd.DataFrame(

@@ -51,7 +51,7 @@ explorer
 # the slider gives the same run as editing the file, to the last decision.
 
 # %%
-knobs = pd.DataFrame([(k.label, k.path, k.value, k.most) for k in explorer.knobs])
+knobs = pd.DataFrame([(k.label, k.path, f"{k.value:,}", f"{k.most:,}") for k in explorer.knobs])
 knobs.columns = pd.Index(["slider", "path", "value", "most"])
 knobs
 

@@ -61,7 +61,8 @@ keys = shares.loc["keys"]
 assert kinder["sure"]
 assert keys["sure"]
 assert keys["after"] < kinder["after"] < kinder["before"]
-shares[["says", "before", "after", "low", "high", "sure"]].round(3)
+columns = ["says", "before", "after", "low", "high", "sure"]
+shares[columns].rename(columns={"says": "change"}).round(3)
 
 # %% [markdown]
 # Both ways help: clients that honour `Retry-After` are refused less, and with a key for each client

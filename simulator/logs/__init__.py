@@ -10,22 +10,23 @@ quoted, and stops nothing. Nothing is invented: a log without addresses, methods
 unless its user states them. Key texts stay in `log.names["key"]`; who writes anything out replaces
 them by labels first. `simulator.logs.arrivals` orders and scales a log's requests;
 `simulator.study.replay` puts them through the limits.
+
+Names are imported lazily, on first use: a simulation needs the names of formats, not their readers.
 """
 
-from simulator.logs._log_map import KINDS, Kind, LogMap
-from simulator.logs._open import stream_log
-from simulator.logs._source import log_name
-from simulator.logs._stream import LogBatch, LogStream
-from simulator.logs.formats import FORMATS, LogFormat
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "FORMATS",
-    "KINDS",
-    "Kind",
-    "LogBatch",
-    "LogFormat",
-    "LogMap",
-    "LogStream",
-    "log_name",
-    "stream_log",
-]
+from engine.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from simulator.logs._log_map import KINDS as KINDS
+    from simulator.logs._log_map import Kind as Kind
+    from simulator.logs._log_map import LogMap as LogMap
+    from simulator.logs._open import stream_log as stream_log
+    from simulator.logs._source import log_name as log_name
+    from simulator.logs._stream import LogBatch as LogBatch
+    from simulator.logs._stream import LogStream as LogStream
+    from simulator.logs.formats import FORMATS as FORMATS
+    from simulator.logs.formats import LogFormat as LogFormat
+
+__getattr__, __dir__, __all__ = on_demand(__name__)

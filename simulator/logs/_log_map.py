@@ -30,8 +30,11 @@ from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
 from engine.hosts import is_plain_address, read_address
 from engine.targets import is_method, path_and_query, split_request_line
-from simulator.logs._values import UNITS, ValueRejected
 from simulator.logs.formats import FORMATS, LogFormat, plain_name
+
+TimestampFormat: TypeAlias = Literal["clf", "iso", "http", "s", "ms", "us", "ns"]
+"""How a column writes time: a stamp, or the unit of an epoch number."""
+UNITS: Final = ("auto", *get_args(TimestampFormat))
 
 Kind: TypeAlias = Literal["legacy", "public", "management", "private"]
 """A class of keys (AUTH-KINDS); `legacy` is a legacy key of a private application."""
@@ -68,6 +71,10 @@ EXTRAS: Final = tuple(f"extra{number}" for number in range(1, 10))
 """The fields after those that a format of lines names."""
 DOCUMENTED: Final = "docs/simulator.md#map"
 """Where the form of a map is described."""
+
+
+class ValueRejected(ValueError):
+    """A value cannot be used; the text says why and never repeats the value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,9 @@ import pyarrow.compute as pc
 
 from engine.errors import InputError
 from engine.hosts import is_plain_address, read_address
-from simulator.logs._log_map import DOCUMENTED, LogMap, Source, parts_of
+from simulator.logs._log_map import DOCUMENTED, LogMap, Source, ValueRejected, parts_of
 from simulator.logs._values import (
     UNIT_DIGITS,
-    ValueRejected,
     arrow_instants,
     arrow_texts,
     epoch_unit,

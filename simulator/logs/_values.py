@@ -17,7 +17,7 @@ import datetime as dt
 import re
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -26,15 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.errors import InputError
-
-TimestampFormat: TypeAlias = Literal["clf", "iso", "http", "s", "ms", "us", "ns"]
-"""How a column writes time: a stamp, or the unit of an epoch number."""
-UNITS: Final = ("auto", *get_args(TimestampFormat))
-
-
-class ValueRejected(ValueError):
-    """A value cannot be used; the text says why and never repeats the value."""
-
+from simulator.logs._log_map import ValueRejected
 
 _SECOND_NS: Final = 1_000_000_000
 UNIT_DIGITS: Final[dict[str, int]] = {"s": 9, "ms": 6, "us": 3, "ns": 0}

@@ -334,13 +334,12 @@ class Result:
         asked = {"t_ns", *NEEDS[column], *map(column_of, where or ())}
         refuse_missing(f"warm_up of {metric}", ("t_ns", *NEEDS[column]), self.columns)
         columns = [name for name in self.columns if name in asked]
-        found = frame_of(self._metrics(["time"], bin_ns, where, columns, 0), ["time"])[column]
-        series = found.reindex(range(0, end_ns, bin_ns)).astype("float64")
-        if metric in COUNTS:
-            series = series.fillna(0.0)
+        lines = self._metrics(["time"], bin_ns, where, columns, 0)
+        values = {at_ns: line[column] for (at_ns,), line in lines.items()}
+        absent = 0.0 if metric in COUNTS else float("nan")
         return warm_up_of(
             metric,
-            series.tolist(),
+            [values.get(at_ns, absent) for at_ns in range(0, end_ns, bin_ns)],
             bin_ns=bin_ns,
             end_ns=end_ns,
             given_ns=self.summary["warm_up_ns"],

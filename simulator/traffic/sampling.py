@@ -52,7 +52,8 @@ def replayed_ns(replay: draws.ReplayArrivals) -> list[int]:
 
 
 def _read(replay: draws.ReplayArrivals, lines: Iterable[str]) -> Iterator[int]:
-    from simulator.logs._values import ValueRejected, epoch_unit, read_instant  # noqa: PLC0415 # reason: readers of logs bring all of Arrow
+    from simulator.logs._log_map import ValueRejected  # noqa: PLC0415 # reason: logs read scenarios' values
+    from simulator.logs._values import epoch_unit, read_instant  # noqa: PLC0415 # reason: it brings all of Arrow
 
     for number, text in _texts(replay, lines):
         try:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.logs._values import ValueRejected, arrow_instants, epoch_unit, read_instant
+from simulator.logs._log_map import ValueRejected
+from simulator.logs._values import arrow_instants, epoch_unit, read_instant
 
 
 @pytest.mark.parametrize(

@@ -444,4 +444,5 @@ def open_file(path: Path, schema: pa.Schema = SCHEMA) -> pq.ParquetWriter:
         column_encoding={name: kind for name, kind in _ENCODINGS.items() if name in names},
         write_statistics=["t_ns"],
         write_batch_size=_ROWS_AT_ONCE,
+        write_page_checksum=True,
     )

@@ -224,7 +224,7 @@ class Result:
             assert self.folder is not None, "rows are in memory or in a folder"
             file = self.folder / REQUESTS_FILE
             with _readable(file):
-                self._table = pq.read_table(file)
+                self._table = pq.read_table(file, page_checksum_verification=True)
         return self._table
 
     @property
@@ -374,7 +374,10 @@ class Result:
         assert self.folder is not None, "rows are in memory or in a folder"
         # Whatever is buffered ahead stays in memory until the whole file is read.
         path = self.folder / REQUESTS_FILE
-        with _readable(path), pq.ParquetFile(path, pre_buffer=False) as file:
+        with (
+            _readable(path),
+            pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file,
+        ):
             yield from file.iter_batches(_BATCH_ROWS, columns=list(columns))
 
     def _metrics(

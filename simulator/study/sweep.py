@@ -193,10 +193,10 @@ def open_folder(folder: Path, spec: dict[str, Any]) -> None:
     known = folder / SPEC_FILE
     try:
         if known.is_file():
-            if known.read_text("utf-8") != text:
+            if known.read_bytes() != text.encode():
                 raise InputError(
-                    f"--out = {folder} must hold this sweep or nothing; it holds another, "
-                    "choose another folder"
+                    f"--out = {folder} must hold this sweep or nothing; its {SPEC_FILE} is "
+                    "of another, choose another folder"
                 )
             return
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -224,10 +224,26 @@ def write_row(folder: Path, row: dict[str, Any]) -> None:
     stem = f"{'run' if row['status'] == 'ok' else 'failed'}-{row['replication']:06d}"
     partial = place / f".{stem}.{secrets.token_hex(4)}.partial"
     kept = {name: value for name, value in row.items() if name != "point"}
-    pq.write_table(pa.Table.from_pylist([kept]), partial, compression="zstd")
+    table = pa.Table.from_pylist([kept])
+    pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
     partial.replace(place / f"{stem}.parquet")
     if row["status"] == "ok":
         (place / f"failed-{row['replication']:06d}.parquet").unlink(missing_ok=True)
+
+
+def _read_row(path: Path) -> dict[str, Any]:
+    """Return the row of one run. Raises `InputError` naming the file where it is damaged."""
+    try:
+        row: dict[str, Any] = pq.read_table(
+            path, partitioning=None, page_checksum_verification=True
+        ).to_pylist()[0]
+    except (pa.ArrowException, OSError, UnicodeDecodeError, IndexError):
+        row = {}
+    if not {"values", "replication", "status"} <= row.keys():
+        raise InputError(
+            f"{path} must be a row of a sweep; it is damaged, remove it and sweep again"
+        )
+    return row
 
 
 @takes(folder=FOLDER)
@@ -236,7 +252,8 @@ def load_sweep(folder: str | Path) -> pd.DataFrame:
 
     Columns: what was set, by its path; `point`, `replication`, `seed`, `fidelity`, `status` (`ok`
     or `failed`), `error`, `sha256`, `scenario` (the resolved TOML), and a metric a column,
-    durations in nanoseconds. Raises `InputError` for a folder that holds no sweep.
+    durations in nanoseconds. Raises `InputError` for a folder that holds no sweep, or a damaged
+    file, which it names.
     """
     folder = Path(folder)
     if not (folder / SPEC_FILE).is_file():
@@ -244,7 +261,7 @@ def load_sweep(folder: str | Path) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("point=*/*.parquet")):
         point = int(path.parent.name.partition("=")[2])
-        row = pq.ParquetFile(path).read().to_pylist()[0]
+        row = _read_row(path)
         rows.append({**json.loads(row.pop("values")), "point": point, **row})
     frame = pd.DataFrame(rows)
     if not len(frame):

@@ -194,8 +194,34 @@ def test_every_row_says_its_scenario_and_seed_and_a_sweep_goes_on(tmp_path: Path
     assert told == [(3, 4), (4, 4)], "what was done before is told at once"
     assert again.equals(frame)
     assert {path: path.stat().st_mtime_ns for path in times} == times
-    with pytest.raises(InputError, match="it holds another"):
+    with pytest.raises(InputError, match=r"its _sweep\.json is of another"):
         simulator.sweep(loads(SCENARIO), axes, out=out, replications=3)
+
+
+@pytest.mark.parametrize("column", ["seed", "values"])
+@pytest.mark.parametrize("damage", ["cut", "emptied", "changed"])
+def test_a_damaged_row_is_one_line_that_names_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str, column: str
+) -> None:
+    (tmp_path / "s.toml").write_text(SCENARIO)
+    folder = tmp_path / "o"
+    argv = ["sweep", str(tmp_path / "s.toml"), "--set", "clients.c.count=1,2", "--workers", "1"]
+    argv += ["--fidelity", "limits", "--out", str(folder), "--quiet"]
+    assert main(argv) == 0
+    file = folder / "point=000001" / "run-000000.parquet"
+    whole = bytearray(file.read_bytes())
+    if damage == "changed":
+        index = pq.read_schema(file).names.index(column)
+        chunk = pq.read_metadata(file).row_group(0).column(index)
+        whole[chunk.dictionary_page_offset + chunk.total_compressed_size - 1] ^= 1
+    file.write_bytes({"cut": whole[: len(whole) // 2], "emptied": bytearray()}.get(damage, whole))
+    capsys.readouterr()
+    assert main(argv) == 2
+    assert capsys.readouterr().err == (
+        f"simulator: {file} must be a row of a sweep; it is damaged, remove it and sweep again\n"
+    )
+    file.unlink()
+    assert main(argv) == 0
 
 
 def test_what_a_worker_cannot_write_is_heard(tmp_path: Path) -> None:

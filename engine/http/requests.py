@@ -91,11 +91,12 @@ Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 KEPT_UNREAD_BYTES: Final = 65_536
 """The most unread body to skip on a kept connection; with more, the connection is closed."""
 
-BUDGET_BYTES: Final = 256_000_000
+BUDGET_BYTES: Final = 300_000_000
 """The most memory of all requests that are being read or answered."""
 
-OWNER_BYTES: Final = 64_000_000
-"""The most of it that one caller may hold: an API key, or an address without a key."""
+OWNER_BYTES: Final = 100_000_000
+"""The most of it that one caller may hold: an API key, or an address without a key. It is enough
+for the largest file of an account-updater job beside its result (ACC-FILE)."""
 
 _ASK_FOR_A_KEY: Final = frozenset(o.name for o in OPERATIONS if o.authentication == "key")
 

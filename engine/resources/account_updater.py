@@ -34,11 +34,13 @@ A file holds at most 30 MB (ACC-FILE), so a larger volume is cut into several, w
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import hmac
 import io
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -65,6 +67,7 @@ HEADER: Final = "token,expiration_year,expiration_month"
 RESULT_HEADER: Final = HEADER + ",new_token,new_expiration_year,new_expiration_month,result_code"
 
 _TOKEN: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CHUNK_BYTES: Final = 65_536
 _YEAR: Final = re.compile(r"(?:[1-9][0-9]{3})?")
 _MONTH: Final = re.compile(r"(?:0?[1-9]|1[0-2])?")
 _RULES: Final = (
@@ -96,11 +99,9 @@ class BatchFault(Exception):
 
 def read_batch(data: bytes) -> Iterator[BatchLine]:
     """Read the rows of a batch file; raises `BatchFault` at the first line that is wrong."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BatchFault(data.count(b"\n", 0, error.start) + 1, "must be UTF-8", 0) from None
-    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    _check_utf8(data)
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # decodes as it is read
+    lines = csv.reader(text, strict=True)
     rows = 0
     try:
         if next(lines, None) != HEADER.split(","):
@@ -118,6 +119,18 @@ def read_batch(data: bytes) -> Iterator[BatchLine]:
             rows += 1
     except csv.Error:
         raise BatchFault(lines.line_num, "must be CSV as in RFC 4180", rows) from None
+
+
+def _check_utf8(data: bytes) -> None:
+    """Raise `BatchFault` at the first line that is no UTF-8, without the whole text in memory."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(data) + 1, _CHUNK_BYTES):
+        end = start + _CHUNK_BYTES
+        try:
+            decoder.decode(data[start:end], final=end > len(data))
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, start) + error.object.count(b"\n", 0, error.start) + 1
+            raise BatchFault(line, "must be UTF-8", 0) from None
 
 
 def batch_lines(rows: Iterable[tuple[str, int | None, int | None]]) -> Iterator[bytes]:
@@ -235,7 +248,7 @@ def _opened(job: Job, context: Context) -> bytes:
     result = services.store.get(JobResult, job.id)
     assert result is not None, "it was stored with the job's end"
     keys = services.vault.of(job.tenant_id)
-    return keys.open(_PLACE, job.id, result.sealed_content, job.status)
+    return zlib.decompress(keys.open(_PLACE, job.id, result.sealed_content, job.status))
 
 
 _JOBS: Final = Collection(
@@ -311,7 +324,7 @@ async def _upload(context: Context) -> Response:
         try:
             content, rows = await _looked_up(context, data, principal)
         except BatchFault as fault:
-            return "failed", str(fault).encode(), fault.rows
+            return "failed", zlib.compress(str(fault).encode()), fault.rows
         return "completed", content, rows
 
     def finish(outcome: tuple[JobStatus, bytes, int]) -> Response:
@@ -334,20 +347,24 @@ async def _upload(context: Context) -> Response:
 
 
 async def _looked_up(context: Context, data: bytes, principal: Caller | None) -> tuple[bytes, int]:
-    """Return the result and its rows, made in pieces so that other requests can run.
+    """Return the compressed result and its rows, made in pieces so that other requests can run.
 
-    Raises `BatchFault` for an invalid file.
+    It stands in the store as it is returned; sealing and writing it take as much memory twice.
+    Raises `BatchFault` for an invalid file, `Problem` 503 where there is no memory.
     """
     store, world = context.services.store, context.services.world
     rows, count = read_batch(data), 0
-    content = bytearray(f"{RESULT_HEADER}\n".encode())
+    compressor = zlib.compressobj(level=1)
+    parts = [compressor.compress(f"{RESULT_HEADER}\n".encode())]
     while piece := list(islice(rows, _ROWS_A_TRANSACTION)):
         with store.transaction(write=False):
             lines = [_result_line(row, _known(store, principal, row.token_id)) for row in piece]
-        content += "".join(f"{line}\n" for line in lines).encode()
+        part = compressor.compress("".join(f"{line}\n" for line in lines).encode())
+        world.reserve(3 * len(part))
+        parts.append(part)
         count += len(lines)
         await world.sleep_ns(0)
-    return bytes(content), count
+    return b"".join((*parts, compressor.flush())), count
 
 
 def _known(store: Store, principal: Caller | None, token_id: str) -> Token | None:

@@ -7,7 +7,6 @@ bits.
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import numpy as np
@@ -18,22 +17,26 @@ from simulator.kernel.counting import Int, Record, Records
 from simulator.kernel.deciding import lane_of, number_of
 from simulator.kernel.records import (
     CONSTANT,
+    EVEN_ARRIVALS,
     EXPONENTIAL,
     FIXED_DEAL,
     LOGNORMAL,
     NONE,
+    ON_OFF_ARRIVALS,
     PARETO,
+    POISSON_ARRIVALS,
     ROTATED_DEAL,
     UNIFORM,
+    VARYING_ARRIVALS,
     Simulation,
 )
-from simulator.traffic import arrivals, draws
-from simulator.traffic.arrivals import NEVER_NS
+from simulator.play.events import NEVER_NS
+from simulator.traffic import draws
 
 for _function in (
     *(draws.nearest_ns, draws.uniform_ns, draws.exponential_ns, draws.raise_e, draws.normal),
     *(draws._rational, draws.lognormal_ns, draws.pareto_ns),  # noqa: SLF001 # reason: compiled code needs every callee
-    *(arrivals._area, arrivals._distance),  # noqa: SLF001 # reason: as above
+    *(draws.exponential_area, draws.requests_within, draws.time_until),
 ):
     register_jitable(_function)
 
@@ -194,16 +197,16 @@ def next_arrival_ns(number: Int, sim: Simulation) -> Int:
     """Return when an open client's next request begins, `NEVER_NS` where none does."""
     client = sim.clients[number]
     group = sim.groups[client.group]
-    if group.arrivals == arrivals.POISSON:
+    if group.arrivals == POISSON_ARRIVALS:
         client.at_ns += draws.exponential_ns(uniform(np.int64(client.arrivals), sim), group.gap_on)
         return client.at_ns
-    if group.arrivals == arrivals.ON_OFF:
+    if group.arrivals == ON_OFF_ARRIVALS:
         return _next_burst_ns(client, group, sim)
-    if group.arrivals == arrivals.VARYING:
+    if group.arrivals == VARYING_ARRIVALS:
         return _next_varying_ns(client, group, sim)
     place, first, second = client.number, group.arrive1, group.arrive2
     client.number += 1
-    if group.arrivals == arrivals.CONSTANT:
+    if group.arrivals == EVEN_ARRIVALS:
         rest = place % first  # its product with `second` might not fit into 64 bits
         of_rest_ns = rest * (second // first) + rest * (second % first) // first
         return client.begins_ns + place // first * second + of_rest_ns
@@ -213,15 +216,15 @@ def next_arrival_ns(number: Int, sim: Simulation) -> Int:
 @called
 def _next_varying_ns(client: Record, group: Record, sim: Simulation) -> Int:
     """Return the next arrival of a varying rate (`simulator.traffic.arrivals`)."""
-    due = -math.log(1.0 - uniform(np.int64(client.arrivals), sim))
+    due = draws.exponential_area(uniform(np.int64(client.arrivals), sim))
     while client.number < group.arrive2:
         piece = sim.pieces[group.arrive1 + client.number]
         length_ns, low, high = piece[0], piece[1], piece[2]
-        at_ns = arrivals._distance(length_ns, low, high, client.passed, due)  # noqa: SLF001 # reason: one source
+        at_ns = draws.time_until(due, length_ns, low, high, client.passed)
         if at_ns is not None:
             client.passed = at_ns
             return client.begins_ns + draws.nearest_ns(at_ns)
-        due = max(due - arrivals._area(length_ns, low, high, client.passed), 0.0)  # noqa: SLF001 # reason: as above
+        due = max(due - draws.requests_within(length_ns, low, high, client.passed), 0.0)
         client.passed = 0.0
         client.begins_ns += np.int64(length_ns)
         client.number += 1

@@ -53,9 +53,8 @@ from simulator.kernel.records import (
     WAITING,
     Simulation,
 )
-from simulator.play.events import FILE
+from simulator.play.events import FILE, NEVER_NS
 from simulator.traffic import draws
-from simulator.traffic.arrivals import NEVER_NS
 
 _SECOND_NS = 1_000_000_000
 _MOST_DOUBLINGS = 62
@@ -507,7 +506,7 @@ def _answer(number: Int, now_ns: Int, sim: Simulation) -> None:
 
 @called
 def _own_delay_ns(group: Record, request: Record, u: float) -> Int:
-    """Return the delay before a retry (`simulator.traffic.client_rules`)."""
+    """Return the delay before a retry (`simulator.traffic.retries`)."""
     if group.delay == FIXED_DELAY:
         return group.base_ns
     if group.delay == DECORRELATED:

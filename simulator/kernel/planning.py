@@ -13,7 +13,6 @@ from simulator.kernel.records import NONE, Simulation
 from simulator.play.request_mix import asked_by, upload_subject
 from simulator.scenario import draws
 from simulator.scenario.clients import (
-    AimdPacing,
     ClientGroup,
     Dealing,
     DecorrelatedJitter,
@@ -22,11 +21,17 @@ from simulator.scenario.clients import (
     FullJitter,
     NoRetry,
 )
-from simulator.traffic import client_rules as rules
-from simulator.traffic.arrivals import ON_OFF, PIECE_WIDTH, REPLAYED, VARYING
+from simulator.traffic.arrivals import (
+    ConstantProcess,
+    OnOffProcess,
+    Piece,
+    PoissonProcess,
+    ReplayedProcess,
+)
 from simulator.traffic.draws import cumulative_weights, stream_number, zipf_weights
+from simulator.traffic.pacing import AimdPace, pace_of
 from simulator.traffic.population import Client, Setup
-from simulator.traffic.sampling import begins_on, processes_of
+from simulator.traffic.sampling import processes_of
 
 FIRST_COMBOS: Final = 1 << 10
 _DELAYS: Final[dict[type, int]] = {
@@ -47,7 +52,7 @@ class KernelPlan:
         self._draws: list[tuple[int, int, int, float]] = []
         self._tables: list[float] = []
         self._values: list[int] = []
-        self._pieces: list[float] = []
+        self._pieces: list[Piece] = []
         self._kinds: list[int] = []
         self._entries: list[tuple[int, int]] = []
         self._keys: list[int] = []
@@ -134,27 +139,37 @@ class KernelPlan:
     def _pace(self, record: Any, group: ClientGroup) -> None:  # noqa: ANN401 # reason: a record
         if group.pacing is None:
             return
-        _, _, rule = rules.pace_rows(group.pacing, group.start_ns)
-        names = ("floor", "top", "growth", "kept_percent")
-        record["pace"] = at.AIMD
-        if not isinstance(group.pacing, AimdPacing):
-            record["pace"] = at.BUCKET
-            names = ("limit", "step", "rest", "slack")
-        for name, value in zip(names, rule, strict=True):
-            record[name] = value
+        pace = pace_of(group.pacing, group.start_ns)
+        if isinstance(pace, AimdPace):
+            record["pace"] = at.AIMD
+            record["floor"], record["top"] = pace.least_milli, pace.most_milli
+            record["growth"], record["kept_percent"] = pace.increase_milli, pace.kept_percent
+            return
+        limit, window_ns = pace.rate
+        record["pace"], record["limit"] = at.BUCKET, limit
+        record["step"], record["rest"] = divmod(window_ns, limit)
+        record["slack"] = (pace.burst - 1) * window_ns
 
     def _arrivals(self, record: Any, group: ClientGroup) -> None:  # noqa: ANN401 # reason: a record
         process = self._processes.get(group.name)
         if process is None:
             return
-        record["arrivals"] = process.kind
-        record["arrive1"], record["arrive2"] = process.rule
-        record["gap_on"], record["gap_off"] = process.gaps_ns
-        if process.kind == REPLAYED:
-            record["arrive1"] = len(self._values)
-            self._values += process.instants
-        elif process.kind == VARYING:
-            record["arrive1"] = len(self._pieces) // PIECE_WIDTH
+        if isinstance(process, ConstantProcess):
+            record["arrivals"] = at.EVEN_ARRIVALS
+            record["arrive1"], record["arrive2"] = process.rate
+        elif isinstance(process, PoissonProcess):
+            record["arrivals"], record["gap_on"] = at.POISSON_ARRIVALS, process.gap_ns
+        elif isinstance(process, OnOffProcess):
+            record["arrivals"] = at.ON_OFF_ARRIVALS
+            record["arrive1"], record["arrive2"] = process.mean_ns
+            record["gap_on"], record["gap_off"] = process.gaps_ns
+        elif isinstance(process, ReplayedProcess):
+            record["arrivals"], record["arrive1"] = at.REPLAYED_ARRIVALS, len(self._values)
+            record["arrive2"] = len(process.offsets_ns)
+            self._values += process.offsets_ns
+        else:
+            record["arrivals"], record["arrive1"] = at.VARYING_ARRIVALS, len(self._pieces)
+            record["arrive2"] = len(process.pieces)
             self._pieces += process.pieces
 
     # --- a client --------------------------------------------------------------------------------
@@ -166,11 +181,14 @@ class KernelPlan:
         for name in ("combo", "queue_head", "line_head", "timer", "timer_ns"):
             record[name] = NONE
         record["begins_ns"] = record["at_ns"] = group.start_ns
-        record["is_on"] = begins_on(client)
+        process = self._processes.get(group.name)
+        bursts = process if isinstance(process, OnOffProcess) else None
+        record["is_on"] = bursts is not None and bursts.begins_on(client)
         if group.pacing is not None:
-            _, state, _ = rules.pace_rows(group.pacing, group.start_ns)
+            pace = pace_of(group.pacing, group.start_ns)
             record["ready"] = record["mark"] = group.start_ns
-            record["milli_rate"], record["last_ns"] = state[rules.PACE], state[rules.LAST]
+            record["last_ns"] = NONE
+            record["milli_rate"] = pace.milli if isinstance(pace, AimdPace) else NONE
         for name, deal in (("key", client.deal_key), ("address", client.deal_address)):
             is_fixed = of_group[f"{name}_deal"] == at.FIXED_DEAL
             record[name] = deal() if is_fixed else client.place
@@ -179,7 +197,6 @@ class KernelPlan:
         if group.loop == "closed" and self._is_drawn(of_group["think"]):
             for loop in range(group.concurrency or 1):
                 self._stream(client, f"think-{loop}" if loop else "think")
-        is_bursty = group.loop == "open" and of_group["arrivals"] == ON_OFF
         for name, purpose, is_needed in (
             ("service", "service", self._is_drawn(of_group["service"])),
             ("retry", "retry", of_group["delay"] >= at.FULL_JITTER),
@@ -187,7 +204,7 @@ class KernelPlan:
             ("key_stream", "key", of_group["key_deal"] == at.DRAWN_DEAL),
             ("address_stream", "address", of_group["address_deal"] == at.DRAWN_DEAL),
             ("arrivals", "arrivals", group.loop == "open"),
-            ("switches", "switches", is_bursty),
+            ("switches", "switches", bursts is not None),
         ):
             if is_needed:
                 record[name] = self._stream(client, purpose)
@@ -268,7 +285,7 @@ class KernelPlan:
             draws=np.array(self._draws, at.DRAW),
             tables=np.array(self._tables or [0.0]),
             values=np.array(self._values or [0], np.int64),
-            pieces=np.array(self._pieces or [0.0] * PIECE_WIDTH).reshape(-1, PIECE_WIDTH),
+            pieces=np.array(self._pieces or [Piece(0, 0.0, 0.0)], np.float64),
             entries=np.array(self._entries or [(0, 0)], at.ENTRY),
             kinds=np.array(self._kinds or [0], np.int32),
             keys=np.array(self._keys or [0], np.int32),

@@ -29,6 +29,9 @@ FILE: Final = 1 << 40
 FIRST_OF_CLIENT: Final = 2
 """The order of a client's first event at an instant, where there is only one client."""
 
+NEVER_NS: Final = 1 << 62
+"""After every instant of a run."""
+
 _SERIAL_BITS: Final = 64
 _ATTEMPT_BITS: Final = 16
 

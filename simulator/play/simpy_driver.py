@@ -1,21 +1,21 @@
 """The reference simulation: clients as SimPy processes, in whole nanoseconds.
 
-One process a loop of a closed client, one a client of an open loop; a request of an open loop gets
-a process of its own only where something waits for its answer. What a client does, step by step,
-is said in `simulator.scenario.clients`; this module plays it, for every fidelity, and leaves the
-decision to a gate (`simulator.play.gates`).
+One process per loop of a closed client, one per client of an open loop; a request of an open loop
+gets a process of its own only where something waits for its answer. What a client does, step by
+step, is said in `simulator.scenario.clients`; this module simulates it, for every fidelity, and
+leaves the decision to a gate (`simulator.play.gates`).
 
-Nothing begins at the run's end T or later, so what is played before T does not depend on the
-length of the run. (Answers after T are the exception: they come as if no more requests were sent.)
-A request that would retry after T is counted as pending.
+Nothing begins at the run's end T or later, so what happens before T does not depend on the length
+of the run. (Answers after T are the exception: they come as if no more requests were sent.) A
+request that would retry after T is counted as pending.
 
-An open loop with `concurrency` holds back requests that have arrived until one that is under way
-ends: each counts from its arrival, in its deadline and in its first attempt's latency too.
+An open loop with `concurrency` is a queue with that many servers: an arrival that finds them busy
+waits until a request that is under way ends. It counts from its arrival, in its deadline and in its
+first attempt's latency too.
 
-A paced client's attempts wait in a line and begin one after the other, as its pace allows. The pace
-(`simulator.traffic.client_rules`) gives the instant from which the next attempt may begin. The line
-holds the waiting attempts, first come first served, and wakes the first one then. An answer that
-changes the pace moves that instant. An attempt whose deadline passes leaves the line.
+The attempts of a paced client wait in one queue (`PacedQueue`) and begin one after the other, first
+come first served, from the instant that the pace allows (`simulator.traffic.pacing`). An answer
+that changes the pace moves that instant. An attempt whose deadline passes leaves the queue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import simpy
 
 from engine.limits import Limiter, NodesLimiter
 from engine.messages import Json, Request
-from simulator.play.events import ANSWER, FILE, FIRST, At, order_of, spawn
+from simulator.play.events import ANSWER, FILE, FIRST, NEVER_NS, At, order_of, spawn
 from simulator.play.gates import (
     LIMITED,
     Gate,
@@ -46,26 +46,15 @@ from simulator.rows.record import NO_STATUS
 from simulator.rows.tally import Tally
 from simulator.scenario.clients import Pacing
 from simulator.scenario.draws import SessionArrivals
-from simulator.traffic.arrivals import NEVER_NS
-from simulator.traffic.client_rules import (
-    ATTEMPT,
-    ATTEMPTS,
-    DRAWN,
-    DUE,
-    KIND,
-    begin_attempt,
-    goes_on_ns,
-    pace_rows,
-    retry_row,
-    take_answer,
-)
 from simulator.traffic.draws import BALANCE_STREAM, Stream
+from simulator.traffic.pacing import pace_of
 from simulator.traffic.population import Client, Setup
+from simulator.traffic.retries import retry_policy
 from simulator.traffic.sampling import (
     Duration,
     SessionRequests,
+    drawn_ns,
     duration_of,
-    instants_of,
     processes_of,
 )
 
@@ -74,9 +63,12 @@ _Process: TypeAlias = Generator[simpy.Event, object, None]
 
 @dataclass(slots=True)
 class QueuedRequest:
-    """A request from its arrival on. expired: its deadline came before it was sent."""
+    """A request from its arrival on. serial: its number within its client.
 
-    asked: RequestSpec
+    sent: its first attempt was under way; expired: its deadline came before that.
+    """
+
+    spec: RequestSpec
     arrival_ns: int
     serial: int
     sent: bool = False
@@ -95,9 +87,9 @@ class ClientRun:
         tally: Tally,
         stop_ns: int,
         *,
-        told_to_wait: bool,
+        retry_after_enabled: bool,
     ) -> None:
-        """told_to_wait: refusals carry `Retry-After` (D-429-HEADERS)."""
+        """retry_after_enabled: refusals carry `Retry-After` (D-429-HEADERS)."""
         group = client.group
         self._env = env
         self._client = client
@@ -107,68 +99,71 @@ class ClientRun:
         self._began = tally.request_began
         self._ended = tally.request_ended
         self._never = env.event()
-        self._retry = group.retry
-        self._rule = retry_row(group.retry, told_to_wait=told_to_wait)
-        draws = self._rule[KIND] >= DRAWN
-        self._retry_draws = client.stream("retry").uniform if draws else float
+        self._retry = retry_policy(group.retry, client, retry_after_enabled=retry_after_enabled)
         self._service = duration_of(group.service, lambda: client.stream("service"))
         self._stop_ns = stop_ns
         self._deadline_ns = group.deadline_ns
-        self._line: PacingLine | None = None
+        self._paced: PacedQueue | None = None
         if group.pacing is not None:
-            self._line = PacingLine(env, group.pacing, group.start_ns)
+            self._paced = PacedQueue(env, group.pacing, group.start_ns)
+        self._waiting: deque[QueuedRequest] = deque()
         self._under_way = 0
         self._files = 0
         self._answer_order = order_of(client.number, ANSWER, 0)
         self._first_order = order_of(client.number, FIRST, 0)
-        in_line = group.concurrency is not None or group.pacing is not None
-        self._wants_answer = in_line or group.loop == "closed"
+        bounded = group.concurrency is not None or group.pacing is not None
+        self._wants_answer = bounded or group.loop == "closed"
 
     # --- loops -----------------------------------------------------------------------------------
 
-    def closed_loop(self, lane: int) -> _Process:
-        """Think, ask, wait for the answer, and again."""
-        env, stop_ns = self._env, self._stop_ns
-        group = self._client.group
-        suffix = f"-{lane}" if lane else ""
-        think: Duration = 0
+    def closed_loop(self, loop: int) -> _Process:
+        """Think, send a request, wait for its end, and again."""
+        env, group = self._env, self._client.group
+        think_time: Duration = 0
         if group.think is not None:
-            think = duration_of(group.think, lambda: self._client.stream(f"think{suffix}"))
-        first = self._first_order + lane
+            stream = f"think-{loop}" if loop else "think"
+            think_time = duration_of(group.think, lambda: self._client.stream(stream))
+        order = self._first_order + loop
         now_ns, at_ns = 0, group.start_ns
-        while True:
-            at_ns += think if isinstance(think, int) else think()
-            if at_ns >= stop_ns:
-                return
-            yield At(env, at_ns - now_ns, first)
-            yield from self._request(at_ns, lane)
-            now_ns = at_ns = env.now  # type: ignore[assignment] # reason: time is whole here
+        while (at_ns := at_ns + drawn_ns(think_time)) < self._stop_ns:
+            yield At(env, at_ns - now_ns, order)
+            yield from self._send(at_ns, self._arrive(at_ns, loop))
+            now_ns = at_ns = self._now_ns()
 
     def open_loop(self, arrivals: Iterator[int]) -> _Process:
-        """Ask at the instants of `arrivals`, whatever became of earlier requests."""
-        env, stop_ns = self._env, self._stop_ns
-        most = self._client.group.concurrency
-        queue: deque[QueuedRequest] = deque()
+        """Accept a request at each of the instants, whatever became of earlier ones."""
         now_ns = 0
         for serial, at_ns in enumerate(arrivals):
-            if at_ns >= stop_ns:
+            if at_ns >= self._stop_ns:
                 return
-            yield At(env, at_ns - now_ns, self._first_order + serial)
+            yield At(self._env, at_ns - now_ns, self._first_order + serial)
             now_ns = at_ns
-            if most is None:
-                spawn(env, self._request(now_ns, serial))
-            elif self._under_way < most:
-                self._under_way += 1
-                spawn(env, self._serve_queue(self._arrive(now_ns, serial), queue))
-            else:
-                queue.append(self._arrive(now_ns, serial))
-                self._await_deadline(queue[-1])
+            self._accept(self._arrive(now_ns, serial))
 
-    def _serve_queue(self, request: QueuedRequest, queue: deque[QueuedRequest]) -> _Process:
+    def _arrive(self, now_ns: int, serial: int) -> QueuedRequest:
+        """Draw a request; it begins now, whenever it is sent."""
+        spec = self._only or self._next()
+        for _ in range(spec.parts):
+            self._began(now_ns)
+        return QueuedRequest(spec, now_ns, serial)
+
+    def _accept(self, request: QueuedRequest) -> None:
+        """Send a request that has arrived, or let it wait until one under way ends."""
+        most = self._client.group.concurrency
+        if most is None:
+            spawn(self._env, self._send(request.arrival_ns, request))
+        elif self._under_way < most:
+            self._under_way += 1
+            spawn(self._env, self._serve(request))
+        else:
+            self._waiting.append(request)
+            self._expire_at_deadline(request)
+
+    def _serve(self, request: QueuedRequest) -> _Process:
         """Send a request, and after its end those that wait, first come first served."""
         yield from self._send(self._now_ns(), request)
-        while queue and self._now_ns() < self._stop_ns:
-            request = queue.popleft()
+        while self._waiting and self._now_ns() < self._stop_ns:
+            request = self._waiting.popleft()
             if request.expired:
                 continue
             yield At(self._env, 0, self._first_order + request.serial)
@@ -176,127 +171,120 @@ class ClientRun:
                 yield from self._send(self._now_ns(), request)
         self._under_way -= 1
 
-    def _await_deadline(self, request: QueuedRequest) -> None:
+    def _expire_at_deadline(self, request: QueuedRequest) -> None:
         """End a request that still waits at its deadline."""
         if self._deadline_ns is None:
             return
         until_ns = request.arrival_ns + self._deadline_ns
         if until_ns < self._stop_ns:
             order = self._answer_order + request.serial
-            late = At(self._env, until_ns - request.arrival_ns, order)
-            late.callbacks.append(lambda _: self._expire(request, until_ns))
+            deadline = At(self._env, self._deadline_ns, order)
+            deadline.callbacks.append(lambda _: self._expire(request, until_ns))
 
     def _expire(self, request: QueuedRequest, now_ns: int) -> None:
         if request.sent:
             return
         request.expired = True
-        for _ in range(request.asked.parts):
+        for _ in range(request.spec.parts):
             self._ended(request.arrival_ns, now_ns, well=False)
 
     # --- a request -------------------------------------------------------------------------------
 
-    def _request(self, now_ns: int, serial: int) -> _Process:
-        """Return the play of a request that is sent as it arrives."""
-        return self._send(now_ns, self._arrive(now_ns, serial))
-
-    def _arrive(self, now_ns: int, serial: int) -> QueuedRequest:
-        """Draw a request; it begins now, whenever it is sent."""
-        asked = self._only or self._next()
-        for _ in range(asked.parts):
-            self._began(now_ns)
-        return QueuedRequest(asked, now_ns, serial)
-
     def _send(self, now_ns: int, request: QueuedRequest) -> _Process:
-        """Return the play of one request; where it stands for several, send the others with it."""
+        """Return the process of a request; where it stands for several, send the others with it."""
         request.sent = True
-        asked, arrival_ns = request.asked, request.arrival_ns
-        for _ in range(1, asked.parts):
-            spawn(self._env, self._one(arrival_ns, now_ns, asked, FILE + self._files, None))
+        spec, arrival_ns = request.spec, request.arrival_ns
+        for _ in range(1, spec.parts):
+            spawn(self._env, self._to_its_end(arrival_ns, now_ns, spec, FILE + self._files))
             self._files += 1
-        return self._one(arrival_ns, now_ns, asked, request.serial, None)
+        return self._to_its_end(arrival_ns, now_ns, spec, request.serial)
 
-    def _one(
-        self, arrival_ns: int, now_ns: int, asked: RequestSpec, serial: int, given: Json
+    def _to_its_end(
+        self, arrival_ns: int, now_ns: int, spec: RequestSpec, serial: int, given: Json = None
     ) -> _Process:
-        """Play one request, up to its end; and the upload that may follow."""
+        """Run one request up to its end; and the upload that may follow.
+
+        given: the answer that an upload follows.
+        """
         content_of = self._content_of
-        content = None if content_of is None else content_of(asked, self._client, given)
+        content = None if content_of is None else content_of(spec, self._client, given)
         answer: SimulatedAnswer | int | None = None
-        if self._line is None:
+        if self._paced is None:
             waited_ns = now_ns - arrival_ns
-            answer = self._gate.put(now_ns, asked, content, 1, self._service, waited_ns)
+            answer = self._gate.put(now_ns, spec, content, 1, self._service, waited_ns)
             if type(answer) is int:
                 # The usual case, kept short: it was admitted, and nothing can fail any more.
-                if answer and self._awaits(asked):
+                if answer and self._awaits(spec):
                     yield At(self._env, answer, self._answer_order + serial)
                 self._end(arrival_ns, now_ns + answer, NO_STATUS)
                 return
-        yield from self._attempts(arrival_ns, now_ns, asked, content, serial, answer)
+        yield from self._attempts(arrival_ns, now_ns, spec, content, serial, answer)
 
     def _attempts(
         self,
         began_ns: int,
         now_ns: int,
-        asked: RequestSpec,
+        spec: RequestSpec,
         content: Request | None,
         serial: int,
         answer: SimulatedAnswer | int | None,
     ) -> _Process:
-        """Play the attempts of a request, up to its end; `answer` is the first one's, if made."""
-        env, line, awaits = self._env, self._line, self._awaits(asked)
-        stop_ns, waited_ns = self._stop_ns, now_ns - began_ns if answer is None else 0
+        """Run the attempts of a request, up to its end; `answer` is the first one's, if made."""
+        paced, retry, awaits = self._paced, self._retry, self._awaits(spec)
         until_ns = NEVER_NS if self._deadline_ns is None else began_ns + self._deadline_ns
-        tries = [1, 0]
+        waited_ns = now_ns - began_ns if answer is None else 0
+        attempt, delay_ns = 1, 0
         while True:
-            attempt = tries[ATTEMPT]
-            if line is not None:
-                in_time = yield from self._turn(line, attempt, serial, until_ns)
+            if paced is not None:
+                in_time = yield from self._wait_for_turn(paced, attempt, serial, until_ns)
                 now_ns = self._now_ns()
                 if not in_time:
                     break
             if answer is None:
-                answer = self._gate.put(now_ns, asked, content, attempt, self._service, waited_ns)
+                answer = self._gate.put(now_ns, spec, content, attempt, self._service, waited_ns)
                 waited_ns = 0
             if isinstance(answer, int):
                 answer = SimulatedAnswer(NO_STATUS, answer)
             # A retry is counted from the answer, so that is waited for too.
-            retried = answer.latency_ns > 0 and self._again(answer, attempt)
-            if answer.later is not None or awaits or retried:
-                answer = yield from self._awaited(answer, serial)
+            is_retried = answer.latency_ns > 0 and retry.retries(answer.status, attempt)
+            if answer.later is not None or awaits or is_retried:
+                answer = yield from self._wait_for_answer(answer, serial)
                 now_ns = self._now_ns()
-            if not self._again(answer, attempt):
+            if not retry.retries(answer.status, attempt):
                 self._end(began_ns, now_ns + answer.latency_ns, answer.status)
-                yield from self._follow(asked.follow, serial, answer.body)
+                yield from self._follow(spec.follow, serial, answer.body)
                 return
-            wait_ns = answer.wait_ns if answer.status == LIMITED else -1
-            u = self._retry_draws()
-            at_ns = goes_on_ns(self._rule, tries, wait_ns, now_ns, until_ns, stop_ns, u)
-            if at_ns >= until_ns:
-                yield from self._to_deadline(now_ns, at_ns, serial)
+            wait_ns = answer.wait_ns if answer.status == LIMITED else None
+            delay_ns = retry.delay_ns(attempt, delay_ns)
+            at_ns = retry.next_attempt_ns(now_ns, delay_ns, wait_ns)
+            if at_ns >= until_ns or at_ns >= self._stop_ns:
+                yield from self._wait_for_deadline(now_ns, until_ns, serial)
                 break
-            yield At(env, at_ns - now_ns, order_of(self._client.number, tries[ATTEMPT], serial))
+            attempt += 1
+            yield At(self._env, at_ns - now_ns, order_of(self._client.number, attempt, serial))
             now_ns, answer = at_ns, None
         self._ended(began_ns, self._now_ns(), well=False)
 
-    def _turn(
-        self, line: PacingLine, attempt: int, serial: int, until_ns: int
+    def _wait_for_turn(
+        self, paced: PacedQueue, attempt: int, serial: int, until_ns: int
     ) -> Generator[simpy.Event, object, object]:
         """Wait for the turn of an attempt; false where the request's deadline came first."""
         order = order_of(self._client.number, attempt, serial)
         deadline_ns = until_ns if until_ns < self._stop_ns else None
-        in_time = yield from line.turn(order, deadline_ns, self._answer_order + serial)
+        in_time = yield from paced.wait_for_turn(order, deadline_ns, self._answer_order + serial)
         if self._now_ns() >= self._stop_ns:
             yield self._never
         return in_time
 
-    def _to_deadline(self, now_ns: int, at_ns: int, serial: int) -> _Process:
-        """Wait until the deadline of a request without further attempts, as `goes_on_ns` says."""
-        if at_ns == NEVER_NS:
+    def _wait_for_deadline(self, now_ns: int, until_ns: int, serial: int) -> _Process:
+        """Wait for the deadline of a request without further attempts; its stop may come first."""
+        if until_ns <= now_ns:
+            return
+        if until_ns >= self._stop_ns:
             yield self._never
-        if at_ns > now_ns:
-            yield At(self._env, at_ns - now_ns, self._answer_order + serial)
+        yield At(self._env, until_ns - now_ns, self._answer_order + serial)
 
-    def _awaited(
+    def _wait_for_answer(
         self, answer: SimulatedAnswer, serial: int
     ) -> Generator[simpy.Event, object, SimulatedAnswer]:
         """Wait for an answer; returns it with nothing left to wait for."""
@@ -306,27 +294,22 @@ class ClientRun:
         if is_late or answer.latency_ns:
             yield At(self._env, answer.latency_ns, self._answer_order + serial)
             answer = answer._replace(latency_ns=0)
-        if self._line is not None:
-            self._line.answered(limited=answer.status == LIMITED)
+        if self._paced is not None:
+            self._paced.on_answer(limited=answer.status == LIMITED)
         return answer
 
     def _follow(self, upload: RequestSpec | None, serial: int, given: Json) -> _Process:
-        """Play the upload that follows an answer, if any."""
+        """Run the upload that follows an answer, if any."""
         if upload is None or given is None:
             return
         yield At(self._env, 0, self._first_order + serial)
         now_ns = self._now_ns()
         if now_ns < self._stop_ns:
             self._began(now_ns)
-            yield from self._one(now_ns, now_ns, upload, serial, given)
+            yield from self._to_its_end(now_ns, now_ns, upload, serial, given)
 
-    def _awaits(self, asked: RequestSpec) -> bool:
-        return self._wants_answer or asked.follow is not None
-
-    def _again(self, answer: SimulatedAnswer, attempt: int) -> bool:
-        if answer.status == NO_STATUS or attempt >= self._rule[ATTEMPTS]:
-            return False
-        return answer.status in self._retry.statuses  # type: ignore[union-attr] # reason: one attempt without
+    def _awaits(self, spec: RequestSpec) -> bool:
+        return self._wants_answer or spec.follow is not None
 
     def _end(self, began_ns: int, answered_ns: int, status: int) -> None:
         """Count a request that got its last answer; late or an error is not well."""
@@ -339,77 +322,80 @@ class ClientRun:
         return self._env.now  # type: ignore[return-value] # reason: time is whole here
 
 
-class PacingLine:
-    """Attempts of one client, waiting for their turn."""
+class PacedQueue:
+    """The attempts of one client that wait for their turn, first come first served.
 
-    __slots__ = ("_env", "_kind", "_line", "_rule", "_timer", "_timer_ns", "_waiting")
+    A timer is set for the first of them. Where the pace or the first one changes, it gets another
+    timer, and the old one does nothing.
+    """
+
+    __slots__ = ("_env", "_pace", "_timer", "_timer_ns", "_waiting")
 
     def __init__(self, env: simpy.Environment, pacing: Pacing, start_ns: int) -> None:
         self._env = env
-        self._kind, self._line, self._rule = pace_rows(pacing, start_ns)
+        self._pace = pace_of(pacing, start_ns)
         self._waiting: OrderedDict[simpy.Event, int] = OrderedDict()  # with the order of each
         self._timer: simpy.Event | None = None
         self._timer_ns = -1
 
-    def turn(
-        self, order: int, deadline_ns: int | None, late_order: int
+    def wait_for_turn(
+        self, order: int, deadline_ns: int | None, deadline_order: int
     ) -> Generator[simpy.Event, object, object]:
         """Wait until an attempt may begin, and begin it; false where its deadline came first.
 
-        order, late_order: of the attempt and of its end at the deadline (`order_of`).
+        order, deadline_order: of the attempt and of its end at the deadline (`order_of`).
         """
         now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
-        if not self._waiting and self._line[DUE] <= now_ns:
-            begin_attempt(self._kind, self._line, self._rule, now_ns)
+        if not self._waiting and self._pace.next_attempt_ns <= now_ns:
+            self._pace.begin(now_ns)
             return True
-        go = self._env.event()
-        self._waiting[go] = order
-        self._arm()
+        turn = self._env.event()
+        self._waiting[turn] = order
+        self._set_timer()
         if deadline_ns is not None:
-            late = At(self._env, deadline_ns - now_ns, late_order)
-            late.callbacks.append(lambda _: self._leave(go))
-        yield go
-        return go.value
+            deadline = At(self._env, deadline_ns - now_ns, deadline_order)
+            deadline.callbacks.append(lambda _: self._leave(turn))
+        yield turn
+        return turn.value
 
-    def answered(self, *, limited: bool) -> None:
-        """Take in an answer; the first in the line may begin earlier, or later, than before."""
-        if take_answer(self._kind, self._line, self._rule, limited) and self._waiting:
-            self._arm()
+    def on_answer(self, *, limited: bool) -> None:
+        """Take in an answer; the first in the queue may begin earlier, or later, than before."""
+        if self._pace.accept(limited=limited) and self._waiting:
+            self._set_timer()
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
-        due_ns = max(self._line[DUE], now_ns)
+        due_ns = max(self._pace.next_attempt_ns, now_ns)
         if due_ns != self._timer_ns:
             self._timer_ns = due_ns
-            order = self._waiting[self._first()]
-            self._timer = timer = At(self._env, due_ns - now_ns, order)
-            timer.callbacks.append(self._fire)
+            self._timer = At(self._env, due_ns - now_ns, self._waiting[self._first()])
+            self._timer.callbacks.append(self._on_timer)
 
     def _first(self) -> simpy.Event:
         return next(iter(self._waiting))
 
-    def _leave(self, go: simpy.Event) -> None:
+    def _leave(self, turn: simpy.Event) -> None:
         """Remove an attempt that has waited until its deadline, if it still waits."""
-        if go not in self._waiting:
+        if turn not in self._waiting:
             return
-        was_first = go is self._first()
-        del self._waiting[go]
+        was_first = turn is self._first()
+        del self._waiting[turn]
         if was_first:
             self._timer, self._timer_ns = None, -1
             if self._waiting:
-                self._arm()
-        go.succeed(value=False)
+                self._set_timer()
+        turn.succeed(value=False)
 
-    def _fire(self, timer: simpy.Event) -> None:
+    def _on_timer(self, timer: simpy.Event) -> None:
         if timer is not self._timer:
-            return  # the pace or the first in the line has changed; another timer stands for it
+            return
         now_ns: int = self._env.now  # type: ignore[assignment] # reason: time is whole here
         self._timer, self._timer_ns = None, -1
-        go, _ = self._waiting.popitem(last=False)
-        begin_attempt(self._kind, self._line, self._rule, now_ns)
-        go.succeed(value=True)
+        turn, _ = self._waiting.popitem(last=False)
+        self._pace.begin(now_ns)
+        turn.succeed(value=True)
         if self._waiting:
-            self._arm()
+            self._set_timer()
 
 
 _PROGRESS_STEPS: Final = 200
@@ -444,16 +430,16 @@ def simulate_simpy(
             gate,
             book.tally,
             stop_ns,
-            told_to_wait=profile.http.retry_after,
+            retry_after_enabled=profile.http.retry_after,
         )
         group = client.group
         if sessions is not None:
             env.process(run.open_loop(sessions.instants()))
         elif group.arrivals is not None:
-            env.process(run.open_loop(instants_of(processes[group.name], client)))
+            env.process(run.open_loop(processes[group.name].instants(client)))
         else:
-            for lane in range(group.concurrency or 1):
-                env.process(run.closed_loop(lane))
+            for loop in range(group.concurrency or 1):
+                env.process(run.closed_loop(loop))
     if progress is not None:
         env.process(_ticks(env, scenario.duration_ns, progress))
     env.run()
@@ -480,9 +466,9 @@ def _gate(env: simpy.Environment, setup: Setup, book: RunBook, fidelity: str) ->
 def _ticks(
     env: simpy.Environment, end_ns: int, progress: Progress
 ) -> Generator[simpy.Event, object, None]:
-    told_ns = 0
+    reported_ns = 0
     for step in range(1, _PROGRESS_STEPS):
         now_ns = end_ns * step // _PROGRESS_STEPS
-        yield At(env, now_ns - told_ns, _LAST)
+        yield At(env, now_ns - reported_ns, _LAST)
         progress(now_ns)
-        told_ns = now_ns
+        reported_ns = now_ns

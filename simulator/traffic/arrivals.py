@@ -1,48 +1,99 @@
 """Arrivals of an open loop: instants in whole nanoseconds, one after the other, never decreasing.
 
-A process is a kind and a few rows of numbers, which `simulator.traffic.sampling` makes of a
-scenario's words. `next_arrival_ns` and what it calls are plain functions over such rows: the
-reference interprets them over lists, compiled code runs them over arrays. Each client's process is
-fed by streams of its own, so it has the same instants whoever asks for them and however fast
-answers come.
+A process belongs to a client group; `instants` runs it for one client, which has streams of its
+own. So a client has the same instants whoever asks for them and however fast answers come.
 
-- `CONSTANT`: exactly N per W, in exact integers; the k-th at ⌊k · W / N⌋ after the start.
-- `POISSON`: independent exponential gaps.
-- `ON_OFF`: a Poisson process that is switched on and off after exponential times (an interrupted,
-  or with a rate in both phases a two-state Markov-modulated, Poisson process).
-- `VARYING`: a Poisson process whose rate follows straight pieces (steps, ramps, days), by inverting
-  the cumulative rate: the area between two arrivals is exponential with mean 1.
-- `REPLAYED`: instants of a file.
+- `ConstantProcess`: exactly N per W, in exact integers; the k-th at ⌊k · W / N⌋ after the start.
+- `PoissonProcess`: independent exponential gaps.
+- `OnOffProcess`: a Poisson process that is switched on and off after exponential times (an
+  interrupted, or with a rate in both phases a two-state Markov-modulated, Poisson process).
+- `VaryingProcess`: a Poisson process whose rate follows straight pieces (steps, ramps, days), by
+  inverting the cumulative rate: the area between two arrivals is exponential with mean 1.
+- `ReplayedProcess`: instants of a file.
 
 Closed loops, whose next request waits for the last answer, are in `simulator.play`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, MutableSequence, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple, TypeAlias
 
-from simulator.traffic.draws import exponential_ns, nearest_ns
+from engine.files import Rate
+from simulator.traffic.draws import (
+    exponential_area,
+    exponential_ns,
+    nearest_ns,
+    requests_within,
+    time_until,
+)
+from simulator.traffic.population import Client
 
-NEVER_NS: Final = 1 << 62
-"""After every instant of a run."""
 
-CONSTANT, REPLAYED, POISSON, ON_OFF, VARYING = range(5)
+@dataclass(frozen=True, slots=True)
+class ConstantProcess:
+    """Arrivals at equal gaps."""
 
-# The state of a process: the numbers of its streams (of arrivals, of switches), where the present
-# phase or piece begins and ends, whether it is on, whether its phase has begun, the last arrival,
-# how many arrivals or pieces it has passed. Beside it, of varying rates, how far the piece has
-# passed.
-SOURCE, SWITCHES, BEGINS, ENDS, IS_ON, ACTIVE, AT, NUMBER = range(8)
-PASSED: Final = 0
+    rate: Rate
 
-Streams: TypeAlias = Any
-Draw: TypeAlias = Callable[[Streams, int], float]
-"""`draw(streams, number)`: the next number in (0, 1) of one of some streams."""
+    def instants(self, client: Client) -> Iterator[int]:
+        """Yield the instants at which a client's requests begin."""
+        for number in count():
+            yield client.group.start_ns + number * self.rate.window_ns // self.rate.limit_requests
 
-Ints: TypeAlias = MutableSequence[int]
-Floats: TypeAlias = MutableSequence[float]
+
+@dataclass(frozen=True, slots=True)
+class PoissonProcess:
+    """Independent arrivals. gap_ns: the mean gap."""
+
+    gap_ns: float
+
+    def instants(self, client: Client) -> Iterator[int]:
+        """Yield the instants at which a client's requests begin."""
+        uniform, at_ns = client.stream("arrivals").uniform, client.group.start_ns
+        while True:
+            at_ns += exponential_ns(uniform(), self.gap_ns)
+            yield at_ns
+
+
+@dataclass(frozen=True, slots=True)
+class OnOffProcess:
+    """Bursts: phases of exponential length, each with Poisson arrivals of its own rate.
+
+    mean_ns, gaps_ns: mean length of a phase and mean gap in it, on and off; gap 0 is silence.
+    begins_either: the first phase is drawn by its share of the time; else it is on. stop_ns: when
+    the clients stop.
+    """
+
+    mean_ns: tuple[int, int]
+    gaps_ns: tuple[float, float]
+    begins_either: bool
+    stop_ns: int
+
+    def begins_on(self, client: Client) -> bool:
+        """Return whether a client's first phase is on; drawn from a stream of its own."""
+        if not self.begins_either:
+            return True
+        return client.stream("phase").uniform() < self.mean_ns[0] / sum(self.mean_ns)
+
+    def instants(self, client: Client) -> Iterator[int]:
+        """Yield the instants at which a client's requests begin.
+
+        Exponential gaps have no memory, so at a switch the gap is drawn anew.
+        """
+        arrivals, switches = (client.stream(name).uniform for name in ("arrivals", "switches"))
+        phase = 0 if self.begins_on(client) else 1
+        begin_ns = client.group.start_ns
+        while begin_ns < self.stop_ns:
+            end_ns = begin_ns + max(1, exponential_ns(switches(), self.mean_ns[phase]))
+            gap_ns = self.gaps_ns[phase]
+            at_ns = begin_ns + exponential_ns(arrivals(), gap_ns) if gap_ns else end_ns
+            while at_ns < end_ns:
+                yield at_ns
+                at_ns += exponential_ns(arrivals(), gap_ns)
+            begin_ns, phase = end_ns, 1 - phase
 
 
 class Piece(NamedTuple):
@@ -53,121 +104,36 @@ class Piece(NamedTuple):
     to_rate: float
 
 
-PIECE_WIDTH: Final = 3
+@dataclass(frozen=True, slots=True)
+class VaryingProcess:
+    """Poisson arrivals whose rate follows straight pieces from the client's start on."""
+
+    pieces: Sequence[Piece]
+
+    def instants(self, client: Client) -> Iterator[int]:
+        """Yield the instants at which a client's requests begin."""
+        uniform, begin_ns = client.stream("arrivals").uniform, client.group.start_ns
+        due = exponential_area(uniform())
+        for piece in self.pieces:
+            into_ns = 0.0
+            while (at_ns := time_until(due, *piece, into_ns)) is not None:
+                yield begin_ns + nearest_ns(at_ns)
+                due, into_ns = exponential_area(uniform()), at_ns
+            due = max(due - requests_within(*piece, into_ns), 0.0)
+            begin_ns += piece.length_ns
 
 
-class Process(NamedTuple):
-    """What all clients of a group have in common.
+@dataclass(frozen=True, slots=True)
+class ReplayedProcess:
+    """Instants of a file, since the client's start."""
 
-    rule: N and W, the mean times on and off, or where the pieces or the instants begin and how many
-    there are. gaps_ns: the mean gaps of arrivals, on and off; a gap of 0 is silence. pieces:
-    `PIECE_WIDTH` numbers each. instants: since the client's start. stop_ns: when the clients stop.
-    """
+    offsets_ns: Sequence[int]
 
-    kind: int
-    rule: Sequence[int]
-    gaps_ns: Sequence[float]
-    pieces: Sequence[float]
-    instants: Sequence[int]
-    stop_ns: int
+    def instants(self, client: Client) -> Iterator[int]:
+        """Yield the instants at which a client's requests begin."""
+        return (client.group.start_ns + offset_ns for offset_ns in self.offsets_ns)
 
 
-def next_arrival_ns(
-    draw: Draw, streams: Streams, process: Process, line: Ints, state: Floats
-) -> int:
-    """Return the next arrival of a process; `NEVER_NS` where there is none before its stop.
-
-    >>> line, process = [0, 1, 0, 0, 1, 0, 0, 0], Process(CONSTANT, (3, 10), (), (), (), 99)
-    >>> [next_arrival_ns(None, (), process, line, []) for _ in range(5)]
-    [0, 3, 6, 10, 13]
-    """
-    kind = process.kind
-    if kind == POISSON:
-        u = draw(streams, line[SOURCE])
-        line[AT] = at_ns = line[AT] + exponential_ns(u, process.gaps_ns[0])
-        return at_ns
-    if kind == ON_OFF:
-        return next_burst_ns(draw, streams, process, line)
-    if kind == VARYING:
-        return next_varying_ns(draw, streams, process, line, state)
-    number, one, two = line[NUMBER], process.rule[0], process.rule[1]
-    line[NUMBER] = number + 1
-    if kind == CONSTANT:
-        place = number % one  # its product with `two` might not fit into 64 bits
-        of_place_ns = place * (two // one) + place * (two % one) // one
-        return line[BEGINS] + number // one * two + of_place_ns
-    return line[BEGINS] + process.instants[one + number] if number < two else NEVER_NS
-
-
-def next_varying_ns(
-    draw: Draw, streams: Streams, process: Process, line: Ints, state: Floats
-) -> int:
-    """Return the next arrival of a varying rate; `NEVER_NS` behind its last piece."""
-    due = -math.log(1.0 - draw(streams, line[SOURCE]))  # the area until the next arrival
-    pieces, passed = process.pieces, state[PASSED]
-    while line[NUMBER] < process.rule[1]:
-        place = (process.rule[0] + line[NUMBER]) * PIECE_WIDTH
-        length_ns, low, high = pieces[place], pieces[place + 1], pieces[place + 2]
-        found = _distance(length_ns, low, high, passed, due)
-        if found is not None:
-            state[PASSED] = found
-            return line[BEGINS] + nearest_ns(found)
-        due = max(due - _area(length_ns, low, high, passed), 0.0)
-        passed = 0.0
-        line[BEGINS] += int(length_ns)
-        line[NUMBER] += 1
-    return NEVER_NS
-
-
-def next_burst_ns(draw: Draw, streams: Streams, process: Process, line: Ints) -> int:
-    """Return the next arrival of bursts; `NEVER_NS` where no phase begins before the stop.
-
-    The exponential gaps have no memory, so at a switch the gap is drawn anew.
-    """
-    while True:
-        phase = 0 if line[IS_ON] else 1
-        gap_ns = process.gaps_ns[phase]
-        if line[ACTIVE]:
-            line[AT] += exponential_ns(draw(streams, line[SOURCE]), gap_ns)
-        else:
-            lasts_ns = exponential_ns(draw(streams, line[SWITCHES]), process.rule[phase])
-            line[ENDS] = line[BEGINS] + max(1, lasts_ns)
-            line[AT] = line[ENDS]
-            if gap_ns > 0.0:
-                line[AT] = line[BEGINS] + exponential_ns(draw(streams, line[SOURCE]), gap_ns)
-                line[ACTIVE] = 1
-        if line[AT] < line[ENDS]:
-            return line[AT]
-        line[BEGINS] = line[ENDS]
-        line[IS_ON] = phase
-        line[ACTIVE] = 0
-        if line[BEGINS] >= process.stop_ns:
-            return NEVER_NS
-
-
-def _area(length_ns: float, low: float, high: float, begin: float) -> float:
-    """Return how many requests a piece holds on average from a distance on, to its end.
-
-    low, high: its first rate and its last one.
-    """
-    slope = (high - low) / length_ns if length_ns else 0.0
-    return (low + slope * (begin + length_ns) * 0.5) * (length_ns - begin)
-
-
-def _distance(length_ns: float, low: float, high: float, begin: float, due: float) -> float | None:
-    """Return the distance from the piece's start at which `due` more requests are due, or None.
-
-    Solves rate · x + slope · x² / 2 = due in the form that loses no digits as the slope vanishes.
-    """
-    if length_ns <= 0:
-        return None
-    slope = (high - low) / length_ns
-    rate = low + slope * begin
-    under_root = rate * rate + 2.0 * slope * due
-    if under_root < 0.0:
-        return None
-    below = rate + math.sqrt(under_root)
-    if below <= 0.0:
-        return None
-    at = begin + 2.0 * due / below
-    return at if at < length_ns else None
+ArrivalProcess: TypeAlias = (
+    ConstantProcess | PoissonProcess | OnOffProcess | VaryingProcess | ReplayedProcess
+)

@@ -128,6 +128,41 @@ def exponential_from(uniform: Callable[[], float], mean_ns: int) -> Callable[[],
     return draw
 
 
+def exponential_area(u: float) -> float:
+    """Return how many requests are due on average until the next one of a Poisson process."""
+    return -math.log(1.0 - u)
+
+
+def requests_within(length_ns: float, low: float, high: float, into_ns: float) -> float:
+    """Return how many requests a straight piece of a rate holds on average behind `into_ns`.
+
+    low, high: its first rate and its last one, in requests a nanosecond.
+    """
+    slope = (high - low) / length_ns if length_ns else 0.0
+    return (low + slope * (into_ns + length_ns) * 0.5) * (length_ns - into_ns)
+
+
+def time_until(
+    due: float, length_ns: float, low: float, high: float, into_ns: float
+) -> float | None:
+    """Return how far into a piece `due` requests have come since `into_ns`; None behind its end.
+
+    Solves rate · x + slope · x² / 2 = due in the form that loses no digits as the slope vanishes.
+    """
+    if length_ns <= 0:
+        return None
+    slope = (high - low) / length_ns
+    rate = low + slope * into_ns
+    under_root = rate * rate + 2.0 * slope * due
+    if under_root < 0.0:
+        return None
+    below = rate + math.sqrt(under_root)
+    if below <= 0.0:
+        return None
+    at_ns = into_ns + 2.0 * due / below
+    return at_ns if at_ns < length_ns else None
+
+
 def lognormal_ns(u: float, median_ns: int, sigma: float) -> int:
     """Return a lognormal duration: median · e^(sigma · z), z standard normal."""
     return nearest_ns(median_ns * raise_e(sigma * normal(u)))

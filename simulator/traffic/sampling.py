@@ -1,19 +1,17 @@
-"""Make a sampling function of a distribution, and the numbers of an arrival process.
+"""From a scenario's distributions and arrivals to what samples them.
 
-The formulas are in `simulator.traffic.draws` and `simulator.traffic.arrivals`; this module picks
-those that a scenario's class names: of a draw once a client, so that it costs one call, and of an
-arrival process once a group, as numbers, which compiled code takes as they are. It reads files
-of arrivals too; of those only the instants matter, and the scenario says who asks for what. (An
-access log through the limits is `simulator.study.replay`.)
+The formulas are in `simulator.traffic.draws`, the processes in `simulator.traffic.arrivals`; this
+module makes those that a scenario's class names: a sampling function once a client, an arrival
+process once a group. It reads files of arrivals too; of those only the instants matter, and the
+scenario says who sends what. (An access log through the limits is `simulator.study.replay`.)
 """
 
 from __future__ import annotations
 
 import csv
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, islice
 from typing import Final, TypeAlias
 
 from engine.errors import InputError
@@ -21,7 +19,7 @@ from engine.files import Rate
 from simulator.scenario import Scenario, draws
 from simulator.scenario.clients import ClientGroup
 from simulator.traffic import arrivals
-from simulator.traffic.arrivals import Piece, Process
+from simulator.traffic.arrivals import ArrivalProcess, Piece
 from simulator.traffic.draws import (
     Stream,
     categorical,
@@ -118,8 +116,8 @@ def duration_of(draw: draws.Draw, stream: Callable[[], Stream]) -> Duration:
     return lambda: pareto_ns(uniform(), least_ns, alpha)
 
 
-def processes_of(scenario: Scenario) -> dict[str, Process]:
-    """Return the arrivals of each open group as numbers, but those of sessions.
+def processes_of(scenario: Scenario) -> dict[str, ArrivalProcess]:
+    """Return the arrival process of each open group, but for sessions of a log.
 
     Raises `InputError` for a bad file.
     """
@@ -164,61 +162,33 @@ class SessionRequests:
         return self._waiting.popleft()
 
 
-def _process_of(group: ClientGroup, form: draws.Arrivals, scenario: Scenario) -> Process:
-    rule, gaps_ns = (0, 0), (0.0, 0.0)
-    pieces: list[float] = []
-    instants: list[int] = []
+def _process_of(group: ClientGroup, form: draws.Arrivals, scenario: Scenario) -> ArrivalProcess:
     if isinstance(form, draws.ConstantArrivals):
-        kind, rule = arrivals.CONSTANT, form.rate
-    elif isinstance(form, draws.PoissonArrivals):
-        kind, gaps_ns = arrivals.POISSON, (_gap_ns(form.rate), 0.0)
-    elif isinstance(form, draws.OnOffArrivals):
-        kind, rule = arrivals.ON_OFF, (form.on_ns, form.off_ns)
-        gaps_ns = _gap_ns(form.on_rate), _gap_ns(form.off_rate)
-    elif isinstance(form, draws.ReplayArrivals):
-        instants = replayed_ns(form)
-        kind, rule = arrivals.REPLAYED, (0, len(instants))
-    else:
-        assert not isinstance(form, draws.SessionArrivals), "sessions are no process"
-        gone_ns = group.start_ns
-        for number, piece in enumerate(pieces_of(form, gone_ns, scenario.start_time_ns)):
-            if gone_ns >= scenario.duration_ns or number == _MOST_PIECES:
-                break
-            pieces += piece
-            gone_ns += piece.length_ns
-        kind, rule = arrivals.VARYING, (0, len(pieces) // arrivals.PIECE_WIDTH)
-    return Process(kind, rule, gaps_ns, pieces, instants, scenario.stop_of(group))
+        return arrivals.ConstantProcess(form.rate)
+    if isinstance(form, draws.PoissonArrivals):
+        return arrivals.PoissonProcess(_gap_ns(form.rate))
+    if isinstance(form, draws.OnOffArrivals):
+        return arrivals.OnOffProcess(
+            (form.on_ns, form.off_ns),
+            (_gap_ns(form.on_rate), _gap_ns(form.off_rate)),
+            begins_either=form.begin == "either",
+            stop_ns=scenario.stop_of(group),
+        )
+    if isinstance(form, draws.ReplayArrivals):
+        return arrivals.ReplayedProcess(replayed_ns(form))
+    assert not isinstance(form, draws.SessionArrivals), "sessions are no process"
+    pieces: list[Piece] = []
+    end_ns = group.start_ns
+    for piece in islice(pieces_of(form, end_ns, scenario.start_time_ns), _MOST_PIECES):
+        if end_ns >= scenario.duration_ns:
+            break
+        pieces.append(piece)
+        end_ns += piece.length_ns
+    return arrivals.VaryingProcess(pieces)
 
 
 def _gap_ns(rate: Rate) -> float:
     return rate.window_ns / rate.limit_requests if rate.limit_requests else 0.0
-
-
-def instants_of(process: Process, client: Client) -> Iterator[int]:
-    """Return the instants at which an open-loop client's requests begin."""
-    kind, start_ns = process.kind, client.group.start_ns
-    purposes: Sequence[str] = ("arrivals", "switches") if kind == arrivals.ON_OFF else ("arrivals",)
-    if kind in {arrivals.CONSTANT, arrivals.REPLAYED}:
-        purposes = ()
-    streams = [client.stream(purpose).uniform for purpose in purposes]
-    line, state = [0, 1, start_ns, start_ns, begins_on(client), 0, start_ns, 0], [0.0]
-    step = arrivals.next_arrival_ns
-    if kind == arrivals.VARYING:
-        step = arrivals.next_varying_ns  # at once, to spare each arrival a call
-    return iter(partial(step, _drawn, streams, process, line, state), arrivals.NEVER_NS)
-
-
-def _drawn(streams: Sequence[Callable[[], float]], number: int) -> float:
-    return streams[number]()
-
-
-def begins_on(client: Client) -> int:
-    """Return whether bursts begin on; where either may be, it is drawn from a stream of its own."""
-    form = client.group.arrivals
-    if not isinstance(form, draws.OnOffArrivals) or form.begin == "on":
-        return 1
-    share = form.on_ns / (form.on_ns + form.off_ns)
-    return int(client.stream("phase").uniform() < share)
 
 
 def pieces_of(

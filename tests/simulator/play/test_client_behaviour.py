@@ -323,7 +323,7 @@ def test_an_attempt_passes_few_files_on_its_way_to_its_row() -> None:
         path, function = frame.f_code.co_filename, frame.f_code.co_name
         if event != "call" or not path.startswith(ours):
             return
-        if function == "_one" and path.endswith("simpy_driver.py"):
+        if function == "_to_its_end" and path.endswith("simpy_driver.py"):
             way[:] = [path]
         elif way and path not in way:
             way.append(path)

@@ -57,11 +57,13 @@ class ArgumentRule:
     def read(self, name: str, value: Any) -> Any:  # noqa: ANN401 # reason: whatever a cell hands in
         """Return the converted value; raises `InputError` where it breaks the rule."""
         if not self.holds(value):
-            raise InputError(f"{name} = {shown(value)} must be {self.words}{self.hint(value)}")
+            raise InputError(
+                f"{name} = {format_value(value)} must be {self.words}{self.hint(value)}"
+            )
         try:
             return self.made(value)
         except _Broken as fault:
-            raise InputError(f"{name} = {shown(value)} {fault}") from None
+            raise InputError(f"{name} = {format_value(value)} {fault}") from None
 
 
 def takes(**rules: ArgumentRule) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -76,7 +78,7 @@ def takes(**rules: ArgumentRule) -> Callable[[Callable[P, R]], Callable[P, R]]:
 def reads(function: Callable[P, R], rules: Mapping[str, ArgumentRule], name: str) -> Callable[P, R]:
     """Return a function that reads its arguments by a rule for each; name: of it in messages."""
     signature = inspect.signature(function)
-    known = [each for each in signature.parameters if each not in _OWN]
+    known = [name for name in signature.parameters if name not in _OWN]
     assert list(rules) == known, f"{name} must have a rule a parameter, in order"
 
     @functools.wraps(function)
@@ -85,9 +87,9 @@ def reads(function: Callable[P, R], rules: Mapping[str, ArgumentRule], name: str
             given = signature.bind(*args, **kwargs)
         except TypeError as fault:
             raise InputError(_misfit(name, known, kwargs, fault)) from None
-        for each, value in given.arguments.items():
-            if each in rules:
-                given.arguments[each] = rules[each].read(each, value)
+        for parameter, value in given.arguments.items():
+            if parameter in rules:
+                given.arguments[parameter] = rules[parameter].read(parameter, value)
         return function(*given.args, **given.kwargs)
 
     return reading
@@ -103,13 +105,13 @@ def _misfit(
     return f"{function}: {fault}; its parameters are {', '.join(known)}"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value for a message: its repr if short and on one line, else its type.
 
     Contents of frames, tables and bytes are never shown; they may hold keys.
 
-    >>> shown("x"), shown(1.5), shown([1, "a"]), shown({"key": "secret"}), shown(b"secret")
-    ("'x'", '1.5', "[1, 'a']", 'dict', 'bytes')
+    >>> [format_value(value) for value in ("x", 1.5, [1, "a"], {"key": "secret"}, b"secret")]
+    ["'x'", '1.5', "[1, 'a']", 'dict', 'bytes']
     """
     if value is None or isinstance(value, float):
         return repr(value)
@@ -119,7 +121,7 @@ def shown(value: object) -> str:
         text = str(value)
         return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
     if type(value) is list:
-        parts = ["[…]" if isinstance(item, list) else shown(item) for item in value[:_MANY]]
+        parts = ["[…]" if isinstance(item, list) else format_value(item) for item in value[:_MANY]]
         text = f"[{', '.join(parts)}]"
         return text if len(value) <= _MANY and len(text) <= _LONGEST_SHOWN else "[…]"
     return type(value).__name__
@@ -205,10 +207,10 @@ def _is_text(value: object) -> bool:
 def _duration_ns(value: Any) -> int:  # noqa: ANN401 # reason: a text or a whole number of any kind
     if not isinstance(value, str):
         return operator.index(value)
-    found = duration_or_rule(value)
-    if isinstance(found, str):
-        raise _Broken(found)
-    return found
+    duration_ns = duration_or_rule(value)
+    if isinstance(duration_ns, str):
+        raise _Broken(duration_ns)
+    return duration_ns
 
 
 TEXT: Final = ArgumentRule("a text", _is_text)

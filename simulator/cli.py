@@ -65,8 +65,8 @@ def _parser(asked: Collection[str]) -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m simulator", description="Simulate traffic under the limits.")
     add_version(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (says, place) in _COMMANDS.items():
-        flags = commands.add_parser(name, help=says)
+    for name, (summary, place) in _COMMANDS.items():
+        flags = commands.add_parser(name, help=summary)
         if name in asked:
             module = import_module(place)
             getattr(module, f"add_{name}")(flags)

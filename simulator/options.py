@@ -69,14 +69,14 @@ _SAYS: Final = "{options}"
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """rule: of the value. says: what the option does. flag: what argparse takes, None for no flag.
+    """rule: of the value. text: what the option does. flag: what argparse takes, None for no flag.
 
     python: what Python takes beside, which a command line cannot. name: of the flag, where it is
     not the field's. apart: goes with no other such option.
     """
 
     rule: ArgumentRule
-    says: str
+    text: str
     flag: dict[str, Any] | None = None
     python: str = ""
     name: str = ""
@@ -85,7 +85,7 @@ class _Option:
 
 def option(  # reason: what there is to say of an option
     rule: ArgumentRule,
-    says: str,
+    text: str,
     *,
     default: Any = MISSING,  # noqa: ANN401 # reason: of any option
     python: str = "",
@@ -97,17 +97,17 @@ def option(  # reason: what there is to say of an option
     """Return the field of an option. taken: what argparse takes of its flag, if it has one."""
     if isinstance(default, bool):
         taken["action"] = argparse.BooleanOptionalAction if default else "store_true"
-    told = _Option(rule, says, taken if flag else None, python, name, apart)
-    return field(default=default, metadata={"option": told})
+    definition = _Option(rule, text, taken if flag else None, python, name, apart)
+    return field(default=default, metadata={"option": definition})
 
 
-def count_option(says: str, *, default: int | None, rule: ArgumentRule | None = None) -> Any:  # noqa: ANN401 # reason: as above
+def count_option(text: str, *, default: int | None, rule: ArgumentRule | None = None) -> Any:  # noqa: ANN401 # reason: as above
     """Return the field of an option that is a count, 1 or more; one without a default may be None.
 
     rule: another one.
     """
     rule = rule or (optional(whole(1)) if default is None else whole(1))
-    return option(rule, says, default=default, type=count_of, metavar="N")
+    return option(rule, text, default=default, type=count_of, metavar="N")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(option, count_option))
@@ -118,13 +118,13 @@ def options(kind: type[Told]) -> type[Told]:
 
 def _options(kind: Any) -> dict[str, tuple[Field[Any], _Option]]:  # noqa: ANN401 # reason: a dataclass
     """Return the options of a dataclass by name, in the order of its parameters."""
-    found = {each.name: (each, each.metadata["option"]) for each in fields(kind)}
-    return {name: found[name] for name in inspect.signature(kind).parameters}
+    described = {item.name: (item, item.metadata["option"]) for item in fields(kind)}
+    return {name: described[name] for name in inspect.signature(kind).parameters}
 
 
 def read_options(kind: Callable[P, Told], name: str = "") -> Callable[P, Told]:
     """Return what makes the options of a dataclass, each read by its rule; name: for messages."""
-    rules = {each: told.rule for each, (_, told) in _options(kind).items()}
+    rules = {field_name: definition.rule for field_name, (_, definition) in _options(kind).items()}
     return reads(kind, rules, name or getattr(kind, "__name__", ""))
 
 
@@ -138,14 +138,14 @@ def takes_options(kind: Callable[P, Told]) -> Callable[[Callable[[Told], R]], Ca
         make = read_options(kind, function.__name__)
 
         @functools.wraps(function)
-        def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
             return function(make(*args, **kwargs))
 
         returns = inspect.signature(function).return_annotation
         taken = inspect.signature(kind).replace(return_annotation=returns)
-        told.__signature__ = taken  # type: ignore[attr-defined] # reason: `inspect` reads it
-        told.__doc__ = (function.__doc__ or "").replace(_SAYS, _described(kind))
-        return told
+        wrapped.__signature__ = taken  # type: ignore[attr-defined] # reason: `inspect` reads it
+        wrapped.__doc__ = (function.__doc__ or "").replace(_SAYS, _described(kind))
+        return wrapped
 
     return decorate
 
@@ -153,8 +153,10 @@ def takes_options(kind: Callable[P, Told]) -> Callable[[Callable[[Told], R]], Ca
 def _described(kind: Any) -> str:  # noqa: ANN401 # reason: a dataclass
     """Return a paragraph of a docstring: a line, or two, about each option."""
     lines = [
-        textwrap.fill(f"{name}: {told.says}{told.python}.", 92, subsequent_indent=" " * 8)
-        for name, (_, told) in _options(kind).items()
+        textwrap.fill(
+            f"{name}: {definition.text}{definition.python}.", 92, subsequent_indent=" " * 8
+        )
+        for name, (_, definition) in _options(kind).items()
     ]
     return "\n    ".join(lines)
 
@@ -162,19 +164,24 @@ def _described(kind: Any) -> str:  # noqa: ANN401 # reason: a dataclass
 # --- on a command line ---------------------------------------------------------------------------
 
 
-def add_flags(parser: argparse.ArgumentParser, kind: Any, **says: str) -> None:  # noqa: ANN401 # reason: a dataclass
-    """Give a parser the flags of a dataclass's options; says: what a command says of one itself."""
+def add_flags(parser: argparse.ArgumentParser, kind: Any, **texts: str) -> None:  # noqa: ANN401 # reason: a dataclass
+    """Give a parser the flags of a dataclass's options; texts: a command's own."""
     known = _options(kind)
-    apart = any(told.apart for _, told in known.values()) and parser.add_mutually_exclusive_group()
-    for name, (each, told) in known.items():
-        if told.flag is None:
+    apart = (
+        any(definition.apart for _, definition in known.values())
+        and parser.add_mutually_exclusive_group()
+    )
+    for name, (item, definition) in known.items():
+        if definition.flag is None:
             continue
-        about = {"help": says.get(name, told.says).replace("%", "%%"), **told.flag}
-        if not each.kw_only:
+        about = {"help": texts.get(name, definition.text).replace("%", "%%"), **definition.flag}
+        if not item.kw_only:
             parser.add_argument(name, **about)
             continue
-        about |= {"required": True} if each.default is MISSING else {"default": each.default}
-        ((told.apart and apart) or parser).add_argument(_flag(name, told), dest=name, **about)
+        about |= {"required": True} if item.default is MISSING else {"default": item.default}
+        ((definition.apart and apart) or parser).add_argument(
+            _flag(name, definition), dest=name, **about
+        )
 
 
 def given(args: argparse.Namespace, kind: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: a dataclass
@@ -185,23 +192,23 @@ def given(args: argparse.Namespace, kind: Any) -> dict[str, Any]:  # noqa: ANN40
 def repeated(args: argparse.Namespace, kind: Any, **changed: Any) -> list[str]:  # noqa: ANN401 # reason: a dataclass, any option
     """Return the words of a command line that say the same again, some of it changed."""
     words = []
-    for name, (each, told) in _options(kind).items():
-        value = changed.get(name, getattr(args, name, each.default))
-        if value == each.default:
+    for name, (item, definition) in _options(kind).items():
+        value = changed.get(name, getattr(args, name, item.default))
+        if value == item.default:
             continue
-        if not each.kw_only:
+        if not item.kw_only:
             words.append(str(value))
         elif isinstance(value, list):
-            words += [word for each in value for word in (_flag(name, told), str(each))]
+            words += [word for item in value for word in (_flag(name, definition), str(item))]
         elif isinstance(value, bool):
-            words.append(_flag(name, told) if value else _flag(f"no_{name}", told))
+            words.append(_flag(name, definition) if value else _flag(f"no_{name}", definition))
         else:
-            words += [_flag(name, told), str(value)]
+            words += [_flag(name, definition), str(value)]
     return words
 
 
-def _flag(name: str, told: _Option) -> str:
-    return "--" + (told.name or name).replace("_", "-")
+def _flag(name: str, definition: _Option) -> str:
+    return "--" + (definition.name or name).replace("_", "-")
 
 
 def typed(rule: ArgumentRule, read: Callable[[str], Any] = float) -> Callable[[str], Any]:
@@ -360,7 +367,7 @@ class FolderOptions:
         return nullcontext() if folder is None else out_folder(folder, force=self.force)
 
     @property
-    def kept(self) -> tuple[str, ...] | None:
+    def kept_columns(self) -> tuple[str, ...] | None:
         """The columns that the folder's file keeps, None for all."""
         return choose_columns(self.columns)
 
@@ -623,14 +630,14 @@ class LogOptions(LogReadingOptions):
 
     def read_map(self) -> LogMap | None:
         """Return the map; raises `InputError` where an option says what it says too."""
-        found = self.map if isinstance(self.map, LogMap | None) else LogMap.read(self.map)
+        log_map = self.map if isinstance(self.map, LogMap | None) else LogMap.read(self.map)
         for name, value, target in (
             ("as_kind", self.as_kind, "application_kind"),
             ("tenant", self.tenant, "tenant_kind"),
         ):
-            if value is not None and found is not None and target in found.sources:
+            if value is not None and log_map is not None and target in log_map.sources:
                 raise InputError(f"{name} = {value!r} must be left out; the map says {target}")
-        return found
+        return log_map
 
     def stage(self, name: str) -> Callable[[int], None] | None:
         """Return what is told how much of a stage is done."""

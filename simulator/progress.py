@@ -70,19 +70,19 @@ def seconds_text(seconds: float) -> str:
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during a study. found: what is known so far."""
 
-    def __init__(self, found: Any) -> None:  # noqa: ANN401 # reason: what the study finds
+    def __init__(self, result: Any) -> None:  # noqa: ANN401 # reason: what the study finds
         super().__init__("interrupted")
-        self.found = found
+        self.result = result
 
 
 @contextmanager
-def keeps_what_is_known(found: Any) -> Iterator[None]:  # noqa: ANN401 # reason: what the study finds
+def keeps_what_is_known(result: Any) -> Iterator[None]:  # noqa: ANN401 # reason: what the study finds
     """Raise `Interrupted` with what is found so far, where Ctrl-C ends the block."""
     try:
         yield
     except KeyboardInterrupt:
-        found.unfinished = "it was interrupted"
-        raise Interrupted(found) from None
+        result.unfinished = "it was interrupted"
+        raise Interrupted(result) from None
 
 
 def tell_line(text: str) -> None:
@@ -134,10 +134,10 @@ def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
 @contextmanager
 def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | None]:
     """Yield a callback that shows how much of `whole_ns` is simulated; None to show nothing."""
-    with progress_shown(quiet=quiet) as shown:
+    with progress_shown(quiet=quiet) as update:
 
         def tell(now_ns: int) -> None:
-            if shown is not None and now_ns < whole_ns:
-                shown("simulating", now_ns, whole_ns, lambda: f"{now_ns / whole_ns:.0%}")
+            if update is not None and now_ns < whole_ns:
+                update("simulating", now_ns, whole_ns, lambda: f"{now_ns / whole_ns:.0%}")
 
-        yield shown and tell
+        yield update and tell

@@ -169,13 +169,13 @@ def spans(seconds: Sequence[float]) -> str:
     >>> spans([50, 51, 51.5, 52, 110])
     '50-52, 110'
     """
-    found: list[list[int]] = []
+    rows: list[list[int]] = []
     for second in map(int, seconds):
-        if found and second - found[-1][1] <= 1:
-            found[-1][1] = second
+        if rows and second - rows[-1][1] <= 1:
+            rows[-1][1] = second
         else:
-            found.append([second, second])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found) or "none"
+            rows.append([second, second])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in rows) or "none"
 
 
 @takes(rows=_TRACE, zero=FLAG)
@@ -198,14 +198,14 @@ def strip(rows: pd.DataFrame, *, zero: bool = True) -> alt.Chart:
             "'who' must be a column of rows; for one caller write `trace(…).assign(who='a name')`"
         )
     order = list(dict.fromkeys(rows["who"]))
-    found = [bar for who in order for bar in _bars(rows[rows["who"] == who], str(who))]
-    frame = pd.DataFrame(found, columns=["who", "outcome", "from", "to"])
+    intervals = [bar for who in order for bar in _bars(rows[rows["who"] == who], str(who))]
+    frame = pd.DataFrame(intervals, columns=["who", "outcome", "from", "to"])
     met = [name for name in _BARS if name in set(rows["outcome"])]
-    shown = {name: _BARS[name][0] for name in met}
+    colour_of = {name: _BARS[name][0] for name in met}
     x = alt.X("from:Q", title="seconds", scale=alt.Scale(zero=zero, nice=zero))
-    colours = alt.Scale(domain=list(shown), range=list(shown.values()))
-    filled = alt.Scale(domain=list(shown), range=[_BARS[name][1] for name in met])
-    bars = rows_of_bars(frame, _in_words(rows), x, shown, "outcome")
+    colours = alt.Scale(domain=list(colour_of), range=list(colour_of.values()))
+    filled = alt.Scale(domain=list(colour_of), range=[_BARS[name][1] for name in met])
+    bars = rows_of_bars(frame, _in_words(rows), x, colour_of, "outcome")
     chart: alt.Chart = (
         bars.properties(width=_WIDTH, height=max(_HEIGHT * len(order), 40))
         .mark_bar(size=_HEIGHT * 0.65, strokeWidth=1.5, aria=False)

@@ -89,7 +89,7 @@ def _path_warning(router: Router, ask: Ask) -> str | None:
     try:
         router.find(method, path.partition("?")[0])
     except Problem as problem:
-        known = [f"{each.method} {each.path}" for each in OPERATIONS]
+        known = [f"{operation.method} {operation.path}" for operation in OPERATIONS]
         hint = did_you_mean(ask.request, known, otherwise="")
         return (
             f"request = {ask.request!r} must be of an endpoint; the service answers it"

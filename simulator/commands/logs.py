@@ -156,8 +156,8 @@ def _print_reading(
         owner = f"owners by {args.map}"
     else:
         owner = f"{kind} of a {tenant} tenant (--as, --tenant)"
-    one = "none in the log; all requests count as one key"
-    fields["key"] = f"{fields.get('key', one)}, {owner}"
+    keys = "none in the log; all requests count as one key"
+    fields["key"] = f"{fields.get('key', keys)}, {owner}"
     fields.setdefault("status", "none (no limit reads it)")
     for name in ("address", "key", "request", "method", "path", "status", "time"):
         if name in fields:

@@ -71,8 +71,8 @@ def run_run(args: argparse.Namespace) -> int:
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
     out = Path(args.out) if args.out else Path("runs") / f"{scenario.name}-{seed}"
-    told = given(args, RunOptions) | {"scenario": scenario, "seed": seed, "out": out}
-    asked = read_options(RunOptions)(**told)
+    settings = given(args, RunOptions) | {"scenario": scenario, "seed": seed, "out": out}
+    asked = read_options(RunOptions)(**settings)
     asked.budget(asked.replications)  # before anything is printed
     check_out(out, force=asked.force)
     command = ["python", "-m", "simulator", "run", *repeated(args, RunOptions, force=True)]
@@ -129,16 +129,16 @@ def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
         )
 
 
-def _print_replications(found: Mapping[str, Any], *, checked: bool) -> None:
+def _print_replications(replications: Mapping[str, Any], *, checked: bool) -> None:
     """Print the intervals of the metrics, and what they say of precision and thresholds."""
-    count = len(found["runs"])
-    _print_intervals(found["intervals"], count)
-    faults = found["faults"]
+    count = len(replications["runs"])
+    _print_intervals(replications["intervals"], count)
+    faults = replications["faults"]
     if checked:
         print(f"self-checks: {f'{faults} failed' if faults else 'passed'} in {count} runs")
-    if (reached := found.get("precision")) is not None:
+    if (reached := replications.get("precision")) is not None:
         print(precision_text(reached, count))
-    for line in found["thresholds"]:
+    for line in replications["thresholds"]:
         print(f"threshold: {line['that']} {_judgement(line, count)}")
 
 
@@ -152,10 +152,12 @@ def _told_what_is_known(scenario: Scenario, *, quiet: bool) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        runs = stop.found
+        runs = stop.result
         if len(runs) > 1 and not quiet:
-            found = intervals(runs, exact=not draws_at_random(scenario))
-            _print_intervals({name: each._asdict() for name, each in found.items()}, len(runs))
+            metrics = intervals(runs, exact=not draws_at_random(scenario))
+            _print_intervals(
+                {name: interval._asdict() for name, interval in metrics.items()}, len(runs)
+            )
         seeds = f" (seeds {runs[0].seed} to {runs[-1].seed})" if runs else ""
         print(
             f"interrupted: {len(runs)} runs are done{seeds}; no folder is written", file=sys.stderr
@@ -163,12 +165,12 @@ def _told_what_is_known(scenario: Scenario, *, quiet: bool) -> Iterator[None]:
         raise
 
 
-def _code_of(found: Mapping[str, Any], *, is_strict: bool) -> int:
+def _code_of(replications: Mapping[str, Any], *, is_strict: bool) -> int:
     """Return the exit code of replications."""
-    verdicts = [line["verdict"] for line in found["thresholds"]]
-    missed = not found.get("precision", {"reached": True})["reached"]
+    verdicts = [line["verdict"] for line in replications["thresholds"]]
+    missed = not replications.get("precision", {"reached": True})["reached"]
     open_ = is_strict and (missed or "not decided" in verdicts)
-    return 1 if found["faults"] or "broken" in verdicts or open_ else 0
+    return 1 if replications["faults"] or "broken" in verdicts or open_ else 0
 
 
 def _judgement(line: Mapping[str, Any], count: int) -> str:
@@ -183,11 +185,11 @@ def _judgement(line: Mapping[str, Any], count: int) -> str:
     return f"not decided after {count} runs{needed_text(line['needed'])} ({spread})"
 
 
-def _tell_precision(left: TimeLeft, runs: Sequence[Replication], found: Precision) -> None:
+def _tell_precision(left: TimeLeft, runs: Sequence[Replication], precision: Precision) -> None:
     """Report the progress of replications on standard error."""
-    time_text = left.text(len(runs), found.needed)
-    if not found.reached:
-        line = f"refused_share {_share_so_far(runs)}{needed_text(found.needed)}{time_text}"
+    time_text = left.text(len(runs), precision.needed)
+    if not precision.reached:
+        line = f"refused_share {_share_so_far(runs)}{needed_text(precision.needed)}{time_text}"
         print(line, file=sys.stderr, flush=True)
 
 
@@ -201,10 +203,10 @@ def _share_so_far(runs: Sequence[Replication]) -> str:
 def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:
     title = f"{count} replications, 95 % intervals of the mean"
     table = plain_table(["metric"], ("mean", "low", "high"), ["method"], title=title)
-    for name, each in spread.items():
+    for name, interval in spread.items():
         if name in _SHOWN or "{" in name:
-            ends = (metric_text(name, each[end]) for end in ("mean", "low", "high"))
-            table.add_row(name, *ends, each["method"])
+            ends = (metric_text(name, interval[end]) for end in ("mean", "low", "high"))
+            table.add_row(name, *ends, interval["method"])
     console().print(table, markup=False)
     if (note := episode_text(spread.values())) is not None:
         print(note)
@@ -276,13 +278,13 @@ def _print_warm_up(result: Result, screen: Console) -> None:
     """Print the warm-up that MSER-5 suggests for the refused share, where the run's is shorter."""
     if not {"t_ns", "outcome"} <= set(result.columns):
         return
-    found = result.warm_up("refused_share")
-    if found.is_too_short and found.suggested_ns is not None:
-        suggested = format_duration(found.suggested_ns)
+    warm_up = result.warm_up("refused_share")
+    if warm_up.is_too_short and warm_up.suggested_ns is not None:
+        suggested = format_duration(warm_up.suggested_ns)
         screen.print(
-            f"warm-up: {format_duration(found.given_ns)} is shorter than the {suggested} that "
-            f"MSER-5 suggests for refused_share ({found.mean:.3g} on average behind it, "
-            f"{found.whole_mean:.3g} in all); see the report, or take --warm-up {suggested}",
+            f"warm-up: {format_duration(warm_up.given_ns)} is shorter than the {suggested} that "
+            f"MSER-5 suggests for refused_share ({warm_up.mean:.3g} on average behind it, "
+            f"{warm_up.whole_mean:.3g} in all); see the report, or take --warm-up {suggested}",
             markup=False,
             soft_wrap=True,
         )

@@ -52,27 +52,27 @@ def _finished(
     out: str | None = None,
     *,
     force: bool = False,
-    told: TextIO | None = None,
+    output: TextIO | None = None,
 ) -> Study:
     """Return a study, shown and written into a folder; if Ctrl-C stops it, what is known of it.
 
-    told: where it is said that the folder is written, standard output unless given.
+    output: where it is said that the folder is written, standard output unless given.
     """
     stop = None
     if out is not None:
         check_out(Path(out), force=force)
     try:
-        found = study()
+        result = study()
     except Interrupted as caught:
-        stop, found = caught, caught.found
-    show(found)
+        stop, result = caught, caught.result
+    show(result)
     if out is not None:
         with out_folder(Path(out), force=force) as folder:
-            found.write_to(folder)  # type: ignore[attr-defined] # reason: one with a folder has it
-        print(f"written to {out}", file=told)
+            result.write_to(folder)  # type: ignore[attr-defined] # reason: one with a folder has it
+        print(f"written to {out}", file=output)
     if stop is not None:
         raise stop
-    return found
+    return result
 
 
 def _refuse(args: argparse.Namespace, flags: Iterable[str], why: str) -> None:
@@ -98,8 +98,8 @@ def add_capacity(parser: argparse.ArgumentParser) -> None:
     parser.description = "Find the largest value of one parameter that meets a condition."
     from simulator.study.capacity import CapacityOptions
 
-    says = "most runs of one value (1000)"
-    add_flags(parser, CapacityOptions, most_replications=says)
+    limit_help = "most runs of one value (1000)"
+    add_flags(parser, CapacityOptions, most_replications=limit_help)
     parser.add_argument(
         "--strict",
         action="store_true",
@@ -117,16 +117,16 @@ def run_capacity(args: argparse.Namespace) -> int:
     if not args.quiet:
         print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a pilot")
 
-    shown = _SearchShown(args.vary)
-    found = _finished(
+    display = _SearchShown(args.vary)
+    answer = _finished(
         lambda: capacity(
             **given(args, CapacityOptions) | {"scenario": scenario},
-            told=None if args.quiet else shown.tell,
-            progress=None if args.quiet else shown.progress,
+            told=None if args.quiet else display.tell,
+            progress=None if args.quiet else display.progress,
         ),
         partial(_print_capacity, args=args),
     )
-    return 1 if found.keeps is None or (args.strict and not found.is_decided) else 0
+    return 1 if answer.keeps is None or (args.strict and not answer.is_decided) else 0
 
 
 class _SearchShown:
@@ -170,41 +170,41 @@ def _method(interval: Interval) -> str:
     return f"{interval.method}, {interval.confidence:.4g} confidence"
 
 
-def _print_capacity(found: Capacity, args: argparse.Namespace) -> None:
+def _print_capacity(answer: Capacity, args: argparse.Namespace) -> None:
     """Print the answer, or as much of it as is known."""
-    of_pilots = [trial for trial in found.trials if trial.is_pilot]
-    if found.keeps is not None:
-        print(f"{found.condition} is kept up to {found.path} = {found.keeps}")
-    elif "keeps" in found.undecided or found.unfinished:
-        print(f"{found.condition} is not shown to be kept at any value")
+    of_pilots = [trial for trial in answer.trials if trial.is_pilot]
+    if answer.keeps is not None:
+        print(f"{answer.condition} is kept up to {answer.path} = {answer.keeps}")
+    elif "keeps" in answer.undecided or answer.unfinished:
+        print(f"{answer.condition} is not shown to be kept at any value")
     else:
-        print(f"{found.condition} holds for none of the values from {args.between[0]} up")
-    if found.breaks is not None:
-        print(f"it is broken from {found.path} = {found.breaks} on")
-    elif "breaks" in found.undecided or found.unfinished:
+        print(f"{answer.condition} holds for none of the values from {args.between[0]} up")
+    if answer.breaks is not None:
+        print(f"it is broken from {answer.path} = {answer.breaks} on")
+    elif "breaks" in answer.undecided or answer.unfinished:
         print("it is not shown to be broken at any value")
     else:
         print(f"it is broken at no value up to {args.between[1]}")
-    if found.estimate is not None and of_pilots:
-        both = found.keeps is not None and found.breaks is not None
+    if answer.estimate is not None and of_pilots:
+        both = answer.keeps is not None and answer.breaks is not None
         head = "between these values nothing is decided; the" if both else "the"
-        print(f"{head} means of the pilots cross the bound at about {found.estimate}")
-    for side in found.undecided:
-        print(f"not decided: {_undecided(found, side)}")
-    if found.unfinished:
-        print(f"the search is not finished: {found.unfinished}")
-    print(f"{found.runs} runs")
+        print(f"{head} means of the pilots cross the bound at about {answer.estimate}")
+    for side in answer.undecided:
+        print(f"not decided: {_undecided(answer, side)}")
+    if answer.unfinished:
+        print(f"the search is not finished: {answer.unfinished}")
+    print(f"{answer.runs} runs")
 
 
-def _undecided(found: Capacity, side: str) -> str:
+def _undecided(answer: Capacity, side: str) -> str:
     """Return what would decide a side: the fewest runs that one of its trials would need."""
     wanted = "kept" if side == "keeps" else "broken"
-    asked = [(t.needed, t.value) for t in found.trials if t.needed is not None]
+    asked = [(t.needed, t.value) for t in answer.trials if t.needed is not None]
     if not asked:
         return f"it is not known how many runs would show where it is {wanted}"
     needed, value = min(asked)
     return (
-        f"where it is {wanted}; about {needed} runs would decide {found.path} = {value}: "
+        f"where it is {wanted}; about {needed} runs would decide {answer.path} = {value}: "
         f"use --most-replications {2 * needed}"
     )
 
@@ -347,19 +347,21 @@ def _compare_policies(args: argparse.Namespace) -> int:
         lambda: policies(args.what, **asked, told=_tell),
         partial(_print_policies, args=args),
         args.out,
-        told=sys.stderr if args.json else None,
+        output=sys.stderr if args.json else None,
     )
     return 0
 
 
-def _print_policies(found: Policies, args: argparse.Namespace) -> None:
+def _print_policies(comparison: Policies, args: argparse.Namespace) -> None:
     if args.json:
-        _print_json(found.frame)
-    elif len(found.frame):
-        table = found.table.drop(columns="scenario") if len(args.what) == 1 else found.table
-        print(found.says)
+        _print_json(comparison.frame)
+    elif len(comparison.frame):
+        table = (
+            comparison.table.drop(columns="scenario") if len(args.what) == 1 else comparison.table
+        )
+        print(comparison.says)
         print(table.to_string(index=False, float_format=number_text, na_rep="–"))
-        print(found.best.to_string(index=False, float_format=number_text))
+        print(comparison.best.to_string(index=False, float_format=number_text))
 
 
 def _compare_runs(args: argparse.Namespace) -> int:
@@ -369,20 +371,20 @@ def _compare_runs(args: argparse.Namespace) -> int:
         if not reached.reached:
             print(f"{pairs} pairs{needed_text(reached.needed)}", file=sys.stderr, flush=True)
 
-    found = compare(*args.what, **given(args, PrecisionOptions), told=tell)
-    missed = args.strict and found.precision is not None and not found.precision.reached
-    shown = [d for d in found.differences if d.a != d.b or d.is_sure]
+    comparison = compare(*args.what, **given(args, PrecisionOptions), told=tell)
+    missed = args.strict and comparison.precision is not None and not comparison.precision.reached
+    differences = [d for d in comparison.differences if d.a != d.b or d.is_sure]
     if args.json:
-        _print_json(found.frame.reset_index())
-        return 1 if shown or not found.same_rows or missed else 0
-    print(f"A = {found.names[0]}, B = {found.names[1]}, {found.said}")
-    if found.precision is not None:
-        print(precision_text(dataclasses.asdict(found.precision), found.pairs))
-    if not shown:
-        print("no metric differs" + ("" if found.same_rows else "; some rows do"))
-        return 0 if found.same_rows and not missed else 1
+        _print_json(comparison.frame.reset_index())
+        return 1 if differences or not comparison.same_rows or missed else 0
+    print(f"A = {comparison.names[0]}, B = {comparison.names[1]}, {comparison.said}")
+    if comparison.precision is not None:
+        print(precision_text(dataclasses.asdict(comparison.precision), comparison.pairs))
+    if not differences:
+        print("no metric differs" + ("" if comparison.same_rows else "; some rows do"))
+        return 0 if comparison.same_rows and not missed else 1
     table = plain_table(["metric"], ("A", "B", "B − A", "from", "to"), ("sure", "method"))
-    for d in shown:
+    for d in differences:
         values = (d.a, d.b, d.change.mean, d.change.low, d.change.high)
         table.add_row(
             d.metric,
@@ -447,35 +449,38 @@ def _advised(args: argparse.Namespace) -> Scenario | str:
 
     if not args.quiet:
         _tell("the log, to fit a scenario to it; `fit` shows how well the two match")
-    found: Scenario = fit(
+    scenario_of_log: Scenario = fit(
         args.scenario,
         **given(args, LogReadingOptions),
         limits=args.limits,
         profile=args.profile,
         judged=False,
     ).scenario
-    return found
+    return scenario_of_log
 
 
-def _print_advice(found: Advice, args: argparse.Namespace) -> None:
+def _print_advice(advice: Advice, args: argparse.Namespace) -> None:
     from simulator.views.report import dashed
 
-    print(f"{found.scenario.name}: {found.runs} runs of each change, paired by seed")
-    for group in dict.fromkeys(each.group for each in found.suggestions):
+    print(f"{advice.scenario.name}: {advice.runs} runs of each change, paired by seed")
+    for group in dict.fromkeys(suggestion.group for suggestion in advice.suggestions):
         print(f"\n{group}")
-        for each in found.suggestions:
-            if each.group == group:
-                print(f"  {each.about}: {each.says}")
-                if each.verified:
-                    print(f"    {each.verified}")
-    for each in found.contradicted:
-        print(f"\nleft out, as fresh runs contradict it: {each.group}, {each.about}: {each.says}")
+        for suggestion in advice.suggestions:
+            if suggestion.group == group:
+                print(f"  {suggestion.about}: {suggestion.says}")
+                if suggestion.verified:
+                    print(f"    {suggestion.verified}")
+    for suggestion in advice.contradicted:
+        print(
+            f"\nleft out, as fresh runs contradict it: {suggestion.group}, {suggestion.about}:"
+            f" {suggestion.says}"
+        )
     if not args.quiet:
-        for name, frame in found.frames.items():
+        for name, frame in advice.frames.items():
             print(f"\n{name}")
             print(dashed(frame).to_string(index=False, float_format=number_text))
-    if found.unfinished:
-        print(f"\nunfinished: {found.unfinished}")
+    if advice.unfinished:
+        print(f"\nunfinished: {advice.unfinished}")
     if args.out is not None:
         print()
 

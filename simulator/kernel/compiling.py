@@ -56,8 +56,8 @@ def entry(function: _Function) -> _Function:
             compiled._cache = _KeptCode(function)  # noqa: SLF001 # reason: numba's `cache=True` does no more
         finally:
             numba.config.CACHE_DIR = before
-    kept: _Function = compiled
-    return kept
+    cached: _Function = compiled
+    return cached
 
 
 def is_compiled(name: str) -> bool:

@@ -255,8 +255,8 @@ def has_lane_room(limits: Limits) -> Int:
 @inlined
 def has_ring_room(limits: Limits) -> Int:
     """Whether every ring of a lane could grow."""
-    each = max(2 * limits.used[LARGEST_RING], FIRST_SLOTS)
-    return limits.used[RING_SLOTS] + limits.lanes.shape[1] * each <= len(limits.rings)
+    largest = max(2 * limits.used[LARGEST_RING], FIRST_SLOTS)
+    return limits.used[RING_SLOTS] + limits.lanes.shape[1] * largest <= len(limits.rings)
 
 
 @inlined

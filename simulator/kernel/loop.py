@@ -66,14 +66,14 @@ SPARE_EVENTS = 8
 
 
 @inlined
-def _is_before(one: Record, t_ns: Int, order: Int, serial: Int, tail: Int) -> Int:
-    if one.t_ns != t_ns:
-        return one.t_ns < t_ns
-    if one.order != order:
-        return one.order < order
-    if one.serial != serial:
-        return one.serial < serial
-    return one.tail < tail
+def _is_before(event: Record, t_ns: Int, order: Int, serial: Int, tail: Int) -> Int:
+    if event.t_ns != t_ns:
+        return event.t_ns < t_ns
+    if event.order != order:
+        return event.order < order
+    if event.serial != serial:
+        return event.serial < serial
+    return event.tail < tail
 
 
 @inlined

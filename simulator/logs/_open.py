@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from engine.errors import InputError
-from simulator.arguments import shown
+from simulator.arguments import format_value
 from simulator.logs._log_map import DOCUMENTED, LogMap, fields_of, read_client
 from simulator.logs._readers import (
     CsvReader,
@@ -131,7 +131,7 @@ def _title(detected: Detected, map_: LogMap | None) -> str:
 def _refuse_writing(format_: str | None, map_: LogMap | None) -> None:
     """Raise `InputError` where a format or a pattern is given for a frame, which has columns."""
     if format_ is not None:
-        raise InputError(f"format = {shown(format_)} must be left out; the log is a frame")
+        raise InputError(f"format = {format_value(format_)} must be left out; the log is a frame")
     for name in ("format", "line", "columns"):
         if map_ is not None and getattr(map_, name) is not None:
             raise InputError(

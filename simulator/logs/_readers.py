@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 
 from engine.errors import InputError
 from engine.hosts import read_address
-from simulator.arguments import shown
+from simulator.arguments import format_value
 from simulator.logs._log_map import DOCUMENTED, EXTRAS, WRAPPER_TIME
 from simulator.logs._source import (
     LONGEST_LINE_BYTES,
@@ -583,7 +583,8 @@ class FrameReader(Reader):
                     " leave it out"
                 ) from error
             raise InputError(
-                f"source = {shown(frame)} must be a log's path, or a frame that Arrow can read"
+                f"source = {format_value(frame)} must be a log's path, or a frame that Arrow can"
+                " read"
             ) from error
         self.fields = tuple(self._table.column_names)
         _refuse_twins("frame", self.fields)

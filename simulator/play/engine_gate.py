@@ -110,20 +110,20 @@ class EngineGate:
         assert content is not None, "the engine is asked with a body"
         plan = _NO_PLAN if asked.plan is None else asked.plan()
         answering = self._engine.submit(content)
-        found = step(answering, self._world, plan)
+        state = step(answering, self._world, plan)
         decision = self._listener.last
         verdict = 0
         if decision.rule is not None or decision.shadow:
             verdict = self._verdict(now_ns, decision)
         add, wait_ns = self._recorder.add, decision.wait_ns
         service_ns = drawn_ns(service) if decision.admitted else 0
-        if not isinstance(found, tuple):
+        if not isinstance(state, tuple):
             row = add(now_ns, asked.row, attempt, verdict, wait_ns, None)
             answer = SimulatedAnswer(0, service_ns, wait_ns)
             arrival_ns = now_ns - waited_ns
-            later = self._later(arrival_ns, asked, content, row, answering, plan, found, answer)
+            later = self._later(arrival_ns, asked, content, row, answering, plan, state, answer)
             return SimulatedAnswer(0, wait_ns=wait_ns, later=later)
-        response = found[0]
+        response = state[0]
         add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns + service_ns, response.status)
         self._traffic.learn(asked, content, response)
         answer = SimulatedAnswer(response.status, service_ns, wait_ns, body=_job(response))
@@ -153,10 +153,10 @@ class EngineGate:
 
         (TOK-ATOMIC: what failed has created nothing.)
         """
-        found = self._traffic.found(self._engine)
-        if found is None:
+        counts = self._traffic.created(self._engine)
+        if counts is None:
             return None
-        created, returned = found
+        created, returned = counts
         if created == returned:
             return []
         return [Violation("tokens", f"{created} tokens created, {returned} identifiers returned")]
@@ -302,7 +302,7 @@ class ScenarioTraffic:
             self._deleted += path.startswith("/tokens/") and response.status == 204
             known.forget(resource_of(path), content.path.rpartition("/")[2])
 
-    def found(self, engine: Engine) -> tuple[int, int]:
+    def created(self, engine: Engine) -> tuple[int, int]:
         """Return how many tokens were created (those deleted since, too), and returned."""
         store = engine.services.store
         with store.transaction(write=False):

@@ -115,21 +115,21 @@ def go_on(
     coroutine: Coroutine[Any, None, _Result],
     world: OutsideWorld,
     plan: OutsideTiming,
-    found: Sleep | tuple[_Result],
+    state: Sleep | tuple[_Result],
 ) -> Generator[simpy.Event, object, _Result]:
     """Run a coroutine to its end, inside a SimPy process; returns its result.
 
-    found: where it is, as `step` says.
+    state: where it is, as `step` says.
     """
-    while isinstance(found, Sleep):
-        timer: simpy.Event = At(env, found.for_ns, SERVICE)
-        if found.bell is not None:
+    while isinstance(state, Sleep):
+        timer: simpy.Event = At(env, state.for_ns, SERVICE)
+        if state.bell is not None:
             rung = env.event()
-            found.bell.ring = rung.succeed  # type: ignore[assignment] # reason: what it returns is not read
+            state.bell.ring = rung.succeed  # type: ignore[assignment] # reason: what it returns is not read
             timer = timer | rung
         yield timer
-        found = step(coroutine, world, plan)
-    return found[0]
+        state = step(coroutine, world, plan)
+    return state[0]
 
 
 class Behind(NamedTuple):
@@ -147,19 +147,19 @@ class Behind(NamedTuple):
     streams: tuple[str | None, ...]
 
 
-def behind(each: Proxy | Reactor) -> Behind:
+def behind(service: Proxy | Reactor) -> Behind:
     """Return what is behind a proxy or a reactor."""
-    if isinstance(each, Reactor):
-        return Behind(None, 0.0, None, each.service, (None, None, None, f"react {each.name}"))
-    share = each.unreachable_share
-    request, response = each.request_transform, each.response_transform
+    if isinstance(service, Reactor):
+        return Behind(None, 0.0, None, service.service, (None, None, None, f"react {service.name}"))
+    share = service.unreachable_share
+    request, response = service.request_transform, service.response_transform
     streams = (
-        f"destination {each.name}",
-        f"reach {each.name}" if share else None,
-        None if request is None else f"{REQUEST} {each.name}",
-        None if response is None else f"{RESPONSE} {each.name}",
+        f"destination {service.name}",
+        f"reach {service.name}" if share else None,
+        None if request is None else f"{REQUEST} {service.name}",
+        None if response is None else f"{RESPONSE} {service.name}",
     )
-    return Behind(each.destination, share, request, response, streams)
+    return Behind(service.destination, share, request, response, streams)
 
 
 def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], OutsideTiming] | None:
@@ -167,17 +167,17 @@ def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Out
     met = scenario.proxy_of(ask) or scenario.reactor_of(ask)
     if met is None:
         return None
-    found = behind(met)
-    to_destination, to_reach, to_request, to_response = found.streams
-    destination = _duration(found.destination, client, to_destination)
-    request = _duration(found.request, client, to_request)
-    response = _duration(found.response, client, to_response)
+    service = behind(met)
+    to_destination, to_reach, to_request, to_response = service.streams
+    destination = _duration(service.destination, client, to_destination)
+    request = _duration(service.request, client, to_request)
+    response = _duration(service.response, client, to_response)
     reach = None if to_reach is None else client.stream(to_reach).uniform
 
     def plan() -> OutsideTiming:
         return OutsideTiming(
             destination_ns=drawn_ns(destination),
-            reachable=reach is None or reach() >= found.unreachable_share,
+            reachable=reach is None or reach() >= service.unreachable_share,
             request_ns=drawn_ns(request),
             response_ns=drawn_ns(response),
         )

@@ -233,7 +233,7 @@ class LogTraffic:
     def learn(self, asked: RequestSpec, content: Request, response: Response) -> None:
         """Learn nothing: no request of a log uses what another created."""
 
-    def found(self, engine: Engine) -> tuple[int, int] | None:
+    def created(self, engine: Engine) -> tuple[int, int] | None:
         """Return None: a log does not say what was created."""
         del engine
         return None

@@ -43,7 +43,7 @@ class Asker:
         self._file_limit_bytes = file_limit_bytes
         self._plan_of = [plan_maker(scenario, client, ask) for ask in mix]
         # Dealt once per client, or per request: in the first case the dealer is called once.
-        deals = any(each.per == "request" for each in scenario.dealings_of(client.group))
+        deals = any(dealing.per == "request" for dealing in scenario.dealings_of(client.group))
         self._dealt = None if deals else (client.deal_key(), client.deal_address())
         self.only = None if deals or self._pick is not None else self.next()
 
@@ -53,14 +53,14 @@ class Asker:
         entry = self._pick() if self._pick is not None else 0
         key, address = self._dealt or (client.deal_key(), client.deal_address())
         place = (entry, key, address)
-        found = self._known.get(place)
-        if found is None:
-            found = self._known[place] = self._numbering.asked(client, entry, key, address)
-            found.plan = self._plan_of[entry]
-            if found.follow is not None:
-                found.parts = found.ask.files(self._file_limit_bytes)
-                found.follow.size_bytes = -(-found.ask.size_bytes // found.parts)
-        return found
+        spec = self._known.get(place)
+        if spec is None:
+            spec = self._known[place] = self._numbering.asked(client, entry, key, address)
+            spec.plan = self._plan_of[entry]
+            if spec.follow is not None:
+                spec.parts = spec.ask.files(self._file_limit_bytes)
+                spec.follow.size_bytes = -(-spec.ask.size_bytes // spec.parts)
+        return spec
 
 
 class Numbering:
@@ -79,10 +79,10 @@ class Numbering:
         ask = client.group.mix[entry]
         holder = client.keys[key] if client.keys else None
         ip = client.addresses[address]
-        found = self._numbered(client, asked_by(self._scenario, ask, holder, ip))
+        spec = self._numbered(client, asked_by(self._scenario, ask, holder, ip))
         if ask.is_job:
-            found.follow = self._numbered(client, RequestSpec(upload_subject(ip), ask=ask))
-        return found
+            spec.follow = self._numbered(client, RequestSpec(upload_subject(ip), ask=ask))
+        return spec
 
     def _numbered(self, client: Client, asked: RequestSpec) -> RequestSpec:
         key, proxy = asked.key, asked.proxy
@@ -119,7 +119,7 @@ def asked_by(scenario: Scenario, ask: Ask, key: KeyHolder | None, ip: str) -> Re
         identity = KeyIdentity(key.label, key.legacy, key.application, key.application_kind)
         tenant = TenantIdentity(key.tenant, key.tenant_kind, key.table)
     elif proxy is not None:
-        owner = next(each for each in scenario.tenants if each.name == proxy.tenant)
+        owner = next(candidate for candidate in scenario.tenants if candidate.name == proxy.tenant)
         table = owner.quotas.rate_limit or "Default"
         tenant = TenantIdentity(owner.name, owner.kind, table)
     subject = Subject.of(

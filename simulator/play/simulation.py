@@ -166,7 +166,7 @@ def is_without_kernel() -> bool:
         return False
     _note_once(
         "fidelity compiled needs the extra fast (pip install tollgate[fast]), which runs "
-        "30 to 50 times as fast; this runs at fidelity limits, with the same decisions"
+        "5 to 30 times as fast; this runs at fidelity limits, with the same decisions"
     )
     return True
 

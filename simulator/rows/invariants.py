@@ -246,12 +246,12 @@ def checkers(
     other, releases of two have no order, and what a slow counter admits has no bound.
     """
     exact = nodes is None or nodes.is_exact
-    found: list[Checker] = [OrderChecker(by_client=by_client), RowChecker()]
+    chosen: list[Checker] = [OrderChecker(by_client=by_client), RowChecker()]
     if exact:
-        found.append(RateChecker(legs, closed=closed, clears=clears))
+        chosen.append(RateChecker(legs, closed=closed, clears=clears))
     elif nodes is not None and nodes.sharing != "shared-slow" and not delays:
-        each = 1 if nodes.sharing == "split" else nodes.count
-        found.append(RateChecker(legs, closed=closed, clears=clears, nodes=each))
+        copies = 1 if nodes.sharing == "split" else nodes.count
+        chosen.append(RateChecker(legs, closed=closed, clears=clears, nodes=copies))
     if exact and not delays:
-        found.append(WaitChecker(legs))
-    return found
+        chosen.append(WaitChecker(legs))
+    return chosen

@@ -25,7 +25,7 @@ import pyarrow as pa
 from fastdigest import TDigest
 
 from engine.errors import InputError, did_you_mean
-from simulator.arguments import TEXTS, ArgumentRule, shown, whole
+from simulator.arguments import TEXTS, ArgumentRule, format_value, whole
 from simulator.rows.parquet import missing, refuse_missing
 from simulator.rows.record import PASSED
 from simulator.rows.reducer import BlockTimes, RowBatch
@@ -126,7 +126,7 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
     """
     _check_dimensions(by, where or {}, bin_ns)
     held: Sequence[str] = ()
-    found: dict[Any, _GroupCounts] = {}
+    counts: dict[Any, _GroupCounts] = {}
     blocks: dict[Any, BlockTimes] = {}
     others = [name for name in by if name != "time"]
     nulls = "clause" not in by and "rule" not in by
@@ -143,13 +143,13 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
             rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= start_ns))
         if len(rows):
             for key, part in rows.split(by, nulls=nulls):
-                _take(found.setdefault(key or (_ALL,), _GroupCounts()), part, exact=exact)
-    _share_blocks(found, blocks, by, bin_ns)
+                _take(counts.setdefault(key or (_ALL,), _GroupCounts()), part, exact=exact)
+    _share_blocks(counts, blocks, by, bin_ns)
     place = by.index("time") if "time" in by else None
     lacking = [name for name, needed in NEEDS.items() if held and missing(needed, held)]
     unknown = dict.fromkeys(lacking, _NAN)
     lines = {}
-    for key, group in found.items():
+    for key, group in counts.items():
         at_ns = start_ns if place is None else key[place]
         until_ns = end_ns if place is None else min(end_ns, at_ns + (bin_ns or 0))
         lines[key] = _line(group, until_ns - max(at_ns, start_ns), start_ns) | unknown
@@ -178,7 +178,7 @@ def _check_dimensions(
         for name in asked:
             if name not in DIMENSIONS:
                 hint = did_you_mean(name, DIMENSIONS)
-                raise InputError(f"{what} = {shown(name)} must be a dimension{hint}")
+                raise InputError(f"{what} = {format_value(name)} must be a dimension{hint}")
     for name, value in where.items():
         rule = _NUMBER if name in _NUMBERED else _NAME
         rule.read(f"where[{name!r}]", value)
@@ -200,7 +200,7 @@ def round_ns(span_ns: int) -> int:
     >>> round_ns(7), round_ns(40 * 10**9)
     (10, 60000000000)
     """
-    return next((each for each in _ROUND_NS if each >= span_ns), span_ns)
+    return next((step_ns for step_ns in _ROUND_NS if step_ns >= span_ns), span_ns)
 
 
 def column_of(dimension: str) -> str:
@@ -246,20 +246,20 @@ def _take_times(group: _GroupCounts, served: RowBatch, *, exact: bool) -> None:
 
 
 def _share_blocks(
-    found: Mapping[Any, _GroupCounts],
+    counts: Mapping[Any, _GroupCounts],
     blocks: Mapping[Any, BlockTimes],
     names: Sequence[str],
     bin_ns: int | None,
 ) -> None:
     """Set how long the counters of each group were blocked, within its bin if it has one."""
     if "time" not in names:
-        for key, group in found.items():
+        for key, group in counts.items():
             times = blocks.get(() if key == (_ALL,) and not names else key)
             group.blocked_ns = times.in_all_ns() if times is not None else 0
         return
     place = names.index("time")
     bins: dict[Any, list[int]] = {}
-    for key in found:
+    for key in counts:
         bins.setdefault(key[:place] + key[place + 1 :], []).append(key[place])
     for others, starts in bins.items():
         times = blocks.get(others)
@@ -267,7 +267,7 @@ def _share_blocks(
             starts_ns = np.array(starts, dtype=np.int64)
             shares_ns = times.between(starts_ns + (bin_ns or 1)) - times.between(starts_ns)
             for start, share_ns in zip(starts, shares_ns.tolist(), strict=True):
-                found[(*others[:place], start, *others[place:])].blocked_ns = share_ns
+                counts[(*others[:place], start, *others[place:])].blocked_ns = share_ns
 
 
 def _line(group: _GroupCounts, span_ns: int, start_ns: int) -> Line:
@@ -295,10 +295,10 @@ def _line(group: _GroupCounts, span_ns: int, start_ns: int) -> Line:
         ("latency", group.latency, group.latency_digest),
     ):
         if values:
-            found = np.quantile(np.concatenate(values), QUANTILES).tolist()
+            quantiles = np.quantile(np.concatenate(values), QUANTILES).tolist()
         else:
-            found = [_NAN if digest.is_empty() else digest.quantile(q) for q in QUANTILES]
-        line.update(zip(_QUANTILE_NAMES[what], found, strict=True))
+            quantiles = [_NAN if digest.is_empty() else digest.quantile(q) for q in QUANTILES]
+        line.update(zip(_QUANTILE_NAMES[what], quantiles, strict=True))
     return line
 
 

@@ -74,17 +74,17 @@ def choose_columns(asked: str | Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     COLUMNS.read("columns", asked)
     words = asked.split(",") if isinstance(asked, str) else asked
-    kept: set[str] = set()
+    chosen: set[str] = set()
     for word in map(str.strip, words):
         if word not in COLUMN_SETS and word not in SCHEMA.names:
             known = [*COLUMN_SETS, *SCHEMA.names]
             raise InputError(
                 f"columns = {word!r} must be a column of the log{did_you_mean(word, known)}"
             )
-        kept.update(COLUMN_SETS.get(word, (word,)))
-    if not kept:
+        chosen.update(COLUMN_SETS.get(word, (word,)))
+    if not chosen:
         raise InputError(f"columns = {asked!r} must name a column; leave it out to keep all")
-    return None if len(kept) == len(SCHEMA) else _in_order(kept)
+    return None if len(chosen) == len(SCHEMA) else _in_order(chosen)
 
 
 def schema_of(columns: Collection[str] | None) -> pa.Schema:
@@ -145,9 +145,9 @@ class _Used:
     """
 
     def __init__(self, rows: Numbers, count: int) -> None:
-        found = np.zeros(count, dtype=bool)
-        found[rows] = True
-        self.entries = np.flatnonzero(found)
+        is_used = np.zeros(count, dtype=bool)
+        is_used[rows] = True
+        self.entries = np.flatnonzero(is_used)
         place = np.empty(count, dtype=np.int64)
         place[self.entries] = np.arange(len(self.entries))
         self.rows = _room(len(rows), np.int64)[1]
@@ -231,15 +231,15 @@ def _dictionary(text: Texts, entries: Callable[[], _Used]) -> pa.DictionaryArray
     used = entries()
     numbers = text.codes[used.entries]
     known = len(text.texts)
-    found = np.zeros(known + 1, dtype=bool)
-    found[numbers] = True  # null, −1, is the last place
-    kept = np.flatnonzero(found[:known])
+    is_used = np.zeros(known + 1, dtype=bool)
+    is_used[numbers] = True  # null, −1, is the last place
+    used_codes = np.flatnonzero(is_used[:known])
     place = np.full(known + 1, -1, dtype=np.int32)
-    place[kept] = np.arange(len(kept), dtype=np.int32)
+    place[used_codes] = np.arange(len(used_codes), dtype=np.int32)
     buffer, values = used.look_up(place[numbers])
-    valid = pa.py_buffer(np.packbits(values >= 0, bitorder="little")) if found[known] else None
+    valid = pa.py_buffer(np.packbits(values >= 0, bitorder="little")) if is_used[known] else None
     indices = pa.Array.from_buffers(pa.int32(), len(values), [valid, buffer])
-    words = _words([text.texts[number] for number in kept.tolist()])
+    words = _words([text.texts[number] for number in used_codes.tolist()])
     return pa.DictionaryArray.from_arrays(indices, words, safe=False)
 
 

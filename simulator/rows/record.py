@@ -36,13 +36,13 @@ _DENSE: Final = 1 << 20
 """Distinct rows up to which a table of all of them is cheaper than a hash."""
 
 
-def grown(kept: Table, size: int, *, fill: int) -> Table:
+def grown(array: Table, size: int, *, fill: int) -> Table:
     """Return an array with room for `size` numbers, and for twice as many as before if it grows."""
-    if size <= len(kept):
-        return kept
-    found = np.full(max(size, 2 * len(kept)), fill, dtype=kept.dtype)
-    found[: len(kept)] = kept
-    return found
+    if size <= len(array):
+        return array
+    larger = np.full(max(size, 2 * len(array)), fill, dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger
 
 
 class Growing:
@@ -191,9 +191,9 @@ class Numbered(dict[Any, int]):
 
 def words(*first: str) -> Numbered:
     """Return the table of a column's distinct texts; null is −1."""
-    found = Numbered(*first)
-    found[None] = -1
-    return found
+    interner = Numbered(*first)
+    interner[None] = -1
+    return interner
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +236,11 @@ class SubjectTable(Sequence[RequestIdentity]):
 
     def number(self, subject: RequestIdentity, counted: Counted = _NOTHING) -> int:
         """Return the subject's number, a new one where it is new."""
-        found = self._known.get((subject, counted))
-        if found is not None:
-            return found
+        number = self._known.get((subject, counted))
+        if number is not None:
+            return number
         assert len(self._known) == self._count, "all subjects of a run, or one after another"
-        found = self._known[subject, counted] = self._count
+        number = self._known[subject, counted] = self._count
         self._count += 1
         texts = zip(self._words.values(), subject[1:], strict=True)
         families = [seen[key] for seen, key in zip(self._seen, counted.keys, strict=False)]
@@ -248,12 +248,12 @@ class SubjectTable(Sequence[RequestIdentity]):
             (
                 subject.client,
                 self._kinds[counted.counters],
-                *(each[text] for each, text in texts),
+                *(interner[text] for interner, text in texts),
                 *families,
                 *(-1 for _ in range(len(COUNTER_KEYS) - len(families))),
             )
         )
-        return found
+        return number
 
     def _put(self) -> None:
         """Put what is new into its columns; one after another they would take longer."""
@@ -276,9 +276,9 @@ class SubjectTable(Sequence[RequestIdentity]):
         """
         assert not self._count, "all subjects of a run, or one after another"
         self._count = len(kind)
-        for name, told in texts.items():
-            self._words[name].known = list(told.texts)
-            self._texts[name].extend(told.codes)
+        for name, column in texts.items():
+            self._words[name].known = list(column.texts)
+            self._texts[name].extend(column.codes)
         clients, _ = distinct([texts[name].codes for name in _CLIENT])
         self._clients.extend(clients)
         for numbers, by in zip(self._families, COUNTER_KEYS, strict=True):
@@ -291,7 +291,7 @@ class SubjectTable(Sequence[RequestIdentity]):
             else:
                 numbers.extend(clients if names == _CLIENT else distinct(codes)[0])
         # Kinds may be as many as paths; those counted alike are one, and a chunk looks at them all.
-        same = np.array([self._kinds[each] for each in kinds], dtype=np.int32)
+        same = np.array([self._kinds[counters] for counters in kinds], dtype=np.int32)
         self._kind.extend(same[kind])
 
     def clients(self) -> Table:
@@ -320,11 +320,11 @@ class SubjectTable(Sequence[RequestIdentity]):
         if not used:
             return np.full(len(rows), -1, dtype=np.int64)
         (family,) = used  # a leg's counters are told apart in one way
-        found: Numbers = self._families[family].read().take(rows).astype(np.int64)
+        numbers: Numbers = self._families[family].read().take(rows).astype(np.int64)
         if None in families:
-            applies = np.array([each is not None for each in families])
-            found[~applies[self._kind.read().take(rows)]] = -1
-        return found
+            applies = np.array([of_kind is not None for of_kind in families])
+            numbers[~applies[self._kind.read().take(rows)]] = -1
+        return numbers
 
 
 FORMAT_VERSION: Final = 1

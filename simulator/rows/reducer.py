@@ -113,8 +113,8 @@ class Shut(NamedTuple):
     @property
     def lasted_ns(self) -> Numbers:
         """How long it lasted beyond earlier waits."""
-        found: Numbers = np.maximum(self.until_ns - self.from_ns, 0)
-        return found
+        lasted_ns: Numbers = np.maximum(self.until_ns - self.from_ns, 0)
+        return lasted_ns
 
 
 class Waits:
@@ -182,8 +182,8 @@ class RowBatch:
 
     def take(self, rows: Numbers) -> RowBatch:
         """Return the rows at these places among these."""
-        kept = rows if self.rows is None else self.rows[rows]
-        return RowBatch(self.batch, self.bin_ns, self.groups, kept)
+        places = rows if self.rows is None else self.rows[rows]
+        return RowBatch(self.batch, self.bin_ns, self.groups, places)
 
     def ints(self, name: str) -> Numbers:
         """Return a column of numbers; null is −1, and so is all of a column that is not kept."""
@@ -209,7 +209,7 @@ class RowBatch:
     def holds(self, name: str, value: str | int) -> npt.NDArray[np.bool_]:
         """Return, row by row, whether a dimension has this value."""
         codes, values = self.coded(name)
-        hits = np.array([each == value for each in values] + [False])
+        hits = np.array([entry == value for entry in values] + [False])
         return np.asarray(hits[codes])  # null is −1, the last place
 
     def split(self, names: Sequence[str], *, nulls: bool) -> Iterator[tuple[Any, RowBatch]]:

@@ -209,11 +209,11 @@ class Result:
                 f"folder = {folder} must be a run's folder of format {SUMMARY_FORMAT}; its"
                 f" {SUMMARY_FILE} has format {summary['format']}, of another version: run it again"
             )
-        found = cls(summary, folder=folder)
+        result = cls(summary, folder=folder)
         resolved = folder / RESOLVED_FILE
         if resolved.is_file():
-            found.scenario_text = resolved.read_text("utf-8", errors="replace")
-        return found
+            result.scenario_text = resolved.read_text("utf-8", errors="replace")
+        return result
 
     # --- rows and numbers ------------------------------------------------------------------------
 
@@ -271,8 +271,8 @@ class Result:
         """
         import pandas as pd  # noqa: PLC0415 # reason: it loads longer than a small run takes
 
-        found = self.summary.get("replications", {}).get("intervals", {})
-        return pd.DataFrame.from_dict(found, orient="index", columns=_INTERVAL_COLUMNS)
+        intervals = self.summary.get("replications", {}).get("intervals", {})
+        return pd.DataFrame.from_dict(intervals, orient="index", columns=_INTERVAL_COLUMNS)
 
     @takes(by=BY, bin=optional(DURATION), where=optional(WHERE))
     def metrics(
@@ -296,8 +296,8 @@ class Result:
         assert not isinstance(bin, str), "a text was read already"
         if bin is not None and "time" not in (*by, *(where or ())):
             raise InputError(f"bin = {bin} ns must go with by = 'time'; add that, or leave it out")
-        found = self._metrics(by, bin, where, self.columns, self.summary["warm_up_ns"])
-        return frame_of(found, by)
+        lines = self._metrics(by, bin, where, self.columns, self.summary["warm_up_ns"])
+        return frame_of(lines, by)
 
     def line(self, where: Mapping[str, str | int] | None = None) -> Line | None:
         """Return what `metrics` has in its one line; None where no row is left."""
@@ -418,9 +418,9 @@ class Result:
 
         file = folder / REQUESTS_FILE
         if not file.exists():
-            kept = self.columns if columns is None else columns
-            with open_file(file, schema_of(kept)) as writer:
-                for batch in self._batches(kept):
+            written = self.columns if columns is None else columns
+            with open_file(file, schema_of(written)) as writer:
+                for batch in self._batches(written):
                     writer.write_batch(batch)
         summary = self.summary if columns is None else {**self.summary, "columns": list(columns)}
         text = json.dumps(summary, indent=2, ensure_ascii=False)
@@ -449,11 +449,11 @@ class Result:
         and for a column that is not here.
         """
         folder = Path(folder)
-        kept = choose_columns(columns)
-        if kept is not None:
-            refuse_missing(f"columns = {','.join(kept)}", kept, self.columns)
+        chosen = choose_columns(columns)
+        if chosen is not None:
+            refuse_missing(f"columns = {','.join(chosen)}", chosen, self.columns)
         with out_folder(folder, force=force) as partial:
-            self.write_to(partial, kept)
+            self.write_to(partial, chosen)
         return folder
 
     # --- looking -----------------------------------------------------------------------------
@@ -477,16 +477,16 @@ class Result:
 
     def _repr_html_(self) -> str:
         totals = self.summary["totals"]
-        shown = self.clauses[self.clauses["offered"] > 0]
+        met = self.clauses[self.clauses["offered"] > 0]
         name = html.escape(str(self.summary["scenario"]))
         head = (
             f"<b>{name}</b>, seed {self.summary['seed']}, {self.summary['fidelity']}: "
             f"{totals['offered']:,} offered, {totals['refused']:,} refused "
             f"({totals['refused_share']:.2%})"
         )
-        blocked = shown["blocked_ns"].map(lambda ns: format_duration(int(ns)) if ns else "–")
+        blocked = met["blocked_ns"].map(lambda ns: format_duration(int(ns)) if ns else "–")
         counts = ["offered", "admitted", "refused", "refused_by_others", "delayed"]
-        table = shown[counts].assign(blocked=blocked, keys=shown["keys"], ips=shown["ips"])
+        table = met[counts].assign(blocked=blocked, keys=met["keys"], ips=met["ips"])
         names = {
             "refused_by_others": "refused by others",
             "keys": "refused keys",
@@ -571,13 +571,15 @@ def kept_for(scenario: Scenario, conditions: Iterable[Condition]) -> Keep:
     A share needs the busiest counter, which the counts of subjects tell, as those of a group.
     """
     groups = {(("client", group.name),) for group in scenario.clients}
-    kept: Keep = "totals"
-    for each in conditions:
-        if each.metric == "refused_share" and (not each.labels or each.labels in groups):
-            kept = "subjects"
-        elif each.labels or each.metric not in _TOTALS:
+    keep: Keep = "totals"
+    for condition in conditions:
+        if condition.metric == "refused_share" and (
+            not condition.labels or condition.labels in groups
+        ):
+            keep = "subjects"
+        elif condition.labels or condition.metric not in _TOTALS:
             return "rows"
-    return kept
+    return keep
 
 
 def columns_of(condition: Condition, *, warm_up: bool = False) -> set[str]:

@@ -136,18 +136,18 @@ class RunBook:
             watchers.append(self._headroom)
         self.recorder = Recorder(watchers, chunk_rows=chunk_rows, subjects=subjects)
 
-    def close(self, found: Sequence[Violation] | None = None) -> Result:
+    def close(self, of_service: Sequence[Violation] | None = None) -> Result:
         """Finish the run; returns its result, with the rows in memory or in the folder's file.
 
-        found: broken invariants of the service itself, which no row shows; None where nobody
+        of_service: broken invariants of the service itself, which no row shows; None where nobody
         looked at them.
         """
         self.recorder.close()
         if isinstance(self._sink, FileSink):
             self._sink.close()
         violations = [v for checker in self._checkers for v in checker.violations]
-        violations += [*self._sums(), *(found or ())]
-        summary = self._summary(violations, looked_inside=found is not None)
+        violations += [*self._sums(), *(of_service or ())]
+        summary = self._summary(violations, looked_inside=of_service is not None)
         table = self._sink.table() if isinstance(self._sink, MemorySink) else None
         return Result(
             summary,

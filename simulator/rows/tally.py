@@ -284,8 +284,8 @@ class Tally:
                 lines[clause]["admitted"] += admitted
         for (outcome, rule), count in zip(self._verdicts, self._met(), strict=False):
             if rule is not None:
-                told = "delayed" if outcome == "delayed" else "refused"
-                lines[clause_of(rule)][told] += count
+                column = "delayed" if outcome == "delayed" else "refused"
+                lines[clause_of(rule)][column] += count
         for line in lines.values():
             line["refused_by_others"] = line["offered"] - line["admitted"] - line["refused"]
         return sorted(lines.values(), key=lambda line: -line["refused"])
@@ -301,14 +301,14 @@ class Tally:
                 refused[rule] = refused.get(rule, 0) + met
         clients = self._subjects.clients()[:count]
         ips = self._subjects.text("ip").codes[:count]
-        found = []
+        groups = []
         for name, numbers in self._groups.items():
             mine = (clients >= numbers.start) & (clients < numbers.stop) & (offered_of > 0)
-            by_rule = {rule: int(each[mine].sum()) for rule, each in refused.items()}
+            by_rule = {rule: int(by_subject[mine].sum()) for rule, by_subject in refused.items()}
             by_rule = {rule: number for rule, number in by_rule.items() if number}
             turned = mine & (sum(refused.values(), np.zeros(count, dtype=np.int64)) > 0)
             offered, total = int(offered_of[mine].sum()), sum(by_rule.values())
-            found.append(
+            groups.append(
                 {
                     "name": name,
                     "first_client": numbers.start,
@@ -324,13 +324,13 @@ class Tally:
                     "binds": self._binds(by_rule, refused, mine, offered_of > 0),
                 }
             )
-        return found
+        return groups
 
     def _by_clause(self, by_rule: Mapping[str, int]) -> dict[str, int]:
-        found: Counter[str] = Counter()
-        for rule, number in sorted(by_rule.items(), key=lambda each: (-each[1], each[0])):
-            found[clause_of(rule)] += number
-        return dict(found)
+        by_clause: Counter[str] = Counter()
+        for rule, number in sorted(by_rule.items(), key=lambda item: (-item[1], item[0])):
+            by_clause[clause_of(rule)] += number
+        return dict(by_clause)
 
     def _binds(
         self,
@@ -346,7 +346,7 @@ class Tally:
         ips = self._subjects.text("ip").codes[: len(mine)]
         name = max(by_rule, key=lambda rule: (by_rule[rule], rule))
         everybody = np.arange(len(mine), dtype=np.int64)
-        most, found = 0, None
+        most, binding = 0, None
         for place, leg in enumerate(self._legs):
             if leg.name != name:
                 continue
@@ -357,7 +357,7 @@ class Tally:
             if len(counts) and counts.max() > most:
                 most, busiest = int(counts.max()), int(counts.argmax())
                 sharing = (counter == busiest) & asked
-                found = {
+                binding = {
                     "clause": leg.rule.id,
                     "rule": leg.name,
                     "refused": by_rule[name],
@@ -367,7 +367,7 @@ class Tally:
                     "sharing": _distinct(clients[sharing]),
                     "senders": self._senders(clients, sharing),
                 }
-        return found
+        return binding
 
     def _senders(
         self, clients: Table, sharing: np.ndarray[Any, np.dtype[np.bool_]]
@@ -384,8 +384,8 @@ class Tally:
 
     def _met(self) -> list[int]:
         """Return how many rows met each verdict."""
-        found: list[int] = self._cells.counts.sum(axis=0).tolist()
-        return found
+        totals: list[int] = self._cells.counts.sum(axis=0).tolist()
+        return totals
 
     def _of_kinds(self) -> list[list[int]]:
         """Return the counts of each kind of request."""
@@ -394,8 +394,8 @@ class Tally:
             kind, kinds = self._subjects.kinds()
             counts = np.zeros((len(kinds), counts.shape[1]), dtype=np.int64)
             np.add.at(counts, kind[: len(self._cells.counts)], self._cells.counts)
-        found: list[list[int]] = counts.tolist()
-        return found
+        lists: list[list[int]] = counts.tolist()
+        return lists
 
     def _block_times(self, chunk: Chunk) -> None:
         blocked = chunk.outcome_is("blocked")
@@ -423,8 +423,8 @@ class Tally:
             earlier_ns = self._first_refusal_ns.get(clause, first_ns)
             self._first_refusal_ns[clause] = min(earlier_ns, first_ns)
             for seen, name in zip(self._touched[clause], ("key", "ip"), strict=True):
-                told = chunk.subjects.text(name)
-                seen.add(told.codes.take(chunk.subject[rows]), len(told.texts))
+                column = chunk.subjects.text(name)
+                seen.add(column.codes.take(chunk.subject[rows]), len(column.texts))
 
 
 class _NumberSet:

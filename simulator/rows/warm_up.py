@@ -136,22 +136,22 @@ def _mean(values: Values) -> float:
 
 
 def run_length_of(
-    found: WarmUp, half_width: float, *, end_ns: int, of_runs: Sequence[float] = ()
+    warm_up: WarmUp, half_width: float, *, end_ns: int, of_runs: Sequence[float] = ()
 ) -> RunLength:
     """Return how long a run would give a half-width, by what stays behind the warm-up.
 
     of_runs: the metric of each replication.
     """
-    start_ns = max(found.given_ns, found.suggested_ns or 0)
-    whole: Values = np.asarray(found.series[-(-start_ns // found.bin_ns) :], dtype=np.float64)
+    start_ns = max(warm_up.given_ns, warm_up.suggested_ns or 0)
+    whole: Values = np.asarray(warm_up.series[-(-start_ns // warm_up.bin_ns) :], dtype=np.float64)
     values = whole[~np.isnan(whole)]
     runs = [value for value in of_runs if not math.isnan(value)]
-    needed = runs_for_precision(runs, found.metric, half_width) if len(runs) > 1 else None
+    needed = runs_for_precision(runs, warm_up.metric, half_width) if len(runs) > 1 else None
 
     def answer(now: float | None, duration_ns: int | None, why_not: str = "") -> RunLength:
-        return RunLength(found.metric, half_width, now, duration_ns, needed, why_not)
+        return RunLength(warm_up.metric, half_width, now, duration_ns, needed, why_not)
 
-    if found.suggested_ns is None and found.is_long_enough:
+    if warm_up.suggested_ns is None and warm_up.is_long_enough:
         return answer(None, None, "the series does not settle in this run")
     if len(values) < 2 * _MEANS:
         return answer(None, None, f"fewer than {2 * _MEANS} bins have a value")

@@ -120,10 +120,10 @@ def parse_condition(text: str) -> Condition:
     >>> str(parse_condition("refused_share <= 1%"))
     'refused_share <= 0.01'
     """
-    found = condition_or_rule(text)
-    if isinstance(found, str):
-        raise InputError(f"condition = {text!r} {found}")
-    return found
+    condition = condition_or_rule(text)
+    if isinstance(condition, str):
+        raise InputError(f"condition = {text!r} {condition}")
+    return condition
 
 
 def condition_or_rule(text: str) -> Condition | str:  # reason: a return a rule
@@ -155,8 +155,8 @@ class ConditionText(Kind[Condition]):
     def _read(self, spot: Spot) -> Condition:
         if not isinstance(spot.value, str):
             spot.fail(_FORM)
-        found = condition_or_rule(spot.value)
-        return spot.fail(found) if isinstance(found, str) else found
+        condition = condition_or_rule(spot.value)
+        return spot.fail(condition) if isinstance(condition, str) else condition
 
     def _write(self, value: Condition) -> str:
         return str(value)

@@ -83,8 +83,8 @@ Draw: TypeAlias = Constant | Uniform | Exponential | Lognormal | Pareto | Discre
 
 def durations_ns(draw: Draw) -> list[int]:
     """Return the durations that a distribution is given by."""
-    given = [getattr(draw, each.name) for each in fields(draw) if each.name.endswith("_ns")]
-    return [n for each in given for n in (each if isinstance(each, tuple) else (each,))]
+    given = [getattr(draw, item.name) for item in fields(draw) if item.name.endswith("_ns")]
+    return [n for item in given for n in (item if isinstance(item, tuple) else (item,))]
 
 
 @dataclass(frozen=True, kw_only=True)

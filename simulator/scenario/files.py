@@ -474,7 +474,9 @@ def dump(scenario: Scenario, *, absolute: bool = False) -> str:
     """
     if absolute:
         scenario = changed(
-            scenario, Include, lambda each: dataclasses.replace(each, path=str(each.file.resolve()))
+            scenario,
+            Include,
+            lambda include: dataclasses.replace(include, path=str(include.file.resolve())),
         )
     plain = to_plain(scenario)
     lines = _comment(scenario.question) + _comment(
@@ -528,11 +530,11 @@ def value_of(text: str) -> object:
     (3, '50/10s', True, {'kind': 'none'})
     """
     try:
-        found = tomllib.loads(f"value = {text}")
+        table = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):  # no TOML, a number beyond all bounds, or too deep
         return text
-    value = found.get("value")
-    return value if len(found) == 1 and isinstance(value, int | float | str | list | dict) else text
+    value = table.get("value")
+    return value if len(table) == 1 and isinstance(value, int | float | str | list | dict) else text
 
 
 def builtin() -> dict[str, str]:
@@ -562,8 +564,10 @@ def _finished(
     document: Document, plain: Mapping[str, Any], *, question: str, answer: str
 ) -> Scenario:
     document.value = plain
-    found = from_document(Scenario, document)
-    scenario = dataclasses.replace(found, question=question, answer=answer, folder=document.folder)
+    scenario = from_document(Scenario, document)
+    scenario = dataclasses.replace(
+        scenario, question=question, answer=answer, folder=document.folder
+    )
     check(scenario, document)
     return scenario
 

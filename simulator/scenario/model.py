@@ -72,7 +72,7 @@ class Quotas:
 
     def by_name(self) -> dict[str, int | str]:
         """Return quota name → value of those that are set; durations in nanoseconds."""
-        values = {each.key: getattr(self, each.name) for each in TableSchema(Quotas).fields}
+        values = {item.key: getattr(self, item.name) for item in TableSchema(Quotas).fields}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -287,7 +287,7 @@ class Scenario:
 
     def reactor_of(self, ask: Ask) -> Reactor | None:
         """Return the reactor that an entry of a mix names."""
-        return next((each for each in self.reactors if each.name == ask.reactor), None)
+        return next((reactor for reactor in self.reactors if reactor.name == ask.reactor), None)
 
     def pool_of(self, group: ClientGroup) -> AddressPool | None:
         """Return the pool of addresses that a group names."""
@@ -343,7 +343,7 @@ def _changed(table: LimitTable, rule_id: str, change: RuleChange) -> LimitTable:
     if change.off:
         gone = table[rule_id]
         return LimitTable(tuple(rule for rule in table if rule is not gone))
-    values = {each.name: getattr(change, each.name) for each in dataclasses.fields(change)}
+    values = {item.name: getattr(change, item.name) for item in dataclasses.fields(change)}
     values["burst_requests"] = values.pop("burst")
     del values["off"]
     changes = {name: value for name, value in values.items() if value is not None}
@@ -360,14 +360,14 @@ def changed(part: Any, kind: type[Part], change: Callable[[Part], Part]) -> Any:
     if isinstance(part, kind):
         return change(part)
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        names = [each.name for each in dataclasses.fields(part)]
+        names = [item.name for item in dataclasses.fields(part)]
         return dataclasses.replace(
             part, **{name: changed(getattr(part, name), kind, change) for name in names}
         )
     if isinstance(part, dict):
-        return {key: changed(each, kind, change) for key, each in part.items()}
+        return {key: changed(item, kind, change) for key, item in part.items()}
     if type(part) is tuple:
-        return tuple(changed(each, kind, change) for each in part)
+        return tuple(changed(item, kind, change) for item in part)
     return part
 
 
@@ -395,7 +395,7 @@ def _is_random(part: Any) -> bool:  # noqa: ANN401 # reason: any part of a scena
         or (isinstance(part, ClientGroup) and len(part.mix) > 1)
         or (isinstance(part, Proxy) and part.unreachable_share > 0)
         or (isinstance(part, Ask) and _body_is_random(part))
-        or any(_is_random(getattr(part, each.name)) for each in dataclasses.fields(part))
+        or any(_is_random(getattr(part, item.name)) for item in dataclasses.fields(part))
     )
 
 

@@ -426,7 +426,7 @@ def _decided(
         tables,
         profile.limits,
         folder=folder,
-        columns=options.kept,
+        columns=options.kept_columns,
         check=options.check,
         by_client=False,
         known=(view, subjects),

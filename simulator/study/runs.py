@@ -353,7 +353,7 @@ def replicate_to(
         try:
             runs.extend(play(range(seed + len(runs), seed + count)))
         except Interrupted as stop:
-            raise Interrupted([*runs, *stop.found]) from None
+            raise Interrupted([*runs, *stop.result]) from None
         return list(shares_of(intervals(runs, exact=exact, sequential=True)).values())
 
     def tell(found: Precision) -> None:
@@ -443,7 +443,7 @@ def _run_once(
     extra: Callable[[Result], Mapping[str, Any]] = lambda _: {},
 ) -> Result:
     """Play a scenario once; what `extra` makes of the result goes into the summary too."""
-    scenario, columns, warm_up_ns = options.played, options.kept, options.warm_up_ns
+    scenario, columns, warm_up_ns = options.played, options.kept_columns, options.warm_up_ns
     if columns is not None:
         left_out_ns = scenario.warm_up_ns if warm_up_ns is None else warm_up_ns
         for threshold in scenario.thresholds:
@@ -487,7 +487,7 @@ def run_replicated(
     """
     scenario = options.played
     budget = options.budget(options.replications)
-    several, kept = options.are_several, options.kept
+    several, kept = options.are_several, options.kept_columns
     if several and kept is not None:
         raise InputError(
             f"columns = {','.join(kept)} must be left out with replications; intervals are of"

@@ -181,10 +181,10 @@ def _record(
         return dict(_INVALID)
     if is_card:
         return _card(ask, values, old)
-    found: dict[str, Json] = {"type": "token", "data": _token(values, old)}
+    record: dict[str, Json] = {"type": "token", "data": _token(values, old)}
     if indexed:
-        found["search_indexes"] = ["{{ data }}"]
-    return found
+        record["search_indexes"] = ["{{ data }}"]
+    return record
 
 
 def _is_card(ask: Ask, uniform: Callable[[], float]) -> bool:

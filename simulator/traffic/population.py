@@ -133,10 +133,10 @@ def _client(  # reason: the parts of one client
     streams: dict[str, Stream] = {}
 
     def stream(purpose: str) -> Stream:
-        found = streams.get(purpose)
-        if found is None:
-            found = streams[purpose] = Stream(seed, f"{name}/{purpose}")
-        return found
+        source = streams.get(purpose)
+        if source is None:
+            source = streams[purpose] = Stream(seed, f"{name}/{purpose}")
+        return source
 
     if isinstance(group.arrivals, SessionArrivals):
         key, address = session_log(group.arrivals).identity(place)
@@ -146,8 +146,8 @@ def _client(  # reason: the parts of one client
         )
     pool = scenario.pool_of(group)
     _, dealing = scenario.dealings_of(group)
-    each = 1 if pool is None else pool.clients_each or 1
-    deal_address = _dealer(dealing, place // each, len(addresses), lambda: stream("address"))
+    per_address = 1 if pool is None else pool.clients_each or 1
+    deal_address = _dealer(dealing, place // per_address, len(addresses), lambda: stream("address"))
     deal_key = _dealer(group.keys, place, len(keys), lambda: stream("key"))
     return Client(number, name, place, group, keys, addresses, deal_key, deal_address, stream)
 

@@ -396,7 +396,7 @@ def _read(path: Path, span_ns: int, _changed_ns: int) -> dict[str, SessionLog]:
     made = {
         group: [
             SessionCaller(
-                *identity[1:], tuple(stream_of(each.values()) for each in streams.values())
+                *identity[1:], tuple(stream_of(fields.values()) for fields in streams.values())
             )
             for identity, streams in of_group.items()
         ]

@@ -126,7 +126,7 @@ class Histogram:
 class PlottedEstimate(NamedTuple):
     """A value at a place, a number or a name; its interval's ends are NaN where none is known.
 
-    series: tells its colour. kind: tells its form. says: all its numbers, in words.
+    series: tells its colour. kind: tells its form. text: all its numbers, in words.
     """
 
     at: float | str
@@ -135,7 +135,7 @@ class PlottedEstimate(NamedTuple):
     high: float
     series: str
     kind: str
-    says: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def clause_colours(summary: Mapping[str, Any], findings: Findings) -> dict[str, 
 def timeline(findings: Findings, colours: Mapping[str, str]) -> Stacked:
     """Return requests over time: admitted, or refused by a clause."""
     refused = [Series(clause, css, findings.refused[clause]) for clause, css in colours.items()]
-    total = sum((each.counts for each in refused), np.zeros_like(findings.offered))
+    total = sum((series.counts for series in refused), np.zeros_like(findings.offered))
     title = (
         f"Requests over time: {count_text(findings.rows)} offered,"
         f" {count_text(int(total.sum()))} refused; clauses that refused:"
@@ -222,7 +222,7 @@ RATES: Final[Mapping[str, Callable[[Findings], Stacked]]] = {
 def time_rows(findings: Findings, axis: Axis) -> list[dict[str, Any]]:
     """Return attempts and goodput as a table, a row a stretch of time in which somebody asked."""
     (firsts, again), (good, lost) = (
-        [each.counts for each in chart(findings).series] for chart in (attempts, goodput)
+        [series.counts for series in chart(findings).series] for chart in (attempts, goodput)
     )
     return [
         {
@@ -280,8 +280,8 @@ def _width_ns(findings: Findings) -> int:
 def _coarse(counts: Numbers) -> Numbers:
     """Return at most `_BINS` sums of neighbouring bins."""
     step = max(1, -(-len(counts) // _BINS))
-    found: Numbers = np.add.reduceat(counts, range(0, len(counts), step))
-    return found
+    sums: Numbers = np.add.reduceat(counts, range(0, len(counts), step))
+    return sums
 
 
 class Plots:
@@ -301,8 +301,8 @@ class Plots:
     @takes(bins=whole(1))
     def timeline(self, bins: int = 180) -> alt.Chart:
         """Requests over time, stacked by result: admitted, or refused by a clause."""
-        found = self._findings("timeline", bins)
-        return self._stacked(timeline(found, clause_colours(self._summary, found)))
+        findings = self._findings("timeline", bins)
+        return self._stacked(timeline(findings, clause_colours(self._summary, findings)))
 
     @takes(bins=whole(1))
     def attempts(self, bins: int = _BINS) -> alt.Chart:
@@ -319,17 +319,17 @@ class Plots:
         """Who was locked out, when and for how long: the parties that were longest, as bars."""
         import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
-        found = self._findings("parties")
-        spans = shut_out(found, rows)
+        findings = self._findings("parties")
+        spans = shut_out(findings, rows)
         bars = [
             (f"{who.ip} {who.key or 'no key'}", who.clause, from_ns, to_ns)
-            for (who, _), intervals in zip(spans.rows, _few(spans, found.end_ns), strict=True)
+            for (who, _), intervals in zip(spans.rows, _few(spans, findings.end_ns), strict=True)
             for from_ns, to_ns in intervals
         ]
         frame = pd.DataFrame(bars, columns=["who", "clause", "from", "to"])
         for end in ("from", "to"):
             frame[end] = self._times(pd.Index(frame[end], dtype="int64"))
-        colours = clause_colours(self._summary, found)
+        colours = clause_colours(self._summary, findings)
         x, names = self._time_axis("from"), "address and key"
         chart = rows_of_bars(frame, spans.title, x, colours, "refused by", names)
         return chart.encode(tooltip=["who:N", "clause:N", *self._ends])
@@ -380,14 +380,14 @@ class Plots:
         import altair as alt  # noqa: PLC0415 # reason: loads where drawn
         import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
-        frame = pd.DataFrame({each.name: each.counts for each in stack.series})
+        frame = pd.DataFrame({series.name: series.counts for series in stack.series})
         frame["from"] = self._times(stack.bin_ns * pd.RangeIndex(len(frame)))
         frame["to"] = self._times(stack.bin_ns * pd.RangeIndex(1, len(frame) + 1))
         rows = frame.melt(id_vars=["from", "to"], var_name="outcome", value_name=stack.unit)
         rows = rows[rows[stack.unit] > 0]
         rows["top"] = rows.groupby("from", sort=False)[stack.unit].cumsum()
         rows["bottom"] = rows["top"] - rows[stack.unit]
-        colours = {each.name: each.css for each in stack.series}
+        colours = {series.name: series.css for series in stack.series}
         chart: alt.Chart = (
             alt.Chart(rows, width=_WIDTH, height=220, description=stack.title)
             .mark_rect()
@@ -403,22 +403,22 @@ class Plots:
         return chart
 
     @staticmethod
-    def _histogram(found: Histogram) -> alt.Chart:
+    def _histogram(histogram: Histogram) -> alt.Chart:
         """Return a distribution on a logarithmic scale, zeros left out."""
         import altair as alt  # noqa: PLC0415 # reason: loads where drawn
         import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
         rows = [
             {"from": low / _SECOND_NS, "to": high / _SECOND_NS, "requests": count}
-            for low, high, count in found.steps
+            for low, high, count in histogram.steps
             if low > 0
         ]
         frame = pd.DataFrame(rows, columns=["from", "to", "requests"], dtype="float64")
         chart: alt.Chart = (
-            alt.Chart(frame, width=_WIDTH, height=200, description=found.title)
+            alt.Chart(frame, width=_WIDTH, height=200, description=histogram.title)
             .mark_rect()
             .encode(
-                x=alt.X("from:Q", title=found.unit, scale=alt.Scale(type="log")),
+                x=alt.X("from:Q", title=histogram.unit, scale=alt.Scale(type="log")),
                 x2="to",
                 y=alt.Y("requests:Q", title="requests"),
                 y2=alt.Y2Datum(0),
@@ -428,9 +428,9 @@ class Plots:
         return chart
 
     def _findings(self, part: str, bins: int = 1) -> Findings:
-        if (kept := self._summary.get("columns")) is not None:
+        if (columns := self._summary.get("columns")) is not None:
             timed = ("t_ns",) if self._summary["warm_up_ns"] else ()
-            refuse_missing(f"plots.{_METHODS.get(part, part)}", (*PARTS[part], *timed), kept)
+            refuse_missing(f"plots.{_METHODS.get(part, part)}", (*PARTS[part], *timed), columns)
         if bins not in self._known:
             self._known[bins] = gather(self._result.batches(), self._summary, bins=bins)
         return self._known[bins]
@@ -476,7 +476,7 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
 
     frame = pd.DataFrame(chart.rows, columns=PlottedEstimate._fields)
     base = alt.Chart(width=_WIDTH, description=chart.title).encode(
-        color=_colour("series", chart.colours, chart.series), tooltip=["says:N"]
+        color=_colour("series", chart.colours, chart.series), tooltip=["text:N"]
     )
     ends: dict[str, Any]
     percent = alt.Axis(format="%")
@@ -526,15 +526,17 @@ def band(chart: Band) -> alt.LayerChart | alt.FacetChart:
 def _colour(name: str, colours: Mapping[str, str], title: str) -> alt.Color:
     import altair as alt  # noqa: PLC0415 # reason: loads where drawn
 
-    found = [COLOURS.get(css, css) for css in colours.values()]
-    return alt.Color(f"{name}:N", title=title, scale=alt.Scale(domain=list(colours), range=found))
+    colour_range = [COLOURS.get(css, css) for css in colours.values()]
+    return alt.Color(
+        f"{name}:N", title=title, scale=alt.Scale(domain=list(colours), range=colour_range)
+    )
 
 
 def _few(spans: Spans, end_ns: int) -> list[list[tuple[float, float]]]:
     """Return the bars of each row, joined more and more where there are too many."""
     gap_ns = end_ns // (2 * _WIDTH)
     while True:
-        found = [joined(refusals.intervals, gap_ns=gap_ns) for _, refusals in spans.rows]
-        if sum(map(len, found)) <= _MARKS:
-            return found
+        intervals = [joined(refusals.intervals, gap_ns=gap_ns) for _, refusals in spans.rows]
+        if sum(map(len, intervals)) <= _MARKS:
+            return intervals
         gap_ns = 2 * gap_ns + 1

@@ -184,37 +184,37 @@ class Findings:
         order = order_by_counter(party)
         firsts = np.flatnonzero(np.r_[True, np.diff(party[order]) > 0])
         bounds = np.r_[firsts, len(order)]
-        found = self._met(party, order[firsts], counted=counted)
+        callers = self._met(party, order[firsts], counted=counted)
         if counted:
             blocked = rows.holds("outcome", "blocked")[order]
-            for each, refused, by_block, first_ns, last_ns in zip(
-                found,
+            for refusals, refused, by_block, first_ns, last_ns in zip(
+                callers,
                 np.diff(bounds).tolist(),
                 np.add.reduceat(blocked.astype(np.int64), firsts).tolist(),
                 t_ns[order[firsts]].tolist(),
                 t_ns[order[bounds[1:] - 1]].tolist(),
                 strict=True,
             ):
-                each.first_ns = each.first_ns if each.refused else first_ns
-                each.refused += refused
-                each.blocked += by_block
-                each.last_ns = last_ns
-        for each, lasted_ns in zip(
-            found, np.add.reduceat(shut.lasted_ns[order], firsts).tolist(), strict=True
+                refusals.first_ns = refusals.first_ns if refusals.refused else first_ns
+                refusals.refused += refused
+                refusals.blocked += by_block
+                refusals.last_ns = last_ns
+        for refusals, lasted_ns in zip(
+            callers, np.add.reduceat(shut.lasted_ns[order], firsts).tolist(), strict=True
         ):
-            each.shut_ns += lasted_ns
+            refusals.shut_ns += lasted_ns
         is_fresh = (shut.from_ns > shut.before_ns)[order]
         begins = is_fresh.copy()
         begins[firsts] = True
         runs = np.flatnonzero(begins)
-        for each, begin_ns, end_ns, fresh in zip(
+        for refusals, begin_ns, end_ns, fresh in zip(
             np.searchsorted(firsts, runs, side="right").tolist(),
             shut.from_ns[order[runs]].tolist(),
             np.maximum.reduceat(shut.until_ns[order], runs).tolist(),
             is_fresh[runs].tolist(),
             strict=True,
         ):
-            self._extend(found[each - 1], begin_ns, end_ns, is_fresh=fresh)
+            self._extend(callers[refusals - 1], begin_ns, end_ns, is_fresh=fresh)
 
     def _met(self, party: Numbers, leads: Numbers, *, counted: bool) -> list[Refusals]:
         """Return the refusals of each party, new ones in order of their first rows."""
@@ -223,26 +223,26 @@ class Findings:
             RequestKey(clause, key if isinstance(key, str) else None, ip)
             for clause, key, ip in reversed(list(new))
         ]
-        found = [Refusals()] * len(leads)
+        callers = [Refusals()] * len(leads)
         for place in np.argsort(leads).tolist():
             who = self._who[party[leads[place]]]
             if not counted:
-                found[place] = self.carried.setdefault(who, Refusals())
+                callers[place] = self.carried.setdefault(who, Refusals())
                 continue
             if who not in self.parties:
                 self.parties[who] = self.carried.pop(who, Refusals())
-            found[place] = self.parties[who]
-        return found
+            callers[place] = self.parties[who]
+        return callers
 
-    def _extend(self, found: Refusals, from_ns: int, to_ns: int, *, is_fresh: bool) -> None:
+    def _extend(self, refusals: Refusals, from_ns: int, to_ns: int, *, is_fresh: bool) -> None:
         """Add an interval, or make the last one longer."""
         if is_fresh:
             if self._kept < _INTERVALS_LIMIT:
                 self._kept += 1
-                found.intervals.append((from_ns, to_ns))
-        elif found.intervals:
-            start_ns, end_ns = found.intervals[-1]
-            found.intervals[-1] = (start_ns, max(end_ns, to_ns))
+                refusals.intervals.append((from_ns, to_ns))
+        elif refusals.intervals:
+            start_ns, end_ns = refusals.intervals[-1]
+            refusals.intervals[-1] = (start_ns, max(end_ns, to_ns))
 
 
 def gather(batches: Iterable[pa.RecordBatch], summary: Mapping[str, Any], *, bins: int) -> Findings:
@@ -274,7 +274,7 @@ def parts_of(columns: Collection[str], *, warm_up: bool) -> frozenset[str]:
 
 def together_ns(refusals: Iterable[Refusals]) -> int:
     """Return how long at least one of several was locked out."""
-    spans = sorted(each for found in refusals for each in found.intervals)
+    spans = sorted(interval for caller in refusals for interval in caller.intervals)
     if not spans:
         return 0
     from_ns, to_ns = np.array(spans, dtype=np.int64).T

@@ -50,11 +50,11 @@ def answer(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> str:
     share = runs_share_text(summary, "refused_share")
     if not share:
         return alone
-    found = summary["replications"]
-    confidence = f"{100 * found['confidence']:.0f}\u202f%"
+    replications = summary["replications"]
+    confidence = f"{100 * replications['confidence']:.0f}\u202f%"
     return (
-        f"Over {len(found['runs'])} runs {share} of the attempts are refused on average, with"
-        f" {confidence} confidence. The run of seed {summary['seed']}: {alone}"
+        f"Over {len(replications['runs'])} runs {share} of the attempts are refused on average,"
+        f" with {confidence} confidence. The run of seed {summary['seed']}: {alone}"
     )
 
 
@@ -72,19 +72,19 @@ def _of_one_run(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> s
     if not findings.parties:
         return " ".join((f"{counted}.", *of_others))
     by_clause: dict[str, int] = {}
-    for who, found in findings.parties.items():
-        by_clause[who.clause] = by_clause.get(who.clause, 0) + found.refused
+    for who, refusals in findings.parties.items():
+        by_clause[who.clause] = by_clause.get(who.clause, 0) + refusals.refused
     names = sorted(by_clause, key=lambda clause: (-by_clause[clause], clause))
     most = f"all by {names[0]}" if len(names) == 1 else f"most by {names[0]}"
-    first_ns = min(found.first_ns for found in findings.parties.values())
-    last_ns = max(found.last_ns for found in findings.parties.values())
+    first_ns = min(refusals.first_ns for refusals in findings.parties.values())
+    last_ns = max(refusals.last_ns for refusals in findings.parties.values())
     ips = len({who.ip for who in findings.parties})
-    one = "address" if ips == 1 else "addresses"
-    refusals = (
+    addresses = "address" if ips == 1 else "addresses"
+    sentence = (
         f"{counted}, {most}: the first at {axis.instant(first_ns)}, the last at"
-        f" {axis.instant(last_ns)}, of {count_text(ips)} {one}."
+        f" {axis.instant(last_ns)}, of {count_text(ips)} {addresses}."
     )
-    return " ".join((refusals, *of_others))
+    return " ".join((sentence, *of_others))
 
 
 def _of_requests(summary: Mapping[str, Any]) -> list[str]:
@@ -110,35 +110,35 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
     shut_ns = together_ns(findings.shut_out.values())
     share = f"{share_text(totals['refused'], offered)}, {count_text(totals['blocked'])} by blocks"
     admitted = share_text(totals["admitted"], offered) + _over_runs(summary, "admitted")
-    found = [
+    headlines = [
         ("Offered", count_text(offered), f"over {span}{_over_runs(summary, 'offered')}"),
         ("Let in", count_text(totals["admitted"]), admitted),
         ("Refused", count_text(totals["refused"]), share + _over_runs(summary, "refused")),
     ]
     if totals["delayed"]:
         delayed = share_text(totals["delayed"], offered)
-        found.append(("Delayed", count_text(totals["delayed"]), delayed))
+        headlines.append(("Delayed", count_text(totals["delayed"]), delayed))
     if "parties" in findings.parts:
         note = "with at least one caller locked out" if shut_ns else "no caller"
-        found.append(("Locked out", span_text(shut_ns), note))
+        headlines.append(("Locked out", span_text(shut_ns), note))
         groups = [group for group in summary.get("groups", []) if "binds" in group]
         if groups:
             hit, met = (sum(g[name] for g in groups) for name in ("clients_refused", "clients_met"))
-            found.append(("Clients affected", count_text(hit), f"of {count_text(met)}"))
+            headlines.append(("Clients affected", count_text(hit), f"of {count_text(met)}"))
         for name, refused, asked in (
             ("Addresses refused", ips, findings.offered_of_ip),
             ("Keys refused", keys, findings.offered_of_key),
         ):
-            found.append((name, count_text(len(refused)), f"of {count_text(len(asked))}"))
-    return [dict(zip(("name", "value", "note"), each, strict=True)) for each in found]
+            headlines.append((name, count_text(len(refused)), f"of {count_text(len(asked))}"))
+    return [dict(zip(("name", "value", "note"), headline, strict=True)) for headline in headlines]
 
 
 def _over_runs(summary: Mapping[str, Any], metric: str) -> str:
     """Return a metric's mean over replications with its interval, as the end of a tile's note."""
-    found = summary.get("replications", {}).get("intervals", {}).get(metric)
-    if found is None:
+    interval = summary.get("replications", {}).get("intervals", {}).get(metric)
+    if interval is None:
         return ""
-    mean, low, high = (value_text(metric, found[end]) for end in ("mean", "low", "high"))
+    mean, low, high = (value_text(metric, interval[end]) for end in ("mean", "low", "high"))
     return f"; over all runs {mean} ({low} to {high})"
 
 
@@ -146,7 +146,7 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
     """Return the keys or addresses that were refused most."""
     offered_of = findings.offered_of_key if what == "key" else findings.offered_of_ip
     rows: dict[str | None, dict[str, Any]] = {}
-    for who, found in findings.parties.items():
+    for who, refusals in findings.parties.items():
         name = who.key if what == "key" else who.ip
         row = rows.setdefault(
             name,
@@ -158,13 +158,13 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
                 "clauses": {},
             },
         )
-        row["refused"] += found.refused
-        row["found"].append(found)
-        row["clauses"][who.clause] = row["clauses"].get(who.clause, 0) + found.refused
-    for who, found in findings.carried.items():
+        row["refused"] += refusals.refused
+        row["found"].append(refusals)
+        row["clauses"][who.clause] = row["clauses"].get(who.clause, 0) + refusals.refused
+    for who, refusals in findings.carried.items():
         name = who.key if what == "key" else who.ip
         if name in rows:
-            rows[name]["found"].append(found)
+            rows[name]["found"].append(refusals)
     ordered = sorted(rows.values(), key=lambda row: (-row["refused"], row["name"]))
     most = max((row["refused"] for row in ordered), default=1)
     for row in ordered:
@@ -176,25 +176,25 @@ def top_rows(findings: Findings, what: Literal["key", "ip"]) -> dict[str, Any]:
 
 def spread_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the metrics of replications: mean, interval, and how far single runs lie apart."""
-    found = summary.get("replications")
-    if found is None:
+    replications = summary.get("replications")
+    if replications is None:
         return []
-    judged = {line["subject"] for line in found["thresholds"]}
+    judged = {line["subject"] for line in replications["thresholds"]}
     rows = []
-    for name, each in found["intervals"].items():
-        values = [run["line"].get(name, 0.0) for run in found["runs"]]
+    for name, interval in replications["intervals"].items():
+        values = [run["line"].get(name, 0.0) for run in replications["runs"]]
         values = [value for value in values if value is not None]
-        apart = found["spread"][name]
+        apart = replications["spread"][name]
         if not values or (apart["least"] == apart["most"] == 0 and name not in judged):
             continue
         is_told = name in judged or name in _SPREAD or name.startswith("refused_share{")
         rows.append(
             {
                 "name": name,
-                **{end: value_text(name, each[end]) for end in ("mean", "low", "high")},
+                **{end: value_text(name, interval[end]) for end in ("mean", "low", "high")},
                 **{how: value_text(name, apart[how]) for how in ("least", "most", "deviation")},
-                **{f"{end}_value": each[end] for end in ("mean", "low", "high")},
-                "method": each["method"],
+                **{f"{end}_value": interval[end] for end in ("mean", "low", "high")},
+                "method": interval["method"],
                 "values": values,
                 "drawn": is_told,
             }
@@ -229,15 +229,15 @@ def versus(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     against = summary.get("against")
     if against is None:
         return None
-    found = dict(against)
+    comparison = dict(against)
     for part in ("clauses", "keys", "ips"):
         lines = [dict(line) for line in against[part]]
         most = max((max(line["gained"], line["lost"]) for line in lines), default=0) or 1
         for line in lines:
             line["gained_bar"] = round(100 * line["gained"] / most, 1)
             line["lost_bar"] = round(100 * line["lost"] / most, 1)
-        found[part] = lines if part == "clauses" else lines[:_TOP]
-    return found
+        comparison[part] = lines if part == "clauses" else lines[:_TOP]
+    return comparison
 
 
 REPORT_FILE: Final = "report.html"
@@ -300,7 +300,7 @@ def render(summary: Mapping[str, Any], findings: Findings, scenario: str | None 
         },
         parties=spans.rows,
         parties_total=len(findings.shut_out),
-        shown={
+        columns={
             "delayed": any(line["delayed"] for line in summary["clauses"]),
             "shadow": any(line["shadow_refused"] for line in summary["clauses"]),
         },
@@ -384,21 +384,21 @@ def _warm_up(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> dict
         turned / offered if offered else math.nan
         for turned, offered in zip(refused.tolist(), findings.offered.tolist(), strict=True)
     ]
-    found = warm_up_of(
+    warm_up = warm_up_of(
         "refused_share",
         series,
         bin_ns=findings.bin_ns,
         end_ns=findings.end_ns,
         given_ns=findings.start_ns,
     )
-    if not found.is_long_enough or not refused.any():
+    if not warm_up.is_long_enough or not refused.any():
         return None
     return {
-        "chart": svg.warm_up(found, axis).markup(),
-        "found": found,
+        "chart": svg.warm_up(warm_up, axis).markup(),
+        "found": warm_up,
         "rows": [
-            (axis.instant(place * found.bin_ns), f"{value:.4g}")
-            for place, value in enumerate(found.series)
+            (axis.instant(place * warm_up.bin_ns), f"{value:.4g}")
+            for place, value in enumerate(warm_up.series)
             if not math.isnan(value)
         ],
     }
@@ -408,10 +408,10 @@ def _headroom(
     summary: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return how full counters were."""
-    found = summary.get("headroom", {})
-    if not found.get("rules"):
+    headroom = summary.get("headroom", {})
+    if not headroom.get("rules"):
         return None
-    return {"chart": svg.headroom(found, axis, colours).markup(), **found}
+    return {"chart": svg.headroom(headroom, axis, colours).markup(), **headroom}
 
 
 def _addresses(findings: Findings, ips: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -436,12 +436,12 @@ def _runs(summary: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _spreads(findings: Findings) -> list[dict[str, Any]]:
     """Return the distributions of waits and latencies that say something."""
-    found = []
+    tables = []
     for chart in (charts.waits(findings), charts.latencies(findings)):
         steps = chart.steps
         if not steps or steps[-1][1] <= 1:
             continue
-        found.append(
+        tables.append(
             {
                 "title": chart.title,
                 "note": chart.note,
@@ -453,4 +453,4 @@ def _spreads(findings: Findings) -> list[dict[str, Any]]:
                 ],
             }
         )
-    return found
+    return tables

@@ -88,11 +88,11 @@ class Drawing:
         )
 
     def _add(self, tag: str, css: str, title: str, **attributes: str) -> None:
-        shown = Markup(" ").join(
+        texts = Markup(" ").join(
             Markup('{}="{}"').format(name, value) for name, value in attributes.items()
         )
         inside = Markup("<title>{}</title>").format(title) if title else escape("")
-        self._parts.append(Markup('<{} class="{}" {}>{}</{}>').format(tag, css, shown, inside, tag))
+        self._parts.append(Markup('<{} class="{}" {}>{}</{}>').format(tag, css, texts, inside, tag))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ _LABEL_WIDTH: Final = 62
 def timeline(chart: Stacked, findings: Findings, axis: Axis, frame: Frame = _WIDE) -> Drawing:
     """Three panels over one time axis: all requests, the refused by clause, each clause's share."""
     passed, *clauses = chart.series
-    refused = sum((each.counts for each in clauses), np.zeros_like(passed.counts))
+    refused = sum((series.counts for series in clauses), np.zeros_like(passed.counts))
     tall_a, tall_b, gap = 120, 150 if clauses else 0, 34
     top_b = 26 + tall_a + gap
     top_c = top_b + tall_b + gap if clauses else top_b
@@ -172,7 +172,7 @@ def gantt(chart: Spans, axis: Axis, colours: Mapping[str, str], frame: Frame = _
     for x, text in frame.ticks(axis):
         drawing.line(x, 6, x, bottom, "grid")
         drawing.text(x, bottom + 18, text, "tick mid" if x > _LABEL_WIDTH / 2 else "tick")
-    for place, (who, found) in enumerate(chart.rows):
+    for place, (who, refusals) in enumerate(chart.rows):
         top = 10 + place * frame.row
         if place % 2 == 0:
             drawing.rect(0, top, frame.width, frame.row, "zebra")
@@ -180,9 +180,9 @@ def gantt(chart: Spans, axis: Axis, colours: Mapping[str, str], frame: Frame = _
         drawing.text(8, top + 15, ip, "label mono")
         key = _short(who.key or "no key", 14 if frame.head else 19)
         drawing.text(150 if frame.head else 166, top + 15, key, "label mono muted")
-        bars = _gantt_bars(found, axis, frame, top + frame.head)
-        drawing.path(bars_path(bars), colours[who.clause], _gantt_title(who, found, axis))
-        drawing.text(frame.width - 8, top + 15, span_text(found.shut_ns), "label end")
+        bars = _gantt_bars(refusals, axis, frame, top + frame.head)
+        drawing.path(bars_path(bars), colours[who.clause], _gantt_title(who, refusals, axis))
+        drawing.text(frame.width - 8, top + 15, span_text(refusals.shut_ns), "label end")
     return drawing
 
 
@@ -237,14 +237,14 @@ class _Panels:
     def stack(self, title: str, top: float, tall: float, series: Sequence[Series]) -> None:
         """Draw stacked bars, the first series at the bottom, with an axis of round counts."""
         frame = self.frame
-        total = np.sum([each.counts for each in series], axis=0)
+        total = np.sum([layer.counts for layer in series], axis=0)
         ceiling = _round_up(int(total.max(initial=0)))
         self.drawing.text(frame.left, top - 10, title, "panel")
         counts = sorted({0, ceiling // 2, ceiling} if ceiling > 1 else {0, ceiling})
         levels = ((count / max(1, ceiling), count_text(count)) for count in counts)
         box = (frame.left, frame.plot, top, tall)
         _levels(self.drawing, box, levels, 4 if frame.head else 8)
-        bars = [(each.css, each.counts) for each in series]
+        bars = [(layer.css, layer.counts) for layer in series]
         _bars(self.drawing, self.axis, box, self.findings.bin_ns, bars, ceiling)
 
     def strip(self, clause: Series, top: float) -> None:
@@ -326,27 +326,27 @@ def _span(from_ns: int, length_ns: int, axis: Axis, plot: float) -> tuple[float,
 
 
 def _gantt_bars(
-    found: Refusals, axis: Axis, frame: Frame, top: float
+    refusals: Refusals, axis: Axis, frame: Frame, top: float
 ) -> list[tuple[float, float, float, float]]:
     """Return a row's bars, those that would touch on the page drawn as one."""
     pixel_ns = axis.end_ns / frame.plot
-    bars = joined(found.intervals, gap_ns=0.6 * pixel_ns, least_ns=1.6 * pixel_ns)
+    bars = joined(refusals.intervals, gap_ns=0.6 * pixel_ns, least_ns=1.6 * pixel_ns)
     return [
         (frame.left + from_ns / pixel_ns, top + 4, (to_ns - from_ns) / pixel_ns, _ROW - 8)
         for from_ns, to_ns in bars
     ]
 
 
-def _gantt_title(who: RequestKey, found: Refusals, axis: Axis) -> str:
-    if not found.refused:
+def _gantt_title(who: RequestKey, refusals: Refusals, axis: Axis) -> str:
+    if not refusals.refused:
         return (
             f"{who.clause} refused {plain_text(who.ip)} in the warm-up alone; locked out"
-            f" {span_text(found.shut_ns)} of what follows"
+            f" {span_text(refusals.shut_ns)} of what follows"
         )
     return (
-        f"{who.clause} refused {plain_text(who.ip)} {count_text(found.refused)} times, first"
-        f" {axis.instant(found.first_ns)}, last {axis.instant(found.last_ns)}; locked out"
-        f" {span_text(found.shut_ns)}"
+        f"{who.clause} refused {plain_text(who.ip)} {count_text(refusals.refused)} times, first"
+        f" {axis.instant(refusals.first_ns)}, last {axis.instant(refusals.last_ns)}; locked out"
+        f" {span_text(refusals.shut_ns)}"
     )
 
 
@@ -385,7 +385,9 @@ def rates(chart: Stacked, axis: Axis) -> Drawing:
 
 def rates_compared(charts: Mapping[str, Stacked], axis: Axis, title: str) -> Drawing:
     """Stacked bars as rates a second: a panel for each heading, on one scale and one time axis."""
-    heights = [np.sum([each.counts for each in chart.series], axis=0) for chart in charts.values()]
+    heights = [
+        np.sum([layer.counts for layer in chart.series], axis=0) for chart in charts.values()
+    ]
     most = max(1, *(int(height.max(initial=0)) for height in heights))
     apart = _TALL + _HEAD + 8
     drawing = Drawing(_WIDTH, len(charts) * apart + 22, title)
@@ -396,14 +398,14 @@ def rates_compared(charts: Mapping[str, Stacked], axis: Axis, title: str) -> Dra
         drawing.text(_LEFT, box[2] - 6, heading, "tick")
     _ticks(drawing, axis, _LEFT, _PLOT, drawing.height - 30)
     for box, chart in zip(boxes, charts.values(), strict=True):
-        series = [(each.css, each.counts) for each in chart.series]
+        series = [(layer.css, layer.counts) for layer in chart.series]
         _bars(drawing, axis, box, chart.bin_ns, series, most, 0.8)
     return drawing
 
 
-def headroom(found: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]) -> Drawing:
+def headroom(counters: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]) -> Drawing:
     """How full the fullest counter of each rule was: a row a rule, its upper line is the limit."""
-    rules = found["rules"]
+    rules = counters["rules"]
     bottom = 8 + _RULE_ROW * len(rules)
     fullest = ", ".join(
         f"{line['rule']} {share_text(line['peak'], line['limit_requests'])}" for line in rules
@@ -422,15 +424,15 @@ def headroom(found: Mapping[str, Any], axis: Axis, colours: Mapping[str, str]) -
         held = np.minimum(line["most"], line["limit_requests"])
         colour = colours.get(line["clause"], "admitted")
         box = (left, plot, top, tall)
-        _bars(drawing, axis, box, found["bin_ns"], [(colour, held)], line["limit_requests"], 0.4)
+        _bars(drawing, axis, box, counters["bin_ns"], [(colour, held)], line["limit_requests"], 0.4)
         drawing.line(left, top, left + plot, top, "axis limit")
     return drawing
 
 
 def addresses(rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """The refused share of the addresses that were refused most: a bar each, of 100 % length."""
-    told = ", ".join(f"{row['name']} {share_text(row['refused'], row['offered'])}" for row in rows)
-    drawing = Drawing(_WIDTH, 8 + 30 * len(rows), f"Refused share by address: {told}")
+    label = ", ".join(f"{row['name']} {share_text(row['refused'], row['offered'])}" for row in rows)
+    drawing = Drawing(_WIDTH, 8 + 30 * len(rows), f"Refused share by address: {label}")
     for place, row in enumerate(rows):
         top = 4 + place * 30
         share = row["refused"] / row["offered"]
@@ -444,36 +446,36 @@ def addresses(rows: Sequence[Mapping[str, Any]]) -> Drawing:
 
 def spread(rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """A dot a run, and the interval of the mean as a bar under the dots: a row a metric."""
-    told = "; ".join(
+    label = "; ".join(
         f"{row['name']} {row['mean']} from {row['low']} to {row['high']}" for row in rows
     )
-    drawing = Drawing(_WIDTH, 6 + 54 * len(rows), f"Runs and intervals of the mean: {told}")
+    drawing = Drawing(_WIDTH, 6 + 54 * len(rows), f"Runs and intervals of the mean: {label}")
     for place, row in enumerate(rows):
         _spread_row(drawing, row, 6 + place * 54)
     return drawing
 
 
-def warm_up(found: WarmUp, axis: Axis) -> Drawing:
+def warm_up(run: WarmUp, axis: Axis) -> Drawing:
     """A share by bins: those that MSER-5 would leave out are pale, the others in full colour."""
     advice = (
         "no warm-up is suggested"
-        if found.suggested_ns is None
-        else f"the suggested warm-up is {span_text(found.suggested_ns)}"
+        if run.suggested_ns is None
+        else f"the suggested warm-up is {span_text(run.suggested_ns)}"
     )
     title = (
-        f"Refused share over time in bins of {span_text(found.bin_ns)}: {advice},"
-        f" this run has {span_text(found.given_ns)}"
+        f"Refused share over time in bins of {span_text(run.bin_ns)}: {advice},"
+        f" this run has {span_text(run.given_ns)}"
     )
     drawing = Drawing(_WIDTH, _TALL + 46, title)
-    if found.given_ns:
-        drawing.rect(_LEFT, _HEAD, axis.place(found.given_ns, _PLOT), _TALL, "warmup")
+    if run.given_ns:
+        drawing.rect(_LEFT, _HEAD, axis.place(run.given_ns, _PLOT), _TALL, "warmup")
     _axes(drawing, "refused share", (f"{share:.0%}" for share in _HALVES))
     _ticks(drawing, axis, _LEFT, _PLOT, _HEAD + _TALL)
-    cut_ns = found.suggested_ns or 0
-    shares = np.nan_to_num(found.series)
-    is_late = np.arange(len(shares)) * found.bin_ns >= cut_ns
+    cut_ns = run.suggested_ns or 0
+    shares = np.nan_to_num(run.series)
+    is_late = np.arange(len(shares)) * run.bin_ns >= cut_ns
     series = [("lost", shares * ~is_late), ("goodput", shares * is_late)]
-    _bars(drawing, axis, _BOX, found.bin_ns, series, 1.0, 0.6)
+    _bars(drawing, axis, _BOX, run.bin_ns, series, 1.0, 0.6)
     if cut_ns:
         x = _LEFT + axis.place(cut_ns, _PLOT)
         drawing.line(x, _HEAD - 4, x, _HEAD + _TALL, "axis limit")
@@ -506,7 +508,7 @@ def estimates(chart: Estimates) -> Drawing:
             top = y_of(row.high)
             drawing.rect(x - 2, top, 4, y_of(row.low) - top, f"{css} shade1")
         faint = " shade1" if math.isnan(row.low) else ""
-        drawing.path(_dot(x, y_of(row.value)), css + faint, row.says)
+        drawing.path(_dot(x, y_of(row.value)), css + faint, row.text)
     return drawing
 
 

@@ -86,7 +86,7 @@ def span_text(span_ns: int) -> str:
             rest = rest_ns // small_ns
             text = f"{whole}{_THIN}{unit}"
             return f"{text} {rest}{_THIN}{small}" if rest else text
-    unit, size_ns = next(each for each in (_UNITS[-1], *_SMALL) if span_ns >= each[1])
+    unit, size_ns = next(size for size in (_UNITS[-1], *_SMALL) if span_ns >= size[1])
     return f"{span_ns / size_ns:.3g}{_THIN}{unit}"
 
 
@@ -105,7 +105,8 @@ def plain_text(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
@@ -167,8 +168,8 @@ class Axis:
 
         step = round_ns(-(-self.end_ns // most))
         first = 0 if self.start_ns is None else -self.start_ns % step
-        found = range(first, self.end_ns + 1, step)
-        return [(at, self._tick_text(at, step)) for at in found][: most + 1]
+        instants = range(first, self.end_ns + 1, step)
+        return [(at, self._tick_text(at, step)) for at in instants][: most + 1]
 
     def _tick_text(self, at_ns: int, step_ns: int) -> str:
         if self.start_ns is None:
@@ -224,7 +225,7 @@ def group_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     words: of a group that asked for something. With replications, their share is the mean with its
     interval; the rest is of the first run.
     """
-    found = []
+    rows = []
     for group in summary.get("groups", []):
         if "binds" not in group:
             continue
@@ -234,8 +235,8 @@ def group_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             share = runs_share_text(summary, f"refused_share{{client='{group['name']}'}}")
             share = share or share_text(group["refused"], group["offered"])
             words = f"{share} by {binding}; {fair_share_text(group['binds'], summary)}"
-        found.append({**group, "binding": binding, "pace": pace, "words": words})
-    return found
+        rows.append({**group, "binding": binding, "pace": pace, "words": words})
+    return rows
 
 
 def runs_share_text(summary: Mapping[str, Any], metric: str) -> str:
@@ -246,10 +247,10 @@ def runs_share_text(summary: Mapping[str, Any], metric: str) -> str:
     >>> text.replace(chr(0x202F), " ")
     '25 % (12.5 % to 50 %)'
     """
-    found = summary.get("replications", {}).get("intervals", {}).get(metric)
-    if found is None or found["mean"] is None:
+    interval = summary.get("replications", {}).get("intervals", {}).get(metric)
+    if interval is None or interval["mean"] is None:
         return ""
-    mean, low, high = (_percent_text(found[end]) for end in ("mean", "low", "high"))
+    mean, low, high = (_percent_text(interval[end]) for end in ("mean", "low", "high"))
     return f"{mean} ({low} to {high})"
 
 
@@ -290,8 +291,8 @@ def pace_text(binds: Mapping[str, Any] | None) -> str:
     # A value just below a step counts as the step: 0.3 is not exact in binary.
     step = 10.0 ** (math.floor(math.log10(pace)) - 1)
     floored = math.floor(pace / step + 1e-9) * step
-    each = " each" if binds["sharing"] > 1 else ""
-    return f"{floored:.4g}/{unit}{each}"
+    suffix = " each" if binds["sharing"] > 1 else ""
+    return f"{floored:.4g}/{unit}{suffix}"
 
 
 def fair_share_text(binds: Mapping[str, Any] | None, summary: Mapping[str, Any]) -> str:
@@ -431,9 +432,9 @@ def episode_text(intervals: Iterable[Mapping[str, Any]]) -> str | None:
     )
 
 
-def precision_text(found: Mapping[str, Any], count: int) -> str:
+def precision_text(precision: Mapping[str, Any], count: int) -> str:
     """Return whether a precision was reached, and if not, how many runs would be enough."""
-    if found["reached"]:
-        return f"precision: every share is known to ± {found['asked']:g} after {count} runs"
-    needed = needed_text(found["needed"])
-    return f"precision: ± {found['asked']:g} is not reached after {count} runs{needed}"
+    if precision["reached"]:
+        return f"precision: every share is known to ± {precision['asked']:g} after {count} runs"
+    needed = needed_text(precision["needed"])
+    return f"precision: ± {precision['asked']:g} is not reached after {count} runs{needed}"

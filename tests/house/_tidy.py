@@ -20,6 +20,8 @@ _BANNED = {
 }
 _WAIVER = re.compile(r"#\s*(?:noqa|type:\s*ignore|pragma:|fmt:\s*off|ruff:)")
 _REASON = re.compile(r"#\s*reason:\s*\S")
+VAGUE_NAMES = frozenset({"found", "one", "each", "told", "shown", "says", "kept"})
+"""Names that would fit anything: a name is the noun of what it holds."""
 _SKIPS = ("skip", "skipif", "xfail", "importorskip")
 
 
@@ -59,6 +61,18 @@ def long_functions(tree: ast.Module) -> Iterator[str]:
             if lines > MAX_FUNCTION_LINES:
                 limit = f"must have at most {MAX_FUNCTION_LINES} lines"
                 yield f"line {node.lineno}: {node.name} has {lines} lines, {limit}"
+
+
+def vague_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the variables, parameters and functions whose name would fit anything."""
+    for node in ast.walk(tree):
+        name = getattr(node, "name", None) or getattr(node, "arg", None)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.keyword):
+            continue  # the name is the callee's
+        if name in VAGUE_NAMES:
+            yield f"{getattr(node, 'lineno', 0)}: {name} names nothing; say what it holds"
 
 
 def skips_without_reason(tree: ast.Module) -> Iterator[str]:

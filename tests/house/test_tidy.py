@@ -15,6 +15,8 @@ from tests.house._files import PACKAGES, files, module_name, python_files, text,
 # Written by people; the rest (locks, rendered notebooks, the licence, data) is made or given.
 _WRITTEN = {".py", ".toml", ".md", ".css", ".js", ".j2", ".html", ".cfg", ""}
 _GIVEN = {Path("LICENSE")}
+_BY_TREE = (_tidy.long_functions, _tidy.skips_without_reason, _tidy.vague_names)
+_NOT_YET_NAMED = {Path("simulator/study"), Path("simulator/logs"), Path("simulator/intervals.py")}
 _SHIPPED = Path("engine/http/docs/swagger-ui")  # as its authors publish it, with its licences
 
 
@@ -35,7 +37,7 @@ def _none(complaints: list[str]) -> None:
 def _complaints(
     paths: list[Path], rule: Callable[[str], Iterator[str]] | Callable[[ast.Module], Iterator[str]]
 ) -> list[str]:
-    by_tree = rule in (_tidy.long_functions, _tidy.skips_without_reason)
+    by_tree = rule in _BY_TREE
     source: Callable[[Path], object] = tree if by_tree else text
     return [f"{path}: {line}" for path in paths for line in rule(source(path))]  # type: ignore[arg-type] # reason: each rule gets what it asks for
 
@@ -61,6 +63,13 @@ def test_code_and_pages_keep_to_the_line() -> None:
 )
 def test_python_files_are_tidy(rule: Callable[[str], Iterator[str]]) -> None:
     _none(_complaints(python_files(), rule))
+
+
+def test_the_simulator_names_what_its_variables_hold() -> None:
+    paths = [path for path in python_files() if path.parts[0] == "simulator"]
+    named = [path for path in paths if _NOT_YET_NAMED.isdisjoint({path, *path.parents})]
+    assert len(named) > 50
+    _none(_complaints(named, _tidy.vague_names))
 
 
 def test_locks_and_data_name_no_machine_or_registry() -> None:
@@ -203,10 +212,14 @@ def test_all_names_exist_and_are_what_the_package_offers() -> None:
         (_tidy.skips_without_reason, "@pytest.mark.skip\ndef test_x() -> None: ..."),
         (_tidy.skips_without_reason, "@pytest.mark.skipif(True)\ndef test_x() -> None: ..."),
         (_tidy.skips_without_reason, "pytest.skip()"),
+        (_tidy.vague_names, "found = 1"),
+        (_tidy.vague_names, "def f(told: int) -> None: ..."),
+        (_tidy.vague_names, "for each in (): ..."),
+        (_tidy.vague_names, "class C:\n    says: str"),
     ],
 )
 def test_a_rule_sees_its_fault(rule: Callable[[object], Iterator[str]], fault: str) -> None:
-    by_tree = rule in (_tidy.long_functions, _tidy.skips_without_reason)
+    by_tree = rule in _BY_TREE
     assert len(list(rule(ast.parse(fault) if by_tree else fault))) == 1
 
 
@@ -220,8 +233,9 @@ def test_a_rule_sees_its_fault(rule: Callable[[object], Iterator[str]], fault: s
         (_tidy.waivers_without_reason, "x = 1  # no" + "qa: E501 # reason: a table"),
         (_tidy.skips_without_reason, 'pytest.skip("no browser here")'),
         (_tidy.skips_without_reason, 'pytest.mark.xfail(reason="known")'),
+        (_tidy.vague_names, "lane = study(told=print).found"),
     ],
 )
 def test_a_rule_leaves_the_rest_alone(rule: Callable[[object], Iterator[str]], fine: str) -> None:
-    by_tree = rule in (_tidy.long_functions, _tidy.skips_without_reason)
+    by_tree = rule in _BY_TREE
     assert list(rule(ast.parse(fine) if by_tree else fine)) == []

@@ -68,7 +68,7 @@ def test_a_page_and_a_notebook_show_the_same_values_in_their_intervals() -> None
     chart = Estimates(title, "limit", "share", "group", "runs", {"a": "c0", "b": "c1"}, rows)
     _, intervals, values = estimates(chart).to_dict()["layer"]
     data = estimates(chart).to_dict()["datasets"]
-    assert [row["says"] for row in data[intervals["data"]["name"]]] == ["b at 120"]
+    assert [row["text"] for row in data[intervals["data"]["name"]]] == ["b at 120"]
     assert [row["value"] for row in data[values["data"]["name"]]] == [0.5, 0.02]
     drawn = svg.estimates(chart).markup()
     assert re.findall(r'class="(c\d[^"]*)"', drawn) == ["c0 shade1", "c1 shade1", "c1"]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from msgspec.structs import replace
 
@@ -47,7 +47,7 @@ from engine.resources.work import LARGE_BYTES, apart_if_large
 from engine.store import MemoryStore, Store
 from engine.tokens import Rules, without_cvc
 from engine.vault import Vault
-from engine.world import UNCOUNTED_BYTES, Clock, ModelWorld, World, drive
+from engine.world import UNCOUNTED_BYTES, Clock, ClockReading, ModelWorld, World, drive
 
 ASKING_IP: Final = "192.0.2.1"
 """The default client address of `Engine.ask`: an address for documentation (RFC 5737)."""
@@ -349,10 +349,10 @@ class Engine(Operator):
 
     def _decide(self, subject: Subject) -> tuple[Decision, RateLimitStatus | None, ClockReading]:
         """Ask the limits about the request, at one instant, in order of arrival (D-CLOCK)."""
-        clock = self._clock
         self._lock.acquire()  # by hand: a block would cost every request ten times as much
         try:
-            now_ns, steady_ns = clock.now_ns, clock.steady_ns
+            instant = self._clock.read()
+            now_ns, _, steady_ns = instant
             if not self._erases_apart and (
                 steady_ns >= self._next_log_sweep_ns or self._is_due(steady_ns)
             ):
@@ -360,7 +360,7 @@ class Engine(Operator):
             decision, status = self.limiter.decide_with_status(now_ns, subject)
         finally:
             self._lock.release()
-        return decision, status, ClockReading(now_ns, clock.wall_ns, steady_ns)
+        return decision, status, instant
 
     def _settle(self, decision: Decision, status: int) -> None:
         """Give the charges back where only successful requests count (D-COUNTED)."""
@@ -449,18 +449,6 @@ class Engine(Operator):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class ClockReading(NamedTuple):
-    """A request's one instant on the monotonic clock, the wall clock and the steady time."""
-
-    now_ns: int
-    wall_ns: int
-    steady_ns: int
-
-    def later(self, by_ns: int) -> ClockReading:
-        """Return the instant that is `by_ns` later."""
-        return ClockReading(self.now_ns + by_ns, self.wall_ns + by_ns, self.steady_ns + by_ns)
 
 
 class _Options(Exception):

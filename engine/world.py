@@ -22,7 +22,7 @@ import random
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from engine.errors import (
     DestinationTimeout,
@@ -61,6 +61,21 @@ class Clock(Protocol):
     def steady_ns(self) -> int:
         """The time by which records expire: that of the epoch, but it never goes back."""
 
+    def read(self) -> ClockReading:
+        """Return all three at one instant."""
+
+
+class ClockReading(NamedTuple):
+    """One instant on the monotonic clock, the wall clock and the steady time."""
+
+    now_ns: int
+    wall_ns: int
+    steady_ns: int
+
+    def later(self, by_ns: int) -> ClockReading:
+        """Return the instant that is `by_ns` later."""
+        return ClockReading(self.now_ns + by_ns, self.wall_ns + by_ns, self.steady_ns + by_ns)
+
 
 class ManualClock:
     """A clock that moves only when told.
@@ -92,6 +107,11 @@ class ManualClock:
     def steady_ns(self) -> int:
         """The same: nobody sets this clock back."""
         return self._wall_start_ns + self._now_ns
+
+    def read(self) -> ClockReading:
+        """Return all three at one instant."""
+        wall_ns = self._wall_start_ns + self._now_ns
+        return ClockReading(self._now_ns, wall_ns, wall_ns)
 
     def advance_ns(self, by_ns: int | str) -> None:
         """Move forward by nanoseconds or a text such as `"10s"`; `InputError` when negative."""
@@ -259,7 +279,7 @@ class ModelWorld:
         runtime: Runtime | None = None,
         service_ns: Callable[[str, Json], int | str] | None = None,
     ) -> None:
-        if clock is not None and not hasattr(clock, "wall_ns"):
+        if clock is not None and not hasattr(clock, "read"):
             raise wrong_type("clock", clock, "a clock such as ManualClock()")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise wrong_type("seed", seed, "a whole number")

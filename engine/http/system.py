@@ -28,7 +28,7 @@ from engine.errors import DestinationTimeout, DestinationUnreachable
 from engine.http.destinations import CheckedTarget, Destinations
 from engine.http.requests import RUNNING
 from engine.messages import Json
-from engine.world import Bell, Call, CallAnswer, Entropy
+from engine.world import Bell, Call, CallAnswer, ClockReading, Entropy
 
 AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitable[Json]]
 """Runs reactor code: `(code, args, configuration) → result`, a plain function or a coroutine's."""
@@ -71,6 +71,11 @@ class SystemClock:
     def steady_ns(self) -> int:
         """The time of deadlines; setting the wall clock does not move it."""
         return self._steady_start_ns + self.now_ns
+
+    def read(self) -> ClockReading:
+        """Return all three at one instant."""
+        now_ns = self.now_ns
+        return ClockReading(now_ns, self.wall_ns, self._steady_start_ns + now_ns)
 
     def not_before(self, steady_ns: int) -> None:
         """Start no earlier than an instant of an earlier process, if the clock was set back."""

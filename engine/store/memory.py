@@ -206,7 +206,7 @@ class MemoryStore(BaseStore):
         return None
 
     def is_due(self, now_ns: int) -> bool:
-        return any(until_ns <= now_ns for until_ns, *_ in self._deadlines[:1])
+        return bool(self._deadlines) and self._deadlines[0][0] <= now_ns
 
     def expire(
         self, now_ns: int, without_cvc: WithoutCvc = drop_cvc, *, size: int | None = None

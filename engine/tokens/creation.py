@@ -30,8 +30,9 @@ from msgspec.structs import replace
 from engine.messages import Problem
 from engine.model import Token
 from engine.tokens.rules import BodyErrors, Rules
-from engine.tokens.shapes import NewToken, derive, detached_token
+from engine.tokens.shapes import NewToken, detached_token
 from engine.tokens.strict_json import parse
+from engine.tokens.types import derive
 
 
 class Keys(Protocol):
@@ -88,8 +89,9 @@ def create_tokens(
     """
     seal, fingerprinted = keys.seal, keys.fingerprint
     tokens: list[Token] = []
-    for new_token, dedup in zip(new_tokens, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
-        token_id, container, type_ = new_id(), new_token.container, new_token.type  # obeys REC-ID
+    token_ids = [new_id() for _ in new_tokens]  # obeys REC-ID
+    for new_token, token_id, dedup in zip(new_tokens, token_ids, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
+        container, type_ = new_token.container, new_token.type
         sealed = seal(container, token_id, new_token.plaintext, "data")  # obeys REC-SECRET
         expression = new_token.fingerprint_expression
         if expression is None and new_token.is_leaf:

@@ -38,7 +38,7 @@ from engine.model import Token
 from engine.tokens import expressions
 from engine.tokens.creation import Keys, cvc_purpose, dedup_hashes, fingerprint, hash_indexes
 from engine.tokens.rules import BodyErrors, Rules
-from engine.tokens.shapes import NewToken, derive, detached_token, read_container
+from engine.tokens.shapes import NewToken, detached_token, read_container
 from engine.tokens.strict_json import parse
 from engine.tokens.structures import STRUCTURED_TYPES
 from engine.tokens.types import (
@@ -47,6 +47,7 @@ from engine.tokens.types import (
     Decrypt,
     Validation,
     check_fields,
+    derive,
     open_payload,
     read_data,
     read_expression,

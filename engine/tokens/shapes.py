@@ -24,21 +24,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-import orjson
 from msgspec import Struct
 
 from engine.containers import container_rule, normal_container
 from engine.messages import Json, Problem
-from engine.tokens import expressions
-from engine.tokens.expressions import DATA, MISSING, Path
 from engine.tokens.rules import TOKEN, BodyErrors, Rules, escaped
-from engine.tokens.strict_json import dumps
-from engine.tokens.structures import STRUCTURED_TYPES
-
-_CVC_FAULT: Final = "must not be derived from the cvc"
-_SELECTS_NOTHING: Final = "must select a value of `data`"
-_SELECTS_EMPTY: Final = "must select a value of `data` that is not empty"
-
 
 PathNode: TypeAlias = tuple[Any, Any] | None
 """The path to an object or array of the body: (path around it, key or index); None = outside."""
@@ -61,7 +51,7 @@ class NewToken(Struct, gc=False, eq=False):
     request object. type, container: known and valid. is_leaf: answered with an identifier instead
     of a record (TOK-LEAF).
 
-    The rest is set by `engine.tokens.validate` and `derive`, once nothing is wrong with it:
+    The rest is set by `engine.tokens.types`, once nothing is wrong with it:
     plaintext: JSON of `data` without the cvc, to be sealed.
     selected: canonical JSON of the value that fingerprint and deduplication compare.
     cvc: to be sealed apart (D-CVC), None without one. mask: of a card. metadata,
@@ -106,112 +96,6 @@ class NewToken(Struct, gc=False, eq=False):
 def detached_token(type_: str, container: str) -> NewToken:
     """Return one of a stored token, or of one that a patch makes: its place is the body."""
     return NewToken(None, 0, None, None, type_, container)
-
-
-def expression_in_force(type_: str, supplied: str | None, rules: Rules) -> str | None:
-    """Return the expression that a record shows (REC-FPEXPR), None for none.
-
-    A card without one, or under `card_fpexpr = number` with any, has `{{ data.number }}`
-    (D-CARD-FPEXPR); another token without one has none or `{{ data }}` (D-FPEXPR-DEFAULT).
-    """
-    structured_type = STRUCTURED_TYPES.get(type_)
-    if structured_type is None:
-        return rules.leaf_expression if supplied is None else supplied
-    if supplied is None or rules.tokens.card_fpexpr == "number":
-        return structured_type.expression  # obeys REC-FPEXPR
-    return supplied
-
-
-def derive(
-    new_token: NewToken,
-    data: Any,  # noqa: ANN401 # reason: any JSON
-    supplied: str | None,
-    rules: Rules,
-    faults: BodyErrors,
-) -> None:
-    """Set what is derived from `data`: plaintext, mask, fingerprint expression, index messages.
-
-    data: valid, without the cvc, which stands in `new_token.cvc`. `supplied`, and what stands in
-    `new_token.search_indexes`, are expressions whose grammar is known to be right. Adds a fault
-    where one selects nothing (D-INDEXES) or the cvc (D-CVC-DERIVE).
-    """
-    is_text = type(data) is str
-    if is_text:  # nothing but the whole can be selected
-        new_token.plaintext = new_token.selected = orjson.dumps(data)
-    else:
-        new_token.plaintext = dumps(data)
-    structured_type = STRUCTURED_TYPES.get(new_token.type)
-    if structured_type is not None:
-        new_token.mask = structured_type.mask(data)
-    new_token.fingerprint_expression = expression = expression_in_force(
-        new_token.type, supplied, rules
-    )
-    if supplied is not None:
-        path = _path(supplied)
-        fault = _fault_of(new_token, path, _select(new_token, data, path), rules)
-        if fault is not None:
-            clause = "D-CVC-DERIVE" if fault is _CVC_FAULT else "REC-FINGERPRINT"
-            faults.at(new_token, "/fingerprint_expression", fault, clause)
-            return
-    if (
-        structured_type is not None and expression == structured_type.expression
-    ):  # as nearly every card
-        new_token.selected = orjson.dumps(data[structured_type.identity])
-    elif not is_text:
-        new_token.selected = expressions.canonical(
-            _select(new_token, data, _path(expression or DATA))
-        )
-    if new_token.search_indexes is not None:
-        new_token.index_messages = _index_messages(
-            new_token, data, new_token.search_indexes, rules, faults
-        )
-
-
-def _index_messages(
-    new_token: NewToken, data: Json, indexes: tuple[str, ...], rules: Rules, faults: BodyErrors
-) -> tuple[bytes, ...]:
-    """Return what is hashed, one per index; adds a fault where there is nothing to hash."""
-    messages = []
-    for place, index in enumerate(indexes):
-        if index == DATA and type(data) is str and data:  # as nearly every index of a text
-            messages.append(expressions.index_message((), data))
-            continue
-        path = _path(index)
-        value = _select(new_token, data, path)
-        fault = _fault_of(new_token, path, value, rules)
-        if fault is None and expressions.is_empty(value):
-            fault = _SELECTS_EMPTY
-        if fault is None:
-            messages.append(expressions.index_message(path, value))
-        else:
-            clause = "D-CVC-DERIVE" if fault is _CVC_FAULT else "D-INDEXES"
-            faults.at(new_token, f"/search_indexes/{place}", fault, clause)
-    return tuple(messages)
-
-
-def _fault_of(new_token: NewToken, path: Path, value: object, rules: Rules) -> str | None:
-    """Say what is wrong with an expression that selects this value, None for nothing."""
-    if path[:1] == ("cvc",) and _has_cvc(new_token) and rules.tokens.cvc_derive == "reject":
-        return _CVC_FAULT
-    return _SELECTS_NOTHING if value is MISSING else None
-
-
-def _has_cvc(new_token: NewToken) -> bool:
-    structured_type = STRUCTURED_TYPES.get(new_token.type)
-    return structured_type is not None and structured_type.has_cvc
-
-
-def _path(text: str) -> Path:
-    path = expressions.parse(text)
-    assert path is not None, "its grammar was checked before"
-    return path
-
-
-def _select(new_token: NewToken, data: Any, path: Path) -> Any:  # noqa: ANN401 # reason: any JSON, or MISSING
-    """Select from `data`; the cvc, which is kept apart, only when the path names it."""
-    if path == ("cvc",) and _has_cvc(new_token):
-        return MISSING if new_token.cvc is None else new_token.cvc
-    return expressions.select(data, path)
 
 
 _LEAF_FAULT: Final = "must be a string, a token request object, an object or an array"

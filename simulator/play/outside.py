@@ -20,7 +20,7 @@ import simpy
 from engine.errors import DestinationTimeout, DestinationUnreachable
 from engine.messages import Json, Problem
 from engine.profile import Profile
-from engine.world import Call, CallAnswer, ModelWorld, Sleep
+from engine.world import Call, CallAnswer, ClockReading, ModelWorld, Sleep
 from simulator.play.events import SERVICE, At
 from simulator.rows.record import NO_STATUS
 from simulator.scenario.clients import Ask
@@ -60,6 +60,10 @@ class SimpyClock:
     def steady_ns(self) -> int:
         """The same: nobody sets this clock back."""
         return self.wall_ns
+
+    def read(self) -> ClockReading:
+        """Return all three at one instant."""
+        return ClockReading(self.now_ns, self.wall_ns, self.wall_ns)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from engine import Engine, ManualClock, ModelWorld, Profile, Request, Response
 from engine.errors import DriverError
 from engine.identity import PERMISSIONS
 from engine.resources import OPERATIONS
-from engine.world import EPOCH_2026_NS, CallAnswer, VirtualLoop
+from engine.world import EPOCH_2026_NS, CallAnswer, ClockReading, VirtualLoop
 from tests.engine.deployment import CARD
 
 SECOND_NS = 1_000_000_000
@@ -152,6 +152,9 @@ class SimpyClock:
     @property
     def steady_ns(self) -> int:
         return self.wall_ns
+
+    def read(self) -> ClockReading:
+        return ClockReading(self.now_ns, self.wall_ns, self.wall_ns)
 
 
 def under_simpy(names: Sequence[str]) -> list[Any]:

@@ -23,6 +23,7 @@ from engine import (
 )
 from engine.identity import random_id
 from engine.model import Tenant, TenantKind
+from engine.world import ClockReading
 from tests.engine.deployment import IP, Deployment
 
 JSON = {"Content-Type": "application/json"}
@@ -270,6 +271,9 @@ def test_a_request_that_waits_needs_a_clock_that_can_be_moved(acme: Deployment) 
         now_ns = 0
         wall_ns = 0
         steady_ns = 0
+
+        def read(self) -> ClockReading:
+            return ClockReading(0, 0, 0)
 
     engine = Engine(clock=Fixed(), profile=Profile().replace(limits={"throttle": "delay"}))
     app = engine.create_application(

@@ -85,12 +85,12 @@ def select(patterns: list[str]) -> list[Clause]:
     """
     chosen: set[str] = set()
     for pattern in patterns:
-        found = {
+        selected = {
             c for c in _BY_ID if c == pattern or (pattern[-1:] == "-" and c.startswith(pattern))
         }
-        if not found:
+        if not selected:
             clause(pattern)
-        chosen |= found
+        chosen |= selected
     return [item for item in CLAUSES if not patterns or item.id in chosen]
 
 
@@ -147,7 +147,7 @@ def scan(root: Path) -> Index:
     if not is_checkout(root):
         raise InputError(f"{root} is no checkout of Tollgate")
     known = {clause.id for clause in CLAUSES}
-    found: dict[str, dict[str, set[str]]] = {c.id: {k: set() for k in KINDS} for c in CLAUSES}
+    index: dict[str, dict[str, set[str]]] = {c.id: {k: set() for k in KINDS} for c in CLAUSES}
     for kind, folder in KINDS.items():
         mentions = _obeyed if kind == "obeyed" else _mentions
         for path in sorted((root / folder).rglob("*.py")):
@@ -158,8 +158,8 @@ def scan(root: Path) -> Index:
             name = path.relative_to(root).as_posix()
             for clause_id, place in mentions(name, path.read_text(encoding="utf-8")):
                 if clause_id in known:
-                    found[clause_id][kind].add(name if kind == "notebook" else place)
-    return {c: {k: sorted(places) for k, places in kinds.items()} for c, kinds in found.items()}
+                    index[clause_id][kind].add(name if kind == "notebook" else place)
+    return {c: {k: sorted(places) for k, places in kinds.items()} for c, kinds in index.items()}
 
 
 def is_checkout(root: Path) -> bool:

@@ -118,14 +118,14 @@ def _print_decision(name: str) -> None:
     from engine.clauses import open_decision
 
     decision = open_decision(name)
-    says = {
+    labels = {
         "default": decision.default,
         "alternatives, for study" if decision.study else "alternatives": decision.alternatives,
         "profile": ", ".join(decision.fields) or None,
         "fixed": decision.fixed,
     }
     print(f"{decision.id}  {decision.question}")
-    for label, text in says.items():
+    for label, text in labels.items():
         if text is not None:
             print(textwrap.indent(textwrap.fill(f"{label}: {text}", 96), "  "))
     print()

@@ -93,8 +93,8 @@ def wrong_type(thing: str, value: object, rule: str) -> InputError:
     clock = 5 must be a clock such as ManualClock()
     """
     is_plain = value is None or (isinstance(value, int | float) and abs(value) < 1e18)
-    shown = repr(value) if is_plain else f"<{type(value).__name__}>"
-    return InputError(f"{thing} = {shown} must be {rule}")
+    text = repr(value) if is_plain else f"<{type(value).__name__}>"
+    return InputError(f"{thing} = {text} must be {rule}")
 
 
 def reason_of(error: OSError) -> str:

@@ -84,9 +84,9 @@ def make_grants(
     for index, (path, held) in enumerate(_checked_pairs(pairs)):
         container = normal_container(path, container_limit)
         if container is None:
-            shown = repr(path) if len(path) <= container_limit else "<str>"
+            text = repr(path) if len(path) <= container_limit else "<str>"
             rule = container_rule(path, container_limit)
-            raise InputError(f"grants[{index}].container = {shown} {rule}")
+            raise InputError(f"grants[{index}].container = {text} {rule}")
         for name in sorted(held):
             if name not in PERMISSIONS:
                 raise InputError(
@@ -270,7 +270,7 @@ def make_origins(
     given: object = origins
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise wrong_type(thing, given, "a list such as ['https://shop.example']")
-    found: dict[str, None] = {}
+    unique: dict[str, None] = {}
     for place, origin in enumerate(given):
         text = origin.lower() if isinstance(origin, str) else ""
         if re.fullmatch(ORIGIN_FORM, text) is None:
@@ -278,10 +278,10 @@ def make_origins(
                 f"{thing}[{place}] = {origin!a} must be a scheme and a host, with a port where it "
                 "is not the usual one, such as 'https://shop.example'"
             )
-        found[text] = None
-    if found and kind not in {None, "public"}:
+        unique[text] = None
+    if unique and kind not in {None, "public"}:
         raise InputError(
             f"{thing} must be empty for a {kind} application: a key in a page is everybody's, so "
             "only public applications have origins"
         )
-    return tuple(found)
+    return tuple(unique)

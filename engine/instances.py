@@ -43,20 +43,20 @@ def claim_instance(pool: Line, claim: Line, is_one_idle: int, cap: int) -> int:
     is_one_idle: whether a cold-started instance idles; of several it gets the one that would live
     longest. cap: how many may be busy, −1 = any number.
     """
-    found = HOLDS
+    state = HOLDS
     claim[HELD], claim[LASTING], claim[READY] = 1, 0, 1
     if pool[IDLE_HOT]:
         pool[IDLE_HOT] -= 1
         claim[LASTING] = 1
     elif is_one_idle:
-        found = HOLDS_IDLE
+        state = HOLDS_IDLE
     elif cap < 0 or pool[BUSY] < cap:
         claim[READY] = 0
     else:
         claim[HELD], claim[READY] = 0, 0
         return QUEUES
     pool[BUSY] += 1
-    return found
+    return state
 
 
 def pass_on(claim: Sequence[int], following: Line) -> None:
@@ -118,10 +118,10 @@ class InstancePool:
         with self._lock:
             while self._idle_until_ns and self._idle_until_ns[0] <= now_ns:
                 self._idle_until_ns.popleft()
-            found = claim_instance(self._row, claim.row, len(self._idle_until_ns), self._cap)
-            if found == QUEUES:
+            state = claim_instance(self._row, claim.row, len(self._idle_until_ns), self._cap)
+            if state == QUEUES:
                 self._queue.append(claim)
-            elif found == HOLDS_IDLE:
+            elif state == HOLDS_IDLE:
                 self._idle_until_ns.pop()
         return claim
 

@@ -126,7 +126,7 @@ def _choices_of(section: type[Any]) -> Mapping[str, Choice]:
     """Return the choices that the fields of a section are, by name."""
     if section in _known:
         return _known[section]
-    hints, found = get_type_hints(section), {}
+    hints, choices = get_type_hints(section), {}
     for item in dataclasses.fields(section):
         meta, kind = item.metadata, hints[item.name]
         values = (True, False) if kind is bool else ()
@@ -134,8 +134,8 @@ def _choices_of(section: type[Any]) -> Mapping[str, Choice]:
             values = get_args(kind)
         readings = tuple(v for v in values if v not in (item.default, *meta["study"]))
         place = (section.section, item.name, meta["decision"], meta["asks"])
-        found[item.name] = Choice(*place, item.default, readings, meta["study"])
-    return _known.setdefault(section, found)
+        choices[item.name] = Choice(*place, item.default, readings, meta["study"])
+    return _known.setdefault(section, choices)
 
 
 def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # reason: any section
@@ -590,7 +590,7 @@ def _explained(plain: Mapping[str, Any]) -> str:
     for name, held in plain.items():
         choices = _choices_of(type(getattr(Profile(), name)))
         lines, left_out = [f"[{name}]"], []
-        for key, choice in ((_written(each), choice) for each, choice in choices.items()):
+        for key, choice in ((_written(path), choice) for path, choice in choices.items()):
             if key in held:
                 lines += [*_comment(choice), to_toml({key: held[key]}).rstrip()]
             else:  # one without a value has no form in TOML
@@ -625,7 +625,7 @@ def choices() -> list[Choice]:
 
 def decisions() -> dict[str, list[str]]:
     """Return decision id → the profile fields that hold it, as `section.field`."""
-    found: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     for choice in choices():
-        found.setdefault(choice.decision, []).append(choice.path)
-    return found
+        settings.setdefault(choice.decision, []).append(choice.path)
+    return settings

@@ -115,8 +115,8 @@ class Engine(Operator):
             raise wrong_type("world", world, "a World such as ModelWorld()")
         store = MemoryStore() if store is None else store
         if store.persistent and (seed is not None or getattr(world, "is_seeded", False)):
-            shown = "of the world" if seed is None else f"= {seed}"
-            raise InputError(f"seed {shown} is for simulation; leave it out with a kept store")
+            text = "of the world" if seed is None else f"= {seed}"
+            raise InputError(f"seed {text} is for simulation; leave it out with a kept store")
         if store.persistent and master_key is None:
             raise InputError("master_key is missing; a kept store needs 32 bytes that you keep too")
         if master_key is not None and not _is_master_key(master_key):
@@ -147,9 +147,13 @@ class Engine(Operator):
         self._erases_apart = False
         # Reads go on when the store cannot be written; reads of plaintext cannot: they are logged.
         logged = self.profile.tokens.plaintext_reads
-        self._reading = frozenset(each.name for each in OPERATIONS if each.reads and not logged)
+        self._reading = frozenset(
+            operation.name for operation in OPERATIONS if operation.reads and not logged
+        )
         keeps = self.profile.http.idempotency != "ignore"  # the first answer (D-IDEMPOTENCY)
-        self._kept = frozenset(each.name for each in OPERATIONS if each.creates and keeps)
+        self._kept = frozenset(
+            operation.name for operation in OPERATIONS if operation.creates and keeps
+        )
         self.router = Router(OPERATIONS)
         self._field_names = field_names(OPERATIONS, rules)
         self._lock = threading.Lock()
@@ -330,9 +334,9 @@ class Engine(Operator):
         headers = context.request.headers  # None in process, mostly
         if headers and name in self._kept and find_header(headers, IDEMPOTENCY_KEY) is not None:
             with store.transaction(write=False):
-                kept = first_answer(context)
-            if kept is not None:
-                return kept
+                answer = first_answer(context)
+            if answer is not None:
+                return answer
             run = partial(once, operation)
             context.rights, context.entity_ids = set(), {}
         if operation.prepare is not None:

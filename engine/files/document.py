@@ -310,13 +310,13 @@ def shown_value(value: object) -> str:
 
 
 def _syntax_message(message: str, text: str, name: str) -> str:
-    found = _SYNTAX.fullmatch(message)
-    if found is None:
+    match = _SYNTAX.fullmatch(message)
+    if match is None:
         return f"{name}: the text must be TOML; {message}"
-    line, column = found[2], found[3]
+    line, column = match[2], match[3]
     if line is None:
         line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
-    what = " ".join(found["what"].split())
+    what = " ".join(match["what"].split())
     return f"{name}:{line}:{column}: the text must be TOML; {what[:1].lower()}{what[1:]}"
 
 

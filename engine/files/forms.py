@@ -102,13 +102,13 @@ class TableSchema(Kind[Table], Generic[Table]):
         return self.cls(**values)
 
     def _write(self, value: Table) -> dict[str, Any]:
-        found = {}
+        table = {}
         for field in self.fields:
             item = getattr(value, field.name)
             empty = isinstance(item, Mapping | tuple) and not item
             if item is not None and not (empty and item == field.default):
-                found[field.key] = field.kind.write(item)
-        return found
+                table[field.key] = field.kind.write(item)
+        return table
 
     def _schema(self, definitions: dict[str, Schema]) -> Schema:
         name = self.cls.__name__
@@ -126,14 +126,14 @@ class TableSchema(Kind[Table], Generic[Table]):
             if not field.required and field.default is not None:
                 item["default"] = field.kind.write(field.default)
             properties[field.key] = item
-        found: Schema = {
+        schema: Schema = {
             "type": "object",
             "description": _first_paragraph(self.cls),
             "properties": properties,
             "additionalProperties": False,
         }
         required = [field.key for field in self.fields if field.required]
-        return found | ({"required": required} if required else {})
+        return schema | ({"required": required} if required else {})
 
 
 class Tagged(Kind[Any]):
@@ -232,7 +232,7 @@ def _fields(cls: type[Any]) -> tuple[_Field, ...]:
 
 def _read_declaration(cls: type[Any]) -> tuple[_Field, ...]:
     hints = typing.get_type_hints(cls, include_extras=True)
-    found = []
+    fields = []
     for item in dataclasses.fields(cls):
         _, extras = _split(hints[item.name])
         if Unwritten in extras:
@@ -241,7 +241,7 @@ def _read_declaration(cls: type[Any]) -> tuple[_Field, ...]:
         default = item.default_factory() if item.default_factory is not MISSING else item.default
         key = next((extra.name for extra in extras if isinstance(extra, Alias)), None)
         texts = [extra for extra in extras if isinstance(extra, str)]
-        found.append(
+        fields.append(
             _Field(
                 name=item.name,
                 key=key or item.name.removesuffix(kind.suffix),
@@ -251,7 +251,7 @@ def _read_declaration(cls: type[Any]) -> tuple[_Field, ...]:
                 description=item.metadata.get("asks", " ".join(texts)),
             )
         )
-    return tuple(found)
+    return tuple(fields)
 
 
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa: ANN401 # reason: any annotation
@@ -340,10 +340,10 @@ class FilePath(Kind[Include]):
     def _read(self, spot: Spot) -> Include:
         path = TextType().read(spot)
         document = spot.document
-        found = Include(path, document.folder, document.where(spot.path))
-        if not found.file.is_file():
-            spot.fail(f"must be a file; there is none at {found.file}")
-        return found
+        include = Include(path, document.folder, document.where(spot.path))
+        if not include.file.is_file():
+            spot.fail(f"must be a file; there is none at {include.file}")
+        return include
 
     def _write(self, value: Include) -> str:
         return value.path

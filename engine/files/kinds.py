@@ -75,12 +75,12 @@ class TextType(Kind[str]):
         return text
 
     def _schema(self, _definitions: dict[str, Schema]) -> Schema:
-        found: Schema = {"type": "string"}
+        schema: Schema = {"type": "string"}
         if self.pattern is not None and not self.environment:
-            found["pattern"] = f"^(?:{self.pattern})$"
+            schema["pattern"] = f"^(?:{self.pattern})$"
         else:
-            found["minLength"] = 1
-        return found
+            schema["minLength"] = 1
+        return schema
 
     def _expanded(self, spot: Spot, text: str) -> str:
         def variable(match: re.Match[str]) -> str:
@@ -220,8 +220,8 @@ class Items(Kind[tuple[Any, ...]]):
         return [self.item.write(item) for item in value]
 
     def _schema(self, definitions: dict[str, Schema]) -> Schema:
-        found: Schema = {"type": "array", "items": self.item.schema(definitions)}
-        return _bounded(found, minItems=self.minimum or None)
+        schema: Schema = {"type": "array", "items": self.item.schema(definitions)}
+        return _bounded(schema, minItems=self.minimum or None)
 
 
 @dataclass(frozen=True)

@@ -286,12 +286,12 @@ class RateText(Kind[Rate]):
     def _read(self, spot: Spot) -> Rate:
         if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
             spot.fail(f'must name a window; write "{spot.value}/1s" for requests a second')
-        found: Rate = _from_text(
+        rate: Rate = _from_text(
             spot,
             partial(rate_or_rule, may_be_zero=self.may_be_zero, is_mean=self.is_mean),
             'a rate such as "50/10s"',
         )
-        return found
+        return rate
 
     def _write(self, value: Rate) -> str:
         return format_rate(value)

@@ -321,10 +321,10 @@ def master_key_of(config: ServeConfig, path: str | None) -> bytes:
             f"master_key is missing; {path} is kept, so give 32 bytes in base64 or hex that you "
             f"keep too, as master_key in the configuration or in the environment as {KEY_VARIABLE}"
         )
-    found = read_master_key(text)
-    if found is None:
+    key = read_master_key(text)
+    if key is None:
         raise InputError(f"{KEY_VARIABLE} must be 32 bytes in base64 or hex")
-    return found
+    return key
 
 
 def _open_store(path: str) -> SqliteStore:

@@ -121,13 +121,13 @@ class Cors:
             version = store.documents_version()
             if version != self._own[0]:
                 with store.transaction(write=False):
-                    found = frozenset(
+                    origins = frozenset(
                         own
                         for tenant in store.tenants()
                         for application in store.list(Application, tenant.id)
                         for own in application.origins
                     )
-                self._own = (version, found)
+                self._own = (version, origins)
         except StoreError:
             return False
         return origin in self._own[1]
@@ -277,9 +277,9 @@ class HttpApplication:
     ) -> tuple[Request, Body | None, bytes]:
         """Return the request, its body where one is still to come, and its id."""
         raw = scope["headers"]
-        found: dict[bytes, bytes] = dict(raw)
-        key, proxy_key = found.get(self._key_header), found.get(self._proxy_key_header)
-        if len(found) != len(raw):  # some field comes more than once
+        fields: dict[bytes, bytes] = dict(raw)
+        key, proxy_key = fields.get(self._key_header), fields.get(self._proxy_key_header)
+        if len(fields) != len(raw):  # some field comes more than once
             key, proxy_key = _once(raw, self._key_header), _once(raw, self._proxy_key_header)
         headers, client = Fields(raw), scope["client"]
         ip = peer_address(client[0] if client else "")
@@ -287,13 +287,13 @@ class HttpApplication:
             ip = forwarded_client(ip, headers.get("x-forwarded-for", ""), self._trusted)
         content = b"" if exchange is None else exchange.body(KEPT_UNREAD_BYTES)
         body = None
-        size = None if b"transfer-encoding" in found else int(found.get(b"content-length", b"0"))
+        size = None if b"transfer-encoding" in fields else int(fields.get(b"content-length", b"0"))
         if not content and size != 0:
             body = Body(receive, size, reservation)
         query = scope["query_string"]
         target = scope["raw_path"] + b"?" + query if query else scope["raw_path"]
-        request_id = self._request_id(found.get(b"x-request-id"))
-        host = found.get(b"host")
+        request_id = self._request_id(fields.get(b"x-request-id"))
+        host = fields.get(b"host")
         request = Request(
             scope["method"],
             target.decode("latin-1"),

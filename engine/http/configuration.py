@@ -203,14 +203,14 @@ def load_runtime(name: str) -> AnyRuntime:
     """Return the function of `package.module:function`; raises `InputError`."""
     module_name, _, function_name = name.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module_name), function_name)
+        runtime: Any = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise InputError(
             f"reactor_runtime = {name!r} must name a function that can be imported: {error}"
         ) from None
-    if not callable(found):
+    if not callable(runtime):
         raise InputError(f"reactor_runtime = {name!r} must name a function")
-    return found  # type: ignore[no-any-return] # reason: what it takes shows when it is called
+    return runtime  # type: ignore[no-any-return] # reason: what it takes shows when it is called
 
 
 def provision(engine: Engine, config: ServeConfig, document: Document) -> list[Made]:
@@ -244,10 +244,12 @@ def _held(engine: Engine, tenant: Tenant) -> _Held:
     """Return what a tenant had in the store before: applications by name, and which have keys."""
     store = engine.services.store
     with store.transaction(write=False):
-        found = store.list(Application, tenant.id)
+        applications = store.list(Application, tenant.id)
         keys = store.list(StoredKey, tenant.id)
     # Names that were not created from a file may repeat; the oldest one counts.
-    return {each.name: each for each in reversed(found)}, {key.application_id for key in keys}
+    return {application.name: application for application in reversed(applications)}, {
+        key.application_id for key in keys
+    }
 
 
 def _tenant(engine: Engine, table: TenantTable, stored: Tenant | None, spot: Spot) -> Tenant:

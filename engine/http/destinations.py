@@ -86,10 +86,10 @@ class Destinations:
     async def _judged(self, host: str, port: int) -> Address:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise DestinationUnreachable("the destination's name has no address") from None
-        for info in found:
+        for info in infos:
             address = ip_address(str(info[4][0]).partition("%")[0])
             if self._may_be_called(address):
                 return address
@@ -99,9 +99,11 @@ class Destinations:
         inner = _inner(address)
         if in_networks(inner, self._private) or in_networks(address, self._private):
             return True
-        if any(in_networks(each, _NOT_PUBLIC) for each in (address, inner)):
+        if any(in_networks(candidate, _NOT_PUBLIC) for candidate in (address, inner)):
             return False
-        return all(each.is_global and not each.is_multicast for each in (address, inner))
+        return all(
+            candidate.is_global and not candidate.is_multicast for candidate in (address, inner)
+        )
 
 
 def _inner(address: Address) -> Address:

@@ -197,8 +197,8 @@ def _offered(engine: Engine, lines: Sequence[Mapping[str, Any]]) -> Iterator[dic
         scheme = schemes.get(line.get("header", ""))
         if scheme is not None and line.get("key") and line["role"] not in roles:
             roles.add(line["role"])
-            shown = ("role", "key", "header", "tenant_kind")
-            yield {"scheme": scheme, **{name: line[name] for name in shown}}
+            names = ("role", "key", "header", "tenant_kind")
+            yield {"scheme": scheme, **{name: line[name] for name in names}}
 
 
 def _answering(
@@ -207,8 +207,8 @@ def _answering(
     async def answer(request: Request) -> Response:
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"allow": "GET, HEAD, OPTIONS"})
-        found = page(request)
-        return found if isinstance(found, Response) else await found
+        answered = page(request)
+        return answered if isinstance(answered, Response) else await answered
 
     return answer
 

@@ -345,11 +345,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _with_known_method(self, data: bytes) -> bytes:
         """Replace a method that the parser may not know by one that it knows."""
-        found = _METHOD.match(data)
-        if found is None or found[0] == b"PRI":  # which opens HTTP/2
+        match = _METHOD.match(data)
+        if match is None or match[0] == b"PRI":  # which opens HTTP/2
             return data
-        self._method = found[0]
-        return _STAND_IN + data[found.end() :]
+        self._method = match[0]
+        return _STAND_IN + data[match.end() :]
 
     def on_message_begin(self) -> None:
         """Begin a request: its head is on its way. Nothing begins after one that was refused."""
@@ -485,11 +485,11 @@ def _fault(headers: list[tuple[bytes, bytes]], version: Callable[[], str]) -> st
 
 def _with_host_of(target: bytes, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return the fields with the host of a target in absolute form as Host (RFC 9112, 3.2.2)."""
-    found = _ABSOLUTE.match(target)
-    if found is None:
+    match = _ABSOLUTE.match(target)
+    if match is None:
         return headers
     others = [field for field in headers if field[0] != b"host"]
-    return [(b"host", found["host"]), *others]
+    return [(b"host", match["host"]), *others]
 
 
 def _size(headers: list[tuple[bytes, bytes]]) -> int:

@@ -43,15 +43,15 @@ def parse_networks(texts: Iterable[str], what: str) -> tuple[Network, ...]:
 
     Raises `InputError`.
     """
-    found = []
+    networks = []
     for text in texts:
         try:
-            found.append(ip_network(text, strict=False))
+            networks.append(ip_network(text, strict=False))
         except ValueError:
             raise InputError(
                 f"{what} = {text!r} must be an IP address or a network such as 10.0.0.0/8"
             ) from None
-    return tuple(found)
+    return tuple(networks)
 
 
 def in_networks(address: Address, networks: Sequence[Network]) -> bool:

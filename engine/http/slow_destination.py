@@ -62,10 +62,10 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 # 
         delay = _DELAY.search(path)
         if delay is not None:
             await asyncio.sleep(min(float(delay[1]), _LONGEST_S))
-        shown = {
+        answer = {
             "method": request.method,
             "path": path,
             "headers": {n: v for n, v in request.headers.items() if n not in _SECRETS},
             "body_bytes": len(body),
         }
-        await JSONResponse(shown)(scope, receive, send)
+        await JSONResponse(answer)(scope, receive, send)

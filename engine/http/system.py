@@ -186,8 +186,8 @@ class SystemWorld:
                     result: Json = await self._runtime(code, args, configuration)
                     return result
                 work = partial(self._runtime, code, args, configuration)
-                found: Any = await self._in_thread(work, owner)
-                return found  # type: ignore[no-any-return] # reason: the engine checks what it gets
+                outcome: Any = await self._in_thread(work, owner)
+                return outcome  # type: ignore[no-any-return] # reason: the engine checks what it gets
         except TimeoutError:
             raise DestinationTimeout("the code took longer than it may") from None
 
@@ -300,11 +300,11 @@ class SystemWorld:
 
 def _fields(headers: httpx.Headers) -> dict[str, str]:
     """Return the fields, repeated ones joined by commas; Set-Cookie values by line feeds."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for raw_name, raw_value in headers.raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         if _FIELD_NAME.fullmatch(name) is None or _FIELD_VALUE.fullmatch(value) is None:
             continue
         joint = "\n" if name == "set-cookie" else ", "
-        found[name] = value if name not in found else found[name] + joint + value
-    return found
+        fields[name] = value if name not in fields else fields[name] + joint + value
+    return fields

@@ -233,14 +233,14 @@ VIEW: Final = View(
 )
 
 
-def _shown(job: Job, context: Context) -> dict[str, Any]:
+def _to_json(job: Job, context: Context) -> dict[str, Any]:
     status = _status(job, context.steady_ns)
-    shown = VIEW.of(job, status=status, upload_expires_at=timestamp(job.upload_until_ns))
+    document = VIEW.of(job, status=status, upload_expires_at=timestamp(job.upload_until_ns))
     if status == "completed":
-        shown["download_url"] = f"/account-updater/jobs/{job.id}/result"
+        document["download_url"] = f"/account-updater/jobs/{job.id}/result"
     if status == "failed":
-        shown["error"] = _UNUSED if job.ends_at_ns is None else _opened(job, context).decode()
-    return shown
+        document["error"] = _UNUSED if job.ends_at_ns is None else _opened(job, context).decode()
+    return document
 
 
 def _opened(job: Job, context: Context) -> bytes:
@@ -257,7 +257,7 @@ _JOBS: Final = Collection(
     short_name="job",
     path="/account-updater/jobs",
     right="account-updater:job",
-    shown=_shown,
+    to_json=_to_json,
 )
 
 
@@ -279,7 +279,7 @@ def _create(context: Context) -> Response:
 
 def _result(context: Context) -> Response:
     context.require(_READ)
-    job = _JOBS.found(context)
+    job = _JOBS.requested(context)
     if _status(job, context.steady_ns) != "completed":
         raise Problem(409, "The job is not completed.", clause="D-JOBS")
     return Response(200, _opened(job, context), {"Content-Type": "text/csv; charset=utf-8"})

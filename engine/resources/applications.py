@@ -109,7 +109,7 @@ TENANT_VIEW: Final = View(
 )
 
 
-def _shown(application: Application, _: Context) -> dict[str, Any]:
+def _to_json(application: Application, _: Context) -> dict[str, Any]:
     grants = [
         {"container": g.container, "permissions": sorted(g.permissions)} for g in application.grants
     ]
@@ -127,7 +127,7 @@ _APPLICATIONS: Final = Collection(
     name="application",
     path="/applications",
     right="application",
-    shown=_shown,
+    to_json=_to_json,
     remove=_remove,
     clauses=_AUTH,
 )
@@ -189,7 +189,7 @@ def _with_origins(application: Application, origins: list[str]) -> Application:
 def _patch(context: Context) -> Response:
     context.require("application:update")
     body = _PATCH.check(context.json)
-    application = _APPLICATIONS.found(context)
+    application = _APPLICATIONS.requested(context)
     check_application(context, "application:update", application)
     changes: dict[str, Any] = {}
     if "name" in body:
@@ -214,7 +214,7 @@ def _patch(context: Context) -> Response:
 def _create_key(context: Context) -> Response:
     context.require("key:create")
     body = {} if context.is_bodiless else _KEY.check(context.json)
-    application = _APPLICATIONS.found(context)
+    application = _APPLICATIONS.requested(context)
     check_makes_keys(context, application)
     text = add_key(context.services, application, legacy=body.get("legacy", False))
     key = context.services.store.get(Key, text.key_id)
@@ -227,26 +227,26 @@ def _create_key(context: Context) -> Response:
 
 def _list_keys(context: Context) -> Response:
     context.require("key:read")
-    application = _APPLICATIONS.found(context)
+    application = _APPLICATIONS.requested(context)
     store = context.services.store
 
     def fetch(after: str | None, size: int) -> list[Key]:
         """Look at the tenant's keys, so many at a time, until the page is full."""
-        found: list[Key] = []
-        while len(found) < size:
+        page: list[Key] = []
+        while len(page) < size:
             keys = store.list(Key, application.tenant_id, after=after, size=_LOOKED_AT)
-            found += [key for key in keys if key.application_id == application.id]
+            page += [key for key in keys if key.application_id == application.id]
             if len(keys) < _LOOKED_AT:
                 break
             after = cursor(keys[-1])
-        return found[:size]
+        return page[:size]
 
     return Response(200, page_of(Page.of(context), fetch, KEY_VIEW.of))
 
 
 def _delete_key(context: Context) -> Response:
     context.require("key:delete")
-    application = _APPLICATIONS.found(context)
+    application = _APPLICATIONS.requested(context)
     key = context.services.store.get(Key, context.params["key_id"])
     if key is None or key.application_id != application.id:
         raise Problem(404, "There is no such key.", clause="D-STATUSES")

@@ -126,8 +126,8 @@ def _is_media_type(given: str, wanted: str) -> bool:
     A `charset` is the exception: with one other than UTF-8, the body is not JSON.
     """
     given = given.strip(" \t").lower()
-    found = _MEDIA_TYPE.fullmatch(given)
-    if found is None or found["type"] != wanted:
+    match = _MEDIA_TYPE.fullmatch(given)
+    if match is None or match["type"] != wanted:
         return False
     values = (value for name, value in _PARAMETER.findall(given) if name == "charset")
     return all(value.strip('"') == "utf-8" for value in values)

@@ -56,19 +56,21 @@ def reveal(
     without `permission` in the container of a token that is named.
     """
     services, tenant = context.services, context.tenant
-    found = read_expressions(body, services.rules)
+    expressions = read_expressions(body, services.rules)
     limit = tenant.quotas["Detokenize Limit"]
-    found.check_cost(limit, services.rules)
-    named = list(dict.fromkeys(found.token_ids))
-    tokens = _looked_up(named, context, has_data=found.count(services.rules) <= limit)
+    expressions.check_cost(limit, services.rules)
+    named = list(dict.fromkeys(expressions.token_ids))
+    tokens = _looked_up(named, context, has_data=expressions.count(services.rules) <= limit)
     for token in tokens.values():
         context.require(permission, token.container)
     missing = [token_id for token_id in named if token_id not in tokens]
     if missing:
-        raise found.unknown(missing)
-    found.check_limit(limit, services.rules)
+        raise expressions.unknown(missing)
+    expressions.check_limit(limit, services.rules)
     sizes = {token_id: len(token.sealed_data) for token_id, token in tokens.items()}
-    repeated_bytes = sum(sizes[token_id] for token_id in found.token_ids) - sum(sizes.values())
+    repeated_bytes = sum(sizes[token_id] for token_id in expressions.token_ids) - sum(
+        sizes.values()
+    )
     services.world.reserve(repeated_bytes)
     with services.store.transaction(write=False):
         keys = services.vault.of(tenant.id)
@@ -76,9 +78,9 @@ def reveal(
     if raw is not None:
         return (splice(raw, values.__getitem__) if named else raw), named
     # A text with a character beyond ASCII takes up to four times its bytes.
-    wide_bytes = sum(sys.getsizeof(values[i]) - sizes[i] for i in found.token_ids)
+    wide_bytes = sum(sys.getsizeof(values[i]) - sizes[i] for i in expressions.token_ids)
     services.world.reserve(max(0, wide_bytes))
-    return found.rebuild(values.__getitem__), named
+    return expressions.rebuild(values.__getitem__), named
 
 
 def _looked_up(token_ids: list[str], context: Context, *, has_data: bool) -> dict[str, Token]:

@@ -27,22 +27,23 @@ class Collection(Generic[D]):
     """Documents of one kind.
 
     name: of one document, such as `reactor`; short_name: what a 404 calls it, if something else.
-        path: of the collection. right: the prefix of its permissions. shown: returns what an answer
-        shows of a document. is_there: whether a stored document is still readable, such as an
-        intent in [t, t + R) (QUO-INTENT). remove: deletes a document; `Store.delete` unless given.
+        path: of the collection. right: the prefix of its permissions. to_json: returns what an
+        answer shows of a document. is_there: whether a stored document is still readable, such as
+        an intent in [t, t + R) (QUO-INTENT). remove: deletes a document; `Store.delete` unless
+        given.
     """
 
     kind: type[D]
     name: str
     path: str
     right: str
-    shown: Callable[[D, Context], dict[str, Any]]
+    to_json: Callable[[D, Context], dict[str, Any]]
     is_there: Callable[[D, Context], bool] = lambda _record, _context: True
     remove: Callable[[Context, D], object] | None = None
     clauses: tuple[str, ...] = ()
     short_name: str | None = None
 
-    def found(self, context: Context) -> D:
+    def requested(self, context: Context) -> D:
         """Return the document that the path names; raises `Problem` 404."""
         record = context.services.store.get(self.kind, context.params["id"])
         is_own = record is not None and record.tenant_id == context.tenant.id
@@ -57,17 +58,17 @@ class Collection(Generic[D]):
         page = page_of(
             Page.of(context),
             lambda after, size: store.list(self.kind, tenant_id, after=after, size=size),
-            lambda record: self.shown(record, context),
+            lambda record: self.to_json(record, context),
         )
         return Response(200, page)
 
     def _get(self, context: Context) -> Response:
         context.require(f"{self.right}:read")
-        return Response(200, self.shown(self.found(context), context))
+        return Response(200, self.to_json(self.requested(context), context))
 
     def _delete(self, context: Context) -> Response:
         context.require(f"{self.right}:delete")
-        record = self.found(context)
+        record = self.requested(context)
         if self.remove is None:
             context.services.store.delete(self.kind, record.id)
         else:
@@ -80,14 +81,14 @@ class Collection(Generic[D]):
         context.shows(record.id)
         context.services.store.put(record)
         context.log(f"{self.right}:create", self._entity, record.id, 201)
-        shown = {**self.shown(record, context), **more}
-        return Response(201, shown, {"Location": f"{self.path}/{record.id}"})
+        document = {**self.to_json(record, context), **more}
+        return Response(201, document, {"Location": f"{self.path}/{record.id}"})
 
     def changed(self, context: Context, record: D) -> Response:
         """Store a document that was changed and show it."""
         context.services.store.put(record)
         context.log(f"{self.right}:update", self._entity, record.id, 200)
-        return Response(200, self.shown(record, context))
+        return Response(200, self.to_json(record, context))
 
     def creation(
         self,

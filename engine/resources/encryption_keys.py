@@ -25,7 +25,7 @@ _KEYS: Final = Collection(
     name="encryption key",
     path="/keys",
     right="encryption-key",
-    shown=lambda key, _: VIEW.of(key),
+    to_json=lambda key, _: VIEW.of(key),
     clauses=("TOK-ENCRYPTED",),
 )
 

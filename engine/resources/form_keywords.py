@@ -64,7 +64,7 @@ def _is_of_type(own: Any, value: Any, rule: Mapping[str, Any]) -> bool:
     if rule.keys() != {"type"}:
         return False
     types = [rule["type"]] if isinstance(rule["type"], str) else rule["type"]
-    return any(own.is_type(value, each) for each in types)
+    return any(own.is_type(value, name) for name in types)
 
 
 _EXTENDED: Final[Any] = extend(  # type: ignore[no-untyped-call] # reason: it has no types

@@ -60,15 +60,15 @@ class View:
 
     def of(self, record: object, **values: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: any JSON
         """Return the fields of a record; values: those that it does not hold as they are shown."""
-        shown = {}
+        document = {}
         for name, schema in self.fields.items():
             if name in values:
-                shown[name] = values[name]
+                document[name] = values[name]
             elif schema is INSTANT:
-                shown[name] = timestamp(getattr(record, f"{name}_ns"))
+                document[name] = timestamp(getattr(record, f"{name}_ns"))
             else:
-                shown[name] = getattr(record, name)
-        return shown
+                document[name] = getattr(record, name)
+        return document
 
     def schema(self, **more: Schema) -> dict[str, Any]:
         """Return the schema of an answer; more: what it shows besides."""

@@ -39,9 +39,9 @@ def once(operation: Operation, context: Context) -> Response:
     Raises `Problem` as `first_answer` does.
     """
     assert operation.run is not None, "what creates is one transaction"
-    kept = first_answer(context)
-    if kept is not None:
-        return kept
+    kept_answer = first_answer(context)
+    if kept_answer is not None:
+        return kept_answer
     assert context.rights is not None, "noted since the body was read"
     assert context.entity_ids is not None, "likewise"
     response = operation.run(context)
@@ -74,21 +74,21 @@ def first_answer(context: Context) -> Response | None:
     """
     record_id, body_hash = _hashes(context)
     services = context.services
-    kept = services.store.get(KeptAnswer, record_id)
-    if kept is None or kept.until_ns <= context.steady_ns:
+    kept_answer = services.store.get(KeptAnswer, record_id)
+    if kept_answer is None or kept_answer.until_ns <= context.steady_ns:
         return None
-    for right in kept.rights:
+    for right in kept_answer.rights:
         permission, _, container = right.partition(" ")
         context.require(permission, container or None)
-    if kept.body_hash != body_hash:
+    if kept_answer.body_hash != body_hash:
         raise Problem(
             422,
             "This Idempotency-Key came with another body before; take a new one.",
             clause=_CLAUSE,
         )
     keys = services.vault.of(context.tenant.id)
-    opened = orjson.loads(keys.open(_CONTAINER, record_id, kept.sealed_answer, "answer"))
-    return Response(kept.status, opened["body"], opened["headers"])
+    opened = orjson.loads(keys.open(_CONTAINER, record_id, kept_answer.sealed_answer, "answer"))
+    return Response(kept_answer.status, opened["body"], opened["headers"])
 
 
 def _hashes(context: Context) -> tuple[str, bytes]:

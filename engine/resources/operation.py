@@ -136,16 +136,16 @@ class Router:
         allowed, values = self._at(path)
         if not allowed:
             raise Problem(404, "There is nothing at this path.", clause="D-STATUSES")
-        found = allowed.get("ANY") or allowed.get("GET" if method == "HEAD" else method)
-        if found is None:
+        operation = allowed.get("ANY") or allowed.get("GET" if method == "HEAD" else method)
+        if operation is None:
             raise Problem(
                 405,
-                f"{_shown(method)} is not allowed at this path.",
+                f"{_format(method)} is not allowed at this path.",
                 clause="D-STATUSES",
                 headers={"Allow": ", ".join(self.allowed(path))},
             )
-        names = [s.strip("{}.") for s in found.path.strip("/").split("/") if s.startswith("{")]
-        return found, dict(zip(names, values, strict=True))
+        names = [s.strip("{}.") for s in operation.path.strip("/").split("/") if s.startswith("{")]
+        return operation, dict(zip(names, values, strict=True))
 
     def allowed(self, path: str) -> list[str]:
         """Return the methods that the path supports; none for an unknown path.
@@ -168,10 +168,10 @@ class Router:
         if plain is not None:
             return plain, []
         for form, methods in self._templates.get(path[1:].partition("/")[0], ()):
-            found = form.fullmatch(path)
-            if found is not None:
+            match = form.fullmatch(path)
+            if match is not None:
                 is_rest = "ANY" in methods
-                return methods, [v or "" if is_rest else unquote(_text(v)) for v in found.groups()]
+                return methods, [v or "" if is_rest else unquote(_text(v)) for v in match.groups()]
         return {}, []
 
 
@@ -180,7 +180,7 @@ def _text(part: str) -> str:
     return part if part.isascii() else part.encode("utf-8", "replace").decode()
 
 
-def _shown(method: str) -> str:
+def _format(method: str) -> str:
     return method if method.isascii() and method.isalpha() and len(method) <= 16 else "This method"
 
 
@@ -188,14 +188,14 @@ def parse_query(query: str) -> Mapping[str, str]:
     """Return the query's parameters; raises `Problem` 400 when one is given twice."""
     if not query:
         return _NOTHING
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for name, value in parse_qsl(_text(query), keep_blank_values=True, errors="replace"):
-        if name in found:
+        if name in parameters:
             raise Problem(
                 400,
                 "A query parameter is given twice.",
                 errors={"": ["given twice"]},
                 clause="D-STATUSES",
             )
-        found[name] = value
-    return found
+        parameters[name] = value
+    return parameters

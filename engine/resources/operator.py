@@ -136,11 +136,11 @@ class Operator:
         """
         store = self.services.store
         with store.transaction():
-            found = self._key(key)
-            if found is None:
+            record = self._key(key)
+            if record is None:
                 raise InputError("key = <hidden> does not exist; give a key's text, id or record")
-            store.delete(Key, found.id)
-        return found
+            store.delete(Key, record.id)
+        return record
 
     def tenants(self) -> list[Tenant]:
         """Return all tenants, the oldest first."""
@@ -295,16 +295,16 @@ def checked_quota(name: str, value: QuotaValue, table_names: Iterable[str]) -> Q
         names = sorted(table_names)
         if value not in names:
             near = did_you_mean(value if isinstance(value, str) else "", names)
-            raise InputError(f"quota {name} = {_shown(value)} must name a limit table{near}")
+            raise InputError(f"quota {name} = {_format(value)} must name a limit table{near}")
         return value
     if isinstance(value, str) and name not in _COUNTS:
         value = parse_duration_ns(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         unit = "a whole number" if name in _COUNTS else "a duration such as '1h', or whole ns"
-        raise InputError(f"quota {name} = {_shown(value)} must be {unit}, 0 or more")
+        raise InputError(f"quota {name} = {_format(value)} must be {unit}, 0 or more")
     if value > (_LARGEST_COUNT if name in _COUNTS else _LONGEST_NS):
         most = "1000000000" if name in _COUNTS else "36500d"
-        raise InputError(f"quota {name} = {_shown(value)} must be at most {most}")
+        raise InputError(f"quota {name} = {_format(value)} must be at most {most}")
     return value
 
 
@@ -312,7 +312,7 @@ def checked_suffixes(suffixes: Iterable[str]) -> tuple[str, ...]:
     """Return suffixes of hostnames in lower case; raises `InputError` for an invalid one."""
     if isinstance(suffixes, str):
         raise InputError(f"host_suffixes = {suffixes!r} must be a list of texts")
-    found = []
+    valid = []
     for suffix in suffixes:
         lower = str(suffix).lower()
         if not is_suffix(lower):
@@ -320,11 +320,11 @@ def checked_suffixes(suffixes: Iterable[str]) -> tuple[str, ...]:
                 f"host suffix = {suffix!r} must be a hostname, or a dot and a hostname such as "
                 "'.shop.example' for all names below it"
             )
-        found.append(lower)
-    return tuple(found)
+        valid.append(lower)
+    return tuple(valid)
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     is_long = isinstance(value, int) and value.bit_length() > 64  # Python may refuse to print it
     return shown_value(value) if is_long else repr(value)
 

@@ -75,18 +75,18 @@ def check_filters(
 
 
 def page_of(
-    page: Page, fetch: Callable[[str | None, int], Sequence[R]], shown: Callable[[R], Any]
+    page: Page, fetch: Callable[[str | None, int], Sequence[R]], to_json: Callable[[R], Any]
 ) -> dict[str, Any]:
     """Return the answer of a list: `{pagination: {next, page_size}, data: […]}`.
 
     `next` is null on the last page. `fetch(after, size)` gives records in order.
     """
-    found = fetch(page.start, page.size + 1)
-    here = found[: page.size]
-    following = cursor(here[-1]) if len(found) > page.size else None
+    records = fetch(page.start, page.size + 1)
+    here = records[: page.size]
+    following = cursor(here[-1]) if len(records) > page.size else None
     return {
         "pagination": {"next": following, "page_size": page.size},
-        "data": [shown(record) for record in here],
+        "data": [to_json(record) for record in here],
     }
 
 

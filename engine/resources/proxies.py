@@ -237,16 +237,16 @@ def _headers(given: object, by_lines: frozenset[str]) -> dict[str, str]:
     """Return headers that code gave back; raises `Problem` 502 for what is none."""
     if not isinstance(given, dict):
         raise code_fault("returned headers that are none")
-    found = {}
+    headers = {}
     for name, value in given.items():
         values = value if isinstance(value, list) else [value]
         if not _HEADER_NAME.fullmatch(name) or not all(
-            isinstance(each, str) and _HEADER_VALUE.fullmatch(each) for each in values
+            isinstance(text, str) and _HEADER_VALUE.fullmatch(text) for text in values
         ):
             raise code_fault("returned headers that are none")
         if values:
-            found[name] = ("\n" if name.lower() in by_lines else ", ").join(values)
-    return found
+            headers[name] = ("\n" if name.lower() in by_lines else ", ").join(values)
+    return headers
 
 
 def _joined(
@@ -263,8 +263,8 @@ def _joined(
         return headers, dumps(body)
     if isinstance(body, str):
         return headers, body.encode()
-    kept = {name: value for name, value in headers.items() if name.lower() != "content-type"}
-    return {**kept, "Content-Type": "application/json"}, dumps(body)
+    others = {name: value for name, value in headers.items() if name.lower() != "content-type"}
+    return {**others, "Content-Type": "application/json"}, dumps(body)
 
 
 def _named(context: Context) -> Proxy:
@@ -434,7 +434,7 @@ VIEW: Final = View(
 )
 
 
-def _shown(proxy: Proxy, context: Context) -> dict[str, Any]:
+def _to_json(proxy: Proxy, context: Context) -> dict[str, Any]:
     codes = zip(_TRANSFORMS, codes_of(context.services, proxy), strict=True)
     return VIEW.of(proxy, **{n: None if code is None else {"code": code} for n, code in codes})
 
@@ -451,9 +451,9 @@ def _url_fault(url: str) -> str | None:
 def _is_address(url: str) -> bool:
     if _ADDRESS.fullmatch(url) is not None:
         return True
-    found = _IPV6_ADDRESS.fullmatch(url)
+    match = _IPV6_ADDRESS.fullmatch(url)
     try:
-        return found is not None and bool(IPv6Address(found[1]))
+        return match is not None and bool(IPv6Address(match[1]))
     except ValueError:
         return False
 
@@ -525,7 +525,7 @@ _PROXIES: Final = Collection(
     name="proxy",
     path="/proxies",
     right="proxy",
-    shown=_shown,
+    to_json=_to_json,
     remove=_remove,
 )
 
@@ -552,7 +552,7 @@ def _patch(context: Context) -> Response:
     """Change a proxy: a merge patch, in which null removes a transform or the hostname."""
     context.require("proxy:update")
     body = _PATCH.check(context.json)
-    proxy = _PROXIES.found(context)
+    proxy = _PROXIES.requested(context)
     changes = _read(body, context, proxy.id)
     if body.keys() - {"name"}:
         check_takes_over(context, proxy)

@@ -62,14 +62,14 @@ def _code(reactor: Reactor, context: Context) -> str:
 def _configuration(reactor: Reactor, context: Context) -> dict[str, str]:
     sealed = reactor.sealed_configuration
     text = open_code(context.services, reactor.tenant_id, reactor.id, sealed, _CONFIGURATION)
-    found: Any = parse(text.encode())
-    return dict(found)
+    configuration: Any = parse(text.encode())
+    return dict(configuration)
 
 
 VIEW: Final = View({**OWNED, "name": TEXT, "code": TEXT, "configuration_names": TEXTS, **MADE})
 
 
-def _shown(reactor: Reactor, context: Context) -> dict[str, Any]:
+def _to_json(reactor: Reactor, context: Context) -> dict[str, Any]:
     names = sorted(_configuration(reactor, context))
     return VIEW.of(reactor, code=_code(reactor, context), configuration_names=names)
 
@@ -84,7 +84,7 @@ _REACTORS: Final = Collection(
     name="reactor",
     path="/reactors",
     right="reactor",
-    shown=_shown,
+    to_json=_to_json,
     remove=_remove,
 )
 
@@ -115,7 +115,7 @@ def _patch(context: Context) -> Response:
     body = _PATCH.check(context.json)
     if "code" in body:
         check_code(body["code"], "/code", context.services.profile)
-    reactor = _REACTORS.found(context)
+    reactor = _REACTORS.requested(context)
     services, place = context.services, (context.tenant.id, reactor.id)
     changes: dict[str, Any] = {"name": body["name"]} if "name" in body else {}
     if body.keys() - {"name"}:
@@ -156,7 +156,7 @@ async def _react(context: Context) -> Response:
         _REACT.check(body)
         with services.store.transaction(write=False):
             # 404 before what is wrong with the arguments
-            context.configurer = configurer_of(context, _REACTORS.found(context))
+            context.configurer = configurer_of(context, _REACTORS.requested(context))
         try:
             revealed, _ = reveal(args, context, "token:use")
         except Problem as problem:
@@ -170,7 +170,7 @@ async def _react(context: Context) -> Response:
         return revealed
 
     def begin() -> tuple[str, str, dict[str, str]]:
-        reactor = _REACTORS.found(context)
+        reactor = _REACTORS.requested(context)
         return _pool_name(reactor), _code(reactor, context), _configuration(reactor, context)
 
     async def run(plan: tuple[str, str, dict[str, str]]) -> tuple[Json, TokenizeBody | None]:
@@ -183,8 +183,8 @@ async def _react(context: Context) -> Response:
         part = partial(_read_part, result["tokenize"], context)
         return result.get("raw"), await services.world.apart(part, context.known_caller)
 
-    def finish(found: tuple[Json, TokenizeBody | None]) -> Response:
-        raw, walked = found
+    def finish(result: tuple[Json, TokenizeBody | None]) -> Response:
+        raw, walked = result
         tokens = None
         if walked is not None:
             tokens = answer_of(walked, create_all(walked, context), context)

@@ -15,10 +15,10 @@ from engine.tokens import timestamp, validate_intent, walk_one
 VIEW: Final = View({**OWNED, "type": TEXT, "mask": {}, **MADE, "expires_at": INSTANT})
 
 
-def _shown(intent: Intent, _: Context) -> dict[str, Any]:
+def _to_json(intent: Intent, _: Context) -> dict[str, Any]:
     mask = None if intent.mask is None else {**intent.mask}
-    shown = VIEW.of(intent, mask=mask, expires_at=timestamp(intent.until_ns))
-    return {name: value for name, value in shown.items() if value is not None}
+    document = VIEW.of(intent, mask=mask, expires_at=timestamp(intent.until_ns))
+    return {name: value for name, value in document.items() if value is not None}
 
 
 def _create(context: Context) -> Response:
@@ -46,7 +46,7 @@ _INTENTS: Final = Collection(
     name="token intent",
     path="/token-intents",
     right="token-intent",
-    shown=_shown,
+    to_json=_to_json,
     is_there=lambda intent, context: intent.until_ns > context.steady_ns,
     clauses=("QUO-INTENT",),
 )

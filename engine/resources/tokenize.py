@@ -61,8 +61,8 @@ def _decrypt(context: Context, compact: str, *, is_open: bool = False) -> bytes:
     def find_private(kid: str | None) -> bytes | None:
         with nullcontext() if is_open else store.transaction(write=False):
             if kid is None:
-                found = store.list(EncryptionKey, tenant.id, size=2)
-                key = found[0] if len(found) == 1 else None
+                first_keys = store.list(EncryptionKey, tenant.id, size=2)
+                key = first_keys[0] if len(first_keys) == 1 else None
             else:
                 key = store.get(EncryptionKey, kid)
             if key is None or key.tenant_id != tenant.id:
@@ -175,7 +175,10 @@ def _merge(
                 merged[changed.id] = changed
     for changed in merged.values():
         store.update_token(changed)
-    return [(new_token, merged.get(token.id, token), found) for new_token, token, found in made]
+    return [
+        (new_token, merged.get(token.id, token), deduplicated)
+        for new_token, token, deduplicated in made
+    ]
 
 
 def log_made(made: list[tuple[NewToken, Token, bool]], context: Context, status: int) -> bool:
@@ -208,12 +211,14 @@ def answer_of(
     rules = context.services.rules
     if context.entity_ids is not None:
         context.entity_ids.update((token.id, None) for _, token, _ in made)
-    for new_token, token, found in made:
+    for new_token, token, deduplicated in made:
         if new_token.is_leaf:
             new_token.slot[new_token.key] = token.id  # obeys TOK-LEAF
         else:
-            may_read = not found or context.may("token:read", token.container)  # obeys AUTH-READ
-            new_token.slot[new_token.key] = record(token, rules, found, may_read)
+            may_read = not deduplicated or context.may(
+                "token:read", token.container
+            )  # obeys AUTH-READ
+            new_token.slot[new_token.key] = record(token, rules, deduplicated, may_read)
     return walked.answer
 
 

@@ -117,7 +117,7 @@ def _shows_plaintext(token: Token, context: Context) -> bool:
     return plaintext_reads and context.may("token:read", token.container)
 
 
-def _shown(
+def _to_json(
     token: Token, context: Context, *, is_new: bool = False, deduplicated: bool = False
 ) -> dict[str, Any]:
     """Return a token's record (D-RECORD-VIEW, REC-DEDUP-REDACT, D-READ).
@@ -157,11 +157,11 @@ def _create(context: Context) -> Response:
     if not log_made(made, context, 201):
         _log_read([token], context, 201)
     context.shows(token.id)
-    shown = _shown(token, context, is_new=not deduplicated, deduplicated=deduplicated)
-    return Response(201, shown, {"Location": f"/tokens/{token.id}"})
+    document = _to_json(token, context, is_new=not deduplicated, deduplicated=deduplicated)
+    return Response(201, document, {"Location": f"/tokens/{token.id}"})
 
 
-def _found(context: Context, permission: str) -> Token:
+def _requested(context: Context, permission: str) -> Token:
     """Return the token; 403 before 404 for a key that holds the right nowhere."""
     context.require(permission)
     token = context.services.store.token(context.tenant.id, context.params["id"].lower())
@@ -172,9 +172,9 @@ def _found(context: Context, permission: str) -> Token:
 
 
 def _get(context: Context) -> Response:
-    token = _found(context, "token:read")
+    token = _requested(context, "token:read")
     _log_read([token], context)
-    return Response(200, _shown(token, context))
+    return Response(200, _to_json(token, context))
 
 
 def _reach(context: Context, permission: str, asked: str | None) -> tuple[str, ...] | None:
@@ -200,16 +200,16 @@ def _page(context: Context, page: Page, chosen: TokenFilter) -> Response:
     has_data = context.services.rules.tokens.plaintext_reads
     here: list[Token] = []
 
-    def shown(token: Token) -> dict[str, Any]:
+    def to_json(token: Token) -> dict[str, Any]:
         here.append(token)
-        return _shown(token, context)
+        return _to_json(token, context)
 
     answer = page_of(
         page,
         lambda after, size: store.find_tokens(
             tenant_id, chosen, after=after, size=size, has_data=has_data
         ),
-        shown,
+        to_json,
     )
     _log_read(here, context)
     return Response(200, answer)
@@ -243,7 +243,7 @@ def _search(context: Context) -> Response:
 
 def _patch(context: Context) -> Response:
     services, tenant = context.services, context.tenant
-    token = _found(context, "token:update")
+    token = _requested(context, "token:update")
     keys = services.vault.of(tenant.id)
     data, cvc = opened(token, keys, context.steady_ns)
     change = validate_patch(
@@ -259,11 +259,11 @@ def _patch(context: Context) -> Response:
     changed = apply_change(token, change, keys, services.rules, cvc_until_ns=until_ns)
     services.store.update_token(changed)
     context.log("token:update", "token", changed.id, 200)
-    return Response(200, _shown(changed, context))
+    return Response(200, _to_json(changed, context))
 
 
 def _delete(context: Context) -> Response:
-    token = _found(context, "token:delete")
+    token = _requested(context, "token:delete")
     context.services.store.delete_token(context.tenant.id, token.id)
     context.log("token:delete", "token", token.id, 204)
     return Response(204)

@@ -126,7 +126,9 @@ class MemoryStore(BaseStore):
         self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
     ) -> Sequence[D]:
         unions, table = [[owned_by(tenant_id)]], self._table(kind)
-        return table.page(unions, lambda each: owner_of(each) == tenant_id, after=after, size=size)
+        return table.page(
+            unions, lambda record: owner_of(record) == tenant_id, after=after, size=size
+        )
 
     def _named(self, name: bytes) -> Document | None:
         return next((r for kind in (Key, Proxy) for r in self._table(kind).of_term(name)), None)

@@ -270,8 +270,8 @@ class SqliteStore(BaseStore):
         self._many("INSERT INTO names VALUES (?, ?, ?)", names)
         if isinstance(record, KeptAnswer):
             self._run("DELETE FROM answers_of WHERE answer_id = ?", (record.id,))
-            shown = [(entity_id, record.id) for entity_id in record.entity_ids]
-            self._many("INSERT OR IGNORE INTO answers_of VALUES (?, ?)", shown)
+            entities = [(entity_id, record.id) for entity_id in record.entity_ids]
+            self._many("INSERT OR IGNORE INTO answers_of VALUES (?, ?)", entities)
 
     def get(self, kind: type[D], record_id: str) -> D | None:
         """Return the record of that class and id."""

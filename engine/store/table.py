@@ -133,8 +133,8 @@ def until_ns_of(record: object) -> int | None:
 
 def _document_terms(record: Document) -> list[Term]:
     """Return what a document is looked up by, besides its id."""
-    shown = record.entity_ids if isinstance(record, KeptAnswer) else ()
-    return [owned_by(owner_of(record)), *unique_names(record), *map(shows, shown)]
+    entity_ids = record.entity_ids if isinstance(record, KeptAnswer) else ()
+    return [owned_by(owner_of(record)), *unique_names(record), *map(shows, entity_ids)]
 
 
 def owned_by(tenant_id: str) -> Term:

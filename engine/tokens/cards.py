@@ -94,13 +94,13 @@ def _unknown_fields(given: dict[str, Any], rules: Rules, faults: BodyErrors) -> 
     """D-UNKNOWN: an unknown field of card data is a fault, or is ignored and not kept."""
     if rules.tokens.unknown_field == "ignore":
         return {}
-    found: dict[str, str] = {}
+    unknown: dict[str, str] = {}
     for name in given:
         if name not in _KNOWN:
-            is_shown = len(faults) + len(found) < FAULTS_LIMIT
+            is_shown = len(faults) + len(unknown) < FAULTS_LIMIT
             hint = did_you_mean(name, CARD_FIELDS) if is_shown else ""
-            found[name] = f"is an unknown field of card data{hint}"
-    return found
+            unknown[name] = f"is an unknown field of card data{hint}"
+    return unknown
 
 
 def _read_optional(

@@ -112,7 +112,7 @@ class DetokenizePlan:
 def splice(raw: bytes, value_of: Callable[[str], Json]) -> bytes:
     """Return a JSON text with each expression replaced, and every other byte as it was."""
     pieces: list[bytes] = []
-    kept = at = 0
+    copied = at = 0
     while (start := raw.find(b'"', at)) >= 0:
         at = _string_end(raw, start + 1)
         sent = raw[start:at]
@@ -120,9 +120,9 @@ def splice(raw: bytes, value_of: Callable[[str], Json]) -> bytes:
             continue
         text: str = orjson.loads(sent)
         if any(_ids(text)):
-            pieces += raw[kept:start], dumps(_replaced(text, value_of))
-            kept = at
-    return b"".join((*pieces, raw[kept:]))
+            pieces += raw[copied:start], dumps(_replaced(text, value_of))
+            copied = at
+    return b"".join((*pieces, raw[copied:]))
 
 
 def _string_end(raw: bytes, at: int) -> int:

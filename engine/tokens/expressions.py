@@ -51,10 +51,10 @@ def parse(text: str) -> Path | None:
 
 
 def _read(text: str) -> Path | None:
-    found = _EXPRESSION.fullmatch(text)
-    if found is None:
+    match = _EXPRESSION.fullmatch(text)
+    if match is None:
         return None
-    return tuple(found[1].split(".")[1:])
+    return tuple(match[1].split(".")[1:])
 
 
 _remembered = lru_cache(maxsize=4096)(_read)

@@ -250,12 +250,12 @@ def without_cvc(token: Token, keys_of: Callable[[str], Keys], rules: Rules) -> T
     bare = replace(token, sealed_cvc=None, cvc_until_ns=None)
     indexes = token.search_indexes
     if indexes is not None:
-        kept = outliving(indexes)
+        retained = outliving(indexes)
         hashes = zip(indexes, token.index_hashes, strict=False)
         bare = replace(
             bare,
-            search_indexes=kept,
-            index_hashes=tuple(hashed for index, hashed in hashes if index in kept),
+            search_indexes=retained,
+            index_hashes=tuple(hashed for index, hashed in hashes if index in retained),
         )
     expression = token.fingerprint_expression
     if expression is None or outliving((expression,)):

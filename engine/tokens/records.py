@@ -51,41 +51,41 @@ def record(
     if redacted and rules.dedup.redact == "narrow":
         return _narrow(token, deduplicated=deduplicated)
     # obeys REC-TENANT, REC-TYPE
-    shown: dict[str, Any] = {"id": token.id, "tenant_id": token.tenant_id, "type": token.type}
+    document: dict[str, Any] = {"id": token.id, "tenant_id": token.tenant_id, "type": token.type}
     if token.mask is not None:  # obeys REC-TOKEN-DATA
         view = rules.tokens.card_view
         if view != "mask" and not redacted:
-            shown["data"] = {**token.mask}
+            document["data"] = {**token.mask}
         if view != "data":
-            shown["mask"] = {**token.mask}
+            document["mask"] = {**token.mask}
     if plaintext is not NO_PLAINTEXT and rules.tokens.plaintext_reads and not redacted:
-        shown["data"] = plaintext
+        document["data"] = plaintext
     if token.metadata is not None and (
         not redacted  # obeys REC-DEDUP-REDACT
         or (not deduplicated and rules.tokens.record_view == "metadata")
     ):
-        shown["metadata"] = {**token.metadata}  # obeys REC-METADATA
+        document["metadata"] = {**token.metadata}  # obeys REC-METADATA
     if token.search_indexes is not None:
-        shown["search_indexes"] = [*token.search_indexes]  # obeys REC-INDEXES
+        document["search_indexes"] = [*token.search_indexes]  # obeys REC-INDEXES
     if token.fingerprint is not None:
-        shown["fingerprint"] = token.fingerprint
-        shown["fingerprint_expression"] = token.fingerprint_expression
+        document["fingerprint"] = token.fingerprint
+        document["fingerprint_expression"] = token.fingerprint_expression
     if with_container:
-        shown["containers"] = [token.container]
-    shown["created_by"] = token.created_by
-    shown["created_at"] = timestamp(token.created_at_ns)  # obeys REC-CREATED
-    shown["_extras"] = {"deduplicated": deduplicated}  # obeys REC-EXTRAS
-    return shown
+        document["containers"] = [token.container]
+    document["created_by"] = token.created_by
+    document["created_at"] = timestamp(token.created_at_ns)  # obeys REC-CREATED
+    document["_extras"] = {"deduplicated": deduplicated}  # obeys REC-EXTRAS
+    return document
 
 
 def _narrow(token: Token, *, deduplicated: bool) -> dict[str, Json]:
     """D-DEDUP-REDACT, the narrow reading."""
-    shown: dict[str, Json] = {"id": token.id, "type": token.type, "tenant_id": token.tenant_id}
+    document: dict[str, Json] = {"id": token.id, "type": token.type, "tenant_id": token.tenant_id}
     if token.fingerprint is not None:
-        shown["fingerprint"] = token.fingerprint
-    shown["containers"] = [token.container]
-    shown["_extras"] = {"deduplicated": deduplicated}
-    return shown
+        document["fingerprint"] = token.fingerprint
+    document["containers"] = [token.container]
+    document["_extras"] = {"deduplicated": deduplicated}
+    return document
 
 
 @lru_cache(maxsize=64)  # the tokens of one request were created at one instant

@@ -196,10 +196,10 @@ def _lone_surrogate(place: str = "") -> Problem:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise _repeated_key()
-    return found
+    return members
 
 
 def _parse_exactly(raw: bytes) -> Json:

@@ -216,23 +216,23 @@ def _read_source(new_token: NewToken, given: Mapping[str, Any], reading: Validat
 
 def _read_intent(new_token: NewToken, given: Any, reading: Validation) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
     """D-INTENT: the data of a token intent, which this request consumes."""
-    found = None
+    intent = None
     if type(given) is str and reading.open_intent is not None:
-        found = reading.open_intent(given)
+        intent = reading.open_intent(given)
     fault = ""
-    if found is None:
+    if intent is None:
         fault = _INTENT_FAULT
     elif given in reading.intents:
         fault = "must not be consumed twice"
     else:
         reading.intents.add(given)
-        if found[0] != new_token.type:
+        if intent[0] != new_token.type:
             fault = "must be a token intent of the same type"
-    if found is None or fault:
+    if intent is None or fault:
         reading.faults.at(new_token, "/token_intent_id", fault, "D-INTENT")
         return NOTHING
     new_token.intent_id = given
-    return found[1]
+    return intent[1]
 
 
 def consumed(new_token: NewToken) -> Problem:

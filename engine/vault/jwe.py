@@ -89,8 +89,8 @@ def encrypt(public_jwk: Mapping[str, str], plaintext: bytes) -> str:
             header["kid"] = public_jwk["kid"]
         return encrypt_compact(header, plaintext, key, registry=_REGISTRY)
     except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
-        says = "it must be a public key of kty OKP (crv X25519) or RSA, its alg ECDH-ES or RSA-OAEP"
-        raise VaultError(f"{says}-256 ({type(error).__name__})") from None
+        rule = "it must be a public key of kty OKP (crv X25519) or RSA, its alg ECDH-ES or RSA-OAEP"
+        raise VaultError(f"{rule}-256 ({type(error).__name__})") from None
 
 
 def decrypt(compact: str, find_private: Callable[[str | None], bytes | None]) -> bytes:

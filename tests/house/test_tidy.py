@@ -65,10 +65,10 @@ def test_python_files_are_tidy(rule: Callable[[str], Iterator[str]]) -> None:
     _none(_complaints(python_files(), rule))
 
 
-def test_the_simulator_names_what_its_variables_hold() -> None:
-    paths = [path for path in python_files() if path.parts[0] == "simulator"]
+def test_variables_name_what_they_hold() -> None:
+    paths = [path for path in python_files() if path.parts[0] in {"engine", "simulator"}]
     named = [path for path in paths if _NOT_YET_NAMED.isdisjoint({path, *path.parents})]
-    assert len(named) > 50
+    assert len(named) > 150
     _none(_complaints(named, _tidy.vague_names))
 
 

@@ -67,7 +67,10 @@ def answers(profile: Profile) -> dict[str, Schema]:
         },
         "MirroredObject": {"type": "object", "additionalProperties": back("TokenizeAnswer")},
         "TokenRecord": token_record(profile),
-        **{f"{name.title()}Mask": {**each.mask_schema} for name, each in STRUCTURED_TYPES.items()},
+        **{
+            f"{name.title()}Mask": {**structured_type.mask_schema}
+            for name, structured_type in STRUCTURED_TYPES.items()
+        },
         **_records(),
         **_pages(),
     }
@@ -169,7 +172,7 @@ def _pages() -> dict[str, Schema]:
         {"next": {"type": ["string", "null"]}, "page_size": {"type": "integer", "minimum": 1}},
         ("next", "page_size"),
     )
-    shown = {shape.answer for shape in SHAPES.values() if shape.answer.endswith("Page")}
+    names = {shape.answer for shape in SHAPES.values() if shape.answer.endswith("Page")}
     return {
         page: object_schema(
             {
@@ -178,7 +181,7 @@ def _pages() -> dict[str, Schema]:
             },
             ("pagination", "data"),
         )
-        for page in sorted(shown)
+        for page in sorted(names)
     }
 
 
@@ -310,7 +313,7 @@ class _Builder:
     def operation_object(self) -> dict[str, Any]:
         """Return the object."""
         operation = self._operation
-        found: dict[str, Any] = {
+        described: dict[str, Any] = {
             "operationId": self._name,
             "summary": operation.summary,
             "description": self._description(),
@@ -325,12 +328,12 @@ class _Builder:
             *self._header_parameters(),
         ]
         if parameters:
-            found["parameters"] = parameters
+            described["parameters"] = parameters
         body = self._request_body()
         if body is not None:
-            found["requestBody"] = body
-        found["responses"] = self._responses()
-        return found
+            described["requestBody"] = body
+        described["responses"] = self._responses()
+        return described
 
     def _description(self) -> str:
         """Return the summary, and what each of the operation's clauses requires."""
@@ -444,18 +447,18 @@ class _Builder:
     def _responses(self) -> dict[str, Any]:
         if self._kind != "full":
             return self._open_responses()
-        found: dict[str, Any] = {}
+        responses: dict[str, Any] = {}
         if self._shape.answer == "destination":
             answer = {"description": "The destination's answer, whatever it is."}
-            found |= {"2XX": answer, "default": answer}
+            responses |= {"2XX": answer, "default": answer}
         else:
-            found[str(self._success_status())] = self._success()
+            responses[str(self._success_status())] = self._success()
         for status in sorted(self._error_statuses()):
             name = f"Problem{status}"
             if status == 415 and self._operation.body == "merge-patch":
                 name = _PATCH_415
-            found[str(status)] = {"$ref": f"#/components/responses/{name}"}
-        return found
+            responses[str(status)] = {"$ref": f"#/components/responses/{name}"}
+        return responses
 
     def _open_responses(self) -> dict[str, Any]:
         good: dict[str, Any] = {"description": "Done."}
@@ -486,16 +489,16 @@ class _Builder:
         shape = self._shape
         names = (*_RATES, "Location") if self._is_located else _RATES
         headers = _header_refs(self._profile.http, *names)
-        found: dict[str, Any] = {"description": "Done.", "headers": headers}
+        response: dict[str, Any] = {"description": "Done.", "headers": headers}
         if shape.answer == "csv":
-            found["content"] = {
+            response["content"] = {
                 "text/csv": {"schema": TEXT, "example": account_updater.RESULT_HEADER + "\n"}
             }
         elif shape.answer:
-            found["content"] = {"application/json": self._json_answer(shape.answer)}
+            response["content"] = {"application/json": self._json_answer(shape.answer)}
         if shape.links:
-            found["links"] = {link.to: self._link(link) for link in shape.links}
-        return found
+            response["links"] = {link.to: self._link(link) for link in shape.links}
+        return response
 
     def _json_answer(self, name: str) -> dict[str, Any]:
         if name == "any":
@@ -510,33 +513,33 @@ class _Builder:
 
     def _error_statuses(self) -> set[int]:
         operation, profile = self._operation, self._profile
-        found = {400, 414, 429, 431, 500, 503, *self._shape.statuses}
+        statuses = {400, 414, 429, 431, 500, 503, *self._shape.statuses}
         if operation.authentication != "none":
-            found.add(401)
+            statuses.add(401)
         if operation.permission is not None:
-            found.add(403)
+            statuses.add(403)
         if "{id}" in operation.path:
-            found.add(404)
+            statuses.add(404)
         if operation.body != "none":
-            found.add(413)
+            statuses.add(413)
         if operation.body in MEDIA_TYPES or operation.name == "upload_batch_file":
-            found.add(415)
+            statuses.add(415)
         if operation.creates and self._keeps_answers:
-            found.add(422)
+            statuses.add(422)
         if operation.name in {"tokenize", "create_token", "detokenize", "invoke_reactor"}:
-            found.add(profile.tokens.limit_status)
+            statuses.add(profile.tokens.limit_status)
         if operation.name in {"invoke_reactor", "invoke_proxy"}:
-            found.add(profile.outside.reactor_timeout_status)
-        return found
+            statuses.add(profile.outside.reactor_timeout_status)
+        return statuses
 
     def _link(self, link: Link) -> dict[str, Any]:
-        found: dict[str, Any] = {"operationId": link.to}
+        described: dict[str, Any] = {"operationId": link.to}
         if link.parameters:
-            found["parameters"] = dict(link.parameters)
+            described["parameters"] = dict(link.parameters)
         if link.body is not None:
-            found["requestBody"] = link.body
-            found["x-schemathesis"] = {"merge_body": False}
-        return found
+            described["requestBody"] = link.body
+            described["x-schemathesis"] = {"merge_body": False}
+        return described
 
 
 _ID: Final = "X-Request-Id"
@@ -625,26 +628,26 @@ def _problem_example(status: int) -> Any:  # noqa: ANN401 # reason: any JSON
 
 def _problems(http: HttpProfile) -> dict[str, Any]:
     """Return the problem answers (D-PROBLEM), by status; 415 is another one to a merge patch."""
-    found: dict[str, Any] = {}
+    responses: dict[str, Any] = {}
     for status in _STATUSES:
         rates = () if status in _BEFORE_THE_ENGINE else _RATES
         headers = _header_refs(http, *rates, *_OF_STATUS.get(status, ()))
         if status in {431, 503}:  # a head that was never read has no id
             for name in (_ID, *_CORS):
                 del headers[name]
-        found[f"Problem{status}"] = {
+        responses[f"Problem{status}"] = {
             "description": _MEANINGS.get(status, problem_title(status)),
             "headers": headers,
             "content": {
                 PROBLEM_TYPE: {"schema": ref("Problem"), "example": _problem_example(status)}
             },
         }
-    shown, of_429 = _headers(http), found[f"Problem{REFUSAL.status}"]["headers"]
+    headers, of_429 = _headers(http), responses[f"Problem{REFUSAL.status}"]["headers"]
     for name in of_429.keys() & REFUSAL.headers.keys():  # of the one refusal whose body is shown
-        schema = shown[name]["schema"]
+        schema = headers[name]["schema"]
         value = REFUSAL.headers[name]
         example = int(value) if schema["type"] == "integer" else value
-        of_429[name] = {**shown[name], "example": example}
-    headers = {**found["Problem415"]["headers"], **_header_refs(http, "Accept-Patch")}
-    found[_PATCH_415] = {**found["Problem415"], "headers": headers}
-    return found
+        of_429[name] = {**headers[name], "example": example}
+    headers = {**responses["Problem415"]["headers"], **_header_refs(http, "Accept-Patch")}
+    responses[_PATCH_415] = {**responses["Problem415"], "headers": headers}
+    return responses

@@ -40,7 +40,9 @@ def _without_idempotency_keys(_context: object, document: dict[str, Any]) -> Non
     for operations in document["paths"].values():
         for operation in operations.values():
             parameters = operation.get("parameters", [])
-            parameters[:] = [each for each in parameters if each["name"] != IDEMPOTENCY_KEY]
+            parameters[:] = [
+                parameter for parameter in parameters if parameter["name"] != IDEMPOTENCY_KEY
+            ]
 
 
 def _tokens(body: object) -> Iterator[object]:
@@ -61,13 +63,13 @@ def _can_be_judged(_context: object, case: Any) -> bool:  # noqa: ANN401 # reaso
     if name == "patch_token":
         if not isinstance(body, dict):
             return True
-        return not (_OF_THE_STORED & body.keys() or any(body.get(each) for each in _DERIVED))
+        return not (_OF_THE_STORED & body.keys() or any(body.get(derived) for derived in _DERIVED))
     if name in {"create_proxy", "patch_proxy"}:
         return not (isinstance(body, dict) and body.get("host"))
     tokens = list(_tokens(body))
     if name == "tokenize" and len(tokens) > int(DEFAULT_QUOTAS["Tokenize Limit"]):
         return False
-    return not any(isinstance(one, dict) and one.keys() & _SEALED for one in tokens)
+    return not any(isinstance(token, dict) and token.keys() & _SEALED for token in tokens)
 
 
 def load() -> None:

@@ -72,7 +72,7 @@ def _full(profile: Profile) -> dict[str, Schema]:
     if tokens.scalar_body == "accept":
         body.append(leaf)
     least = 1 if tokens.empty_body == "reject" else 0
-    found: dict[str, Schema] = {
+    schemas: dict[str, Schema] = {
         "TokenizeBody": {
             "anyOf": body,
             "description": (
@@ -93,8 +93,8 @@ def _full(profile: Profile) -> dict[str, Schema]:
         "Metadata": _metadata(tokens, "object", "string"),
     }
     if least:
-        found["PlainObject"]["minProperties"] = found["PlainArray"]["minItems"] = least
-    return found
+        schemas["PlainObject"]["minProperties"] = schemas["PlainArray"]["minItems"] = least
+    return schemas
 
 
 def _metadata(tokens: TokensProfile, of_all: Any, of_value: Any) -> Schema:  # noqa: ANN401 # reason: JSON Schema's types
@@ -306,7 +306,8 @@ def _ceiling(profile: Profile) -> dict[str, Schema]:
 
 
 _EXAMPLES: Final = {
-    name: {"type": name, "data": {**each.example}} for name, each in STRUCTURED_TYPES.items()
+    name: {"type": name, "data": {**structured_type.example}}
+    for name, structured_type in STRUCTURED_TYPES.items()
 }
 """A token request object of each structured type."""
 
@@ -541,10 +542,10 @@ def _patch_token(kind: Kind, profile: Profile) -> Schema:
         "encrypted": {"type": "string", "format": "jwe-compact"},
         "type": {"type": "string", "description": "the token's own; it never changes"},
     }
-    found = object_schema(fields)
+    schema = object_schema(fields)
     if tokens.unknown_field == "ignore":
-        found["additionalProperties"] = True
-    return found
+        schema["additionalProperties"] = True
+    return schema
 
 
 def _with_grants(schema: Schema, profile: Profile) -> Schema:

@@ -22,7 +22,7 @@ from engine.errors import InputError, TollgateError
 RESULTS_PAGE: Final = "docs/results.md"
 """Explains every option, metric, column and setting."""
 
-_COMPLETING: Final = "_ARGCOMPLETE" in os.environ
+_IS_COMPLETION: Final = "_ARGCOMPLETE" in os.environ
 
 
 class Parser(argparse.ArgumentParser):
@@ -67,12 +67,12 @@ def add_version(parser: argparse.ArgumentParser) -> None:
 
 def is_completing() -> bool:
     """Return whether a shell asks for completions: then every subcommand needs its options."""
-    return _COMPLETING
+    return _IS_COMPLETION
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
     """Answer a shell that asks for completions, and exit; otherwise do nothing."""
-    if _COMPLETING:
+    if _IS_COMPLETION:
         import argcomplete  # noqa: PLC0415 # reason: only for a shell that completes
 
         argcomplete.autocomplete(parser)

@@ -25,7 +25,7 @@ _ADDRESS: Final = re.compile(
 
 
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_PLAIN: Final = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
+_IPV4_FORM: Final = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
 
 
 def is_plain_address(text: str) -> bool:
@@ -34,7 +34,7 @@ def is_plain_address(text: str) -> bool:
     >>> is_plain_address("192.0.2.7"), is_plain_address("192.0.2.07"), is_plain_address("::1")
     (True, False, False)
     """
-    return _PLAIN.fullmatch(text) is not None
+    return _IPV4_FORM.fullmatch(text) is not None
 
 
 def read_address(text: str) -> Address | None:

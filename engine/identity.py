@@ -32,39 +32,39 @@ def _rights(resource: str, *verbs: str) -> tuple[str, ...]:
     return tuple(f"{resource}:{verb}" for verb in verbs)
 
 
-_TOKEN: Final = (
+_TOKEN_PERMISSIONS: Final = (
     *_rights("token", "create", "read", "update", "delete", "search", "use"),
     *_rights("token-intent", "create", "read", "delete"),
 )
-_ADMINISTRATIVE: Final = (
+_ADMINISTRATIVE_PERMISSIONS: Final = (
     *_rights("tenant", "read", "update"),
     *_rights("application", "create", "read", "update", "delete"),
     *_rights("key", "create", "read", "update", "delete"),
 )
 _ENCRYPTION_KEY: Final = _rights("encryption-key", "create", "read", "delete")
-_OTHER: Final = (
+_OTHER_PERMISSIONS: Final = (
     *_rights("reactor", "create", "read", "update", "delete", "invoke"),
     *_rights("proxy", "create", "read", "update", "delete", "invoke"),
     *_rights("account-updater:job", "create", "read"),
     *_rights("log", "read"),
     *_ENCRYPTION_KEY,
-    *_ADMINISTRATIVE,
+    *_ADMINISTRATIVE_PERMISSIONS,
 )
 
-PERMISSIONS: Final[tuple[str, ...]] = (*_TOKEN, *_OTHER)
+PERMISSIONS: Final[tuple[str, ...]] = (*_TOKEN_PERMISSIONS, *_OTHER_PERMISSIONS)
 """Every permission there is."""
 
 _OF_EARLIER_GRANTS: Final = {right: right.removeprefix("encryption-") for right in _ENCRYPTION_KEY}
 """What grants of a private application call these rights that were made before they had a name of
 their own: only management applications make API keys, so `key:create` has no other use there."""
 
-ADMINISTRATIVE: Final = frozenset(_ADMINISTRATIVE)
+ADMINISTRATIVE: Final = frozenset(_ADMINISTRATIVE_PERMISSIONS)
 """The administrative rights: a caller can grant one only if it holds it (D-GRANT-SCOPE)."""
 
 ASKABLE: Final[Mapping[ApplicationKind, frozenset[str]]] = {
     "private": frozenset(PERMISSIONS),
     "public": frozenset({"token:create", "token:update", "token-intent:create"}),
-    "management": frozenset(_OTHER),
+    "management": frozenset(_OTHER_PERMISSIONS),
 }
 """What an application of each kind may hold."""
 

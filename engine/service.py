@@ -29,7 +29,7 @@ from engine.limits.table import counted_by
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response, find_header
 from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS
-from engine.resources.bodies import HERE, read_body, receive
+from engine.resources.bodies import BUFFERED_TYPES, read_body, receive
 from engine.resources.context import Context, Services
 from engine.resources.idempotency import IDEMPOTENCY_KEY, first_answer, once
 from engine.resources.identification import (
@@ -237,7 +237,7 @@ class Engine(Operator):
         try:
             decision, status, instant = self._decide(subject)
         except CountersFull:
-            return _FULL.response()
+            return _FULL_PROBLEM.response()
         headers = _rate_fields(status, self.profile.http, decision)
         if decision.refusing:
             return _refusal(decision, status, self.tables[subject.table], headers)
@@ -253,7 +253,7 @@ class Engine(Operator):
             operation, context = self._prepare(request, who, instant)
             # 3.3 The body: 413, 415, unparsable 400.
             sent: Any = request.body
-            if type(sent) not in HERE:
+            if type(sent) not in BUFFERED_TYPES:
                 sent = await receive(operation, request, self.profile)
             elif type(sent) is bytes and len(sent) > UNCOUNTED_BYTES:
                 self.services.world.reserve(len(sent))
@@ -274,7 +274,7 @@ class Engine(Operator):
         except Problem as problem:
             response = self._refused(problem, context)
         except StoreBusy:
-            response = _LOCKED.response()
+            response = _LOCKED_PROBLEM.response()
         except BaseException:  # a caller that went away, a store that fails: no success
             self._settle(decision, 500)
             raise
@@ -467,13 +467,13 @@ def _is_master_key(value: object) -> bool:
     return isinstance(value, bytes) and len(value) == _MASTER_KEY_BYTES
 
 
-_FULL: Final = Problem(
+_FULL_PROBLEM: Final = Problem(
     503,
     "The service counts for as many callers as it can; try again.",
     clause="D-COUNTERS-BOUND",
     headers={"Retry-After": "1"},
 )
-_LOCKED: Final = Problem(
+_LOCKED_PROBLEM: Final = Problem(
     503,
     "Another program has the store locked; try again.",
     clause=None,

@@ -134,7 +134,7 @@ def _key_parts(node: Node) -> list[tuple[str, Node]]:
 _SYNTAX: Final = re.compile(
     r"(?P<what>.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL
 )
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_SHOWN: Final = 60
 
 
@@ -287,7 +287,7 @@ def path_text(path: Path) -> str:
         if isinstance(step, int):
             text += f"[{step}]"
         else:
-            word = step if _BARE.fullmatch(step) else json.dumps(step, ensure_ascii=False)
+            word = step if _BARE_KEY.fullmatch(step) else json.dumps(step, ensure_ascii=False)
             text += f".{word}" if text else word
     return text
 

@@ -272,7 +272,7 @@ def _kind_of(hint: Any, name: str, bounds: Mapping[str, Any]) -> Kind[Any]:  # n
     explicit = next((extra for extra in extras if isinstance(extra, Kind)), None)
     if explicit is not None:
         return explicit
-    simple = _SIMPLE.get(inner)
+    simple = _SIMPLE_KINDS.get(inner)
     if inner is int:
         return _integer(name, bounds.get("minimum"), bounds.get("maximum"))
     if simple is not None:
@@ -352,7 +352,7 @@ class FilePath(Kind[Include]):
         return {"type": "string", "minLength": 1}
 
 
-_SIMPLE: dict[Any, Kind[Any]] = {
+_SIMPLE_KINDS: dict[Any, Kind[Any]] = {
     str: TextType(),
     float: Number(),
     bool: Boolean(),
@@ -361,8 +361,8 @@ _SIMPLE: dict[Any, Kind[Any]] = {
 }
 
 
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
-_LONG: Final = 88
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+_LINE_CHARACTERS: Final = 88
 
 
 def to_toml(value: Mapping[str, Any]) -> str:
@@ -386,7 +386,7 @@ def _pairs(table: Mapping[str, Any]) -> list[str]:
 
 def _pair(key: str, item: Any) -> list[str]:  # noqa: ANN401 # reason: any TOML value
     line = f"{_key(key)} = {_inline(item)}"
-    if len(line) <= _LONG or not isinstance(item, list | tuple) or not item:
+    if len(line) <= _LINE_CHARACTERS or not isinstance(item, list | tuple) or not item:
         return [line]
     return [f"{_key(key)} = [", *(f"    {_inline(element)}," for element in item), "]"]
 
@@ -418,7 +418,7 @@ def _inline(item: Any) -> str:  # noqa: ANN401 # reason: any TOML value
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _string(key)
+    return key if _BARE_KEY.fullmatch(key) else _string(key)
 
 
 def _string(text: str) -> str:

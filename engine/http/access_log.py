@@ -48,7 +48,7 @@ _MONTHS: Final = (
     "Nov",
     "Dec",
 )
-_UNSAFE: Final = re.compile(r"[^ !#-\[\]-~]")
+_UNSAFE_CHARACTER: Final = re.compile(r"[^ !#-\[\]-~]")
 _log: Final = logging.getLogger("tollgate")
 
 
@@ -168,4 +168,6 @@ def _label(caller: Caller | None) -> str:
 
 def _quoted(text: str) -> str:
     r"""Return text for a quoted field: what is not printable ASCII, `"` and `\` as `\xHH`."""
-    return _UNSAFE.sub(lambda match: "".join(f"\\x{b:02X}" for b in match[0].encode()), text)
+    return _UNSAFE_CHARACTER.sub(
+        lambda match: "".join(f"\\x{b:02X}" for b in match[0].encode()), text
+    )

@@ -138,27 +138,27 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _log: Final = logging.getLogger("tollgate")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-_TWICE: Final = b"\0"
+_REPEATED_KEY: Final = b"\0"
 """Replaces a repeated key: no key's text holds a control character, so it matches none."""
 
-_JSON: Final = (b"content-type", b"application/json")
+_JSON_FIELD: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
-_OURS: Final = frozenset({b"x-request-id", b"date", b"content-length"})
+_OWN_FIELDS: Final = frozenset({b"x-request-id", b"date", b"content-length"})
 _NAMES: Final = {
     name: name.lower().encode()
     for name in ("RateLimit", "RateLimit-Policy", "Retry-After", "Content-Type", "Location")
 }
-_EMPTY: Final = frozenset({204, 304})
-_FAILED: Final = Problem(
+_BODILESS_STATUSES: Final = frozenset({204, 304})
+_FAILED_PROBLEM: Final = Problem(
     500, "The service has failed; the request id finds this in its log.", clause=None
 )
-_UNAVAILABLE: Final = Problem(
+_UNAVAILABLE_PROBLEM: Final = Problem(
     503,
     "The store cannot do this now; the request id finds the reason in the service's log.",
     clause=None,
     headers={"Retry-After": "5"},
 )
-_CLOSE: Final = (b"connection", b"close")
+_CLOSE_FIELD: Final = (b"connection", b"close")
 
 
 class HttpApplication:
@@ -236,7 +236,7 @@ class HttpApplication:
             status = response.status
             self._log_access(request, response, request_id, len(content), started_ns)
             if body is not None and body.ends_connection:
-                headers.append(_CLOSE)
+                headers.append(_CLOSE_FIELD)
             if len(content) > KEPT_UNREAD_BYTES:
                 response.body = None  # the client may take long for the content alone
                 await _send(send, status, headers, content, exchange)
@@ -371,7 +371,7 @@ def _once(raw: Sequence[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     values = [value for other, value in raw if other == name]
     if not values:
         return None
-    return values[0] if len(values) == 1 else _TWICE
+    return values[0] if len(values) == 1 else _REPEATED_KEY
 
 
 def _outgoing(
@@ -382,15 +382,15 @@ def _outgoing(
     """Return the header fields and the content of an answer."""
     headers, has_type = _fields(response, request_id)
     content = response.body
-    if is_head or response.status in _EMPTY:
+    if is_head or response.status in _BODILESS_STATUSES:
         if is_head and not has_type:
-            headers.append(_JSON)
+            headers.append(_JSON_FIELD)
         return headers, b""
     if not isinstance(content, bytes):  # None is JSON's null where there is a body at all
         content = dumps(content)
         headers.append(_NO_STORE)
         if not has_type:
-            headers.append(_JSON)
+            headers.append(_JSON_FIELD)
     headers.append((b"content-length", b"%d" % len(content)))
     return headers, content
 
@@ -417,7 +417,7 @@ def _fields(response: Response, request_id: bytes) -> tuple[list[tuple[bytes, by
         lower = _NAMES.get(name) or name.lower().encode("latin-1")
         if lower == b"content-type":
             has_type = True
-        elif lower in _OURS:
+        elif lower in _OWN_FIELDS:
             continue
         if "\n" in value:  # values that cannot be joined (Set-Cookie) are separate lines
             headers.extend((lower, v.encode("latin-1", "replace")) for v in value.split("\n"))
@@ -434,8 +434,10 @@ def _failed(error: Exception, request_id: bytes) -> Response:
     """
     if isinstance(error, StoreError | VaultError):
         _log.error("request %s failed: %s", request_id.decode(), error)
-        return (_UNAVAILABLE if isinstance(error, StoreError) else _FAILED).response()
+        return (
+            _UNAVAILABLE_PROBLEM if isinstance(error, StoreError) else _FAILED_PROBLEM
+        ).response()
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     places = " < ".join(f"{f.filename.rpartition('/')[2]}:{f.lineno}" for f in reversed(frames))
     _log.error("request %s failed: %s at %s", request_id.decode(), type(error).__name__, places)
-    return _FAILED.response()
+    return _FAILED_PROBLEM.response()

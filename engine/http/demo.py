@@ -40,9 +40,9 @@ from engine.vault import hash_key_text
 ONE_CONTAINER: Final = "/pci/"
 """Where the key of role `private_one_container` may create tokens."""
 
-_FOUR: Final = ("token:create", "token:update", "token:delete", "token:search")
+_TOKEN_RIGHTS: Final = ("token:create", "token:update", "token:delete", "token:search")
 _READER: Final = (
-    *_FOUR,
+    *_TOKEN_RIGHTS,
     "token:read",
     "token:use",
     "token-intent:create",
@@ -75,7 +75,7 @@ DEMO_TENANTS: Final[Mapping[str, TenantTable]] = {
 
 def _application(
     role: str,
-    permissions: Sequence[str] = _FOUR,
+    permissions: Sequence[str] = _TOKEN_RIGHTS,
     *,
     tenant: str = "demo-production",
     kind: ApplicationKind = "private",

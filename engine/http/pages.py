@@ -38,7 +38,7 @@ REFUSALS_PAGE: Final = "/docs/429"
 
 _METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-_OWN: Final = {
+_OWN_PAGES: Final = {
     "/docs": ("index.html", "text/html"),
     REFUSALS_PAGE: ("429.html", "text/html"),
     "/docs/docs.css": ("docs.css", "text/css"),
@@ -58,7 +58,7 @@ PAGE_PATHS: Final = frozenset(
         "/healthz",
         "/metrics",
         "/openapi.json",
-        *_OWN,
+        *_OWN_PAGES,
         *_VIEWER,
     }
 )
@@ -71,7 +71,7 @@ _POLICY: Final = (
     "default-src 'none'; connect-src 'self'; img-src 'self' data:; style-src 'self'; "
     "script-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_REFUSING: Final = frozenset(rule.id for rule in LimitTable.default())
+_REFUSING_RULES: Final = frozenset(rule.id for rule in LimitTable.default())
 _HEALTH_S: Final = 1.0
 _log: Final = logging.getLogger("tollgate")
 _METHODS: Final = ["GET", "OPTIONS"]
@@ -147,7 +147,7 @@ class _Health:
 def _documentation() -> dict[str, Callable[[Request], Response]]:
     """Return the pages of the viewer and its files."""
     own = resources.files("engine.http").joinpath("docs")
-    files = {**_OWN, **_VIEWER}
+    files = {**_OWN_PAGES, **_VIEWER}
     return {
         path: _file(own.joinpath(name).read_bytes(), kind) for path, (name, kind) in files.items()
     }
@@ -159,7 +159,7 @@ def _clauses_page() -> str:
     texts += [(item.id, f"{item.question}: {item.default}") for item in DECISIONS]
     refusal = f' <a href="{REFUSALS_PAGE}">What to do about a 429</a>'
     rows = "".join(
-        f'<dt id="{id_}">{id_}</dt><dd>{escape(text)}{refusal * (id_ in _REFUSING)}</dd>'
+        f'<dt id="{id_}">{id_}</dt><dd>{escape(text)}{refusal * (id_ in _REFUSING_RULES)}</dd>'
         for id_, text in texts
     )
     head = (

@@ -68,7 +68,9 @@ _PIPELINE_LIMIT: Final = 32
 
 _CONTINUE: Final = b"HTTP/1.1 100 "
 _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= )")
-_USUAL: Final = frozenset({b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS"})
+_USUAL_METHODS: Final = frozenset(
+    {b"GET", b"POST", b"PUT", b"PATCH", b"DELETE", b"HEAD", b"OPTIONS"}
+)
 _UPGRADE: Final = re.compile(rb"(\r\nconnection:[^\r\n]*)\bupgrade\b", re.IGNORECASE)
 _ABSOLUTE: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?(?P<host>[^/?#]*)")
 _STAND_IN: Final = b"PROPFIND"
@@ -324,7 +326,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if not self.is_receiving:
             self._method = None
-            if data[: data.find(b" ", 0, 33)] not in _USUAL:
+            if data[: data.find(b" ", 0, 33)] not in _USUAL_METHODS:
                 data = self._with_known_method(data)
             if b"pgrade" in data:
                 data = _without_upgrade(data)

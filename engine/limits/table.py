@@ -181,7 +181,7 @@ def counter_names(kinds: tuple[CounterFields, ...]) -> tuple[tuple[str, CounterF
 
 _ID: Final = re.compile(r"[A-Z][A-Z0-9]*(-[A-Z0-9]+)*")
 _NOT_ROWS: Final = ("LIM-LOWEST", "LIM-THROTTLE", "LIM-BLOCK")
-_NEAR: Final = 0.8
+_NEAR_SHARE: Final = 0.8
 _LONGEST_NS: Final = 366 * 86_400 * 1_000_000_000
 
 PRODUCT_BOUND: Final = 1 << 62
@@ -391,7 +391,7 @@ def _id_fault(rule_id: str) -> str | None:
         return "must be capital letters, digits and hyphens, such as OWN-NIGHT"
     if rule_id in _NOT_ROWS:
         return "must be a row's id; this clause is about all rows"
-    near = difflib.get_close_matches(rule_id, SEED_SECTIONS, n=1, cutoff=_NEAR)
+    near = difflib.get_close_matches(rule_id, SEED_SECTIONS, n=1, cutoff=_NEAR_SHARE)
     if near:
         return f"is no known clause; did you mean {near[0]!r}?"
     if rule_id.startswith("LIM-"):
@@ -448,7 +448,7 @@ def _row(  # reason: the columns of the specification's tables
     )
 
 
-_SEED: Final[tuple[tuple[str, Rule], ...]] = (
+_SEED_RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("8.2", _row("LIM-TEST-TENANT", "ip+key", "50/10s", tenant="test")),
     ("8.3", _row("LIM-SEARCH", "ip+key", "50/10s", resource=("POST /tokens/search",))),
     ("8.3", _row("LIM-READ", "ip+key", "100/10s", resource=("GET /tokens", "POST /detokenize"))),
@@ -466,10 +466,10 @@ _SEED: Final[tuple[tuple[str, Rule], ...]] = (
 )
 """The specification's tables: section and row, in their order."""
 
-SEED_SECTIONS: Final[dict[str, str]] = {rule.id: section for section, rule in _SEED}
+SEED_SECTIONS: Final[dict[str, str]] = {rule.id: section for section, rule in _SEED_RULES}
 """Clause id of each row of the specification → its section."""
 
-_DEFAULT: Final = LimitTable(tuple(rule for _, rule in _SEED))
+_DEFAULT: Final = LimitTable(tuple(rule for _, rule in _SEED_RULES))
 
 
 _PHRASES: Final[dict[str, str]] = {

@@ -213,7 +213,7 @@ _READ: Final = "account-updater:job:read"
 _ENTITY: Final = "account-updater-job"
 _PLACE: Final = "/account-updater/"
 _ROWS_A_TRANSACTION: Final = 1_000
-_UNUSED: Final = "no file was uploaded in time"
+_UNUSED_ERROR: Final = "no file was uploaded in time"
 
 
 def _status(job: Job, steady_ns: int) -> JobStatus:
@@ -239,7 +239,9 @@ def _to_json(job: Job, context: Context) -> dict[str, Any]:
     if status == "completed":
         document["download_url"] = f"/account-updater/jobs/{job.id}/result"
     if status == "failed":
-        document["error"] = _UNUSED if job.ends_at_ns is None else _opened(job, context).decode()
+        document["error"] = (
+            _UNUSED_ERROR if job.ends_at_ns is None else _opened(job, context).decode()
+        )
     return document
 
 

@@ -21,7 +21,7 @@ from engine.tokens.strict_json import check_value, dumps, parse, too_large
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
 
-_ACCEPTED: Final = {"merge-patch": {"Accept-Patch": MEDIA_TYPES["merge-patch"]}}
+_ACCEPT_FIELDS: Final = {"merge-patch": {"Accept-Patch": MEDIA_TYPES["merge-patch"]}}
 """Header fields of a 415, by the form that the body should have (RFC 5789, 2.2)."""
 
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9a-z-]++"
@@ -29,15 +29,15 @@ _PARAMETER: Final = re.compile(rf';[ \t]*+(?:({_WORD})=({_WORD}|"(?:[^"\\]|\\.)*
 _MEDIA_TYPE: Final = re.compile(rf"(?P<type>{_WORD}/{_WORD})[ \t]*+(?:{_PARAMETER.pattern})*+")
 """A Content-Type in small letters (RFC 9110, 8.3.1); an empty parameter is none (5.6.6)."""
 
-_NOT_HERE: Final = frozenset({"none", "raw"})
+_UNREAD_FORMS: Final = frozenset({"none", "raw"})
 """Forms of bodies that are not read before the operation runs."""
 
 PARSED: Final = frozenset({dict, list})
-HERE: Final = PARSED | {bytes}
+BUFFERED_TYPES: Final = PARSED | {bytes}
 """Types of bodies that need no `receive`: a coroutine would cost such a request too much."""
 
 
-def _is_here(body: Json | bytes | BodyStream) -> TypeGuard[Json | bytes]:
+def _is_buffered(body: Json | bytes | BodyStream) -> TypeGuard[Json | bytes]:
     return not hasattr(body, "read")
 
 
@@ -48,9 +48,9 @@ async def receive(operation: Operation, request: Request, profile: Profile) -> J
     unread.
     """
     body = request.body
-    if _is_here(body):
+    if _is_buffered(body):
         return body
-    if operation.body in _NOT_HERE:
+    if operation.body in _UNREAD_FORMS:
         return None
     return await read_raw(request, operation.body_limit_bytes(profile))
 
@@ -62,7 +62,7 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
     not strict JSON or holds more values than D-BODY-COST allows.
     """
     form = operation.body
-    if form in _NOT_HERE:
+    if form in _UNREAD_FORMS:
         return None
     limit_bytes = operation.body_limit_bytes(context.services.profile)
     if form == "json" and type(body) in PARSED:
@@ -97,7 +97,7 @@ async def read_raw(request: Request, limit_bytes: int, clause: str = "D-SIZE") -
     Raises `Problem` 413 naming `clause` over `limit_bytes`; a stream is read no further.
     """
     body = request.body
-    if not _is_here(body):
+    if not _is_buffered(body):
         raw = await cast("BodyStream", body).read(limit_bytes)
     elif isinstance(body, bytes):
         raw = body
@@ -116,7 +116,7 @@ def check_coding(request: Request, form: str = "raw") -> None:
             415,
             "The body must come as it is, without a Content-Encoding.",
             clause="D-STATUSES",
-            headers={"Accept-Encoding": "identity", **_ACCEPTED.get(form, {})},
+            headers={"Accept-Encoding": "identity", **_ACCEPT_FIELDS.get(form, {})},
         )
 
 
@@ -141,5 +141,5 @@ def _check_media_type(request: Request, form: str) -> None:
             415,
             f"The body must be {wanted}.",
             clause="D-PATCH" if form == "merge-patch" else "TOK-JSON",
-            headers=_ACCEPTED.get(form),
+            headers=_ACCEPT_FIELDS.get(form),
         )

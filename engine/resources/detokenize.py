@@ -21,7 +21,7 @@ from engine.vault import TenantKeys
 _TOKENS_A_TRANSACTION: Final = 10
 """Others wait for a transaction; a token may hold megabytes."""
 
-_JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+_JSON_FIELDS: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 
 
 def opened(token: Token, keys: TenantKeys, steady_ns: int) -> tuple[Json, str | None]:
@@ -111,7 +111,7 @@ def _detokenize(context: Context) -> Response:
     answer, read = context.prepared
     if read:
         context.log("token:read", "token", read[0], 200)
-    return Response(200, answer, {} if context.raw is None else dict(_JSON))
+    return Response(200, answer, {} if context.raw is None else dict(_JSON_FIELDS))
 
 
 OPERATIONS = (

@@ -32,7 +32,7 @@ _ITEMS: Final = Draft202012Validator.VALIDATORS["items"]
 
 def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
     """Return a validator that finds the faults of values one by one."""
-    made: Any = _EXTENDED(schema)
+    made: Any = _VALIDATOR(schema)
     return cast("Draft202012Validator", made)
 
 
@@ -67,7 +67,7 @@ def _is_of_type(own: Any, value: Any, rule: Mapping[str, Any]) -> bool:
     return any(own.is_type(value, name) for name in types)
 
 
-_EXTENDED: Final[Any] = extend(  # type: ignore[no-untyped-call] # reason: it has no types
+_VALIDATOR: Final[Any] = extend(  # type: ignore[no-untyped-call] # reason: it has no types
     Draft202012Validator,
     {"items": _items, "required": _required, "additionalProperties": _others},
 )

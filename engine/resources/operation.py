@@ -90,9 +90,9 @@ class Operation:
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """What `ANY` stands for in an `Allow` header; the operation itself takes every method."""
 
-_NOTHING: Final[Mapping[str, str]] = {}
+_NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _SEGMENT: Final = re.compile(r"/\{\w+\}")
-_REST: Final = re.compile(r"/\{\w+\.\.\.\}$")
+_REST_SEGMENT: Final = re.compile(r"/\{\w+\.\.\.\}$")
 
 
 _Methods: TypeAlias = dict[str, Operation]
@@ -117,7 +117,9 @@ class Router:
 
     def _methods_of(self, path: str) -> _Methods:
         """Return the methods of a path with parameters, found by its first segment."""
-        form = re.compile(_SEGMENT.sub("/([^/]+)", _REST.sub("(?:/(.*))?", path)), re.DOTALL)
+        form = re.compile(
+            _SEGMENT.sub("/([^/]+)", _REST_SEGMENT.sub("(?:/(.*))?", path)), re.DOTALL
+        )
         known = self._templates.setdefault(path.split("/")[1], [])
         methods = next((methods for other, methods in known if other == form), None)
         if methods is None:
@@ -132,7 +134,7 @@ class Router:
         """
         here = self._plain.get(path)
         if here is not None and (plain := here.get(method)) is not None:
-            return plain, _NOTHING
+            return plain, _NO_PARAMETERS
         allowed, values = self._at(path)
         if not allowed:
             raise Problem(404, "There is nothing at this path.", clause="D-STATUSES")
@@ -187,7 +189,7 @@ def _format(method: str) -> str:
 def parse_query(query: str) -> Mapping[str, str]:
     """Return the query's parameters; raises `Problem` 400 when one is given twice."""
     if not query:
-        return _NOTHING
+        return _NO_PARAMETERS
     parameters: dict[str, str] = {}
     for name, value in parse_qsl(_text(query), keep_blank_values=True, errors="replace"):
         if name in parameters:

@@ -17,7 +17,7 @@ from engine.messages import Problem, Response
 from engine.model import LogEntry
 from engine.resources.context import Context
 
-_FAILED: Final = 500
+_FAILED_STATUS: Final = 500
 LARGE_BYTES: Final = 16_384
 """Larger bodies are processed in the worker thread (D-BODY-COST): one may take 0.1 s."""
 
@@ -53,7 +53,9 @@ class Work:
     ) -> None:
         self._context = context
         work_id, wall_ns = context.services.new_id(), context.wall_ns
-        self._entry = LogEntry(work_id, tenant_id, wall_ns, operation, *entity, actor_id, _FAILED)
+        self._entry = LogEntry(
+            work_id, tenant_id, wall_ns, operation, *entity, actor_id, _FAILED_STATUS
+        )
 
     async def carry_out(
         self,
@@ -78,7 +80,7 @@ class Work:
                 self._close(response.status)
         except BaseException as error:
             with store.transaction():
-                self._close(error.status if isinstance(error, Problem) else _FAILED)
+                self._close(error.status if isinstance(error, Problem) else _FAILED_STATUS)
             raise
         return response
 

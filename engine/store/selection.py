@@ -20,8 +20,8 @@ from engine.store.protocol import LogFilter, TokenFilter
 Term: TypeAlias = bytes
 Union: TypeAlias = Sequence[Term]
 
-_ROOT: Final = "/"
-_DEEPEST: Final = 8
+_ROOT_PATH: Final = "/"
+_MAX_ANCESTORS: Final = 8
 """How many ancestors a token is filed under; bounded, so that a long path costs little."""
 
 
@@ -31,11 +31,11 @@ def _path(container: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _ancestors(container: str) -> tuple[str, ...]:
-    """Return each path below the root down to the container, `_DEEPEST` at most."""
+    """Return each path below the root down to the container, `_MAX_ANCESTORS` at most."""
     path = _path(container)
     paths: list[str] = []
     end = path.find("/", 1)
-    while end >= 0 and len(paths) < _DEEPEST:
+    while end >= 0 and len(paths) < _MAX_ANCESTORS:
         paths.append(path[: end + 1])
         end = path.find("/", end + 1)
     return tuple(paths)
@@ -75,7 +75,7 @@ def token_unions(chosen: TokenFilter) -> list[Union]:
     unions += [(_metadata_term(name, value),) for name, value in chosen.metadata]
     if chosen.type is not None:
         unions.append((b"t" + chosen.type.encode(),))
-    if chosen.containers is not None and _ROOT not in chosen.containers:
+    if chosen.containers is not None and _ROOT_PATH not in chosen.containers:
         paths = sorted({_ancestors(container)[-1] for container in chosen.containers})
         outermost: list[str] = []  # a token below two of them would come twice
         for path in paths:

@@ -51,7 +51,7 @@ _decoders: Final[Mapping[type, Any]] = {
 }
 
 _PROBE_BYTES: Final = 65_536
-_LAST: Final = 2**63 - 1
+_LAST_SEQ: Final = 2**63 - 1
 _MAX_COUNTED: Final = 1_000
 """How many records of a term are counted, to tell a narrow term from a wide one."""
 
@@ -498,7 +498,7 @@ class SqliteStore(BaseStore):
             if known is None and at_ns is None:
                 return []
             # One that expired did so with all entries of its instant.
-            place = (at_ns or 0, _LAST) if known is None else known
+            place = (at_ns or 0, _LAST_SEQ) if known is None else known
         index, tests, values = "logs_listed", "", []
         for test, value, by in (
             ("entity_type = ?", chosen.entity_type, "logs_by_type"),

@@ -115,7 +115,7 @@ class StoreFile:
             is_new = not path.exists()
             if not is_new and not path.is_file():
                 raise _not_whole(path, "it is no regular file")
-            if not is_new and _identity(self._name) in _OWNED:
+            if not is_new and _identity(self._name) in _OWNED_FILES:
                 raise _owned(path, "store")  # to open and close it would drop SQLite's own locks
             flags = os.O_CREAT | os.O_EXCL if is_new else 0
             self._owner = os.open(path, flags | os.O_RDWR, _MODE)
@@ -131,7 +131,7 @@ class StoreFile:
             if not is_new:
                 check_is_store(path, checked_bytes)
             self.connection = self._connect()
-            _OWNED.add(self._identity)
+            _OWNED_FILES.add(self._identity)
         except BaseException:
             os.close(self._owner)
             if is_new:
@@ -182,7 +182,7 @@ class StoreFile:
         """Close the file, which ends the ownership."""
         self.connection.close()
         if self._owner >= 0:
-            _OWNED.discard(self._identity)
+            _OWNED_FILES.discard(self._identity)
             os.close(self._owner)
             self._owner = -1
 
@@ -201,7 +201,7 @@ def _owned(path: Path, thing: str) -> StoreError:
     return StoreError(f"{thing} = {path} must have one owner; stop the other one first")
 
 
-_OWNED: Final[set[tuple[int, int]]] = set()
+_OWNED_FILES: Final[set[tuple[int, int]]] = set()
 """The files that this process owns, by their identity."""
 
 
@@ -244,7 +244,7 @@ def _check_kind(run: Callable[[str], sqlite3.Cursor], path: Path) -> bool:
     return is_empty
 
 
-_DAMAGED: Final = re.compile(r"\bindex (\w+)$|^(?:Tree|Page) ([0-9]+)")
+_DAMAGED_PLACE: Final = re.compile(r"\bindex (\w+)$|^(?:Tree|Page) ([0-9]+)")
 
 
 def _damage(reader: sqlite3.Connection) -> str | None:
@@ -257,7 +257,7 @@ def _damage(reader: sqlite3.Connection) -> str | None:
     if finding == "ok":
         return None
     finding = finding.rpartition("***\n")[2].partition("\n")[0]
-    named = _DAMAGED.search(finding)
+    named = _DAMAGED_PLACE.search(finding)
     table = (
         named
         and reader.execute(

@@ -21,8 +21,8 @@ from engine.profile import TokensProfile
 from engine.tokens.rules import FAULTS_LIMIT, BodyErrors, Located, Rules, SchemaKind, escaped
 
 CARD_FIELDS: Final = ("number", "expiration_month", "expiration_year", "cvc")
-_KNOWN: Final = frozenset(CARD_FIELDS)
-_INTEGERS: Final = (("expiration_month", 1, 12), ("expiration_year", 1000, 9999))
+_KNOWN_FIELDS: Final = frozenset(CARD_FIELDS)
+_INTEGER_FIELDS: Final = (("expiration_month", 1, 12), ("expiration_year", 1000, 9999))
 _ABSENT: Final = object()
 _MONTH: Final = {"type": "integer", "minimum": 1, "maximum": 12}
 _FLOOR_NUMBERS: Final = ("4242424242424242", "5555555555554444", "378282246310005")
@@ -43,7 +43,7 @@ CARD_MASK_SCHEMA: Final[dict[str, Any]] = {
     "additionalProperties": False,
     "required": ["number"],
 }
-_DOUBLED: Final = bytes(
+_DOUBLED_DIGITS: Final = bytes(
     sum(divmod(2 * (byte - 48), 10)) if 48 <= byte <= 57 else 0 for byte in range(256)
 )
 
@@ -67,7 +67,7 @@ def read_card(
         faults.at(at, f"/{field}", fault, "TOK-CARD-DATA")
         return None
     data: dict[str, Any] = {}
-    wrong = {} if _KNOWN.issuperset(given) else _unknown_fields(given, rules, faults)
+    wrong = {} if _KNOWN_FIELDS.issuperset(given) else _unknown_fields(given, rules, faults)
     number = given.get("number", _ABSENT)
     if number is _ABSENT:
         wrong["number"] = "is required"
@@ -81,12 +81,14 @@ def read_card(
     if not wrong:
         return data, cvc
     for name, fault in wrong.items():
-        clause = "D-CARD" if name in _KNOWN else "D-UNKNOWN"
+        clause = "D-CARD" if name in _KNOWN_FIELDS else "D-UNKNOWN"
         if field == "data":
             step = "" if faults.is_full else escaped(name)
             faults.at(at, f"/data{step}", fault, clause)
         else:
-            faults.at(at, f"/{field}", f"{name} {fault}" if name in _KNOWN else fault, clause)
+            faults.at(
+                at, f"/{field}", f"{name} {fault}" if name in _KNOWN_FIELDS else fault, clause
+            )
     return None
 
 
@@ -96,7 +98,7 @@ def _unknown_fields(given: dict[str, Any], rules: Rules, faults: BodyErrors) -> 
         return {}
     unknown: dict[str, str] = {}
     for name in given:
-        if name not in _KNOWN:
+        if name not in _KNOWN_FIELDS:
             is_shown = len(faults) + len(unknown) < FAULTS_LIMIT
             hint = did_you_mean(name, CARD_FIELDS) if is_shown else ""
             unknown[name] = f"is an unknown field of card data{hint}"
@@ -111,7 +113,7 @@ def _read_optional(
     wrong: dict[str, str],
 ) -> str | None:
     """Return the cvc; add month and year to `data`, and what is wrong to `wrong`."""
-    for name, least, most in _INTEGERS:
+    for name, least, most in _INTEGER_FIELDS:
         value = given.get(name, _ABSENT)
         if type(value) is float and value.is_integer():
             value = int(value)
@@ -144,7 +146,7 @@ def is_luhn_valid(digits: str) -> bool:
     """
     backwards = digits.encode()[::-1]
     plain = backwards[::2]
-    total = sum(plain) - 48 * len(plain) + sum(backwards[1::2].translate(_DOUBLED))
+    total = sum(plain) - 48 * len(plain) + sum(backwards[1::2].translate(_DOUBLED_DIGITS))
     return total % 10 == 0
 
 

@@ -28,7 +28,7 @@ from engine.tokens.shapes import PathNode, pointer_to
 from engine.tokens.strict_json import dumps
 
 _EXPRESSION: Final = re.compile(r"\{\{([^{}]*)\}\}")
-_INSIDE: Final = re.compile(
+_INSIDE_BRACES: Final = re.compile(
     r"\s*(?:token\s*:\s*([^\s:{}]+)|([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))\s*"
 )
 # Match a string in short steps: one match of ten megabytes of escapes would block all threads.
@@ -181,7 +181,7 @@ def read_expressions(body: Json, rules: Rules) -> DetokenizePlan:
 def _ids(text: str) -> Iterator[str | None]:
     """Yield what each pair of double braces names: a token's id, None where it is no expression."""
     for braces in _EXPRESSION.finditer(text):
-        inside = _INSIDE.fullmatch(braces[1])
+        inside = _INSIDE_BRACES.fullmatch(braces[1])
         yield None if inside is None else (inside[1] or inside[2]).lower()
 
 

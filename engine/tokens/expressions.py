@@ -37,7 +37,7 @@ MISSING: Final = object()
 _REMEMBERED_CHARACTERS: Final = 300
 """A longer text is not cached, because callers can send texts of any size."""
 
-_WHOLE: Final = b"data\0"
+_WHOLE_PATH: Final = b"data\0"
 _EXPRESSION: Final = re.compile(r"\{\{ data((?:\.[\w-]+)*) \}\}")
 
 
@@ -91,7 +91,7 @@ def index_message(path: Path, value: Json) -> bytes:
     `data.expiration_month:12` finds the number 12.
     """
     text = value.encode() if isinstance(value, str) else canonical(value)
-    return (".".join(("data", *path)).encode() + b"\0" if path else _WHOLE) + text
+    return (".".join(("data", *path)).encode() + b"\0" if path else _WHOLE_PATH) + text
 
 
 def _ordered(value: Json) -> Json:

@@ -24,7 +24,7 @@ NESTING_LIMIT: Final = 1024
 
 _DIGITS: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 _LONG_NUMBER: Final = b"0" * 19
-_PURE: Final = (
+_STRICT_OPTIONS: Final = (
     orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
     | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -114,7 +114,7 @@ def check_value(value: object, limit_bytes: int = sys.maxsize, payer: Payer | No
     surrogates, excessive nesting.
     """
     try:
-        raw = orjson.dumps(value, option=_PURE)
+        raw = orjson.dumps(value, option=_STRICT_OPTIONS)
         if len(raw) > limit_bytes:
             raise too_large(limit_bytes)
         if payer is not None:

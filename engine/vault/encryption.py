@@ -111,7 +111,7 @@ def derive_key(root: bytes, purpose: str) -> bytes:
 
 
 _VERSION: Final = b"\x01"
-_WRAPPED: Final = b"\x02"
+_WRAPPED_VERSION: Final = b"\x02"
 _HEAD_BYTES: Final = len(_VERSION) + NONCE_BYTES
 _TABLES: Final = {
     "/keys/": "encryption_keys",
@@ -284,7 +284,7 @@ class Vault:
 
     def _wrap(self, cipher: AESGCM, name: str, root: bytes) -> bytes:
         nonce = self._nonces.take()
-        return _WRAPPED + nonce + cipher.encrypt(nonce, root, _place(name))
+        return _WRAPPED_VERSION + nonce + cipher.encrypt(nonce, root, _place(name))
 
     def _unwrap(self, name: str, wrapped: bytes) -> bytes:
         for cipher in self._masters[:-1]:
@@ -318,7 +318,7 @@ def _place(name: str) -> bytes:
 
 
 def _unwrap(cipher: AESGCM, wrapped: bytes, name: str) -> bytes:
-    return _open(cipher, wrapped, _place(name), "a tenant's wrapped key", _WRAPPED)
+    return _open(cipher, wrapped, _place(name), "a tenant's wrapped key", _WRAPPED_VERSION)
 
 
 def _open(

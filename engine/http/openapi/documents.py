@@ -29,7 +29,7 @@ from engine.http.openapi.schemas import (
     request_schema,
     requests,
 )
-from engine.messages import PROBLEM_TYPE, problem_title
+from engine.messages import PROBLEM_TYPE, Problem, problem_title
 from engine.profile import HttpProfile, Profile
 from engine.resources import (
     OPERATIONS,
@@ -622,8 +622,7 @@ def _header_refs(http: HttpProfile, *names: str) -> dict[str, Any]:
 def _problem_example(status: int) -> Any:  # noqa: ANN401 # reason: any JSON
     if status == REFUSAL.status:
         return REFUSAL.body
-    title = problem_title(status)
-    return {"type": "about:blank", "title": title, "status": status, "detail": f"{title}."}
+    return Problem(status, f"{problem_title(status)}.").response().body
 
 
 def _problems(http: HttpProfile) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from engine.model import DEFAULT_QUOTAS
 from engine.resources.idempotency import IDEMPOTENCY_KEY
 from engine.tokens.cards import is_luhn_valid
 
-_SEALED: Final = frozenset({"encrypted", "token_intent_id"})
+_SEALED_FIELDS: Final = frozenset({"encrypted", "token_intent_id"})
 _OF_THE_STORED: Final = frozenset({"data", "encrypted", "type"})
-_DERIVED: Final = ("search_indexes", "fingerprint_expression")
+_DERIVED_FIELDS: Final = ("search_indexes", "fingerprint_expression")
 
 
 @st.composite
@@ -63,13 +63,15 @@ def _can_be_judged(_context: object, case: Any) -> bool:  # noqa: ANN401 # reaso
     if name == "patch_token":
         if not isinstance(body, dict):
             return True
-        return not (_OF_THE_STORED & body.keys() or any(body.get(derived) for derived in _DERIVED))
+        return not (
+            _OF_THE_STORED & body.keys() or any(body.get(derived) for derived in _DERIVED_FIELDS)
+        )
     if name in {"create_proxy", "patch_proxy"}:
         return not (isinstance(body, dict) and body.get("host"))
     tokens = list(_tokens(body))
     if name == "tokenize" and len(tokens) > int(DEFAULT_QUOTAS["Tokenize Limit"]):
         return False
-    return not any(isinstance(token, dict) and token.keys() & _SEALED for token in tokens)
+    return not any(isinstance(token, dict) and token.keys() & _SEALED_FIELDS for token in tokens)
 
 
 def load() -> None:

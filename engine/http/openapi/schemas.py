@@ -495,7 +495,7 @@ def request_schema(operation: Operation, kind: Kind, profile: Profile) -> Schema
     if operation.form is None:
         return {}
     schema: Schema = copy.deepcopy(dict(operation.form.schema))
-    refined = _REFINED.get(operation.name)
+    refined = _REFINED_REQUESTS.get(operation.name)
     if refined is not None:
         schema = refined(schema, profile)
     if kind == "floor" and "destination_url" in schema.get("properties", {}):
@@ -583,7 +583,7 @@ def _search(schema: Schema, _: Profile) -> Schema:
     return schema
 
 
-_REFINED: Final = {
+_REFINED_REQUESTS: Final = {
     "create_application": _by_kind,
     "patch_application": _with_grants,
     "create_proxy": _proxy,

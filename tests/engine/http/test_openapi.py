@@ -17,6 +17,7 @@ from engine.clauses import clause
 from engine.cli import main
 from engine.http.openapi import KINDS, document
 from engine.http.openapi.schemas import SHAPES, Kind
+from engine.messages import Problem
 from engine.profile import Profile
 from engine.resources import OPERATIONS
 from tests.engine.http.described import check_answer
@@ -138,6 +139,17 @@ def _made_for(live: Live, full: dict[str, Any], path: str) -> str:
     made = live.ask("POST", collection, json=example)
     assert made.status_code == 201, made.text
     return str(made.json()["id"])
+
+
+def test_problems_are_described_member_by_member(full: dict[str, Any]) -> None:
+    """D-PROBLEM: a member that is added to errors alone fails here, not at a client."""
+    schema = full["components"]["schemas"]["Problem"]
+    whole = Problem(400, "No.", errors={"/a": ["is required"]}, clause="D-LEAF").response().body
+    assert set(schema["properties"]) == set(whole)
+    check = Draft202012Validator(schema).validate
+    check(whole)
+    for response in full["components"]["responses"].values():
+        check(response["content"]["application/problem+json"]["example"])
 
 
 @pytest.mark.parametrize("kind", ["full", "floor"])

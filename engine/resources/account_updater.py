@@ -141,11 +141,7 @@ def batch_lines(rows: Iterable[tuple[str, int | None, int | None]]) -> Iterator[
     """
     yield f"{HEADER}\n".encode()
     for token_id, year, month in rows:
-        yield f"{token_id},{_written(year)},{_written(month)}\n".encode()
-
-
-def _written(number: int | None) -> str:
-    return "" if number is None else str(number)
+        yield f"{token_id},{year or ''},{month or ''}\n".encode()
 
 
 def split_batch(
@@ -380,7 +376,7 @@ def _known(store: Store, principal: Caller | None, token_id: str) -> Token | Non
 
 
 def _result_line(row: BatchLine, token: Token | None) -> str:
-    given = f"{row.token_id},{_written(row.year)},{_written(row.month)}"
+    given = f"{row.token_id},{row.year or ''},{row.month or ''}"
     if token is None:
         return f"{given},,,,unknown_token"
     if token.mask is None:
@@ -389,7 +385,7 @@ def _result_line(row: BatchLine, token: Token | None) -> str:
     month = token.mask.get("expiration_month", row.month)
     if (year, month) == (row.year, row.month):
         return f"{given},,,,no_change"
-    return f"{given},{token.id},{_written(year)},{_written(month)},updated"
+    return f"{given},{token.id},{year or ''},{month or ''},updated"
 
 
 OPERATIONS = (

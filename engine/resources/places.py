@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from engine.resources.operation import Operation
 from engine.tokens import Rules
-from engine.tokens.cards import CARD_FIELDS
+from engine.tokens.structures import STRUCTURED_TYPES
 
 _UNKNOWN_PLACE: Final = "-"
 """A step into what the body does not hold, such as what code has returned."""
@@ -19,7 +19,9 @@ _UNKNOWN_PLACE: Final = "-"
 
 def field_names(operations: Iterable[Operation], rules: Rules) -> frozenset[str]:
     """Return the names of all fields that requests of the service may hold."""
-    names = {"start", "size", *rules.fields, *rules.patch_fields, *CARD_FIELDS}
+    names = {"start", "size", *rules.fields, *rules.patch_fields}
+    for structured_type in STRUCTURED_TYPES.values():
+        names.update(_properties(structured_type.schema("full", rules.tokens)))
     for operation in operations:
         names.update(operation.query)
         if operation.form is not None:

@@ -3,7 +3,7 @@
 One process owns the file, from the opening to the close; a second one is refused. Records are
 MessagePack in a column, and beside it stand the columns that look-ups need. Deleted data is
 overwritten in the file by SQLite's `secure_delete`; the write-ahead log still holds old pages until
-`truncate_log` has moved it into the file.
+`truncate_log` has moved it into the file. `Store` says what each method does.
 """
 
 from __future__ import annotations
@@ -168,7 +168,6 @@ class SqliteStore(BaseStore):
 
     # transactions
     def begin(self, *, write: bool = True) -> None:
-        """Open a transaction, when the one before it has ended."""
         self._lock.acquire()
         if self._is_open:
             self._lock.release()
@@ -184,7 +183,6 @@ class SqliteStore(BaseStore):
         self._erases = self._is_changed = False
 
     def commit(self) -> None:
-        """Make what the transaction did last, whatever happens to the machine."""
         assert self._is_open, "no transaction is open"
         try:
             self._execute(self._connection.execute, "COMMIT")
@@ -199,7 +197,6 @@ class SqliteStore(BaseStore):
             self.truncate_log()
 
     def rollback(self) -> None:
-        """Undo what the transaction did."""
         assert self._is_open, "no transaction is open"
         try:
             if self._connection.in_transaction:
@@ -233,21 +230,19 @@ class SqliteStore(BaseStore):
             return True
 
     def probe(self) -> None:
-        """Write and read back more than a log that was emptied has room for."""
+        # Larger than a log that was emptied has room for.
         with self._writing:
             self._run("INSERT INTO probes VALUES (zeroblob(?))", (_PROBE_BYTES,))
             assert self._one("SELECT length(bytes) FROM probes")[0] == _PROBE_BYTES
             self._run("DELETE FROM probes")
 
     def close(self) -> None:
-        """Close the file; another process may own it from now on."""
         with self._lock:
             assert not self._is_open, "a transaction is open"
             self._file.close()
 
     # documents
     def put(self, record: Document) -> None:
-        """Insert or replace the record."""
         kind, tenant_id = _KINDS[type(record)], owner_of(record)
         self._note_change(type(record))
         until_ns = getattr(record, "until_ns", None)
@@ -274,14 +269,12 @@ class SqliteStore(BaseStore):
             self._many("INSERT OR IGNORE INTO answers_of VALUES (?, ?)", entities)
 
     def get(self, kind: type[D], record_id: str) -> D | None:
-        """Return the record of that class and id."""
         row = self._one(
             "SELECT record FROM documents WHERE kind = ? AND id = ?", (_KINDS[kind], record_id)
         )
         return None if row is None else _decode(kind, record_id, row[0])
 
     def delete(self, kind: type[D], record_id: str) -> bool:
-        """Remove the record, and the kept answers that show it."""
         name = _KINDS[kind]
         deleted = self._run("DELETE FROM documents WHERE kind = ? AND id = ?", (name, record_id))
         if not deleted.rowcount:
@@ -309,7 +302,6 @@ class SqliteStore(BaseStore):
     def list(
         self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
     ) -> Sequence[D]:
-        """Return a tenant's records of that class in order, after a cursor."""
         place = self._place("documents WHERE kind = ? AND id = ?", (_KINDS[kind],), after)
         if place is None:
             return []
@@ -329,7 +321,6 @@ class SqliteStore(BaseStore):
         return None if row is None else _decode(_KIND_OF[row[0]], row[1], row[2])
 
     def documents_version(self) -> int:
-        """Return a number that changes whenever a document changes."""
         return self._version
 
     def _place(
@@ -346,7 +337,6 @@ class SqliteStore(BaseStore):
 
     # tokens
     def add_tokens(self, tokens: Sequence[Token]) -> None:
-        """Insert new tokens."""
         self._many(
             "INSERT INTO tokens"
             " (id, tenant_id, created_at_ns, dedup_hash, cvc_until_ns, record, sealed_data)"
@@ -369,13 +359,11 @@ class SqliteStore(BaseStore):
             self._knows_deadline = False
 
     def token(self, tenant_id: str, token_id: str) -> Token | None:
-        """Return a tenant's token."""
         columns = "id, record, sealed_data"
         row = self._one(f"SELECT {columns} FROM tokens WHERE {_BY_ID}", (tenant_id, token_id))
         return None if row is None else _token(*row)
 
     def duplicate(self, tenant_id: str, dedup_hash: bytes) -> Token | None:
-        """Return the oldest token of that hash (D-DEDUP-KEY)."""
         row = self._one(
             "SELECT id, record, sealed_data FROM tokens WHERE tenant_id = ? AND dedup_hash = ?"
             " ORDER BY created_at_ns, id LIMIT 1",
@@ -384,7 +372,6 @@ class SqliteStore(BaseStore):
         return None if row is None else _token(*row)
 
     def update_token(self, token: Token) -> None:
-        """Replace the token of the same id."""
         old = self.token(token.tenant_id, token.id)
         if old is None:
             raise StoreError("a token that is updated must exist; it does not")
@@ -414,7 +401,6 @@ class SqliteStore(BaseStore):
         )
 
     def delete_token(self, tenant_id: str, token_id: str) -> bool:
-        """Remove a token, and the kept answers that show it."""
         token = self.token(tenant_id, token_id)
         if token is None:
             return False
@@ -433,7 +419,6 @@ class SqliteStore(BaseStore):
         size: int,
         has_data: bool = True,
     ) -> Sequence[Token]:
-        """Return at most `size` chosen tokens in order, after a cursor."""
         place = self._place(f"tokens WHERE {_BY_ID}", (tenant_id,), after)
         if place is None:
             return []
@@ -454,7 +439,6 @@ class SqliteStore(BaseStore):
         return page
 
     def count_tokens(self, tenant_id: str) -> int:
-        """Return how many tokens the tenant holds."""
         count: int = self._one("SELECT count(*) FROM tokens WHERE tenant_id = ?", (tenant_id,))[0]
         return count
 
@@ -484,13 +468,11 @@ class SqliteStore(BaseStore):
 
     # logs
     def add_log(self, entry: LogEntry) -> None:
-        """Append a log entry."""
         self._run(f"INSERT INTO logs ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(entry))
 
     def find_logs(
         self, tenant_id: str, chosen: LogFilter, *, after: Cursor | None = None, size: int
     ) -> Sequence[LogEntry]:
-        """Return at most `size` chosen entries in order of (at_ns, arrival), after a cursor."""
         place = (-1, -1)
         if after is not None:
             at_ns, entry_id = cursor_place(after)
@@ -518,7 +500,6 @@ class SqliteStore(BaseStore):
         return [LogEntry(*row) for row in rows]
 
     def expire_logs(self, tenant_id: str, before_ns: int, *, size: int | None = None) -> int:
-        """Erase a tenant's entries older than `before_ns`, `size` at most (QUO-LOG)."""
         return self._run(
             "DELETE FROM logs WHERE seq IN"
             " (SELECT seq FROM logs WHERE tenant_id = ? AND at_ns < ? LIMIT ?)",
@@ -527,7 +508,6 @@ class SqliteStore(BaseStore):
 
     # retention
     def next_deadline_ns(self) -> int | None:
-        """Return the earliest deadline of a cvc, an intent or a kept answer."""
         with self._lock:
             if not self._knows_deadline:
                 if not self._is_open:
@@ -545,14 +525,12 @@ class SqliteStore(BaseStore):
             return self._deadline_ns
 
     def is_due(self, now_ns: int) -> bool:
-        """Return whether a deadline has come."""
         deadline_ns = self.next_deadline_ns()
         return deadline_ns is not None and deadline_ns <= now_ns
 
     def expire(
         self, now_ns: int, without_cvc: WithoutCvc = drop_cvc, *, size: int | None = None
     ) -> int:
-        """Erase what has expired (QUO-CVC, QUO-INTENT)."""
         assert self._writes, "a write must stand in a transaction that writes"
         most = -1 if size is None else size
         cvcs = self._all(
@@ -570,12 +548,10 @@ class SqliteStore(BaseStore):
         return len(cvcs) + len(documents)
 
     def latest_ns(self) -> int:
-        """Return the latest instant that was given."""
         row = self._one("SELECT value FROM state WHERE name = 'latest_ns'")
         return 0 if row is None else row[0]
 
     def put_latest_ns(self, steady_ns: int) -> None:
-        """Remember an instant."""
         self._run(
             "INSERT INTO state VALUES ('latest_ns', ?1)"
             " ON CONFLICT (name) DO UPDATE SET value = max(value, ?1)",
@@ -584,12 +560,10 @@ class SqliteStore(BaseStore):
 
     # secrets and work
     def secret(self, name: str) -> bytes | None:
-        """Return the wrapped secret of that name."""
         row = self._one("SELECT wrapped FROM secrets WHERE name = ?", (name,))
         return None if row is None else row[0]
 
     def put_secret(self, name: str, wrapped: bytes) -> None:
-        """Insert or replace a wrapped secret, overwriting the one before."""
         self._erases = True
         self._run(
             "INSERT INTO secrets VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET wrapped = ?2",
@@ -597,22 +571,17 @@ class SqliteStore(BaseStore):
         )
 
     def secrets(self) -> Mapping[str, bytes]:
-        """Return all wrapped secrets by name."""
         return dict(self._all("SELECT name, wrapped FROM secrets"))
 
     def open_work(self, entry: LogEntry) -> None:
-        """Remember that an operation has begun."""
         self._run(f"INSERT INTO work ({_LOG}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", astuple(entry))
 
     def close_work(self, work_id: str) -> None:
-        """Forget it: it has finished."""
         self._run("DELETE FROM work WHERE id = ?", (work_id,))
 
     def unfinished_work(self) -> Sequence[LogEntry]:
-        """Return what never finished, in order of (at_ns, id)."""
         return [LogEntry(*row) for row in self._all(f"SELECT {_LOG} FROM work ORDER BY at_ns, id")]
 
     def abandoned_work(self) -> Sequence[LogEntry]:
-        """Return what was unfinished when the file was opened, and still is."""
         before = {entry.id for entry in self._abandoned}
         return [entry for entry in self.unfinished_work() if entry.id in before]

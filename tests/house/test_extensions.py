@@ -212,7 +212,7 @@ _TYPE = _Extension(
 
             def read_account(given, rules, faults, at, field, cvc_optional):
                 if type(given) is not dict or type(given.get("iban")) is not str or len(given) > 1:
-                    faults.at(at, f"/{field}", "must be an IBAN", "TOK-TYPES")
+                    faults.at(at, f"/{field}/iban", "must be an IBAN", "TOK-TYPES")
                     return None
                 return dict(given), None
 
@@ -264,7 +264,8 @@ _TYPE = _Extension(
     assert made.status == 200, made.body
     record = ask("GET", f"/tokens/{made.body['id']}").body
     assert record["type"] == "account" and "GB33" not in json.dumps(record), record
-    assert ask("POST", "/tokenize", {"type": "account", "data": "GB33"}).status == 400
+    refused = ask("POST", "/tokenize", {"type": "account", "data": {"iban": 33}})
+    assert refused.status == 400 and list(refused.body["errors"]) == ["/data/iban"], refused.body
     assert "AccountMask" in json.dumps(document('full', engine.profile))
     """,
 )

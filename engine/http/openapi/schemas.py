@@ -25,7 +25,7 @@ from engine.identity import ASKABLE
 from engine.model import DEFAULT_QUOTAS, ApplicationKind
 from engine.profile import Profile, TokensProfile
 from engine.resources import Operation
-from engine.resources.forms import object_schema
+from engine.resources.forms import UUID, object_schema
 from engine.resources.proxies import ADDRESS_PATTERN
 from engine.tokens.expressions import DATA
 from engine.tokens.rules import SchemaKind
@@ -34,7 +34,6 @@ from engine.tokens.structures import STRUCTURED_TYPES
 Kind: TypeAlias = SchemaKind
 Schema: TypeAlias = dict[str, Any]
 
-_UUID: Final[Schema] = {"type": "string", "format": "uuid"}
 _CONTAINER: Final = "^/(?:[A-Za-z0-9_-]+/)*$"
 _EXPRESSION: Final = r"^\{\{ data(?:\.[A-Za-z0-9_-]+)* \}\}$"
 
@@ -136,7 +135,7 @@ def _token_requests(profile: Profile) -> dict[str, Schema]:
     data: Schema = {"type": "string"} if tokens.token_data == "string" else {}  # noqa: S105 # reason: a choice's name
     whole: Schema = {"const": "{{ data }}"}
     sealed = {"encrypted": {"type": "string", "format": "jwe-compact"}}
-    intent = {"token_intent_id": _UUID}
+    intent = {"token_intent_id": {**UUID}}
     any_path: Schema = {"type": "string", "pattern": _EXPRESSION}
     types: Schema = {"enum": ["token", *STRUCTURED_TYPES, *tokens.extra_types]}
     forms: dict[str, Schema] = {

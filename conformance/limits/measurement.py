@@ -30,6 +30,8 @@ SPACED: Final = 3
 _MIXED_AT_ONCE: Final = 8
 _ROUNDS: Final = 6
 _TURNS: Final = 3
+_PEERS: Final = 10
+_HELD: Final = 2
 _LOST_SHARE: Final = 5
 _EVIDENCE: Final = 4
 FEW_PARTIES: Final = 12
@@ -254,17 +256,20 @@ class Measurement:
         return twin
 
     async def _is_alone(self, party: BurstSender) -> bool:
-        """Whether a party is held back once more, and others are answered at once meanwhile."""
+        """Whether a party is held back once more, and others are answered at once meanwhile.
+
+        A limiter that delays holds back this party alone, a slow network all alike.
+        """
         sender = self.sender
         other = BurstSender(None, sender.ctx.target.addresses[:1])
         mine, *others = await sender.gather(
             [
                 sender.at_once(party, self.limit + 2),
-                *(sender.send(other, "apart") for _ in range(_TURNS)),
+                *(sender.send(other, "apart") for _ in range(_PEERS)),
             ]
         )
-        slowest_ns = max(x.rtt_ns for x in others)
-        return any(map(sender.is_slow, mine.all)) and slowest_ns < sender.slow_ns
+        slow_ns = max((x.rtt_ns for x in mine.all if sender.is_slow(x)), default=0)
+        return bool(slow_ns > _HELD * max(x.rtt_ns for x in others))
 
     async def _stands_for_refusal(self, party: BurstSender, substitute: object) -> bool:
         """Whether only this party gets an answer, again and again, and another party never."""

@@ -102,11 +102,12 @@ class BurstSenders:
             return min(len({party.key for party in fresh}), len({party.sources for party in fresh}))
         return len({counter_ids(self.kind, party) for party in fresh})
 
-    async def take(self, lane: Lane) -> BurstSender:
-        """Return the party that has rested longest, once it is fresh."""
+    async def take(self, lane: Lane, but: Sequence[BurstSender] = ()) -> BurstSender:
+        """Return the party that has rested longest, once it is fresh; none of `but`."""
         while True:
-            free = [party for party in self.candidates if not self._is_reserved(party)]
-            party = min(free or self.candidates, key=self._last_ns)
+            others = [party for party in self.candidates if party not in but]
+            free = [party for party in others if not self._is_reserved(party)]
+            party = min(free or others or self.candidates, key=self._last_ns)
             ids = counter_ids(self.kind, party)
             self._reserved.update(ids)
             try:
@@ -205,30 +206,43 @@ class Sender:
             self._lanes[name] = self.ctx.lane(name)
         return self._lanes[name]
 
-    async def wait_until_ns(self, at_ns: int, why: str = "its window is over") -> None:
-        """Sleep until an instant."""
+    async def wait_until_ns(
+        self, at_ns: int, party: BurstSender | None = None, why: str = "its window is over"
+    ) -> None:
+        """Sleep until an instant. party: who waits; no other step takes it meanwhile."""
+        if party is not None:
+            self.parties.used(party, at_ns)
         await self.clock.sleep_until_ns(at_ns, why)
 
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run coroutines at the same time; results in order."""
         return await self.ctx.gather(coroutines)
 
-    async def take(self) -> BurstSender:
-        """Return a fresh party, once the rows for any resource leave room for it."""
-        party = await self.parties.take(self.clock)
+    async def take(self, but: Sequence[BurstSender] = ()) -> BurstSender:
+        """Return a fresh party, none of `but`, once rows for any resource leave room for it."""
+        party = await self.parties.take(self.clock, but)
         names, size = [party.key, *party.sources], self.limit_requests * 3 // 2
         while self.is_light and (wait_ns := self.traffic.wait_ns(names, size, self.now_ns)):
-            await self.wait_until_ns(self.now_ns + wait_ns, "other limits leave room")
+            await self.wait_until_ns(self.now_ns + wait_ns, why="other limits leave room")
         return party
+
+    async def take_several(self, count: int) -> list[BurstSender]:
+        """Return as many different fresh parties, once all are fresh."""
+        parties: list[BurstSender] = []
+        for _ in range(count):
+            parties.append(await self.take(parties))
+        for party in parties:
+            self.parties.used(party, self.now_ns)
+        return parties
 
     async def take_apart(self) -> BurstSender:
         """Return a party that no row holds back, once all others have ended or wait for theirs."""
         party, turn = self.apart
         self.traffic.measuring.discard(self.ctx.check.id)
         while self.traffic.measuring:
-            await self.wait_until_ns(self.now_ns + SECOND_NS, "other rows are measured")
+            await self.wait_until_ns(self.now_ns + SECOND_NS, why="other rows are measured")
         rest_ns = 2 * self.window_ns + turn * 6 * self.window_ns
-        await self.wait_until_ns(self.now_ns + rest_ns, "what was held back is answered")
+        await self.wait_until_ns(self.now_ns + rest_ns, why="what was held back is answered")
         return party
 
     async def send(self, party: BurstSender, variant: str = "plain") -> Observation:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from conformance.context.verdicts import Verdict
-from engine import LimitTable
-from tests.conformance.limits.measured import PROBES, SECOND_NS, Measured, jittery, play
+from engine import LimitTable, Profile
+from tests.conformance.limits.measured import PROBES, SECOND_NS, Measured, jittery, play, tenth
 
 LIGHT = tuple(
     name.removeprefix("limits.")
@@ -139,3 +139,35 @@ def test_few_addresses_and_few_keys_take_longer_and_decide_the_same(addresses: i
     assert found.failed == set()
     assert found.says("LIM-SEARCH").startswith("50 per ")
     assert found.ended_ns < 600 * SECOND_NS
+
+
+SLOW_NETWORKS: tuple[tuple[dict[str, Any], bool, int, int, int, tuple[str, ...]], ...] = (
+    ({}, True, 2, 300, 7, ("LIM-TEST-TENANT", "counted")),
+    ({"algorithm": "fixed-window"}, True, 20, 20, 237238, ("LIM-MANAGEMENT", "counted")),
+    ({"algorithm": "fixed-window"}, True, 20, 600, 282864, ("LIM-PUBLIC",)),
+    ({"algorithm": "fixed-window"}, True, 0, 600, 491957, ("LIM-MANAGEMENT",)),
+    ({"count_refused": True}, True, 20, 600, 3547, ("LIM-MANAGEMENT",)),
+    ({"block_reset": "clear"}, True, 2, 600, 924916, ("LIM-SEARCH",)),
+    ({"algorithm": "sliding-log"}, True, 20, 300, 257425, ("LIM-PUBLIC", "counted")),
+    ({"algorithm": "token-bucket"}, True, 0, 100, 787918, ("LIM-MANAGEMENT",)),
+    ({"algorithm": "gcra"}, False, 20, 600, 440546, ("LIM-MANAGEMENT",)),
+    ({"algorithm": "sliding-counter"}, True, 20, 20, 315902, ("LIM-DELETE", "counted")),
+    ({"throttle": "delay", "algorithm": "fixed-window"}, True, 0, 100, 903520, ("LIM-MANAGEMENT",)),
+)
+"""What the engine counts by, whether its windows are a tenth, latency and jitter in ms, a seed."""
+
+
+@pytest.mark.parametrize("network", SLOW_NETWORKS, ids=str)
+def test_a_slow_network_never_makes_a_conforming_service_fail(
+    network: tuple[dict[str, Any], bool, int, int, int, tuple[str, ...]],
+) -> None:
+    """Round trips beside the window: what they hide is left open, and no reading is wrong."""
+    limits, is_tenth, latency_ms, jitter_ms, seed, checks = network
+    table = tenth() if is_tenth else None
+    latency = jittery(seed, latency_ms, jitter_ms)
+    found = play(*checks, table=table, told_table=table, latency=latency, seed=seed % 7, **limits)
+    assert found.failed == set()
+    for name in ("throttle", "count_refused", "counted_statuses", "and_counter"):
+        if f"limits.{name}" in found.known and limits.get("throttle") != "delay":
+            default = getattr(Profile().limits, name)
+            assert getattr(found.profile.limits, name) == limits.get(name, default)

@@ -60,9 +60,15 @@ def entry(function: _Function) -> _Function:
     return cached
 
 
+_READY: Final[set[str]] = set()
+"""Parts that this process has seen compiled."""
+
+
 def is_compiled(name: str) -> bool:
-    """Whether the cache holds a part."""
-    return _FOLDER is not None and (_FOLDER / f"{name}.ready").exists()
+    """Whether this process has compiled a part, or the cache holds it."""
+    if name not in _READY and _FOLDER is not None and (_FOLDER / f"{name}.ready").exists():
+        _READY.add(name)
+    return name in _READY
 
 
 def warm_up(name: str, call: Callable[[], object], tell: Callable[[str], None]) -> None:
@@ -80,6 +86,7 @@ def warm_up(name: str, call: Callable[[], object], tell: Callable[[str], None]) 
         began_s = time.monotonic()
         call()
         tell(f"compiled in {time.monotonic() - began_s:.0f} s")
+        _READY.add(name)
         if _FOLDER is not None:
             (_FOLDER / f"{name}.ready").touch()
             _forget_unused(_FOLDER)

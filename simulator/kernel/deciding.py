@@ -1,8 +1,7 @@
 """One decision in compiled code: test all counters of a request, then charge all or none.
 
 A *lane* is one combination of request kind, key and address: the numbers of the counters that such
-a request is charged to, those of rules in force before those in shadow, 0 for none. Counter 0
-counts nothing and is always ready, so the first places of a lane are tested without a branch.
+a request is charged to, those of rules in force before those in shadow, 0 for none.
 
 A verdict is one number: 0 admitted, else 4 · (rule + 1) + outcome.
 """
@@ -19,7 +18,6 @@ from simulator.kernel.counting import (
     FIRST_SLOTS,
     LANES,
     LARGEST_RING,
-    LOG,
     RING_SLOTS,
     Int,
     Records,
@@ -28,7 +26,6 @@ from simulator.kernel.counting import (
 )
 
 ADMITTED, DELAYED, REFUSED, BLOCKED = range(4)
-EAGER_PLACES: Final = 4
 MOST_RULES: Final = 31
 
 # plain: every charge is at its request's instant: no throttle delays and no rule is in shadow.
@@ -70,9 +67,7 @@ def decide(now_ns: Int, lane: Int, limits: Limits) -> tuple[Int, Int, Int, Int]:
     """
     lanes, counters = limits.lanes, limits.counters
     over = np.int64(0)
-    for place in range(EAGER_PLACES):
-        over |= np.int64(counters[lanes[lane, place]].ready > now_ns) << place
-    for place in range(EAGER_PLACES, lanes.shape[1]):
+    for place in range(lanes.shape[1]):
         if lanes[lane, place] == 0:
             break
         over |= np.int64(counters[lanes[lane, place]].ready > now_ns) << place
@@ -294,26 +289,6 @@ def find_lanes(
             return row
         lane[row] = lane_of(kind[row], key[row], ip[row], limits)
     return len(kind)
-
-
-@entry
-def reserve_rings(lane_rows: Records, need: Records, limits: Limits) -> int:
-    """Say where the rings begin that have no slots yet; return how many slots all rings have.
-
-    lane_rows: how often each lane is asked with. need: zeros, one a counter.
-    """
-    for lane in range(len(lane_rows)):
-        for place in range(limits.lanes.shape[1]):
-            need[limits.lanes[lane, place]] += lane_rows[lane]
-    total = limits.used[RING_SLOTS]
-    for number in range(1, len(need)):
-        counter = limits.counters[number]
-        rule = limits.rules[counter.rule]
-        if rule.algorithm == LOG and counter.size == 0 and need[number]:
-            counter.mark, counter.size = total, min(rule.limit, need[number])
-            total += counter.size
-    limits.used[RING_SLOTS] = total
-    return int(total)
 
 
 @entry

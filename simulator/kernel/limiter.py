@@ -27,12 +27,11 @@ from simulator.kernel.counting import (
     COUNTERS,
     FIXED,
     GCRA,
-    LANES,
     LOG,
     RULE,
     SLIDING,
 )
-from simulator.kernel.deciding import BLOCKED, DELAYED, EAGER_PLACES, MOST_RULES, PROFILE, REFUSED
+from simulator.kernel.deciding import BLOCKED, DELAYED, MOST_RULES, PROFILE, REFUSED
 from simulator.progress import tell_line
 from simulator.rows.record import Numbers, Recorder
 
@@ -46,7 +45,6 @@ _ALGORITHMS: Final = {
     "gcra": GCRA,
 }
 LARGEST_LIMIT: Final = (1 << 31) - 1
-_LINE_BYTES: Final = 64
 _FIRST_ROOM: Final = 1 << 10
 _FIRST_RINGS: Final = 1 << 12
 _MOST_ROOM_AT_ONCE: Final = 1 << 17
@@ -108,18 +106,9 @@ def verdict_of(number: int, rules: Sequence[str]) -> tuple[Outcome, str | None]:
     return (_OUTCOMES[number & 3], rules[(number >> 2) - 1]) if number else ("admitted", None)
 
 
-def aligned(size: int, dtype: np.dtype[Any]) -> Array:
-    """Return zeros that begin with a cache line, so that records cross as few as possible."""
-    raw = np.zeros(size * dtype.itemsize + _LINE_BYTES, np.uint8)
-    skipped = -raw.ctypes.data % _LINE_BYTES
-    return raw[skipped : skipped + size * dtype.itemsize].view(dtype)
-
-
 def enlarged(array: Array, size: int) -> Array:
     """Return an array of `size` rows: those of this one, then zeros."""
-    larger = aligned(size, array.dtype) if array.ndim == 1 else None
-    if larger is None:
-        larger = np.zeros((size, *array.shape[1:]), array.dtype)
+    larger = np.zeros((size, *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger
 
@@ -237,7 +226,7 @@ class ColumnLimiter:
 
     def _fresh(self) -> deciding.Limits:
         """Return arrays that have counted nothing."""
-        width = max(EAGER_PLACES, *map(len, self._rows), 0)
+        width = max(1, *map(len, self._rows), 0)
         kinds = np.full((max(1, len(self._rows)), width), -1, np.int32)
         others = np.full_like(kinds, -1)
         for kind, (numbers, other) in enumerate(zip(self._rows, self._others, strict=True)):
@@ -288,10 +277,10 @@ class ColumnLimiter:
             lane_table=tables[1],
         )
 
-    def make_ring_room(self, slots: int = 0) -> None:
-        """Double the room for rings, or make it for so many slots and a growth of each ring."""
+    def make_ring_room(self) -> None:
+        """Double the room for rings."""
         limits = self.limits
-        self._limits = limits._replace(rings=enlarged(limits.rings, 2 * len(limits.rings) + slots))
+        self._limits = limits._replace(rings=enlarged(limits.rings, 2 * len(limits.rings)))
 
     # --- deciding ----------------------------------------------------------------------------
 
@@ -313,15 +302,10 @@ class ColumnLimiter:
     def decide_lanes(self, t_ns: Array, lane: Array) -> Decisions:
         """Decide about rows whose lanes `lanes` returned, and charge them where they count."""
         assert len(t_ns) == len(lane), "columns are of one length"
-        limits, rows = self.limits, len(t_ns)
-        lane_rows = np.bincount(lane, minlength=int(limits.used[LANES]))
-        need = np.zeros(int(limits.used[COUNTERS]), np.int64)
-        slots = deciding.reserve_rings(lane_rows, need, limits)
-        if slots > len(limits.rings):
-            self.make_ring_room(slots)
+        rows = len(t_ns)
         verdict, wait_ns = np.empty(rows, np.int16), np.empty(rows, np.int64)
         refusing = np.empty(rows, np.int32)
-        shadow = np.empty(0 if limits.profile[0]["plain"] else rows, np.int32)
+        shadow = np.empty(0 if self.limits.profile[0]["plain"] else rows, np.int32)
         t_ns = np.ascontiguousarray(t_ns, np.int64)
         columns = t_ns, lane, verdict, wait_ns, refusing, shadow
         row = 0
@@ -367,14 +351,14 @@ class VerdictNumbers:
         return self._numbers[verdicts]
 
 
-def empty_limits(rules: int = 1, width: int = EAGER_PLACES) -> deciding.Limits:
+def empty_limits(rules: int = 1, width: int = 1) -> deciding.Limits:
     """Return the arrays of a limiter without kinds of requests."""
     return deciding.Limits(
         profile=np.zeros(1, PROFILE),
         rules=np.zeros(rules, RULE),
         kinds=np.full((1, width), -1, np.int32),
         others=np.full((1, width), -1, np.int32),
-        counters=aligned(_FIRST_ROOM, COUNTER),
+        counters=np.zeros(_FIRST_ROOM, COUNTER),
         blocks=np.zeros(_FIRST_ROOM, BLOCK),
         counter_table=_table(_FIRST_ROOM),
         lanes=np.zeros((_FIRST_ROOM, width), np.uint32),
@@ -395,7 +379,6 @@ def _compile_all() -> None:
     limits = empty_limits()
     none = np.zeros(0, np.int64)
     deciding.find_lanes(0, none, none, none, np.zeros(0, np.uint32), limits)
-    deciding.reserve_rings(none, none, limits)
     deciding.refill_table(limits.lane_table, limits.lane_table[:0])
     lane = np.zeros(0, np.uint32)
     masks = np.zeros(0, np.int32)

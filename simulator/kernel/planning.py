@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from simulator.kernel import records as at
-from simulator.kernel.limiter import Array, ColumnLimiter, aligned
+from simulator.kernel.limiter import Array, ColumnLimiter
 from simulator.kernel.records import NONE, Simulation
 from simulator.play.request_mix import asked_by, upload_subject
 from simulator.scenario import draws
@@ -67,7 +67,7 @@ class KernelPlan:
             members = population.groups[group.name]
             self._group(self.groups[place], group, population.clients[members.start : members.stop])
         places = {group.name: place for place, group in enumerate(groups)}
-        self.clients = aligned(len(population.clients), at.CLIENT)
+        self.clients = np.zeros(len(population.clients), at.CLIENT)
         for client in population.clients:
             self._client(self.clients[client.number], client, places[client.group.name])
 
@@ -267,14 +267,14 @@ class KernelPlan:
             for loop in range(max(1, int(self.groups[record["group"]]["concurrency"])))
         ]
         size = 2 * (len(loops) + len(self.clients)) + 64
-        requests = linked(aligned(size, at.REQUEST), len(loops))
+        requests = linked(np.zeros(size, at.REQUEST), len(loops))
         for record, (client, loop) in zip(requests, loops, strict=False):
             record["client"], record["serial"], record["loop"] = client, loop, loop
         requests["loop"][len(loops) :] = NONE
         clock = np.zeros(1, at.CLOCK)
         clock["free_request"] = len(loops)
         clock["end_ns"] = self._setup.scenario.duration_ns
-        streams = aligned(max(1, len(self._streams)), at.STREAM)
+        streams = np.zeros(max(1, len(self._streams)), at.STREAM)
         keys = np.array(self._streams or [(0, 0)], np.uint64)
         streams["key0"], streams["key1"], streams["used"] = keys[:, 0], keys[:, 1], 4
         return Simulation(
@@ -291,10 +291,10 @@ class KernelPlan:
             keys=np.array(self._keys or [0], np.int32),
             addresses=np.array(self._addresses or [0], np.int32),
             requests=requests,
-            events=aligned(size, at.EVENT),
+            events=np.zeros(size, at.EVENT),
             combos=np.zeros(FIRST_COMBOS, at.COMBO),
             combo_table=np.full((2 * FIRST_COMBOS, 4), -1, np.int32),
-            rows=aligned(0, at.ROW),
+            rows=np.zeros(0, at.ROW),
             limits=self._limiter.limits,
         )
 

@@ -16,7 +16,6 @@ from simulator.kernel.limiter import (
     Array,
     ColumnLimiter,
     VerdictNumbers,
-    aligned,
     empty_limits,
     enlarged,
 )
@@ -66,7 +65,7 @@ class KernelRun:
         else:
             self.limiter, self.sim = template.fresh(setup.seed)
         self._chunk_rows = chunk_rows
-        self.sim = self.sim._replace(rows=aligned(min(_FIRST_ROWS, chunk_rows), records.ROW))
+        self.sim = self.sim._replace(rows=np.zeros(min(_FIRST_ROWS, chunk_rows), records.ROW))
         self.sim.clock["warm_up_ns"] = from_ns
 
     @property
@@ -153,8 +152,7 @@ class Template:
         limiter = self._limiter.copy()
         sim, copies = self._sim, {}
         for name in ("clock", "clients", "streams", "requests", "events", "combos", "combo_table"):
-            array = getattr(sim, name)
-            copies[name] = enlarged(array, len(array))
+            copies[name] = getattr(sim, name).copy()
         sim = sim._replace(**copies, limits=limiter.limits)
         sim.streams["key0"] = seed
         return limiter, sim
@@ -246,6 +244,8 @@ def is_compiled() -> bool:
 
 def warm_up(tell: Callable[[str], None] = tell_line) -> None:
     """Compile everything, unless an earlier run on this machine has done it."""
+    if is_compiled():
+        return
     ColumnLimiter({"Default": LimitTable(())}, LimitsProfile())
     _warm_up(_PART, _compile_all, tell)
 
@@ -266,7 +266,7 @@ def _compile_all() -> None:
     }
     kinds = {"kinds": np.int32, "keys": np.int32, "addresses": np.int32}
     for name, dtype in (records.TYPES | kinds).items():
-        arrays[name] = aligned(0, np.dtype(dtype))
+        arrays[name] = np.zeros(0, dtype)
     run_events(records.Simulation(**arrays, limits=empty_limits()))
 
 

@@ -85,11 +85,11 @@ print(calls, compiling._OPTIONS["_nrt"])
 """
 
 
-@pytest.mark.parametrize(("is_folder", "calls"), [(True, "[1]"), (False, "[1, 2]")])
+@pytest.mark.parametrize("is_folder", [True, False])
 def test_one_process_compiles_for_all_where_code_can_be_kept(
-    tmp_path: Path, is_folder: bool, calls: str
+    tmp_path: Path, is_folder: bool
 ) -> None:
-    """Where the folder cannot be written, as a home of somebody else, each process compiles."""
+    """Where the folder cannot be written, as a home of somebody else, each process compiles, once."""
     place = tmp_path / "place"
     if is_folder:
         place.mkdir()
@@ -98,7 +98,7 @@ def test_one_process_compiles_for_all_where_code_can_be_kept(
     env = {**os.environ, "NUMBA_CACHE_DIR": str(place)}
     command = [sys.executable, "-c", _BROKEN_CACHE]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
-    assert done.stdout.splitlines()[-1] == f"{calls} False"
+    assert done.stdout.splitlines()[-1] == "[1] False"
     assert done.stdout.startswith("compiling the tests, once on this machine")
 
 

@@ -89,7 +89,7 @@ print(calls, compiling._OPTIONS["_nrt"])
 def test_one_process_compiles_for_all_where_code_can_be_kept(
     tmp_path: Path, is_folder: bool
 ) -> None:
-    """Where the folder cannot be written, as a home of somebody else, each process compiles, once."""
+    """Where the folder cannot be written, as a home of somebody else, each process does, once."""
     place = tmp_path / "place"
     if is_folder:
         place.mkdir()

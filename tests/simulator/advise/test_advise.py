@@ -301,7 +301,7 @@ def test_an_interrupt_keeps_what_is_known() -> None:
     text = one_group(tenant="test", keys="legacy_keys = 1", rate="10/1s", duration="2m")
     with pytest.raises(Interrupted) as interrupted:
         advise(text, told=told)
-    found = interrupted.value.found
+    found = interrupted.value.result
     assert len(found.binding) == 1
     assert found.unfinished == "it was interrupted"
 

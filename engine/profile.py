@@ -13,18 +13,38 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from engine.errors import InputError, check_text, did_you_mean, wrong_type
-from engine.files import as_ns, from_document, json_schema, read_toml, to_plain, to_toml
+from engine.errors import InputError, did_you_mean, wrong_type
+from engine.files import (
+    TextType,
+    check_built,
+    from_document,
+    json_schema,
+    read_toml,
+    to_plain,
+    to_toml,
+)
 
 SECOND_NS: Final = 1_000_000_000
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HeaderName: TypeAlias = Annotated[
+    str, TextType(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "must be a header's name, as 'SVC-API-KEY' is")
+]
 
 Algorithm = Literal["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]
 Balance = Literal["round-robin", "random", "address", "key", "least-busy"]
@@ -138,40 +158,6 @@ def _choices_of(section: type[Any]) -> Mapping[str, Choice]:
     return _known.setdefault(section, choices)
 
 
-def _check_section(section_name: str, section: Any) -> None:  # noqa: ANN401 # reason: any section
-    choices = _choices_of(type(section))
-    for item in dataclasses.fields(section):
-        value = getattr(section, item.name)
-        meta, closed = item.metadata, choices[item.name].listed
-        where = f"profile.{section_name}.{item.name} = {value!r}"
-        if len(closed) > 1 or isinstance(item.default, bool):
-            if not any(value is c or (type(value) is type(c) and value == c) for c in closed):
-                listed = ", ".join(repr(c) for c in closed)
-                raise InputError(f"{where} must be one of {listed}")
-        elif meta["minimum"] is not None:
-            optional = item.default is None
-            if value is None and optional:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < meta["minimum"]:
-                raise InputError(f"{where} must be a whole number of at least {meta['minimum']}")
-            if meta["maximum"] is not None and value > meta["maximum"]:
-                raise InputError(f"{where} must be a whole number of at most {meta['maximum']}")
-        elif isinstance(item.default, str):
-            _check_text(where, value, is_header=item.name.endswith("_header"))
-        elif isinstance(item.default, tuple) and not (
-            isinstance(value, tuple) and all(isinstance(v, str) for v in value)
-        ):
-            raise InputError(f"{where} must be a list of texts")
-
-
-def _check_text(where: str, value: object, *, is_header: bool) -> None:
-    if not isinstance(value, str) or not value:
-        raise InputError(f"{where} must be a text that is not empty")
-    check_text(where.partition(" = ")[0], value)
-    if is_header and _HEADER_NAME.fullmatch(value) is None:
-        raise InputError(f"{where} must be a header's name, as 'SVC-API-KEY' is")
-
-
 class _Section:
     """A section of the profile, checked where it is made; durations may be texts."""
 
@@ -179,12 +165,7 @@ class _Section:
     section: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for item in dataclasses.fields(self):  # type: ignore[arg-type] # reason: each is a dataclass
-            value = getattr(self, item.name)
-            if item.name.endswith("_ns") and isinstance(value, str):
-                value = as_ns(f"profile.{self.section}.{item.name}", value)
-                object.__setattr__(self, item.name, value)
-        _check_section(self.section, self)
+        check_built(self, "profile", self.section)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,8 +293,10 @@ class HttpProfile(_Section):
 
     section: ClassVar[str] = "http"
 
-    key_header: str = _choice("SVC-API-KEY", "D-STATUS", "request header of the API key")
-    proxy_key_header: str = _choice("SVC-PROXY-KEY", "D-PROXY", "request header of the proxy key")
+    key_header: HeaderName = _choice("SVC-API-KEY", "D-STATUS", "request header of the API key")
+    proxy_key_header: HeaderName = _choice(
+        "SVC-PROXY-KEY", "D-PROXY", "request header of the proxy key"
+    )
     tokenize_status: Literal[200, 201] = _choice(
         200, "D-STATUS", "status of a tokenize that succeeds"
     )

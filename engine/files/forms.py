@@ -39,7 +39,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 
-from engine.errors import wrong_type
+from engine.errors import check_text, wrong_type
 from engine.files.document import Document, Spot
 from engine.files.kinds import (
     Boolean,
@@ -187,26 +187,39 @@ def to_plain(value: object) -> dict[str, Any]:
     return dict(TableSchema(type(value)).write(value))
 
 
-def check_built(value: object) -> None:
+def check_built(value: object, *place: str) -> None:
     """Check a form built in Python by the rules for forms read from a file.
 
-    Texts for quantities become numbers, and lists become tuples. Raises `InputError` for a field
-    whose value is of another kind.
+    place: where it stands, for messages. Texts for quantities become numbers, and lists become
+    tuples. Raises `InputError` for a field whose value is of another kind.
     """
     for field in _fields(type(value)):
         item = getattr(value, field.name)
         if item is None and field.default is None:
             continue
-        if isinstance(field.kind, Duration):
-            item = as_ns(field.name, item)
-        elif isinstance(field.kind, RateText):
-            item = as_rate(field.name, item)
-        elif isinstance(field.kind, TableSchema):
-            if not isinstance(item, field.kind.cls):
-                raise wrong_type(field.name, item, f"a {field.kind.cls.__name__}")
+        thing, kind = ".".join((*place, field.name)), field.kind
+        if isinstance(item, str):
+            check_text(thing, item)
+        if isinstance(kind, Duration):
+            item, kind = as_ns(thing, item), Integer(minimum=kind.minimum_ns)
+        elif isinstance(kind, Size):
+            kind = Integer(minimum=kind.minimum_bytes)
+        if isinstance(kind, RateText):
+            item = as_rate(thing, item)
+        elif isinstance(kind, TableSchema):
+            if not isinstance(item, kind.cls):
+                raise wrong_type(thing, item, f"a {kind.cls.__name__}")
         else:
-            item = field.kind.read(Document({field.name: item}).spot(field.name))
+            item = kind.read(_spot_of(item, *place, field.name))
         object.__setattr__(value, field.name, item)
+
+
+def _spot_of(item: object, *path: str) -> Spot:
+    """Return a value as it stands in a document that holds nothing else."""
+    tables: Any = item
+    for step in reversed(path):
+        tables = {step: tables}
+    return Document(tables).spot(*path)
 
 
 def json_schema(cls: type[Any], *, title: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _BUSY_TIMEOUT_S: Final = 0.25
 APPLICATION_ID: Final = 0x544F4C47
 """`TOLG`: the `PRAGMA application_id` of our files."""
 
-VERSION: Final = 10
+VERSION: Final = 11
 """The `PRAGMA user_version`: the version of a file's tables."""
 
 _PRAGMAS: Final = (

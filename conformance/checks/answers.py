@@ -5,8 +5,6 @@ The model cannot show it: it reads answers as lenient clients do, and compares w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from conformance.context.check import check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
@@ -21,9 +19,9 @@ from conformance.messages.exchange import Exchange, json_fault
     load="closing",
     beside=("TOK-JSON",),
 )
-def json_answers(ctx: CheckContext) -> Iterator[Finding]:
+async def json_answers(ctx: CheckContext) -> list[Finding]:
     """The answers to accepted tokenize requests are JSON that every reader reads alike."""
-    ctx.ready_key("private_prod")
+    await ctx.ready_key("private_prod")
     path = ctx.target.shape("tokenize").path
     answers = [
         exchange
@@ -35,9 +33,15 @@ def json_answers(ctx: CheckContext) -> Iterator[Finding]:
         fault = json_fault(exchange.body)
         if fault is not None:
             faults.setdefault(fault.partition(":")[0], []).append(exchange)
-    for fault, exchanges in faults.items():
-        message = f"{len(exchanges)} of {len(answers)} answers must be strict JSON; {fault}"
-        yield ctx.fails("TOK-JSON", message, *exchanges[:2])
+    findings = [
+        ctx.fails(
+            "TOK-JSON",
+            f"{len(exchanges)} of {len(answers)} answers must be strict JSON; {fault}",
+            *exchanges[:2],
+        )
+        for fault, exchanges in faults.items()
+    ]
     if answers and not faults:
         message = f"{len(answers)} answers are strict JSON"
-        yield ctx.passes("TOK-JSON", message, answers[-1])
+        findings.append(ctx.passes("TOK-JSON", message, answers[-1]))
+    return findings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any, Final
 
 from conformance.context.answers import is_refused, record_of
@@ -27,9 +26,9 @@ _NAMES: Final = ("containers", "container", "container_path", "container_id", "v
     roles=("private_reader",),
     requests=5,
 )
-def field(ctx: CheckContext) -> Iterator[Finding]:
+async def field(ctx: CheckContext) -> list[Finding]:
     """Find the field that selects the container: the record then shows the container it names."""
-    key = ctx.ready_key("private_reader")
+    key = await ctx.ready_key("private_reader")
     path = (ctx.target.containers or ("/conformance/named/",))[0]
     usual = ctx.profile.tokens.container_field
     is_told = ctx.knows("tokens.container_field")
@@ -37,18 +36,16 @@ def field(ctx: CheckContext) -> Iterator[Finding]:
     names = tuple(dict.fromkeys((usual, *_NAMES)))
     forms: tuple[Json, ...] = ([path], path)
     for name, given in itertools.product(names, forms):
-        exchange = ctx.tokenize(ctx.token(f"field {name}", **{name: given}), key)
+        exchange = await ctx.tokenize(ctx.token(f"field {name}", **{name: given}), key)
         shown.append(exchange)
-        if not exchange.ok or _found_in(ctx, exchange, key)[0] != path:
+        if not exchange.ok or (await _found_in(ctx, exchange, key))[0] != path:
             continue
         if is_told and name != usual:
             says = f"`{usual}` must select the container, as the profile says; `{name}` does"
-            yield ctx.fails("TOK-CONTAINER", says, exchange)
-        else:
-            yield ctx.reads("TOK-CONTAINER", "tokens.container_field", name, exchange)
-        return
+            return [ctx.fails("TOK-CONTAINER", says, exchange)]
+        return [ctx.reads("TOK-CONTAINER", "tokens.container_field", name, exchange)]
     says = f"none of {', '.join(names)} was seen to select a container; {_way_out(ctx)}"
-    yield ctx.informs("TOK-CONTAINER", says, *shown[:2])
+    return [ctx.informs("TOK-CONTAINER", says, *shown[:2])]
 
 
 def _way_out(ctx: CheckContext) -> str:
@@ -67,53 +64,58 @@ def _way_out(ctx: CheckContext) -> str:
     roles=("private_reader",),
     requests=9,
 )
-def named(ctx: CheckContext) -> Iterator[Finding]:
+async def named(ctx: CheckContext) -> list[Finding]:
     """A token goes into the container that its request names."""
-    key = ctx.ready_key("private_reader")
+    key = await ctx.ready_key("private_reader")
     paths = ctx.target.containers or ("/conformance/named/", "/conformance/other/")
-    form, shown = _form(ctx, key, paths[0])
+    form, shown = await _form(ctx, key, paths[0])
+    field_name = ctx.profile.tokens.container_field
     if form is None:
-        field = ctx.profile.tokens.container_field
-        says = f"`{field}` was not accepted with a container ({shown.status}); {_way_out(ctx)}"
-        yield ctx.unsettled("TOK-CONTAINER", says, shown)
-        return
-    nonsense = ctx.token("nonsense", **{ctx.profile.tokens.container_field: 5})
-    is_understood = ctx.knows("tokens.container_field") or is_refused(ctx.tokenize(nonsense, key))
+        message = f"`{field_name}` was not accepted with a container ({shown.status})"
+        return [ctx.unsettled("TOK-CONTAINER", f"{message}; {_way_out(ctx)}", shown)]
+    is_understood = ctx.knows("tokens.container_field") or is_refused(
+        await ctx.tokenize(ctx.token("nonsense", **{field_name: 5}), key)
+    )
+    findings = []
     if is_understood:
-        yield ctx.reads("TOK-CONTAINER", "tokens.container_form", form, shown)
+        findings.append(ctx.reads("TOK-CONTAINER", "tokens.container_form", form, shown))
     for path in paths[:2]:
-        exchange = ctx.tokenize(ctx.token(path, **ctx.container_of(path, form)), key)
-        found, where = _found_in(ctx, exchange, key)
-        if found is None:
-            says = "a container is accepted, but no record shows it"
-            yield ctx.informs("TOK-CONTAINER", says, exchange)
-        elif found != path and not is_understood:
-            field = ctx.profile.tokens.container_field
-            says = f"`{field}` is ignored here; {_way_out(ctx)}"
-            yield ctx.unsettled("TOK-CONTAINER", says, exchange, where)
+        exchange = await ctx.tokenize(ctx.token(path, **ctx.container_of(path, form)), key)
+        container, where = await _found_in(ctx, exchange, key)
+        if container is None:
+            message = "a container is accepted, but no record shows it"
+            findings.append(ctx.informs("TOK-CONTAINER", message, exchange))
+        elif container != path and not is_understood:
+            message = f"`{field_name}` is ignored here; {_way_out(ctx)}"
+            findings.append(ctx.unsettled("TOK-CONTAINER", message, exchange, where))
         else:
-            says = f"the token must be in {path}; its record shows {found}"
-            yield ctx.rule("TOK-CONTAINER", says, exchange, where, is_so=found == path)
+            message = f"the token must be in {path}; its record shows {container}"
+            is_so = container == path
+            findings.append(ctx.rule("TOK-CONTAINER", message, exchange, where, is_so=is_so))
+    return findings
 
 
-def _form(ctx: CheckContext, key: KeyLabel, path: str) -> tuple[str | None, Exchange]:
+async def _form(ctx: CheckContext, key: KeyLabel, path: str) -> tuple[str | None, Exchange]:
     """Return which form of the field is accepted; the other is tried if the first is refused."""
     known = ctx.profile.tokens.container_form
     for form in (known, "string" if known == "array" else "array"):
-        made = ctx.token(f"form {form}", **ctx.container_of(path, form))
-        exchange = ctx.tokenize(made, key)
+        exchange = await ctx.tokenize(
+            ctx.token(f"form {form}", **ctx.container_of(path, form)), key
+        )
         if exchange.ok:
             return form, exchange
     return None, exchange
 
 
-def _found_in(ctx: CheckContext, exchange: Exchange, key: KeyLabel) -> tuple[str | None, Exchange]:
+async def _found_in(
+    ctx: CheckContext, exchange: Exchange, key: KeyLabel
+) -> tuple[str | None, Exchange]:
     """Return the container that the record shows, or a read of the token where it shows none."""
     record = record_of(exchange)
     path = _shown(ctx, record)
     if path is not None:
         return path, exchange
-    read = ctx.call("get", {"id": record["id"]}, key=key)
+    read = await ctx.call("get", {"id": record["id"]}, key=key)
     return (_shown(ctx, record_of(read)) if read.ok else None), read
 
 
@@ -135,19 +137,24 @@ def _shown(ctx: CheckContext, record: dict[str, Any]) -> str | None:
     requests=6,
     is_extra=True,
 )
-def default(ctx: CheckContext) -> Iterator[Finding]:
+async def default(ctx: CheckContext) -> list[Finding]:
     """Find the container of a token whose request names none (D-CONTAINER-DEFAULT)."""
-    key = ctx.ready_key("private_reader")
-    for made, choice in ((ctx.token, _CHOICES[0]), (ctx.card, _CHOICES[1])):
-        shown = [ctx.tokenize(made(f"default {turn}"), key) for turn in range(2)]
-        found = [_found_in(ctx, exchange, key)[0] for exchange in shown]
-        if None in found:
-            says = f"no record shows the container, so {choice} is not known"
-            yield ctx.informs("TOK-CONTAINER", says, *shown)
+    key = await ctx.ready_key("private_reader")
+    findings = []
+    for made, setting in ((ctx.token, _CHOICES[0]), (ctx.card, _CHOICES[1])):
+        exchanges = [await ctx.tokenize(made(f"default {turn}"), key) for turn in range(2)]
+        paths = [(await _found_in(ctx, exchange, key))[0] for exchange in exchanges]
+        if None in paths:
+            message = f"no record shows the container, so {setting} is not known"
+            findings.append(ctx.informs("TOK-CONTAINER", message, *exchanges))
+        elif paths[0] == paths[1]:
+            findings.append(ctx.reads("TOK-CONTAINER", setting, paths[0], *exchanges))
         else:
-            seen = found[0] if found[0] == found[1] else None
-            says = f"equal requests must use the same container, not {found[0]} and {found[1]}"
-            yield ctx.reads_or_fails("TOK-CONTAINER", choice, seen, says, *shown)
+            message = (
+                f"equal requests must use the same container, not {' and '.join(map(str, paths))}"
+            )
+            findings.append(ctx.fails("TOK-CONTAINER", message, *exchanges))
+    return findings
 
 
 @check(
@@ -157,14 +164,16 @@ def default(ctx: CheckContext) -> Iterator[Finding]:
     roles=("private_reader",),
     requests=5,
 )
-def form(ctx: CheckContext) -> Iterator[Finding]:
+async def form(ctx: CheckContext) -> list[Finding]:
     """A value that cannot name a container is refused."""
-    key = ctx.ready_key("private_reader")
-    field = ctx.profile.tokens.container_field
+    key = await ctx.ready_key("private_reader")
+    field_name = ctx.profile.tokens.container_field
+    findings = []
     for what, given in (("a number", 5), ("an object", {"a": "b"}), ("an array of numbers", [5])):
-        exchange = ctx.tokenize(ctx.token(what, **{field: given}), key)
+        exchange = await ctx.tokenize(ctx.token(what, **{field_name: given}), key)
         if exchange.ok:
-            says = f"`{field}` is ignored: {what} is accepted as container"
-            yield ctx.informs("TOK-CONTAINER", says, exchange)
+            message = f"`{field_name}` is ignored: {what} is accepted as container"
+            findings.append(ctx.informs("TOK-CONTAINER", message, exchange))
         else:
-            yield ctx.refusal("TOK-CONTAINER", f"{what} as container", exchange)
+            findings.append(ctx.refusal("TOK-CONTAINER", f"{what} as container", exchange))
+    return findings

@@ -16,7 +16,7 @@ inconclusive.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from conformance.context.answers import is_refused, must_be_there, text_of
@@ -210,42 +210,41 @@ def _waiting(for_s: int) -> str:
     )
 
 
-def _limit_of(
-    ctx: CheckContext,
-    clause: str,
-    field: str,
-    limits: tuple[int, int],
-    ask: Callable[[int], Exchange],
-) -> Iterator[Finding]:
+_Send = Callable[[int], Coroutine[Any, Any, Exchange]]
+"""Sends a request of a size."""
+
+
+async def _limit_of(
+    ctx: CheckContext, clause: str, setting: str, limits: tuple[int, int], send: _Send
+) -> list[Finding]:
     """Judge a bound of size, and find which unit is used."""
     least, most = limits
-    small = ask(100)
+    small = await send(100)
     must_be_there("create_reactor" if clause == "RCT-CODE" else "invoke_reactor", small)
     if not small.ok:
         raise Inconclusive(
             f"a small request is not accepted ({small.status}); describe its form in [requests]"
         )
-    yield from _sizes(ctx, clause, "a size of {}", limits, ask)
-    between = ask(least + 1)
+    findings = await _sizes(ctx, clause, "a size of {}", limits, send)
+    between = await send(least + 1)
     if is_refused(between):
-        yield ctx.reads(clause, field, least, between)
+        findings.append(ctx.reads(clause, setting, least, between))
     elif between.ok:
-        last = ask(most)
+        last = await send(most)
         if last.ok:
-            yield ctx.reads(clause, field, most, last)
+            findings.append(ctx.reads(clause, setting, most, last))
+    return findings
 
 
-def _sizes(
-    ctx: CheckContext,
-    clause: str,
-    what: str,
-    limits: tuple[int, int],
-    ask: Callable[[int], Exchange],
-) -> Iterator[Finding]:
+async def _sizes(
+    ctx: CheckContext, clause: str, what: str, limits: tuple[int, int], send: _Send
+) -> list[Finding]:
     """Judge a size that must be accepted, and one that must be refused."""
     least, most = limits
-    yield ctx.acceptance(clause, what.format(least), ask(least))
-    yield ctx.refusal(clause, what.format(most + 1), ask(most + 1))
+    return [
+        ctx.acceptance(clause, what.format(least), await send(least)),
+        ctx.refusal(clause, what.format(most + 1), await send(most + 1)),
+    ]
 
 
 @check(
@@ -255,62 +254,65 @@ def _sizes(
     roles=("management",),
     requests=16,
 )
-def code(ctx: CheckContext) -> Iterator[Finding]:
+async def code(ctx: CheckContext) -> list[Finding]:
     """The code of a reactor or a transform has at most 50 000 characters."""
     key = ctx.spread_key("management")
 
-    def reactor(characters: int, filler: str = "x") -> Exchange:
+    async def reactor(characters: int, filler: str = "x") -> Exchange:
         values: dict[str, Json] = {
             "value": ctx.value(f"code {characters}"),
             "code": _code(characters, filler),
         }
-        return ctx.call("create_reactor", values, key=key)
+        return await ctx.call("create_reactor", values, key=key)
 
-    yield from _limit_of(ctx, "RCT-CODE", "outside.reactor_code_limit", _CODE_LIMITS, reactor)
-    wide = reactor(_CODE_LIMITS[0], "\u00e9")
-    yield ctx.acceptance("RCT-CODE", "50 000 characters of two bytes", wide)
-    yield from _patched(ctx, key, reactor(100))
-    yield from _transforms(ctx, key)
+    setting = "outside.reactor_code_limit"
+    findings = await _limit_of(ctx, "RCT-CODE", setting, _CODE_LIMITS, reactor)
+    wide = await reactor(_CODE_LIMITS[0], "\u00e9")
+    findings.append(ctx.acceptance("RCT-CODE", "50 000 characters of two bytes", wide))
+    findings += await _patched(ctx, key, await reactor(100))
+    return findings + await _transforms(ctx, key)
 
 
-def _patched(ctx: CheckContext, key: KeyLabel, made: Exchange) -> Iterator[Finding]:
+async def _patched(ctx: CheckContext, key: KeyLabel, made: Exchange) -> list[Finding]:
     """Judge the same bound for code that PATCH replaces."""
 
-    def ask(characters: int) -> Exchange:
+    async def send(characters: int) -> Exchange:
         body = dumps({"code": _code(characters)})
-        asked: dict[str, Json] = {"id": _reactor_id(made)}
-        return ctx.call("patch_reactor", asked, body=body, key=key, headers=_MERGE_PATCH)
+        values: dict[str, Json] = {"id": _reactor_id(made)}
+        return await ctx.call("patch_reactor", values, body=body, key=key, headers=_MERGE_PATCH)
 
-    small = ask(200)
+    small = await send(200)
     if small.ok:
-        yield from _sizes(ctx, "RCT-CODE", "code of {} characters by PATCH", _CODE_LIMITS, ask)
-    else:
-        says = f"a reactor's code cannot be patched here: {small.status}"
-        yield ctx.informs("RCT-CODE", says, small)
+        what = "code of {} characters by PATCH"
+        return await _sizes(ctx, "RCT-CODE", what, _CODE_LIMITS, send)
+    message = f"a reactor's code cannot be patched here: {small.status}"
+    return [ctx.informs("RCT-CODE", message, small)]
 
 
-def _transforms(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
+async def _transforms(ctx: CheckContext, key: KeyLabel) -> list[Finding]:
     """Judge the same bound for the transforms of a proxy."""
+    findings: list[Finding] = []
     for name in ("request_transform", "response_transform"):
 
-        def ask(characters: int, name: str = name) -> Exchange:
-            return _proxy(ctx, key, {name: {"code": _code(characters)}})
+        async def send(characters: int, name: str = name) -> Exchange:
+            return await _proxy(ctx, key, {name: {"code": _code(characters)}})
 
-        small = ask(100)
+        small = await send(100)
         if not small.ok:
-            says = f"a proxy with a {name} is not accepted here: {small.status}"
-            yield ctx.informs("RCT-CODE", says, small)
-            return
-        yield from _sizes(ctx, "RCT-CODE", f"a {name} of {{}} characters", _CODE_LIMITS, ask)
+            message = f"a proxy with a {name} is not accepted here: {small.status}"
+            return [*findings, ctx.informs("RCT-CODE", message, small)]
+        what = f"a {name} of {{}} characters"
+        findings += await _sizes(ctx, "RCT-CODE", what, _CODE_LIMITS, send)
+    return findings
 
 
-def _proxy(ctx: CheckContext, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
+async def _proxy(ctx: CheckContext, key: KeyLabel, fields: dict[str, Any]) -> Exchange:
     body: Json = {
         "name": ctx.value("proxy"),
         "destination_url": ctx.target.destination_url or _ANYWHERE,
         **fields,
     }
-    return ctx.call("create_proxy", body=body, key=key)
+    return await ctx.call("create_proxy", body=body, key=key)
 
 
 @check(
@@ -319,26 +321,25 @@ def _proxy(ctx: CheckContext, key: KeyLabel, fields: dict[str, Any]) -> Exchange
     accepts="2xx for a payload of 10^6 bytes, any 4xx for one of more than 2^20",
     roles=("management",),
 )
-def payload(ctx: CheckContext) -> Iterator[Finding]:
+async def payload(ctx: CheckContext) -> list[Finding]:
     """The payload for a reactor, or for a proxy with a transform, has at most 1 MB."""
     key = ctx.spread_key("management")
     values: dict[str, Json] = {"value": ctx.value("invoked"), "code": _code(100)}
-    made = ctx.call("create_reactor", values, key=key)
-    reactor_id = _reactor_id(made)
+    reactor_id = _reactor_id(await ctx.call("create_reactor", values, key=key))
 
-    def invoke(size_bytes: int) -> Exchange:
+    async def invoke(size_bytes: int) -> Exchange:
         # The payload may mean the body or `args` alone: so count the envelope up to 10⁶ bytes only.
         letters = size_bytes - (_ENVELOPE if size_bytes <= _PAYLOAD_LIMITS[0] else 2)
         args: dict[str, Json] = {"id": reactor_id, "args": "x" * letters}
-        return ctx.call("invoke_reactor", args, key=key)
+        return await ctx.call("invoke_reactor", args, key=key)
 
-    yield from _limit_of(
-        ctx, "RCT-PAYLOAD", "outside.reactor_payload_limit_bytes", _PAYLOAD_LIMITS, invoke
-    )
+    setting = "outside.reactor_payload_limit_bytes"
+    findings = await _limit_of(ctx, "RCT-PAYLOAD", setting, _PAYLOAD_LIMITS, invoke)
     wide: dict[str, Json] = {"id": reactor_id, "args": "\u00e9" * (_PAYLOAD_LIMITS[1] * 6 // 10)}
-    exchange = ctx.call("invoke_reactor", wide, key=key)
-    yield ctx.refusal("RCT-PAYLOAD", "fewer characters than the limit, but more bytes", exchange)
-    yield from _proxy_payload(ctx, key)
+    exchange = await ctx.call("invoke_reactor", wide, key=key)
+    what = "fewer characters than the limit, but more bytes"
+    findings.append(ctx.refusal("RCT-PAYLOAD", what, exchange))
+    return findings + await _proxy_payload(ctx, key)
 
 
 @check(
@@ -436,31 +437,29 @@ def _timed_out(
     return ctx.fails("RCT-TIMEOUT", says, slow, short)
 
 
-def _proxy_payload(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
+async def _proxy_payload(ctx: CheckContext, key: KeyLabel) -> list[Finding]:
     if ctx.target.destination_url is None:
-        says = "no destination_url in the target: proxies with a transform were not tried"
-        yield ctx.informs("RCT-PAYLOAD", says)
-        return
-    made = _proxy(ctx, key, {"request_transform": {"code": _code(100)}, "require_auth": False})
+        message = "no destination_url in the target: proxies with a transform were not tried"
+        return [ctx.informs("RCT-PAYLOAD", message)]
+    fields = {"request_transform": {"code": _code(100)}, "require_auth": False}
+    made = await _proxy(ctx, key, fields)
     text = text_of(made, "key")
     if text is None:
-        says = f"a proxy with a transform is not accepted here: {made.status}"
-        yield ctx.informs("RCT-PAYLOAD", says, made)
-        return
+        message = f"a proxy with a transform is not accepted here: {made.status}"
+        return [ctx.informs("RCT-PAYLOAD", message, made)]
     ctx.learn_key("made.proxy", text)
     headers = {"Content-Type": "application/octet-stream"}
 
-    def ask(size_bytes: int) -> Exchange:
+    async def send(size_bytes: int) -> Exchange:
         body = b"x" * size_bytes
-        return ctx.ask("POST", "/proxy", body, proxy_key="made.proxy", headers=headers)
+        return await ctx.ask("POST", "/proxy", body, proxy_key="made.proxy", headers=headers)
 
-    small = ask(100)
+    small = await send(100)
     if not small.ok:
-        says = f"the destination does not answer through a proxy: {small.status}"
-        yield ctx.informs("RCT-PAYLOAD", says, small)
-        return
+        message = f"the destination does not answer through a proxy: {small.status}"
+        return [ctx.informs("RCT-PAYLOAD", message, small)]
     what = "{} bytes through a proxy with a transform"
-    yield from _sizes(ctx, "RCT-PAYLOAD", what, _PAYLOAD_LIMITS, ask)
+    return await _sizes(ctx, "RCT-PAYLOAD", what, _PAYLOAD_LIMITS, send)
 
 
 def _reactor_id(made: Exchange) -> str:

@@ -6,18 +6,12 @@ import base64
 from collections.abc import Iterator
 from typing import Any, Final
 
-from hypothesis import strategies as st
-
-from conformance.checks._bodies import Counterexample, smallest, texts
-from conformance.checks._oracle import Contradiction
-from conformance.context.answers import record_of
 from conformance.context.check import check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
-from conformance.messages.exchange import Exchange, KeyLabel, parsed_or_none
+from conformance.messages.exchange import Exchange, parsed_or_none
 from engine.messages import Json
 
-_EXAMPLES: Final = 15
 _LEAST: Final = 6
 """Shorter texts, such as a cvc, occur in answers by chance; they are looked for by field name."""
 
@@ -63,20 +57,18 @@ def _is_clean(exchange: Exchange, secrets: list[str], cvc: str | None) -> bool:
     "secrets.answers",
     "REC-SECRET",
     accepts="no sensitive value in any byte of an answer, headers included",
-    requests=_EXAMPLES + 12,
+    requests=12,
 )
-def answers(ctx: CheckContext) -> Iterator[Finding]:
+async def answers(ctx: CheckContext) -> list[Finding]:
     """No answer to tokenize, accepted or refused, contains the sensitive input in plain text."""
-    key = ctx.ready_key("private_prod")
-    failed = False
+    key = await ctx.ready_key("private_prod")
+    findings = []
     for what, body, secrets, cvc in _cases(ctx):
-        exchange = ctx.tokenize(body, key)
+        exchange = await ctx.tokenize(body, key)
         is_clean = _is_clean(exchange, secrets, cvc)
-        failed |= not is_clean
-        says = f"{what}: the answer must hold no sensitive value ({exchange.status})"
-        yield ctx.rule("REC-SECRET", says, exchange, is_so=is_clean)
-    if not failed:
-        yield from _drawn(ctx, key)
+        rule = f"{what}: the answer must hold no sensitive value ({exchange.status})"
+        findings.append(ctx.rule("REC-SECRET", rule, exchange, is_so=is_clean))
+    return findings
 
 
 def _cases(ctx: CheckContext) -> Iterator[tuple[str, Json, list[str], str | None]]:
@@ -109,75 +101,3 @@ def _cases(ctx: CheckContext) -> Iterator[tuple[str, Json, list[str], str | None
     bad = ctx.card_number("bad digit")
     bad = bad[:-1] + str((int(bad[-1]) + 1) % 10)
     yield "a number with a wrong digit", {"type": "card", "data": {"number": bad}}, [bad], None
-
-
-def _drawn(ctx: CheckContext, key: KeyLabel) -> Iterator[Finding]:
-    """Draw values of many scripts, so that escapes cannot hide a leak."""
-    seen = 0
-
-    def judge(drawn: tuple[str, bool]) -> Counterexample | None:
-        nonlocal seen
-        text, as_object = f"s3cret-{drawn[0]}-s3cret", drawn[1]
-        body: Json = {"type": "token", "data": text} if as_object else [text]
-        exchange = ctx.tokenize(body, key)
-        seen += exchange.ok
-        if secrets_found(exchange, [text]):
-            fault = Contradiction("REC-SECRET", "the answer contains the value")
-            return Counterexample(body, [fault], (exchange,))
-        return None
-
-    broken = smallest(ctx, st.tuples(texts(), st.booleans()), judge, _EXAMPLES)
-    if broken is not None:
-        yield ctx.fails("REC-SECRET", broken.faults[0].message, *broken.shown)
-    elif seen < _EXAMPLES // 3:
-        says = f"only {seen} drawn values were accepted"
-        yield ctx.unsettled("REC-SECRET", says)
-
-
-@check(
-    "secrets.reads",
-    "REC-SECRET",
-    accepts="a record without the value; with it only for a key that holds token:read",
-    roles=("private_reader", "private_prod"),
-    requests=6,
-    is_extra=True,
-)
-def reading(ctx: CheckContext) -> Iterator[Finding]:
-    """Find whether reading a token shows its plaintext to a key with token:read (D-READ)."""
-    key = ctx.ready_key("private_reader")
-    made = ctx.token("read back")
-    token_id = record_of(ctx.tokenize(made, key))["id"]
-    exchange = ctx.call("get", {"id": token_id}, key=key)
-    if not exchange.ok:
-        says = f"a token cannot be read back: {exchange.status}"
-        yield ctx.informs("REC-SECRET", says, exchange)
-        return
-    is_plain = bool(secrets_found(exchange, [made["data"]]))
-    yield ctx.reads("REC-SECRET", "tokens.plaintext_reads", is_plain, exchange)
-    blind = ctx.call("get", {"id": token_id}, key=ctx.spread_key("private_prod"))
-    says = "a key without token:read must not see the value"
-    yield ctx.rule("REC-SECRET", says, blind, is_so=not secrets_found(blind, [made["data"]]))
-
-
-@check(
-    "secrets.deduplicated",
-    "REC-SECRET",
-    accepts="no sensitive value in the record of a deduplicated token",
-    roles=("dedup_reader",),
-    requests=5,
-    is_extra=True,
-)
-def deduplicated_record(ctx: CheckContext) -> Iterator[Finding]:
-    """A deduplicated record contains no plaintext, whatever the key's permissions."""
-    key = ctx.ready_key("dedup_reader")
-    token, card = ctx.token("again"), ctx.card("again")
-    for what, body, secret, cvc in (
-        ("a token", token, token["data"], None),
-        ("a card", card, card["data"]["number"], card["data"]["cvc"]),
-    ):
-        ctx.tokenize(body, key)
-        exchange = ctx.tokenize(body, key)
-        record_of(exchange)
-        says = f"{what}, deduplicated: the answer must hold no sensitive value"
-        is_so = _is_clean(exchange, [secret], cvc)
-        yield ctx.rule("REC-SECRET", says, exchange, is_so=is_so)

@@ -7,23 +7,14 @@ and the Detokenize Limit are exact.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from conformance.checks._witness import named, seen_witness
-from conformance.context.answers import (
-    accepted,
-    identifiers,
-    is_refused,
-    member_of,
-    must_be_there,
-    records_of,
-    text_of,
-)
-from conformance.context.check import Inconclusive, check
+from conformance.context.answers import is_refused, member_of, records_of, text_of
+from conformance.context.check import check
 from conformance.context.context import CheckContext, Lane
 from conformance.context.verdicts import Finding, Verdict
-from conformance.messages.exchange import Exchange, KeyLabel
+from conformance.messages.exchange import Exchange
 from engine.files import format_duration
 from engine.messages import Json
 from engine.tokens import dumps
@@ -44,27 +35,25 @@ _ROLES: Final = ("private_prod", "private_test", "dedup", "short")
     accepts="each tenant is limited by its own quota: the default, or what the target states",
     requests=14,
 )
-def tenants(ctx: CheckContext) -> Iterator[Finding]:
+async def tenants(ctx: CheckContext) -> list[Finding]:
     """Each tenant has its own Tokenize Limit, the default unless the operator changed it."""
-    seen: set[str | None] = set()
+    findings: list[Finding] = []
+    compared: set[str | None] = set()
     for role in _ROLES:
-        if not ctx.keys(role):
+        tenant = ctx.target.key_labels[ctx.key(role)].tenant if ctx.keys(role) else None
+        if not ctx.keys(role) or tenant in compared:
             continue
+        compared.add(tenant)
         key = ctx.key(role)
-        tenant = ctx.target.key_labels[key].tenant
-        if tenant in seen:
-            continue
-        seen.add(tenant)
-        ctx.ready(key, role)
+        await ctx.ready(key, role)
         most = ctx.quota("Tokenize Limit", key)
         values = _values(ctx, role, 2 * most + 1)
-        below = ctx.tokenize(values[:most], key)
-        yield ctx.ok_or_unsettled("QUO-TENANT", f"{role}: {most} tokens", below)
-        above = ctx.over_limit("tokenize", values[most:], key)
-        if above.refused:
-            yield ctx.passes("QUO-TENANT", f"{role}: {most + 1} tokens refused, 429", above)
-        else:
-            yield ctx.refusal("QUO-TENANT", f"{role}: {most + 1} tokens", above)
+        below = await ctx.tokenize(values[:most], key)
+        findings.append(ctx.ok_or_unsettled("QUO-TENANT", f"{role}: {most} tokens", below))
+        above = await ctx.over_limit("tokenize", values[most:], key)
+        what = f"{role}: {most + 1} tokens"
+        findings.append(ctx.refusal("QUO-TENANT", what, above, is_quota=True))
+    return findings
 
 
 @check(
@@ -75,27 +64,28 @@ def tenants(ctx: CheckContext) -> Iterator[Finding]:
     requests=1,
     is_extra=True,
 )
-def shown(ctx: CheckContext) -> Iterator[Finding]:
+async def shown(ctx: CheckContext) -> list[Finding]:
     """The tenant's own record shows its quotas, if the deployment offers it."""
     key = ctx.key("management")
-    exchange = ctx.call("get_tenant", key=key)
+    exchange = await ctx.call("get_tenant", key=key)
     quotas = member_of(exchange, "quotas")
     if not isinstance(quotas, dict):
-        says = f"no answer shows the quotas: {exchange.status}"
-        yield ctx.informs("QUO-TENANT", says, exchange)
-        return
+        message = f"no answer shows the quotas: {exchange.status}"
+        return [ctx.informs("QUO-TENANT", message, exchange)]
     tenant = ctx.target.tenant_of(ctx.target.key_labels[key])
-    for name, found in quotas.items():
+    findings = []
+    for name, value in quotas.items():
         try:
-            wanted = tenant.quota(name)
+            due = tenant.quota(name)
         except KeyError:
             continue
         is_count = name in {"Tokenize Limit", "Detokenize Limit"}
-        if not is_count and isinstance(wanted, int) and isinstance(found, int | float):
-            wanted = wanted // _SECOND_NS
-        seen = f"{name} = {found}"
-        says = f"{name} must be {wanted}, not {found}; or state this in [[tenants]] quotas"
-        yield ctx.judges("QUO-TENANT", found == wanted, seen, says, exchange)
+        if not is_count and isinstance(due, int) and isinstance(value, int | float):
+            due = due // _SECOND_NS
+        rule = f"{name} must be {due}, not {value}; or state this in [[tenants]] quotas"
+        seen = f"{name} = {value}"
+        findings.append(ctx.judges("QUO-TENANT", value == due, seen, rule, exchange))
+    return findings
 
 
 # --- retention ------------------------------------------------------------------------------------
@@ -289,129 +279,39 @@ _SHAPES: Final[tuple[tuple[str, Callable[[CheckContext, list[Json]], Json]], ...
     accepts="2xx at the Tokenize Limit and below, any 4xx above it",
     requests=5 * len(_SHAPES),
 )
-def tokenize_limit(ctx: CheckContext) -> Iterator[Finding]:
+async def tokenize_limit(ctx: CheckContext) -> list[Finding]:
     """The Tokenize Limit applies exactly, to the whole request, however its tokens are nested."""
-    key = ctx.ready_key("private_prod")
+    key = await ctx.ready_key("private_prod")
     most = ctx.quota("Tokenize Limit", key)
+    findings: list[Finding] = []
     refused: list[Exchange] = []
     for what, shape in _SHAPES:
         for count in (most - 1, most) if most > 1 else (most,):
-            exchange = ctx.tokenize(shape(ctx, _values(ctx, f"{what} {count}", count)), key)
-            told = f"{count} tokens of {most} allowed ({what})"
-            for clause in ctx.check.clauses:
-                finding = ctx.ok_or_unsettled(clause, told, exchange)
-                yield dataclasses.replace(finding, place=what)
+            body = shape(ctx, _values(ctx, f"{what} {count}", count))
+            exchange = await ctx.tokenize(body, key)
+            case = f"{count} tokens of {most} allowed ({what})"
+            findings += [
+                dataclasses.replace(ctx.ok_or_unsettled(clause, case, exchange), place=what)
+                for clause in ctx.check.clauses
+            ]
         for count in (most + 1, 2 * most + 1):
-            values = _values(ctx, f"{what} {count}", count)
-            exchange = ctx.over_limit("tokenize", shape(ctx, values), key)
-            told = f"{count} tokens of {most} allowed ({what})"
-            for clause in ctx.check.clauses:
-                finding = ctx.refusal(clause, told, exchange, is_quota=True)
-                yield dataclasses.replace(finding, place=what)
-            if _is_over(exchange):
+            body = shape(ctx, _values(ctx, f"{what} {count}", count))
+            exchange = await ctx.over_limit("tokenize", body, key)
+            case = f"{count} tokens of {most} allowed ({what})"
+            findings += [
+                dataclasses.replace(ctx.refusal(clause, case, exchange, is_quota=True), place=what)
+                for clause in ctx.check.clauses
+            ]
+            if is_refused(exchange) or exchange.refused:
                 refused.append(exchange)
     statuses = {exchange.status for exchange in refused}
     if len(statuses) == 1 and statuses <= set(_STATUSES):
-        yield ctx.reads("TOK-LIMIT", "tokens.limit_status", statuses.pop(), refused[0])
+        findings.append(ctx.reads("TOK-LIMIT", "tokens.limit_status", statuses.pop(), refused[0]))
     elif statuses:
-        says = f"over the limit the statuses are {sorted(map(str, statuses))}"
-        yield ctx.informs("TOK-LIMIT", says, *refused[:2])
-    yield from _equal_strings(ctx, key, most)
+        message = f"over the limit the statuses are {sorted(map(str, statuses))}"
+        findings.append(ctx.informs("TOK-LIMIT", message, *refused[:2]))
+    return findings
 
 
 def _values(ctx: CheckContext, name: str, count: int) -> list[Json]:
     return [ctx.value(f"{name} {number}") for number in range(count)]
-
-
-def _equal_strings(ctx: CheckContext, key: KeyLabel, most: int) -> Iterator[Finding]:
-    """Equal strings count separately, unless they are deduplicated (D-LIMIT-COUNT)."""
-    pair = ctx.tokenize([ctx.value("pair")] * 2, key)
-    if most < 2 or not pair.ok or len(set(identifiers(pair, 2))) == 1:  # reason: deduplicated
-        return
-    exchange = ctx.over_limit("tokenize", [ctx.value("equal")] * (most + 1), key)
-    yield ctx.refusal("TOK-LIMIT", f"{most + 1} equal strings", exchange, is_quota=True)
-
-
-def _is_over(exchange: Exchange) -> bool:
-    """Whether a request over a quota was refused; 429 is a reading too (D-LIMIT-STATUS)."""
-    return is_refused(exchange) or exchange.refused
-
-
-@check(
-    "quotas.tokenize-whole",
-    "TOK-LIMIT",
-    accepts="a request over the Tokenize Limit creates none of its tokens",
-    requests=12,
-)
-def tokenize_whole(ctx: CheckContext) -> Iterator[Finding]:
-    """A request over the Tokenize Limit fails as a whole: not even its first token is created."""
-    witness, key, unseen = seen_witness(ctx)
-    most = ctx.quota("Tokenize Limit", key)
-    asked = [named(ctx, f"whole {place}") for place in range(most + 1)]
-    exchange = ctx.over_limit("tokenize", [*asked], key)
-    what = f"{most + 1} token request objects"
-    yield ctx.refusal("TOK-LIMIT", what, exchange, is_quota=True)
-    if witness is None:
-        yield ctx.finding("TOK-LIMIT", Verdict.NOT_OBSERVABLE, unseen, exchange)
-        return
-    for place in dict.fromkeys((0, most - 1, most)):
-        there, shown = witness.exists(asked[place])
-        seen = f"token {place + 1} was not created"
-        says = f"token {place + 1} of a request over the limit was created"
-        yield ctx.judges("TOK-LIMIT", not there, seen, says, exchange, shown)
-
-
-# --- Detokenize Limit -----------------------------------------------------------------------------
-
-
-@check(
-    "quotas.detokenize",
-    "QUO-DETOKENIZE",
-    accepts="2xx with the values at the Detokenize Limit and below, any 4xx above it",
-    roles=("private_reader",),
-)
-def detokenize_limit(ctx: CheckContext) -> Iterator[Finding]:
-    """The Detokenize Limit applies exactly, to the whole request (D-DETOKENIZE)."""
-    key = ctx.spread_key("private_reader")
-    most = ctx.quota("Detokenize Limit", key)
-    made = _made(ctx, key, most + 1)
-    first = ctx.call("detokenize", body=_expressions(made[:1]), key=key)
-    must_be_there("detokenize", first)
-    if not first.ok:
-        raise Inconclusive(
-            "a token cannot be detokenized; describe the request in [requests.detokenize]"
-        )
-    for count in (most - 1, most) if most > 1 else (most,):
-        exchange = ctx.call("detokenize", body=_expressions(made[:count]), key=key)
-        yield ctx.ok_or_unsettled("QUO-DETOKENIZE", f"{count} of {most} tokens", exchange)
-        wanted = {f"v{place}": text for place, (_, text) in enumerate(made[:count])}
-        if exchange.ok and accepted(exchange) != wanted:
-            yield ctx.unsettled("QUO-DETOKENIZE", "the values did not come back", exchange)
-    for nested in (False, True):
-        body = _expressions(made)
-        exchange = ctx.over_limit("detokenize", {"only": [body, {}]} if nested else body, key)
-        what = f"{most + 1} tokens" + (" in one top-level element" if nested else "")
-        yield ctx.refusal("QUO-DETOKENIZE", what, exchange, is_quota=True)
-    if most > 1:
-        exchange = ctx.over_limit("detokenize", _expressions([made[0]] * (most + 1)), key)
-        if exchange.ok or _is_over(exchange):
-            seen = "distinct" if exchange.ok else "expressions"
-            yield ctx.reads("QUO-DETOKENIZE", "tokens.detokenize_counts", seen, exchange)
-
-
-_Made = tuple[str, str]
-"""An identifier and the value behind it."""
-
-
-def _made(ctx: CheckContext, key: KeyLabel, count: int) -> list[_Made]:
-    most = ctx.quota("Tokenize Limit", key)
-    found: list[_Made] = []
-    for start in range(0, count, most):
-        part = [ctx.value(f"detokenized {n}") for n in range(start, min(start + most, count))]
-        ids = identifiers(ctx.tokenize([*part], key), len(part))
-        found.extend(zip(ids, part, strict=True))
-    return found
-
-
-def _expressions(made: list[_Made]) -> dict[str, Json]:
-    return {f"v{place}": f"{{{{ {token_id} }}}}" for place, (token_id, _) in enumerate(made)}

@@ -1,24 +1,19 @@
 """The registry of checks: each one bound to the clauses that it judges.
 
-A check is a function of a `CheckContext`, of one of two kinds:
-
-- *one by one*: a plain function that yields findings. It sends with `ctx.ask`, which stays below
-  the limits by itself; hypothesis can run inside. Such checks share keys and addresses.
-- *side by side*: `async def judge(ctx) -> list[Finding]`. All of them run at the same time and
-  send through `ctx.lane(…)`. Probes of limits have keys and addresses of their own. Checks that
-  wait for windows, blocks or retentions are of this kind.
+A check is a coroutine of a `CheckContext` that returns its findings. It sends through lanes
+(`ctx.tokenize`, `ctx.lane(…)`), which stay below the limits. Checks that wait for windows, blocks
+or retentions run at the same time as all others, and probes of limits have keys and addresses of
+their own. The others share keys and addresses, and run one after another.
 
 Whatever a check raises is an *error* of its clauses, except `Skip` and `Inconclusive`, which say
-why there is no verdict. Ids are stable words: `tokenize.mirror`, `limits.LIM-PUBLIC`.
+why there is no verdict. Ids are stable words: `model.sequences`, `limits.LIM-PUBLIC`.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -26,12 +21,10 @@ from conformance.context.verdicts import Finding, Verdict
 from conformance.target import ROLES, Target
 from engine.clauses import clause
 
-Judge: TypeAlias = Callable[..., Iterable[Finding] | Awaitable[list[Finding]]]
+Judge: TypeAlias = Callable[..., Coroutine[Any, Any, list[Finding]]]
 """Judges over a `CheckContext`, which holds its check: its module imports this one."""
 Load: TypeAlias = Literal["light", "computing", "stalling", "closing"]
 _Judge = TypeVar("_Judge", bound=Callable[..., object])
-_Computed = TypeVar("_Computed")
-_time_check: Final[ContextVar[Callable[[], None] | None]] = ContextVar("time", default=None)
 
 
 class Skip(Exception):
@@ -50,30 +43,13 @@ class Inconclusive(Exception):
     """What was seen allows no verdict; the message says why."""
 
 
-def check_time() -> None:
-    """Wait for more urgent work, or raise `Skip` at the end; long computations call it often."""
-    look = _time_check.get()
-    if look is not None:
-        look()
-
-
-def in_time(look: Callable[[], None], compute: Callable[[], _Computed]) -> _Computed:
-    """Return what a function computes; look: what `check_time` calls meanwhile."""
-    token = _time_check.set(look)
-    try:
-        check_time()
-        return compute()
-    finally:
-        _time_check.reset(token)
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """One check.
 
     id: a stable word. clauses: what it judges. says: what it shows, in one sentence. accepts: the
     outcomes that pass. roles: key roles that the target must have, else *skipped*; a role named
-    twice asks for two keys. sources: addresses of its own (side by side only; 0 = it shares one).
+    twice asks for two keys. sources: addresses of its own (concurrent ones only; 0 = shared).
     more_roles, more_sources: additional keys and addresses that it can use, if left over. needs:
     fields of the target that must be set, such as `encryption_jwk`. requests: about how many it
     sends; requests_most: the most, retries included, where that is more than twice as many.
@@ -110,9 +86,9 @@ class Check:
     clause_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
-    def is_side_by_side(self) -> bool:
-        """Whether it runs at the same time as the others of its kind."""
-        return inspect.iscoroutinefunction(self.judge)
+    def is_concurrent(self) -> bool:
+        """Whether it runs at the same time as all others; they wait for nothing it waits for."""
+        return self.is_probe or self.takes_ns > 0 or self.load == "stalling"
 
     @property
     def is_row(self) -> bool:
@@ -164,8 +140,8 @@ def about_all(
     ]
 
 
-def _no_judge(_: object) -> Iterable[Finding]:
-    return ()
+async def _no_judge(_: object) -> list[Finding]:
+    return []
 
 
 CLEANING: Final = Check(

@@ -16,7 +16,6 @@ So everything random in it comes from `ctx.random(name)`, and time only from exc
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import random
 import re
@@ -24,8 +23,8 @@ import string
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from conformance.context.answers import accepted, flag_of, is_identifier, is_refused, record_of
-from conformance.context.check import Check, Inconclusive, Skip, in_time
+from conformance.context.answers import accepted, is_identifier, is_refused
+from conformance.context.check import Check, Inconclusive, Skip
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding, Symptom, Verdict
 from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel
@@ -37,7 +36,7 @@ from engine.messages import Json
 from engine.tokens.cards import is_luhn_valid
 
 _SECOND_NS: Final = 1_000_000_000
-_NO_ACCESS: Final = frozenset({401, 403, 404, 405, 429})
+NO_ACCESS: Final = frozenset({401, 403, 404, 405, 429})
 _TRIES: Final = 3
 _INVOCATIONS: Final = frozenset({"invoke_proxy", "invoke_reactor"})
 GATEWAY_STATUSES: Final = frozenset({502, 503, 504})
@@ -50,7 +49,7 @@ _Computed = TypeVar("_Computed")
 class Lane:
     """One sender: its own defaults, such as key and source address, and its own request counter.
 
-    Lanes run in parallel inside `ctx.side_by_side` or `ctx.gather`.
+    Lanes run in parallel inside `ctx.gather`.
     """
 
     def __init__(self, ctx: CheckContext, name: str, **defaults: Any) -> None:  # noqa: ANN401 # reason: fields of HttpRequest
@@ -130,7 +129,9 @@ class Lane:
         if ask.source is None:
             ask = dataclasses.replace(ask, source=self._ctx.sources[0])
         place = Place(self._ctx.check.id, self.name, self.turn)
-        return await self._ctx.session.exchange(place, ask)
+        session, transport = self._ctx.session, self._ctx.transport
+        await session.admit(place, ask)
+        return session.record(place, ask, await transport.send(ask, place))
 
     async def sleep_until_ns(self, at_ns: int, why: str = "") -> None:
         """Wait until an instant of the suite's clock; why: what ends then, for progress output.
@@ -191,18 +192,15 @@ class CheckContext:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of HttpRequest
-        """Send a request and wait; `key="private_prod.1"`, `source=…` …, as in `HttpRequest`.
+    async def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of HttpRequest
+        """Send a request by the main lane; `key="private_prod.1"` …, as in `HttpRequest`.
 
         It stays below the limits, retries when refused, and raises `Inconclusive` when there is no
         answer: see `Lane.insist`.
         """
-        assert not self.check.is_side_by_side, "await lane.ask: the loop must not be held up"
-        asked = self._main.insist(method, path, body, **more)
-        found: Exchange = self.transport.run([asked])[0]
-        return found
+        return await self._main.insist(method, path, body, **more)
 
-    def call(
+    async def call(
         self,
         name: str,
         values: Mapping[str, Json] | None = None,
@@ -212,11 +210,10 @@ class CheckContext:
     ) -> Exchange:
         """Send an operation by its name, in the shape that the target gives it.
 
-        `ctx.call("search", {"value": "x"}, key=…)`; `body` replaces the shape's own.
+        `await ctx.call("search", {"value": "x"}, key=…)`; `body` replaces the shape's own.
         """
         method, path, shaped = self.shaped(name, values)
-        sent = shaped if body is None else body
-        return self.ask(method, path, sent, **more)
+        return await self.ask(method, path, shaped if body is None else body, **more)
 
     def shaped(self, name: str, values: Mapping[str, Json] | None = None) -> tuple[str, str, Json]:
         """Return method, path and body of an operation here; for lanes."""
@@ -233,26 +230,28 @@ class CheckContext:
         """The senders so far."""
         return self._lanes
 
-    def side_by_side(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Run coroutines of lanes at the same time, from a plain check; results in order."""
-        return self.transport.run(coroutines)
-
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """Run coroutines of lanes at the same time, from an `async def` check."""
+        """Run coroutines of lanes at the same time; results in order."""
         return await self.transport.gather(coroutines)
 
-    async def aside(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Return what a function computes, without delaying the other checks.
+    async def in_thread(self, compute: Callable[[], _Computed]) -> _Computed:
+        """Return what a function computes that sends by `send_from_thread`, in a thread."""
+        return await self.transport.aside(compute)
 
-        Raises `Skip` where that takes longer than the run may.
-        """
-        pace = self.session.pace_analysis
-        return await self.transport.aside(lambda: in_time(pace, compute))
+    def send_from_thread(
+        self,
+        method: str,
+        path: str,
+        body: Json | bytes = None,
+        **more: Any,  # noqa: ANN401 # reason: fields of HttpRequest
+    ) -> Exchange:
+        """Send a request and wait for its answer, inside `in_thread`."""
+        exchange: Exchange = self.transport.run([self.ask(method, path, body, **more)])[0]
+        return exchange
 
     async def sleep_until_ns(self, at_ns: int) -> None:
-        """Wait; the analysis of other checks may use the processor meanwhile."""
-        with contextlib.nullcontext() if self.check.is_side_by_side else self.session.resting():
-            await self.transport.sleep_until_ns(at_ns)
+        """Wait until an instant of the suite's clock."""
+        await self.transport.sleep_until_ns(at_ns)
 
     # --- keys, addresses, chance ----------------------------------------------------------------
 
@@ -334,7 +333,7 @@ class CheckContext:
 
     # --- tokens -----------------------------------------------------------------------------------
 
-    def tokenize(
+    async def tokenize(
         self,
         body: Json | bytes,
         key: KeyLabel | None,
@@ -342,16 +341,16 @@ class CheckContext:
     ) -> Exchange:
         """Send a tokenize request; raises `Inconclusive` without an answer, or if all are 429."""
         if isinstance(body, bytes):
-            return self.call("tokenize", body=body, key=key, **more)
-        return self.call("tokenize", {"value": body}, key=key, **more)
+            return await self.call("tokenize", body=body, key=key, **more)
+        return await self.call("tokenize", {"value": body}, key=key, **more)
 
-    def ready(self, key: KeyLabel, name: str = "ready") -> Exchange:
+    async def ready(self, key: KeyLabel, name: str = "ready") -> Exchange:
         """Tokenize one plain string; raises `Inconclusive` unless an identifier comes back.
 
         Where the preflight has reported that accepted answers have a wrong form, a 2xx is enough.
         """
         sent = self.value(f"{name} {key}")
-        exchange = self.tokenize({"ready": sent}, key)
+        exchange = await self.tokenize({"ready": sent}, key)
         if self.session.is_misshapen and exchange.ok:
             return exchange
         answer = accepted(exchange)
@@ -360,16 +359,16 @@ class CheckContext:
             raise Inconclusive("tokenizing a plain string returned no identifier")
         return exchange
 
-    def ready_key(self, role: str) -> KeyLabel:
+    async def ready_key(self, role: str) -> KeyLabel:
         """Return one of the role's keys, once a plain token has come back for it.
 
         Raises `Inconclusive` where it does not (`ready`).
         """
         key = self.spread_key(role)
-        self.ready(key)
+        await self.ready(key)
         return key
 
-    def over_limit(self, name: str, body: Json, key: KeyLabel) -> Exchange:
+    async def over_limit(self, name: str, body: Json, key: KeyLabel) -> Exchange:
         """Send a request over a token quota; returns a 429 only if no rate limit can cause it.
 
         D-LIMIT-STATUS permits 429 here, but a rate limit gives the same answer. So a small request
@@ -380,36 +379,19 @@ class CheckContext:
             asked = (*asked[:2], body)
         after = self.shaped("tokenize", {"value": {"after": self.value("after")}})
         for _ in range(_TRIES):
-            exchange = self._once(asked, key)
-            if not exchange.refused or self._once(after, key).ok:
+            exchange = await self._once(asked, key)
+            if not exchange.refused or (await self._once(after, key)).ok:
                 return exchange
-            self.ready(key, "before")  # waits for as long as the rate limit says
+            await self.ready(key, "before")  # waits for as long as the rate limit says
         raise Inconclusive(
             "a rate limit hides how a request over the quota is answered; add keys or sources"
         )
 
-    def _once(self, asked: tuple[str, str, Json], key: KeyLabel) -> Exchange:
+    async def _once(self, asked: tuple[str, str, Json], key: KeyLabel) -> Exchange:
         """Send a request once the known limits leave room; a 429 is returned, not retried."""
         method, path, body = asked
         ask = HttpRequest(method=method, path=path, body=body, key=key)
-        exchange: Exchange = self.transport.run([self._main.once(ask)])[0]
-        return evidence_of(self.target, exchange)
-
-    def deduplicated(
-        self, request: dict[str, Any], key: KeyLabel, *, flag: bool = True
-    ) -> tuple[bool, Exchange]:
-        """Return whether an equal value existed before, and the exchange that shows it.
-
-        Tokenizes with deduplication on (D-DEDUP): an existing token comes back with
-        `_extras.deduplicated` true.
-        flag: whether the request turns deduplication on; without it the tenant's setting decides.
-        """
-        field: dict[str, Json] = {self.profile.dedup.flag_name: True} if flag else {}
-        exchange = self.tokenize({**request, **field}, key)
-        said = flag_of(record_of(exchange))
-        if said is None:
-            raise Inconclusive("the deployment does not say whether a token was deduplicated")
-        return said, exchange
+        return evidence_of(self.target, await self._main.once(ask))
 
     # --- saying ---------------------------------------------------------------------------------
 
@@ -485,7 +467,7 @@ class CheckContext:
 
     def ok_or_unsettled(self, clause: str, what: str, exchange: Exchange) -> Finding:
         """Judge a request that must be accepted; a status such as 403 leaves it undecided."""
-        if exchange.status in _NO_ACCESS:
+        if exchange.status in NO_ACCESS:
             return self.unsettled(clause, f"{what}: no access, {exchange.status}", exchange)
         return self.acceptance(clause, what, exchange)
 

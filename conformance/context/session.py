@@ -21,14 +21,12 @@ from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.target import Target
 from conformance.wire.pace import Pacer, Traffic
 from conformance.wire.redaction import Redactor, made_key
-from conformance.wire.transport import Place, Transport
+from conformance.wire.transport import Answer, Place, Transport
 from engine import InputError, LimitTable, Profile
 
 _MINUTE_NS: Final = 60 * 1_000_000_000
 _CLEANING_NS: Final = 30 * 1_000_000_000
 """How long after the budget's minutes a run may still delete what it has created."""
-_PAUSE_S: Final = 0.05
-"""How long an analysis waits at a time while a one-by-one check works."""
 _LOST_AFTER: Final = 6
 """Requests in a row without an answer, after which the target counts as gone."""
 
@@ -62,12 +60,11 @@ class Session:
     profile: the choices told, and those discovered during the run; `known` names them. nonce: makes
     the values of this run unique, because a repeated seed must not find the tokens of an earlier
     run; empty on virtual time. exchanges: by number. requests: how many were sent. cleanings:
-    number of cleanings so far. ended: one-by-one checks that have ended. doubts: role → what is
+    number of cleanings so far. ended: sequential checks that have ended. doubts: role → what is
     uncertain about its keys. is_misshapen: whether the preflight found accepted answers of another
     form. waits: what checks wait for now. allowances: the most requests that each check may send,
-    by its id, as planned; without them only the budget applies. free: cleared while a one-by-one
-    check needs the processor, which analysis leaves to it. rests: by the id of the check whose keys
-    had to rest. traffic: of the probes.
+    by its id, as planned; without them only the budget applies. rests: by the id of the check whose
+    keys had to rest. traffic: of the probes.
     """
 
     def __init__(
@@ -103,8 +100,6 @@ class Session:
         self.wall_start_ns = transport.wall_start_ns
         self.doubts: Mapping[str, str] = {}
         self.is_misshapen = False
-        self.free = threading.Event()
-        self.free.set()
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
         self._cleaning_end_ns = self.deadline_ns + _CLEANING_NS
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
@@ -128,7 +123,7 @@ class Session:
             return (self._last[check_id],) if check_id in self._last else ()
 
     def settled_exchanges(self) -> list[Exchange]:
-        """Return the exchanges of the one-by-one checks that have ended, in order of numbers."""
+        """Return the exchanges of the sequential checks that have ended, in order of numbers."""
         with self._lock:
             found = list(self.exchanges.values())
         ended = set(self.ended)
@@ -139,19 +134,21 @@ class Session:
         """The longest time that a refusal may last, by the limit table."""
         return max(max(rule.window_ns, rule.block_ns or 0) for rule in self.limits)
 
-    async def exchange(self, place: Place, ask: HttpRequest) -> Exchange:
-        """Send one request for a lane, and keep what came back.
+    async def admit(self, place: Place, ask: HttpRequest) -> None:
+        """Wait until a request may be sent.
 
         Raises `Skip` for an operation that the target forbids and where the budget is spent, and
         `Inconclusive` where the target no longer answers.
         """
         self._check_allowed(place, ask)
         await self._wait_for_slot(place)
-        answer = await self.transport.send(ask, place)
+
+    def record(self, place: Place, ask: HttpRequest, answer: Answer) -> Exchange:
+        """Number an answer and keep it; returns the exchange."""
         heard = self.target.dialect.heard(ask, answer.status, answer.body)
         with self._lock:
             number = answer.number or len(self.exchanges) + 1
-            found = Exchange(
+            exchange = Exchange(
                 number,
                 *place,
                 ask,
@@ -164,15 +161,15 @@ class Session:
                 heard.body,
                 heard.is_ok,
             )
-            self.exchanges[number] = found
-            self._last[found.check] = number
-            self.unanswered = self.unanswered + 1 if found.status is None else 0
-            secret = made_key(self.target.spelling, ask, found.status, found.content)
+            self.exchanges[number] = exchange
+            self._last[exchange.check] = number
+            self.unanswered = self.unanswered + 1 if exchange.status is None else 0
+            secret = made_key(self.target.spelling, ask, exchange.status, exchange.content)
             if secret is not None:
                 self.redactor.learn(f"made.{number}", secret)
-            self.created.note(found)
-            self.history.exchange(found)
-        return found
+            self.created.note(exchange)
+            self.history.exchange(exchange)
+        return exchange
 
     def _check_allowed(self, place: Place, ask: HttpRequest) -> None:
         operation = self.forbids(ask.method, ask.path)
@@ -196,41 +193,6 @@ class Session:
         if at_ns > end_ns:
             minutes = self.target.budget.minutes
             raise OutOfBudget(f"the budget of {minutes} min is spent; raise budget.minutes")
-
-    def pace_analysis(self) -> None:
-        """Wait while a one-by-one check works; raise `Skip` where an analysis takes too long.
-
-        The budget's minutes bound sending and waiting. What was measured is analysed afterwards
-        too, for as many minutes again.
-        """
-        self.free.wait(_PAUSE_S)
-        minutes = self.target.budget.minutes
-        if self.transport.now_ns > self.deadline_ns + minutes * _MINUTE_NS:
-            raise OutOfBudget(
-                f"the analysis of its answers was not done {minutes} min after the budget of "
-                f"{minutes} min was spent; raise budget.minutes, or analyse them now with "
-                "`python -m conformance judge` and the run's folder"
-            )
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Keep the processor for a one-by-one check, during the block."""
-        self.free.clear()
-        try:
-            yield
-        finally:
-            self.free.set()
-
-    @contextlib.contextmanager
-    def resting(self) -> Iterator[None]:
-        """Leave the processor to others while a one-by-one check waits, during the block."""
-        was_free = self.free.is_set()
-        self.free.set()
-        try:
-            yield
-        finally:
-            if not was_free:
-                self.free.clear()
 
     def note_rest(self, check_id: str, more_ns: int, *, is_warm: bool = False) -> None:
         """Record that a check takes longer, because its keys rest or it measures further."""

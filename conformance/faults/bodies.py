@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from conformance.context.answers import elements, is_request
+from conformance.context.answers import elements, is_request, parts
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
     fault,
     fault_of_answers,
-    fault_of_bodies,
     fault_of_cards,
     fault_of_engines,
     fault_of_profile,
@@ -32,6 +31,7 @@ from conformance.faults.registry import (
 )
 from engine import Profile, Request, Response
 from engine.messages import Json, Problem
+from engine.tokens import dumps
 from engine.world import Sleep
 
 _SPORADIC: Final = 50
@@ -585,16 +585,6 @@ def _keys_changed(answer: Json, change: Callable[[str], str]) -> Json:
     return [_keys_changed(one, change) for one in answer] if isinstance(answer, list) else answer
 
 
-def _leaves_changed(body: Json, change: Callable[[str], str]) -> Json:
-    """Return a body with its plain strings and the data of its tokens changed."""
-
-    def of_request(asked: dict[str, Any]) -> Json:
-        data = asked.get("data")
-        return {**asked, "data": change(data)} if isinstance(data, str) else asked
-
-    return requests_changed(body, of_request, change)
-
-
 # --- keys of objects ----------------------------------------------------------------------------
 
 
@@ -868,22 +858,43 @@ async def _dedup_races(engine: FaultyEngine, request: Request, submit: Submit) -
     return response
 
 
-@fault_of_bodies("dedup-trims", "TOK-DEDUP")
-def _dedup_trims(body: Json) -> Json:
+def _compare_otherwise(
+    engine: FaultyEngine, request: Request, change: Callable[[str], str]
+) -> None:
+    """Change each value of the caller's tenant before it is compared, and not what is stored."""
+    caller = engine.identify(request)
+    if caller is not None and engine.turn(f"keys of {caller.tenant.id}") == 1:
+        keys = engine.services.vault.of(caller.tenant.id)
+        compared = keys.dedup
+        keys.dedup = lambda message: compared(_changed_text(message, change))
+
+
+def _changed_text(message: bytes, change: Callable[[str], str]) -> bytes:
+    """Return what is compared with its last part, the value as JSON, changed."""
+    front, separator, raw = message.rpartition(b"\0")
+    value = json.loads(raw)
+    return front + separator + (dumps(change(value)) if isinstance(value, str) else raw)
+
+
+@fault("dedup-trims", "TOK-DEDUP")
+async def _dedup_trims(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Values that differ only in leading or trailing whitespace count as equal."""
-    return _leaves_changed(body, str.strip)
+    _compare_otherwise(engine, request, str.strip)
+    return await submit(request)
 
 
-@fault_of_bodies("dedup-without-case", "TOK-DEDUP")
-def _dedup_without_case(body: Json) -> Json:
+@fault("dedup-without-case", "TOK-DEDUP")
+async def _dedup_without_case(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Values that differ only in case count as equal."""
-    return _leaves_changed(body, str.lower)
+    _compare_otherwise(engine, request, str.lower)
+    return await submit(request)
 
 
-@fault_of_bodies("dedup-composes", "TOK-DEDUP")
-def _dedup_composes(body: Json) -> Json:
+@fault("dedup-composes", "TOK-DEDUP")
+async def _dedup_composes(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Values that differ only in Unicode normalization count as equal."""
-    return _leaves_changed(body, lambda text: unicodedata.normalize("NFC", text))
+    _compare_otherwise(engine, request, lambda text: unicodedata.normalize("NFC", text))
+    return await submit(request)
 
 
 # --- quotas -------------------------------------------------------------------------------------
@@ -917,12 +928,16 @@ def has_turn(engine: FaultyEngine, request: Request) -> bool:
     return is_tokenize and engine.turn("answer") % _SPORADIC == _TURN
 
 
+def _is_plain(body: Json) -> bool:
+    is_object = isinstance(body, dict) and not is_request(body)
+    return is_object and all(isinstance(part, str) for part in parts(body))
+
+
 @fault("sporadic-error", "TOK-PLAIN")
 async def _sporadic_error(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """One in fifty plain objects is answered 500."""
     body = json_of(request)
-    is_plain = isinstance(body, dict) and not is_request(body)
-    if is_plain and has_turn(engine, request):
+    if _is_plain(body) and has_turn(engine, request):
         return Problem(500, "Something went wrong.").response()
     return await submit(request)
 
@@ -931,8 +946,8 @@ async def _sporadic_error(engine: FaultyEngine, request: Request, submit: Submit
 def _sporadic_key_lost(engine: FaultyEngine, request: Request, response: Response) -> None:
     """One in fifty plain objects comes back without its last key."""
     body = json_of(request)
-    is_turn = isinstance(body, dict) and not is_request(body) and has_turn(engine, request)
-    if is_turn and response.ok and isinstance(response.body, dict) and response.body:
+    is_answered = _is_plain(body) and response.ok and bool(response.body)
+    if is_answered and has_turn(engine, request) and isinstance(response.body, dict):
         response.body.popitem()
 
 

@@ -507,6 +507,7 @@ def _sporadic_no_extras(engine: FaultyEngine, _: Request, response: Response) ->
 def _sporadic_mask(engine: FaultyEngine, request: Request, response: Response) -> None:
     """Every fiftieth card's mask shows five digits."""
     for asked, record in asked_and_given(request, response):
-        if record["type"] == "card" and is_fiftieth(engine, "card"):
+        is_sent = isinstance(asked.get("data"), dict) and record["type"] == "card"
+        if is_sent and is_fiftieth(engine, "card"):
             for mask in masks_in(record):
                 mask["number"] = mask["number"][:-5] + asked["data"]["number"][-5:]

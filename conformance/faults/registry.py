@@ -206,11 +206,6 @@ def around_responses(change: _Change) -> Around:
     return around
 
 
-def fault_of_bodies(fault_id: str, clause_id: str) -> _Decorator:
-    """Register `(body) -> body`: changes the body of POST /tokenize that the engine reads."""
-    return register(fault_id, clause_id, made=_of_bodies)
-
-
 def _of_bodies(change: _Change) -> Around:
     async def around(_: FaultyEngine, request: Request, submit: Submit) -> Response:
         body = json_of(request) if _is_tokenize(request) else None

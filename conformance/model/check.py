@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from conformance.context.check import check, missing_need
-from conformance.context.context import CheckContext
+from conformance.context.answers import is_uuid
+from conformance.context.check import Inconclusive, check, missing_need
+from conformance.context.context import NO_ACCESS, CheckContext
 from conformance.context.verdicts import Finding, Verdict
+from conformance.messages.exchange import parsed_or_none
+from conformance.model.blame import records_in, shape_clause
 from conformance.model.generator import OPEN_FIELDS, Offer
-from conformance.model.readings import Readings
+from conformance.model.readings import Learned, Readings
+from conformance.model.reference import Reference
+from conformance.model.scripts import sees_creation
 from conformance.model.search import Case, SearchOutcome, SequenceSearch, ordered
 from conformance.target import ROLES
 from conformance.wire.transport import VirtualTransport
@@ -19,6 +25,14 @@ from engine.clauses import CLAUSES
 _SECOND_NS: Final = 1_000_000_000
 _LIVE_NS: Final = 20 * _SECOND_NS
 _STEPS: Final = 1_200
+_UNSEEN: Final = (
+    "whether tokens are created cannot be seen: nothing shows whether a token exists; provide a "
+    "field that turns deduplication on (dedup.flag_name in the profile), or a key of role dedup"
+)
+_NO_DETOKENIZE: Final = (
+    "detokenizing, whose method and path are not specified, is not offered as it is assumed; if it "
+    "is offered otherwise, describe it in [requests.detokenize]"
+)
 _RESERVE: Final = 400
 """Requests that are left for reproducing and shrinking."""
 _OPERATIONS: Final = (
@@ -32,7 +46,10 @@ JUDGED: Final = tuple(
     if clause.id not in {"AUTH-KINDS", "AUTH-LEGACY", "QUO-RATE", "QUO-LOG", "QUO-TENANT"}
 )
 """The clauses that a difference of two answers can name."""
-BESIDE: Final = JUDGED
+BESIDE: Final = (
+    *("TOK-CONTAINER", "AUTH-HEADER", "REC-SECRET", "QUO-CVC", "QUO-INTENT"),
+    *("TOK-LIMIT", "QUO-TOKENIZE"),
+)
 """Those of them that other checks judge as a whole."""
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "TOK-DEDUP": ("dedup",),
@@ -58,7 +75,7 @@ async def sequences(ctx: CheckContext) -> list[Finding]:
     """Drawn sequences of requests are answered as the reference answers them."""
     ctx.key("private_prod")
     lane = ctx.lane("model")
-    offer = offer_of(ctx)
+    offer = await _usable(ctx, offer_of(ctx))
     labels = {role: ctx.key(role) for role in sorted(offer.roles)}
     readings = Readings(ctx, lane, offer, labels)
     await readings.run()
@@ -69,12 +86,22 @@ async def sequences(ctx: CheckContext) -> list[Finding]:
         readings.offer,
         most_steps=_STEPS,
         until_ns=ctx.transport.now_ns + (1 << 60 if offer.is_virtual else _LIVE_NS),
+        has_uuids=any(map(_has_uuid, readings.learned)),
     )
     outcome = await search.run()
     learned = [
         ctx.reads(reading.clause, reading.setting, reading.value, *reading.exchanges)
         for reading in readings.learned
     ]
+    statuses = {
+        exchange.status
+        for reading in readings.learned
+        for exchange in reading.exchanges
+        if exchange.ok and exchange.ask.path == ctx.target.shape("tokenize").path
+    }
+    if len(statuses) == 1 and statuses <= {200, 201}:
+        shown = readings.learned[0].exchanges[:1]
+        learned.append(ctx.reads("TOK-OBJECT", "http.tokenize_status", statuses.pop(), *shown))
     crashed = [
         ctx.fails(
             question.clause,
@@ -83,7 +110,33 @@ async def sequences(ctx: CheckContext) -> list[Finding]:
         )
         for question, exchange in readings.crashes
     ]
-    return [*learned, *crashed, *_left_out(ctx, readings), *findings_of(ctx, outcome)]
+    return [
+        *learned,
+        *crashed,
+        *_left_out(ctx, readings),
+        *findings_of(ctx, outcome, readings.offer),
+    ]
+
+
+async def _usable(ctx: CheckContext, offer: Offer) -> Offer:
+    """Leave out roles whose key has no access; raises `Inconclusive` without the main one."""
+    labels = {role: ctx.keys(role)[0] for role in sorted(offer.roles)}
+    known = Reference(ctx.target, offer.profile, labels.values()).labels
+    closed = {role for role, label in labels.items() if label not in known}
+    for role in sorted(offer.roles - closed):
+        may = ctx.target.may(ctx.keys(role)[0], "token:create")
+        if may and role != "private_one_container":
+            exchange = await ctx.tokenize([ctx.value(f"usable {role}")], ctx.keys(role)[0])
+            if exchange.status in NO_ACCESS:
+                closed.add(role)
+    if "private_prod" in closed:
+        raise Inconclusive(f"no access to tokenize: {exchange.status}")
+    return dataclasses.replace(offer, roles=offer.roles - closed)
+
+
+def _has_uuid(reading: Learned) -> bool:
+    bodies = (parsed_or_none(exchange.content) for exchange in reading.exchanges if exchange.ok)
+    return any(is_uuid(record["id"]) for body in bodies for record in records_in(body))
 
 
 def _left_out(ctx: CheckContext, readings: Readings) -> Iterator[Finding]:
@@ -97,6 +150,12 @@ def _is_virtual(ctx: CheckContext) -> bool:
     """Whether waiting costs no time; recorded, since a judgement from the history must know."""
     is_virtual = isinstance(ctx.transport, VirtualTransport)
     return ctx.make("virtual time", lambda: str(is_virtual)) == "True"
+
+
+def _is_untold(ctx: CheckContext, role: str) -> bool:
+    """Whether the target does not say if keys of a role may create tokens."""
+    may = ctx.target.may(ctx.keys(role)[0], "token:create")
+    return may is None and role != "private_one_container"
 
 
 def offer_of(ctx: CheckContext) -> Offer:
@@ -121,17 +180,18 @@ def offer_of(ctx: CheckContext) -> Offer:
         profile=ctx.session.given_profile,
         can_encrypt=target.encryption_jwk is not None,
         is_virtual=_is_virtual(ctx),
+        untold=frozenset(role for role in roles if _is_untold(ctx, role)),
         fields=OPEN_FIELDS - ({"flag"} if "deduplication" in target.always else set()),
         narrow=target.container_of(one[0]) if one else "/pci/",
     )
 
 
-def findings_of(ctx: CheckContext, outcome: SearchOutcome) -> Iterator[Finding]:
+def findings_of(ctx: CheckContext, outcome: SearchOutcome, offer: Offer) -> Iterator[Finding]:
     """Yield a failure for each clause that differs, and a pass for each that was borne out.
 
     The clause with the most trustworthy blame is the cause; the others follow from it.
     """
-    cases = ordered(outcome.cases)
+    cases = ordered(_with_authority(outcome.cases))
     failed: dict[str, Case] = {}
     for case in cases:
         failed.setdefault(case.difference.clause, case)
@@ -139,16 +199,72 @@ def findings_of(ctx: CheckContext, outcome: SearchOutcome) -> Iterator[Finding]:
     for clause, case in failed.items():
         finding = ctx.fails(clause, _message(case), *case.exchanges)
         yield finding if clause == root else dataclasses.replace(finding, follows=root)
+    for finding in _sporadic(ctx, outcome, failed, root):
+        root = root or finding.clause
+        yield finding
     for clause in JUDGED:
+        if clause not in failed:
+            yield from _unbroken(ctx, outcome, offer, clause, root)
+
+
+def _unbroken(
+    ctx: CheckContext, outcome: SearchOutcome, offer: Offer, clause: str, root: str | None
+) -> Iterator[Finding]:
+    """Yield what the sequences have shown of a clause that no answer breaks."""
+    if clause == "TOK-ATOMIC" and not sees_creation(offer):
+        yield ctx.finding(clause, Verdict.NOT_OBSERVABLE, _UNSEEN, *outcome.last)
+    elif outcome.covered[clause]:
+        message = f"{outcome.covered[clause]} answers are those of the reference"
+        yield ctx.passes(clause, message, *outcome.last)
+    elif (why := missing_need(_NEEDS.get(clause, ()), ctx.target)) is not None:
+        yield ctx.finding(clause, Verdict.SKIPPED, why)
+    elif clause == "QUO-DETOKENIZE" and "detokenize" not in offer.operations:
+        finding = ctx.finding(clause, Verdict.SKIPPED, _NO_DETOKENIZE)
+        yield dataclasses.replace(finding, is_absent=True)
+    elif clause not in BESIDE:
+        yield ctx.unsettled(clause, _uncovered(outcome, root))
+
+
+def _sporadic(
+    ctx: CheckContext, outcome: SearchOutcome, failed: dict[str, Case], root: str | None
+) -> Iterator[Finding]:
+    """Yield a failure for each clause that differs in some answers only, and add its case."""
+    counts = Counter(map(_sporadic_clause, outcome.sporadic))
+    for case in ordered(outcome.sporadic):
+        clause = _sporadic_clause(case)
         if clause in failed:
             continue
-        if outcome.covered[clause]:
-            message = f"{outcome.covered[clause]} answers are those of the reference"
-            yield ctx.passes(clause, message, *outcome.last)
-        elif (why := missing_need(_NEEDS.get(clause, ()), ctx.target)) is not None:
-            yield ctx.finding(clause, Verdict.SKIPPED, why)
-        elif clause not in BESIDE:
-            yield ctx.unsettled(clause, _uncovered(outcome, root))
+        failed[clause] = case
+        message = (
+            f"{case.difference.message}: in {counts[clause]} of {outcome.sequences} sequences, "
+            "and right when sent again"
+        )
+        finding = ctx.fails(clause, message, *case.exchanges[-1:], symptoms=("once",))
+        yield dataclasses.replace(finding, follows=root)
+        root = root or clause
+
+
+def _with_authority(cases: Sequence[Case]) -> list[Case]:
+    """Return cases in which a record is redacted for nobody as those of AUTH-READ.
+
+    Where one type, or one field, is redacted, the permission is asked for.
+    """
+    shown = [case for case in cases if case.difference.clause == "REC-DEDUP-REDACT"]
+    if {case.difference.place for case in shown} != {"card", "token"}:
+        return list(cases)
+    for case in shown:
+        case.difference.clause = "AUTH-READ"
+    return list(cases)
+
+
+def _sporadic_clause(case: Case) -> str:
+    """Return the clause of a sporadic difference: no field explains a refusal that is rare."""
+    ask = case.exchanges[-1].ask
+    body = parsed_or_none(ask.body) if isinstance(ask.body, bytes) else ask.body
+    is_tokenize = case.steps[-1].operation == "tokenize"
+    if case.difference.kind == "status" and is_tokenize and isinstance(body, dict | list):
+        return shape_clause(body)
+    return case.difference.clause
 
 
 def _uncovered(outcome: SearchOutcome, root: str | None) -> str:

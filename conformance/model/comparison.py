@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from conformance.context.answers import is_request, is_uuid
+from conformance.context.answers import UUID, is_request, is_uuid
 from conformance.messages.exchange import Exchange
 from conformance.model.blame import (
     FIELD_CLAUSES,
@@ -27,10 +27,12 @@ from conformance.model.reference import ReferenceAnswer
 from engine.messages import Json
 
 _CLOCK_S: Final = 2.0
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
 _WORD: Final = r"(?<![\w.:-]){}(?![\w.:-])"
 _CVC: Final = '"cvc"'
 _SHORT: Final = 8
 """A secret of at most this many characters is looked for as a whole word."""
+TYPES: Final = ("token", "card")
 TOKENIZING: Final = frozenset({"tokenize", "create"})
 _PRESENT_IF_SUPPLIED: Final = ("metadata", "search_indexes")
 _SHOWN_FIELDS: Final = ("data", "metadata", "search_indexes", "mask", "fingerprint")
@@ -44,11 +46,15 @@ class Mismatch(Exception):
     """A difference of two answers: its clause, its kind, and what differs.
 
     kind: what stays the same while a sequence is shrunk. is_direct: whether the answer to the
-    request itself is wrong, not what a later request finds of it.
+    request itself is wrong, not what a later request finds of it. place: for a record that is not
+    redacted, its type and whether it shows all of what it must hide.
     """
 
-    def __init__(self, clause: str, kind: str, message: str, *, is_direct: bool = True) -> None:
+    def __init__(
+        self, clause: str, kind: str, message: str, *, is_direct: bool = True, place: str = ""
+    ) -> None:
         super().__init__(f"{clause}: {message}")
+        self.place = place
         self.clause = clause
         self.kind = kind
         self.message = message
@@ -59,10 +65,13 @@ class Mismatch(Exception):
 class SentStep:
     """What a step sent, and what is needed to judge it.
 
-    operation: its name. role: of its key. body: the rendered body of the reference. number: the
-    step's. quota: the Tokenize Limit of the caller's tenant. has_dedup: whether deduplication is on
-    for the caller's tenant. is_odd: whether a value is not plain. elements: of a detokenize, the
-    request elements behind its expressions. about: the element that a read is about.
+    operation: its name. label: of its key. body: the rendered body of the reference. number: the
+    step's. quota: the Tokenize Limit of the caller's tenant; of a detokenize, the Detokenize Limit.
+    has_dedup: whether deduplication is on for the tenant. is_odd: whether a value is not plain.
+    elements: of a detokenize, the request elements behind its expressions. is_filtered: whether it
+    asks for some tokens alone. header: what stands in the key's header instead of the key. is_raw:
+    whether the body is bytes with a form of their own. answered_at: when the answer was given, by
+    its `Date` or this machine's clock.
     """
 
     operation: str
@@ -75,6 +84,8 @@ class SentStep:
     elements: Sequence[Json] = ()
     is_filtered: bool = False
     header: str = ""
+    is_raw: bool = False
+    answered_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -82,17 +93,18 @@ class AnswerComparison:
     """The bijection of one play, and what it knows of the deployment's tokens.
 
     container_field, flag: the names of these fields. is_tie: whether two tokens of the reference
-    are equal and of one instant. secrets: texts that no answer may show.
+    are equal and of one instant. has_uuids: whether records were seen to have UUIDs as identifiers.
+    secrets: texts that no answer may show.
     """
 
     container_field: str
     flag: str
     is_tie: Callable[[str, str], bool]
+    has_uuids: bool = False
     clock_s: float = _CLOCK_S
     secrets: set[str] = field(default_factory=set)
     to_deployment: dict[Hashable, Hashable] = field(default_factory=dict)
     to_reference: dict[Hashable, Hashable] = field(default_factory=dict)
-    _principals: dict[str, str] = field(default_factory=dict)
     _created_at: dict[str, str] = field(default_factory=dict)
     _offset_s: float | None = None
     _origins: dict[str, tuple[int, Json]] = field(default_factory=dict)
@@ -117,8 +129,8 @@ class AnswerComparison:
             self._check_secrets(sent, expected, exchange)
             self._note_refusal(sent, expected)
             if status // 100 != 4:
-                clause = refusal_clause(expected.clause, expected.status, _default_clause(sent))
-                raise Mismatch(clause, "status", f"a refusal must be a 4xx, got {status}")
+                message = f"a refusal must be a 4xx, got {status}"
+                raise Mismatch(_refusal_clause(sent, expected), "status", message)
             return
         if sent.operation == "detokenize":
             return
@@ -136,7 +148,7 @@ class AnswerComparison:
             self._object(sent, expected, given)
 
     def _accepted(self, sent: SentStep, expected: ReferenceAnswer, status: int) -> Mismatch:
-        clause = refusal_clause(expected.clause, expected.status, _default_clause(sent))
+        clause = _refusal_clause(sent, expected)
         if sent.header:
             clause = "AUTH-HEADER"
         elif expected.status == 404 and sent.operation not in TOKENIZING:  # reason: not found
@@ -146,11 +158,12 @@ class AnswerComparison:
 
     def _refused_by(self, sent: SentStep, status: int) -> Mismatch:
         message = f"{sent.operation} must be accepted, got {status}"
-        if sent.header:
-            return Mismatch("AUTH-HEADER", "status", message)
+        if sent.header or sent.is_raw:
+            clause = "AUTH-HEADER" if sent.header else "TOK-JSON"
+            return Mismatch(clause, "status", message)
         if sent.operation == "detokenize":
             clause = value_clause(next(iter(sent.elements), ""))
-            if len(sent.elements) > 1:
+            if len(sent.elements) >= sent.quota and status != 404:  # reason: an unknown token
                 clause = "QUO-DETOKENIZE"
             return Mismatch(clause, "status", message, is_direct=False)
         if sent.operation not in TOKENIZING:
@@ -170,7 +183,9 @@ class AnswerComparison:
     def _note_refusal(self, sent: SentStep, expected: ReferenceAnswer) -> None:
         """Remember the elements of a refused request: none of them may have been created."""
         if sent.operation in TOKENIZING:
-            clause = "AUTH-CREATE" if expected.status == 403 else "TOK-ATOMIC"  # reason: forbidden
+            clause = "TOK-LIMIT" if expected.clause == "TOK-LIMIT" else "TOK-ATOMIC"
+            if expected.status == 403:  # reason: forbidden
+                clause = "AUTH-CREATE"
             for element in elements_of(sent.body):
                 self._refused.setdefault(_value_key(element), clause)
 
@@ -188,6 +203,7 @@ class AnswerComparison:
             else:
                 word = re.compile(_WORD.format(re.escape(secret)))
                 is_there, is_due = bool(word.search(text)), bool(word.search(expected.raw))
+                is_there |= secret in _numbers(_json(exchange))
             if is_there and not is_due:
                 message = f"the answer ({exchange.status}) shows a value that was sent as sensitive"
                 raise Mismatch("REC-SECRET", "secret", message)
@@ -247,8 +263,10 @@ class AnswerComparison:
             raise Mismatch("TOK-LEAF", "structure", message)
         self._identifier(sent, expected, given, body)
         if not is_uuid(given):
-            message = f"{where}the identifier must be a UUID"
-            raise Mismatch("REC-ID", "field id", message)
+            is_inside = self.has_uuids and UUID.search(given) is not None
+            rule = "come back as the identifier alone" if is_inside else "have a UUID as identifier"
+            clause = "TOK-LEAF" if is_inside else "REC-ID"
+            raise Mismatch(clause, "field id", f"{where}a plain string must {rule}")
 
     def _identifier(self, sent: SentStep, expected: Any, given: str, element: Json) -> None:  # noqa: ANN401 # reason: any JSON
         """Match the identifiers of an element; the bijection is what deduplication is about."""
@@ -303,24 +321,48 @@ class AnswerComparison:
                 if is_strict and name not in {self.container_field, "containers"}:
                     message = f"the record must hold `{name}`"
                     if is_known and name in {"data", "metadata"}:
-                        clause = "REC-DEDUP-REDACT"
+                        clause = "AUTH-READ"  # a reader does not see what it may
                     raise Mismatch(clause, f"field {name}", message)
                 continue
             self._field(sent, name, clause, expected, given, element)
-        self._check_absent(expected, given, is_known=is_known)
+        if is_strict and not is_known:
+            self._check_now(sent, given)
+        self._check_absent(expected, given, is_known=is_known, is_strict=is_strict)
+
+    @staticmethod
+    def _check_now(sent: SentStep, given: Mapping[str, Any]) -> None:
+        """Refuse a new token that was not created when its answer was given."""
+        created = instant(given.get("created_at"))
+        if created is not None and sent.answered_at is not None:
+            apart = created - sent.answered_at
+            if abs(apart) >= _CLOCKS_DIFFER:
+                way = "ahead" if apart > timedelta() else "behind"
+                message = f"`created_at` must be the current time, but is {abs(apart)} {way}"
+                raise Mismatch("REC-CREATED", "field created_at", message)
 
     def _check_absent(
-        self, expected: Mapping[str, Any], given: Mapping[str, Any], *, is_known: bool
+        self,
+        expected: Mapping[str, Any],
+        given: Mapping[str, Any],
+        *,
+        is_known: bool,
+        is_strict: bool,
     ) -> None:
         """Refuse fields that a record must not hold."""
         for name in _SHOWN_FIELDS:
-            if name in given and name not in expected and self._is_shown(name, given[name]):
+            is_named = is_strict and name == "data" and given.get("type") == "token"
+            is_shown = is_named or self._is_shown(name, given.get(name))
+            if name in given and name not in expected and is_shown:
                 clause = FIELD_CLAUSES[name]
                 if name == "data" and given.get("type") != "card":
                     clause = "REC-TOKEN-DATA"
+                place = ""
                 if is_known and name in {"data", "metadata"}:
                     clause = "REC-DEDUP-REDACT"
-                raise Mismatch(clause, f"field {name}", f"the record must not hold `{name}`")
+                    hidden = {"metadata"} | ({"data"} if given.get("type") == "card" else set())
+                    place = f"{given.get('type')}{'' if hidden <= given.keys() else ' in part'}"
+                message = f"the record must not hold `{name}`"
+                raise Mismatch(clause, f"field {name}", message, place=place)
 
     @staticmethod
     def _is_shown(name: str, value: Json) -> bool:
@@ -340,16 +382,13 @@ class AnswerComparison:
             raise Mismatch("REC-EXTRAS", "field _extras", message)
         if due == flag:
             return
-        known = self.to_deployment.get(expected["id"])
         refused = self._refused.get(_value_key(element))
         if due is False and refused is not None and given["id"] not in self.to_reference:
             message = "a refused request must create nothing; its value exists"
-            raise Mismatch(refused, "created", message, is_direct=False)
-        is_same = given["id"] == known if due else given["id"] not in self.to_reference
-        clause = "REC-EXTRAS" if is_same and due else "TOK-DEDUP"
+            raise Mismatch(refused, "created", message)
         message = f"`_extras.deduplicated` must be {str(due).lower()}"
         is_plain = "encrypted" not in str(element)
-        raise Mismatch(clause, "field _extras", message, is_direct=is_plain)
+        raise Mismatch("TOK-DEDUP", "field _extras", message, is_direct=is_plain)
 
     def _field(  # reason: two records, a field of them, and its clause
         self,
@@ -371,7 +410,8 @@ class AnswerComparison:
         elif name == "tenant_id":
             self._bind(("tenant", value), ("tenant", other), clause, "tenant_id")
         elif name == "created_by":
-            if self._principals.setdefault(value, other) != other:
+            self._bind(("principal", value), ("principal", other), clause, "created_by")
+            if other == given.get("tenant_id"):
                 raise Mismatch(clause, kind, "`created_by` must be the creating principal")
         elif name == "created_at":
             self._instant(str(expected["id"]), value, other, clause)
@@ -380,8 +420,14 @@ class AnswerComparison:
             mine = ("fingerprint", expected.get("tenant_id"), *scope, value)
             theirs = ("fingerprint", expected.get("tenant_id"), *scope, str(other))
             self._bind(mine, theirs, clause, name)
+            self._check_derived(str(other), clause)
         elif not is_equal(value, other):
             raise Mismatch(clause, kind, f"`{name}` must be {_short(value)}")
+
+    def _check_derived(self, fingerprint: str, clause: str) -> None:
+        if any(len(secret) > _SHORT and secret in fingerprint for secret in self.secrets):
+            message = "`fingerprint` must be derived from the value, without containing it"
+            raise Mismatch(clause, "field fingerprint", message)
 
     def _bind(self, mine: Hashable, theirs: Hashable, clause: str, name: str) -> None:
         known, back = self.to_deployment.get(mine), self.to_reference.get(theirs)
@@ -492,6 +538,18 @@ def _default_clause(sent: SentStep) -> str:
     return operations.get(sent.operation, "TOK-OBJECT")
 
 
+def _refusal_clause(sent: SentStep, expected: ReferenceAnswer) -> str:
+    """Return the clause of a request that the reference refuses."""
+    if expected.clause == "D-TYPE-VALUE":
+        types = [element["type"] for element in elements_of(sent.body) if is_request(element)]
+        odd = [name for name in types if name not in TYPES]
+        is_cased = all(not isinstance(name, str) or name.lower() in TYPES for name in odd)
+        return "TOK-OBJECT" if is_cased else "TOK-TYPES"
+    if expected.clause == "D-EXPR" and "search_indexes" in expected.raw:
+        return "TOK-INDEXES"
+    return refusal_clause(expected.clause, expected.status, _default_clause(sent))
+
+
 def _order_clause(body: Json) -> str:
     """Return the clause of the shape that holds several elements of a body."""
     clause = shape_clause(body)
@@ -518,6 +576,14 @@ def _values(answer: Json) -> list[Json]:
     if isinstance(answer, list):
         return [value for part in answer for value in (part if isinstance(part, list) else [part])]
     return [answer]
+
+
+def _numbers(answer: Json) -> set[str]:
+    """Return the numbers of an answer, as text."""
+    if isinstance(answer, dict | list):
+        inner = answer.values() if isinstance(answer, dict) else answer
+        return set().union(*map(_numbers, inner))
+    return {str(answer)} if isinstance(answer, int | float) else set()
 
 
 def _flag(record: Mapping[str, Any]) -> bool | None:

@@ -25,8 +25,26 @@ ODD_KEYS: Final = (
     *("name", "email", "toString", "__proto__", "constructor", "length", "Type", "TYPE", "data"),
     *("id", "a.b", "a/b", "~0", "", " ", "\u00e9", "e\u0301", "a\0b", "\x07", "t\tab", "l\nf", "0"),
     *("\x7f", "\U0001f600", 'x"y', "k" * 300, "metadata", "encrypted", "_extras", "ID", "$ref"),
-    *("\ud7ff", "null", "tokens", "token", "mask", "errors", "created_at"),
+    *("\ud7ff", "null", "tokens", "token", "mask", "errors", "created_at", "Name", "NAME"),
+    *("types", "a~b", "ключ", " blank ", "e\u0301te\u0301", "\u00e9t\u00e9", "\ufb01n", "\u212b"),
+    "zero\u200bwidth",
 )
+_JSON: Final = {"Content-Type": "application/json"}
+_ODD_BODY: Final = b'{"name": "odd"}'
+_NOT_JSON: Final = (
+    *(b'{"a": ', b'{"a": NaN}', b'["\xff"]', b'["\\ud800"]', b"", b"hello", b"a=x&b=y"),
+    *(b'{"a": "x", "a": "y"}', b'{"a": "x"} {"b": "y"}'),
+)
+ODD_REQUESTS: Final[tuple[dict[str, Any], ...]] = (
+    *({"raw": raw, "headers": _JSON} for raw in _NOT_JSON),
+    {"raw": b"a=b", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
+    {"raw": _ODD_BODY, "headers": {"Content-Type": "application/json; charset=utf-8"}},
+    *(
+        {"raw": _ODD_BODY, "headers": _JSON, "key_header": text}
+        for text in ("", "unknown", "KEYx", "xKEY")
+    ),
+)
+"""Bodies that are not JSON, other media types, and headers that hold no known key."""
 _CARD_EXPRESSIONS: Final = (
     *("{{ data }}", "{{ data.number }}", "{{ data.expiration_month }}"),
     "{{ data.expiration_year }}",
@@ -105,9 +123,9 @@ class Offer:
 
     fields: those of `OPEN_FIELDS` that the deployment takes as assumed.
 
-    mapped: operations with a shape of their own, whose body cannot be chosen. is_virtual: whether
-    waiting costs no real time. can_encrypt: whether the target tells an encryption key. narrow: the
-    container of role private_one_container.
+    mapped: operations with a shape of their own, whose body cannot be chosen. untold: roles whose
+    keys may or may not create tokens. is_virtual: whether waiting costs no real time. can_encrypt:
+    whether the target tells an encryption key. narrow: the container of role private_one_container.
     """
 
     roles: frozenset[str]
@@ -118,6 +136,7 @@ class Offer:
     fields: frozenset[str] = OPEN_FIELDS
     can_encrypt: bool = False
     is_virtual: bool = False
+    untold: frozenset[str] = frozenset()
     narrow: str = "/pci/"
 
 
@@ -235,7 +254,8 @@ class Generator:
     def _caller(self) -> str | Ref:
         if self._keys and self._chance.random() < 0.4:
             return self._chance.choice(self._keys)
-        return self._chance.choice(self._roles)
+        told = [role for role in self._roles if role not in self._offer.untold]
+        return self._chance.choice(told or self._roles)
 
     def _tokenize(self) -> SequenceStep:
         again = self._chance.random() < 0.6 and self._refused
@@ -269,10 +289,10 @@ class Generator:
         others = [
             role
             for role in (*self._roles, reader, "private_no_permission")
-            if role in self._offer.roles
+            if role in self._offer.roles - self._offer.untold
         ]
         callers: list[str | Ref] = [*others, *self._keys]
-        role = self._chance.choice(callers)
+        role = self._chance.choice(callers or [earlier.role])
         return self._step("tokenize", role, values=copy.deepcopy(earlier.values))
 
     def _create(self) -> SequenceStep:
@@ -400,18 +420,8 @@ class Generator:
 
     def _odd(self) -> SequenceStep:
         """A body that is not JSON, another media type, or a header that holds no known key."""
-        value = b'{"name": "odd"}'
-        kinds: tuple[dict[str, Any], ...] = (
-            *({"raw": raw} for raw in (b'{"a": ', b'{"a": NaN}', b'["\xff"]', b'["\\ud800"]', b"")),
-            {"raw": b'{"a": "x", "a": "y"}'},
-            {"raw": b'{"a": "x"} {"b": "y"}'},
-            {"raw": b"a=b", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
-            {"raw": value, "headers": {"Content-Type": "application/json; charset=utf-8"}},
-            *({"raw": value, "key_header": text} for text in ("", "unknown", "KEYx", "xKEY")),
-        )
-        fields = {"headers": {"Content-Type": "application/json"}, **self._chance.choice(kinds)}
         role = "private_reader" if "private_reader" in self._offer.roles else "private_prod"
-        return self._step("tokenize", role, **fields)
+        return self._step("tokenize", role, **self._chance.choice(ODD_REQUESTS))
 
     def _create_application(self) -> SequenceStep | None:
         """An application with drawn grants, then its key."""
@@ -440,6 +450,8 @@ class Generator:
     def _body(self) -> Node:
         """Return a body of any shape; at times it holds as many elements as the quota, or more."""
         chance = self._chance
+        if chance.random() < 0.15:
+            return {f"k{chance.randrange(99)}": self._text() for _ in range(chance.randint(1, 4))}
         count = chance.choice((1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 5, 6, 7))
         elements = [self._element() for _ in range(count)]
         if count > 1 and chance.random() < 0.3:

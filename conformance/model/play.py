@@ -7,9 +7,12 @@ gateway gave, is no evidence: the play is abandoned.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol, cast
 
 from conformance.context.context import GATEWAY_STATUSES, CheckContext, Lane
@@ -101,6 +104,8 @@ class SequencePlay:
         labels: Mapping[str, KeyLabel],
         salt: str,
         proven: set[str] | None = None,
+        *,
+        has_uuids: bool = False,
     ) -> None:
         self._ctx = ctx
         self._lane = lane
@@ -113,7 +118,10 @@ class SequencePlay:
         if ctx.target.encryption_jwk is not None and "private_prod" in labels:
             self._jwk = self.reference.encryption_jwk(labels["private_prod"])
         self.comparison = AnswerComparison(
-            profile.tokens.container_field, profile.dedup.flag_name, self.reference.is_tie
+            profile.tokens.container_field,
+            profile.dedup.flag_name,
+            self.reference.is_tie,
+            has_uuids,
         )
         self.exchanges: list[Exchange] = []
         self.covered: Counter[str] = Counter()
@@ -122,6 +130,7 @@ class SequencePlay:
         self._given_names: dict[Ref, str] = {}
         self._refs: dict[str, Ref] = {}
         self._elements: dict[Ref, Json] = {}
+        self._read: set[Ref] = set()
 
     # --- running --------------------------------------------------------------------------------
 
@@ -157,6 +166,13 @@ class SequencePlay:
             for place, (_, name) in enumerate(_identified(body, answer)):
                 self._given_names[Ref(step.number, place)] = name
 
+    def unread(self) -> list[Ref]:
+        """Return the elements of the last tokenize that hold a string, unless some were read."""
+        last = max((ref.step for ref in self._elements), default=0)
+        refs = [ref for ref in self._elements if ref.step == last]
+        texts = [ref for ref in refs if isinstance(_text_in(self._elements[ref]), str)]
+        return [] if self._read.intersection(refs) else texts
+
     def judge(self, step: SequenceStep, exchange: Exchange) -> ReferenceAnswer:
         """Compare an exchange with the reference's answer; raises `Mismatch`."""
         self.exchanges.append(exchange)
@@ -166,12 +182,16 @@ class SequencePlay:
         if step.operation != "detokenize" or not 200 <= answer.status < 300:
             self.comparison.secrets |= set(self._secrets(step))
         try:
-            self.comparison.compare(self._sent(step, body), answer, exchange)
+            sent = self._sent(step, body)
+            sent.answered_at = self._answered_at(exchange)
+            self.comparison.compare(sent, answer, exchange)
         except Tie:
             raise Abandoned("equal tokens of one request are a tie") from None
         self.comparison.secrets |= set(self._secrets(step))
         if exchange.ok:
             self._proven.add(step.operation)
+        if step.operation == "detokenize":
+            self._read |= {part for part in parts_of(step.body) if isinstance(part, Ref)}
         self._name(step, answer, body)
         self.covered.update(
             covered(step.operation, body, answer.status, answer.body, answer.clause)
@@ -254,7 +274,8 @@ class SequencePlay:
         label = self._key(step)
         keys = self._ctx.target.key_labels
         role = step.role if isinstance(step.role, str) else "private_prod"
-        quota = self._ctx.quota("Tokenize Limit", self._labels[role])
+        kind = "Detokenize Limit" if step.operation == "detokenize" else "Tokenize Limit"
+        quota = self._ctx.quota(kind, self._labels[role])
         texts = [part for part in parts_of(_payload(step)) if isinstance(part, TextValue)]
         return SentStep(
             operation=step.operation,
@@ -271,7 +292,18 @@ class SequencePlay:
             ],
             is_filtered=step.is_filtered,
             header=step.key_header or "",
+            is_raw=step.raw is not None,
         )
+
+    def _answered_at(self, exchange: Exchange) -> datetime:
+        """Return the time in an answer's `Date`, or else this machine's when it came."""
+        date = exchange.header("Date")
+        with contextlib.suppress(ValueError):
+            answered = None if date is None else parsedate_to_datetime(date)
+            if answered is not None and answered.tzinfo is not None:
+                return answered
+        at_ns = self._ctx.session.wall_start_ns + exchange.received_ns
+        return datetime.fromtimestamp(at_ns / _SECOND_NS, UTC)
 
     # --- values ---------------------------------------------------------------------------------
 
@@ -355,6 +387,10 @@ class SequencePlay:
         label = f"{self._ctx.check.id}.{self._salt}.{step.number}"
         self.reference.learn_key(label, text)
         self._ctx.learn_key(label, other)
+
+
+def _text_in(element: Json) -> Json:
+    return element.get("data") if isinstance(element, dict) else element
 
 
 def _payload(step: SequenceStep) -> Node:

@@ -1,7 +1,9 @@
 """Scripts: short sequences that every search plays first, so that chance decides nothing basic.
 
-Each form of a value is stored and read back, as a string and as `data`; each odd key comes back;
-equal values are deduplicated by each kind of element; deleted and refused ones are not.
+Each form of a value is stored and read back, as a string and as `data`; each value has its own
+identifier at its place; each odd key and each field of a request object comes back; each invalid
+object is refused; equal values are deduplicated by each kind of element; deleted and refused ones
+are not.
 """
 
 from __future__ import annotations
@@ -9,12 +11,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from conformance.model.generator import ODD_KEYS, Offer
+from conformance.model.generator import ODD_KEYS, ODD_REQUESTS, Offer
 from conformance.model.play import SequenceStep
 from conformance.model.values import FORMS, Join, Node, Ref, Sealed, TextValue
 
 _BATCH: Final = 5
 _DIGITS: Final = (13, 14, 15, 16, 19)
+_TEXT: Final = TextValue(8)
+_METADATA: Final[tuple[dict[str, Node], ...]] = (
+    {},
+    {"a": "1"},
+    {"Order": "42", "order": "43", "type": "no-token"},
+    {"\u043a\u043b\u044e\u0447": "\u00e9\u00df \U0001f511", "quote": '"\\/'},
+    {"empty": "", "space": " ", "long": "x" * 200, "lines": "a\nb"},
+    {"composed \u00e9": "\u00e9", "e\u0301": "e\u0301 \ufb01 \u212b", " edges ": " both "},
+)
+_WRONG_CARDS: Final[tuple[Node, ...]] = (
+    *({"number": number} for number in ("42 42", "4242x24242424242", 4242424242424242, "")),
+    {"expiration_month": 12},
+    {"number": TextValue(8, ("card 16",)), "expiration_month": "12"},
+    {"number": TextValue(8, ("card 16",)), "expiration_month": 12.5},
+    {"number": TextValue(8, ("card 16",)), "expiration_year": "2031"},
+    {"number": TextValue(8, ("card 16",)), "cvc": 731},
+    TextValue(8, ("card 16",)),
+)
+_WRONG_FIELDS: Final[tuple[dict[str, Node], ...]] = (
+    *({"metadata": value} for value in ({"a": 5}, {"a": {"b": "c"}}, ["a"], "a")),
+    *({"search_indexes": value} for value in ("{{ data }}", [5])),
+    *({"fingerprint_expression": value} for value in (5, ["{{ data }}"])),
+)
+_WRONG: Final[tuple[dict[str, Node], ...]] = (
+    {"type": "token"},
+    {"type": "card", "metadata": {"a": "b"}},
+    *({"type": name, "data": _TEXT} for name in ("no-such-type", "", "TOKEN", 5, None)),
+    *({"type": "card", "data": data} for data in _WRONG_CARDS),
+    *({"type": "token", "data": _TEXT, **field} for field in _WRONG_FIELDS),
+    *({"type": "token", "encrypted": value} for value in (5, "hello")),
+)
+"""Token request objects that every service must refuse."""
 
 
 def scripts(offer: Offer) -> Iterator[list[SequenceStep]]:
@@ -23,20 +57,30 @@ def scripts(offer: Offer) -> Iterator[list[SequenceStep]]:
     can_read = "detokenize" in offer.operations - offer.mapped
     if reader is not None and can_read:
         yield from _values(reader)
-    yield from _keys(reader or "private_prod")
+    role = reader or "private_prod"
+    yield from _places(role, offer, can_read=reader is not None and can_read)
+    yield from _keys(role)
+    yield from _fields(role)
+    yield from ([SequenceStep(0, "tokenize", role, **odd)] for odd in ODD_REQUESTS)
     if {"dedup", "dedup_reader"} <= offer.roles:
         for element in _elements(offer):
             yield from _duplicates(element)
         yield from _variants()
-    if reader is not None and "flag" in offer.fields:
-        yield from _refusals(reader, offer)
-        if offer.can_encrypt:
-            yield _sealed_twice(reader, offer)
+    yield from _refusals(role, offer)
+    for name in sorted(offer.roles - offer.untold):
+        yield _steps((name, [TextValue(1), TextValue(2)]))
+    if reader is not None and "flag" in offer.fields and offer.can_encrypt:
+        yield _sealed_twice(reader, offer)
     if "private_one_container" in offer.roles and "containers" in offer.fields:
         yield from _containers(offer)
     yield from _counts(reader or "private_prod", offer)
     if reader is not None and can_read:
         yield from _expressions(reader)
+
+
+def sees_creation(offer: Offer) -> bool:
+    """Whether an answer shows if an equal token exists."""
+    return "flag" in offer.fields or "dedup" in offer.roles
 
 
 def _steps(*asked: tuple[str, Node]) -> list[SequenceStep]:
@@ -45,7 +89,8 @@ def _steps(*asked: tuple[str, Node]) -> list[SequenceStep]:
     ]
 
 
-def _holes(refs: Sequence[Ref], before: str = "{{ ", after: str = " }}") -> dict[str, Node]:
+def holes(refs: Sequence[Ref], before: str = "{{ ", after: str = " }}") -> dict[str, Node]:
+    """Return the body of a detokenize."""
     return {f"v{place}": Join((before, ref, after)) for place, ref in enumerate(refs)}
 
 
@@ -58,8 +103,54 @@ def _values(reader: str) -> Iterator[list[SequenceStep]]:
         ]
         refs = tuple(Ref(0, place) for place in range(len(texts)))
         for body in (texts, [{"type": "token", "data": text} for text in texts]):
-            read = SequenceStep(1, "detokenize", reader, body=_holes(refs))
+            read = SequenceStep(1, "detokenize", reader, body=holes(refs))
             yield [*_steps((reader, body)), read]
+
+
+def _places(role: str, offer: Offer, *, can_read: bool) -> Iterator[list[SequenceStep]]:
+    """Each value has an identifier of its own, at its place; read back, or stored once more."""
+    flag: dict[str, Node] = {offer.profile.dedup.flag_name: True}
+    values = [TextValue(n) for n in (1, 2, 3, 4)]
+    shapes: tuple[Node, ...] = (
+        values,
+        {"z": values[0], "a": values[1], "M": values[2], "b": values[3]},
+        {"q": [[values[0], values[1]]], "b": {"z": [values[2]]}, "a": values[3]},
+        [values[0], {"type": "token", "data": values[1]}, values[2], values[3]],
+    )
+    for shape in 2 * shapes:  # identifiers may be in order by chance
+        steps = _steps((role, shape))
+        if can_read:
+            refs = tuple(Ref(0, place) for place in range(len(values)))
+            steps.append(SequenceStep(1, "detokenize", role, body=holes(refs)))
+        elif "flag" in offer.fields:
+            again = [{"type": "token", "data": value, **flag} for value in values]
+            steps.append(SequenceStep(1, "tokenize", role, {"value": again}))
+        yield steps
+    yield _steps((role, [{"type": "card", "data": _card(2 * n)} for n in (1, 2, 3)]))
+
+
+def _fields(role: str) -> Iterator[list[SequenceStep]]:
+    """Each field of a request object is accepted and comes back as it was supplied."""
+    token: dict[str, Node] = {"type": "token", "data": TextValue(1)}
+    for metadata in _METADATA:
+        yield _steps((role, {**token, "metadata": metadata}))
+    indexes: Node = [f"{{{{ data.{name} }}}}" for name in ("number", "expiration_year")]
+    card: dict[str, Node] = {"type": "card", "data": _card(2)}
+    for element in (
+        {**card, "search_indexes": indexes, "metadata": {"a": "b"}},
+        {**card, "search_indexes": indexes[::-1]},
+        {**token, "search_indexes": ["{{ data }}"], "fingerprint_expression": "{{ data }}"},
+        {**card, "fingerprint_expression": "{{ data.number }}"},
+    ):
+        yield _steps((role, element), (role, [token, {**element, "metadata": {"c": "d"}}]))
+    for digits in (*_DIGITS, 12, 17, 18):
+        data = {**_card(1, digits), "expiration_month": 1 + digits % 12}
+        yield _steps((role, {"type": "card", "data": data}))
+    later = {**card["data"], "expiration_year": 2040, "cvc": TextValue(9, ("cvc 4",))}
+    yield _steps((role, [card, {**card, "data": later}, {"type": "card", "data": _card(5)}]))
+    printed = {**token, "fingerprint_expression": "{{ data }}"}
+    again = {**printed, "metadata": {"a": "b"}}
+    yield _steps((role, [printed, again, {**printed, "data": TextValue(2)}]))
 
 
 def _keys(role: str) -> Iterator[list[SequenceStep]]:
@@ -80,6 +171,7 @@ def _card(number: int = 1, digits: int = 16) -> dict[str, Node]:
 def _elements(offer: Offer) -> Iterator[dict[str, Node]]:
     """Yield an element of each kind."""
     yield {"type": "token", "data": TextValue(1)}
+    yield {"type": "card", "data": _card(1)}
     yield {"type": "token", "data": TextValue(1), "search_indexes": ["{{ data }}"]}
     yield {"type": "token", "data": TextValue(1), "fingerprint_expression": "{{ data }}"}
     for digits in _DIGITS:
@@ -122,23 +214,28 @@ def _variants() -> Iterator[list[SequenceStep]]:
     yield _steps(("dedup_reader", bodies))
 
 
-def _refusals(reader: str, offer: Offer) -> Iterator[list[SequenceStep]]:
-    """What stands beside an invalid element is not created."""
-    flag: dict[str, Node] = {offer.profile.dedup.flag_name: True}
-    bad: list[Node] = [
-        {"type": "token"},
-        {"type": "no-such-type", "data": TextValue(8)},
-        {"type": "card", "data": {"number": "42 42"}},
-        {"type": "token", "data": TextValue(8), "metadata": {"a": 5}},
-    ]
+def _refusals(role: str, offer: Offer) -> Iterator[list[SequenceStep]]:
+    """An invalid element fails its request, and what stands beside it is not created."""
+    flag: dict[str, Node] = {}
+    if "flag" in offer.fields:
+        flag = {offer.profile.dedup.flag_name: True}
+    elif sees_creation(offer):
+        role = "dedup"
+    wrong = list(_WRONG)
     if offer.can_encrypt:
-        bad.append({"type": "token", "encrypted": Sealed(7, TextValue(8), is_broken=True)})
-    for wrong in bad:
-        again: list[Node] = [{"type": "token", "data": TextValue(n), **flag} for n in (1, 2)]
-        yield _steps((reader, [TextValue(1), wrong, TextValue(2)]), (reader, again))
-    if "private_no_permission" in offer.roles:
+        wrong.append({"type": "token", "encrypted": Sealed(7, _TEXT, is_broken=True)})
+    again: list[Node] = [{"type": "token", "data": TextValue(n), **flag} for n in (1, 2)]
+    for place, element in enumerate(wrong):
+        shapes: tuple[Node, ...] = (
+            [TextValue(1), element, TextValue(2)],
+            {"a": [{"b": TextValue(1)}], "c": [element], "d": TextValue(2)},
+            [{"type": "token", "data": TextValue(1)}, TextValue(2), element],
+        )
+        bodies = [shapes[place % len(shapes)], *([again] if sees_creation(offer) else [])]
+        yield _steps(*((role, body) for body in bodies))
+    if "private_no_permission" in offer.roles and "flag" in offer.fields:
         body: Node = {"type": "token", "data": TextValue(1)}
-        yield _steps(("private_no_permission", body), (reader, {**body, **flag}))
+        yield _steps(("private_no_permission", body), (role, {**body, **flag}))
 
 
 def _sealed_twice(reader: str, offer: Offer) -> list[SequenceStep]:
@@ -188,6 +285,7 @@ def _counts(reader: str, offer: Offer) -> Iterator[list[SequenceStep]]:
             [TextValue(number) for number in range(1, count + 1)],
             [{"type": "token", "data": TextValue(number)} for number in range(1, count + 1)],
             [{"type": "card", "data": _card(2 * number)} for number in range(1, count + 1)],
+            [{"type": "token", "data": TextValue(1)}] * count,
         ]
         if offer.can_encrypt:
             sealed = [Sealed(number, TextValue(number)) for number in range(1, count + 1)]
@@ -206,5 +304,5 @@ def _expressions(reader: str) -> Iterator[list[SequenceStep]]:
     for before, after in (("{{ ", " }}"), ("a {{ ", " }} b")):
         for count in (_BATCH, _BATCH + 1):
             used = refs[:count]
-            body = _holes(used, before, after)
+            body = holes(used, before, after)
             yield [*made, SequenceStep(2, "detokenize", reader, body=body)]

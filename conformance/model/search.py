@@ -1,8 +1,9 @@
 """The search: plays sequences until some differ, reproduces each difference, then shrinks it.
 
-A difference counts when the same sequence, with fresh values, differs in the same way twice more:
-a sporadic fault is the steadiness check's. The clause is that of the shrunk sequence, where only
-what the difference needs is left.
+A difference counts when the same sequence, with fresh values, differs in the same way twice more.
+The clause is that of the shrunk sequence, where only what the difference needs is left. A
+difference that does not come back is *sporadic*; it counts too, unless a slow answer can explain
+it.
 """
 
 from __future__ import annotations
@@ -16,19 +17,25 @@ from conformance.context.check import Skip
 from conformance.context.context import CheckContext, Lane
 from conformance.messages.exchange import Exchange, KeyLabel
 from conformance.model.comparison import Mismatch
-from conformance.model.generator import Generator, Offer
+from conformance.model.generator import READERS, Generator, Offer
 from conformance.model.play import Abandoned, NotOffered, SequencePlay, SequenceStep
-from conformance.model.scripts import scripts
+from conformance.model.scripts import holes, scripts
 from conformance.model.shrink import smaller
 from engine import Profile
 
+_ABANDONED: Final = 60
+"""How many sequences may show nothing, for want of answers."""
 _REPLAYS: Final = 4
 _REPRODUCED: Final = 2
 _SHRINKING_PLAYS: Final = 40
 _DIFFERENCES: Final = 4
 """How many sequences may differ before the search ends."""
 _BASIC: Final = ("TOK-LEAF", "TOK-PLAIN", "TOK-ARRAY", "TOK-OBJECT", "TOK-COMPOSITE")
-_DERIVED: Final = frozenset({"TOK-DEDUP", "REC-DEDUP-REDACT"})
+_DERIVED: Final = ("TOK-DEDUP", "REC-DEDUP-REDACT", "TOK-LIMIT")
+"""Clauses that look broken where another one is, the least telling last."""
+_TIMED: Final = frozenset({"field created_at", "cvc", "missing", "extra"})
+"""Kinds of differences that the time of an answer decides too."""
+_TIMED_CLAUSES: Final = frozenset({"QUO-CVC", "QUO-INTENT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class SearchOutcome:
     sequences: int = 0
     steps: int = 0
     abandoned: list[str] = field(default_factory=list)
-    sporadic: list[Mismatch] = field(default_factory=list)
+    sporadic: list[Case] = field(default_factory=list)
     why_ended: str | None = None
     last: tuple[Exchange, ...] = ()
 
@@ -67,12 +74,14 @@ class SequenceSearch:
         *,
         most_steps: int,
         until_ns: int,
+        has_uuids: bool,
     ) -> None:
         self._ctx = ctx
         self._profile = profile
         self._offer = offer
         self._most_steps = most_steps
         self._until_ns = until_ns
+        self._has_uuids = has_uuids
         self._lane = lane
         self._scripts = list(scripts(offer))
         self._plays = 0
@@ -94,6 +103,7 @@ class SequenceSearch:
             len(outcome.cases) >= _DIFFERENCES
             or outcome.steps >= self._most_steps
             or self._lane.now_ns >= self._until_ns
+            or len(outcome.abandoned) >= _ABANDONED
         )
 
     async def _sequence(self) -> None:
@@ -109,6 +119,10 @@ class SequenceSearch:
                 difference, steps = await play.run(iter(self._scripts[number]))
             else:
                 difference, steps = await play.run(generator.steps(), generator)
+            if difference is None and steps:
+                reading = self._reading(play, steps)
+                more, read = await play.run(iter(reading))
+                difference, steps = more, [*steps, *read]
         except Abandoned as reason:
             outcome.abandoned.append(str(reason))
             return
@@ -122,11 +136,30 @@ class SequenceSearch:
         if difference is not None:
             await self._reproduce(difference, steps, play, number)
 
+    def _reading(self, play: SequencePlay, steps: Sequence[SequenceStep]) -> list[SequenceStep]:
+        """Return a step that reads back what the last step of a sequence has stored, if it may."""
+        role, refs = steps[-1].role, play.unread()
+        can_read = "detokenize" in self._offer.operations - self._offer.mapped
+        reader = READERS.get(role, "private_reader") if isinstance(role, str) else ""
+        if not can_read or len(refs) < 2 or reader not in self._offer.roles:
+            return []
+        most = self._ctx.quota("Detokenize Limit", self._label(reader))
+        number = steps[-1].number + 1
+        return [SequenceStep(number, "detokenize", reader, body=holes(refs[:most]))]
+
     def _play(self) -> SequencePlay:
         self._plays += 1
         labels = {role: self._label(role) for role in sorted(self._offer.roles)}
         salt = f"{self._ctx.seed}{self._ctx.session.nonce}/{self._plays}"
-        return SequencePlay(self._ctx, self._lane, self._profile, labels, salt, self._proven)
+        return SequencePlay(
+            self._ctx,
+            self._lane,
+            self._profile,
+            labels,
+            salt,
+            self._proven,
+            has_uuids=self._has_uuids,
+        )
 
     def _label(self, role: str) -> KeyLabel:
         labels = self._ctx.keys(role)
@@ -158,10 +191,11 @@ class SequenceSearch:
                 count, play, difference = count + 1, replayed, again
             if count >= _REPRODUCED or count + _REPLAYS - turn - 1 < _REPRODUCED:
                 break
-        if count < _REPRODUCED:
-            self.outcome.sporadic.append(difference)
-            return
         case = Case(difference, steps, tuple(play.exchanges), number)
+        if count < _REPRODUCED:
+            if difference.kind not in _TIMED and difference.clause not in _TIMED_CLAUSES:
+                self.outcome.sporadic.append(case)
+            return
         try:
             case = await self._shrunk(case)
         finally:
@@ -178,6 +212,7 @@ class SequenceSearch:
                 left -= 1
                 difference, play = await self._replay(steps)
                 if difference is not None and difference.kind == case.difference.kind:
+                    difference.place = case.difference.place  # of the whole record
                     done = steps[: len(play.exchanges)]
                     case = Case(difference, done, tuple(play.exchanges), case.sequence)
                     is_smaller = True
@@ -195,7 +230,9 @@ def ordered(cases: Sequence[Case]) -> list[Case]:
 
     def rank(case: Case) -> int:
         clause = case.difference.clause
-        return _BASIC.index(clause) if clause in _BASIC else len(_BASIC) + (clause in _DERIVED)
+        if clause in _BASIC:
+            return _BASIC.index(clause)
+        return len(_BASIC) + (1 + _DERIVED.index(clause) if clause in _DERIVED else 0)
 
     return sorted(
         cases,

@@ -22,7 +22,7 @@ from conformance.context.session import Session
 from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel
 from conformance.report.report import Report
-from conformance.runner.outcome import judge_one, judge_side_by_side
+from conformance.runner.outcome import judge as judge_check
 from conformance.runner.runner import learn, report_of
 from conformance.target import Source, Target
 from conformance.wire.pace import Pacer
@@ -180,7 +180,7 @@ def _judged(folder: Path) -> Report:
             notes.append(f"{check_id} asks otherwise now: what it found then is kept")
         findings += found
         notes += learn(session, found)
-        if not all_checks()[check_id].is_side_by_side:
+        if not all_checks()[check_id].is_concurrent:
             session.ended.append(check_id)
         known.append((past.ended.get(check_id, 0), session.profile, frozenset(session.known)))
     spans = {name: (past.began[name]["began_ns"], at_ns) for name, at_ns in past.ended.items()}
@@ -224,8 +224,7 @@ def _played(
     session.unanswered = 0
     ctx = _PastContext(check, session, record, max((one.received_ns for one in own), default=0))
     ctx.known = known
-    concurrent = [judge_side_by_side(ctx)] if check.is_side_by_side else []
-    found: list[Finding] = played.run(concurrent)[0] if concurrent else judge_one(ctx)
+    found: list[Finding] = played.run([judge_check(ctx)])[0]
     if played.is_missing:
         found = [one for one in past.found if one.check == check.id] or found
     return found, played.is_missing

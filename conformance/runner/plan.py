@@ -60,8 +60,8 @@ class Dealt:
 class RunPlan:
     """What a run will do.
 
-    clauses: the selected ones. one_by_one, rounds: the checks; the first round runs beside
-    `one_by_one`, each later one after a pause of `pause_ns`. heavy: rows of thousands of requests,
+    clauses: the selected ones. sequential, rounds: the checks; the first round runs beside
+    `sequential`, each later one after a pause of `pause_ns`. heavy: rows of thousands of requests,
     measured one after the other when nothing else runs. left_out: findings for checks that
     cannot run here. allowances: the most requests that each check may send, the preflight and the
     cleaning included; their sum is never above the budget. needed: their sum where the budget is
@@ -69,7 +69,7 @@ class RunPlan:
     """
 
     clauses: tuple[Clause, ...]
-    one_by_one: list[Dealt] = field(default_factory=list)
+    sequential: list[Dealt] = field(default_factory=list)
     rounds: list[list[Dealt]] = field(default_factory=list)
     heavy: list[Dealt] = field(default_factory=list)
     left_out: list[Finding] = field(default_factory=list)
@@ -80,7 +80,7 @@ class RunPlan:
     @property
     def dealt(self) -> list[Dealt]:
         """Everything that will run."""
-        return [*self.one_by_one, *(one for each in self.rounds for one in each), *self.heavy]
+        return [*self.sequential, *(one for each in self.rounds for one in each), *self.heavy]
 
     @property
     def requests(self) -> int:
@@ -110,7 +110,7 @@ class RunPlan:
         """
         while sum(self._expected().values()) > budget and self.dealt:
             largest = max(self.dealt, key=lambda one: (one.check.requests, one.check.is_probe))
-            for each in (self.one_by_one, *self.rounds, self.heavy):
+            for each in (self.sequential, *self.rounds, self.heavy):
                 if largest in each:
                     each.remove(largest)
             wants = f"its {largest.check.requests} requests do not fit budget.requests = {budget}"
@@ -356,7 +356,7 @@ def _deal(
     shared, apart = pool.split()
     for check in plain:
         dealt = own.get(check.id) or shared.dealt(check)
-        (first if check.is_side_by_side else plan.one_by_one).append(dealt)
+        (first if check.is_concurrent else plan.sequential).append(dealt)
     dealt_rows = [apart.dealt(check) for check in rows]
     is_beside = parties_apart(shared.keys, shared.sources, apart.keys, apart.sources)
     rates = {f"limits.{rule.id}": rule.limit_requests for rule in limits}

@@ -27,8 +27,7 @@ from conformance.runner.cleanup import clean
 from conformance.runner.outcome import (
     crash_text,
     crashed,
-    judge_one,
-    judge_side_by_side,
+    judge,
     settled,
 )
 from conformance.runner.plan import Dealt, RunPlan, leave_out, loads_after_ns, make_plan, starts_ns
@@ -222,13 +221,14 @@ class Run:
         first, *later = plan.rounds
         began_ns = self.transport.now_ns
         join = self.transport.start(self._round(first))
-        after = loads_after_ns(first, plan.one_by_one, self.session.latency_ns)
+        after = loads_after_ns(first, plan.sequential, self.session.latency_ns)
         for load, after_ns in after.items():
-            of_load = [one for one in plan.one_by_one if one.check.load == load]
+            of_load = [dealt for dealt in plan.sequential if dealt.check.load == load]
             if self._is_live and of_load:
                 self._sleep_until(began_ns + after_ns)
-            self._one_by_one(of_load)
-        if self._is_live and plan.one_by_one:
+            for dealt in of_load:
+                self.transport.run([self._run(dealt)])
+        if self._is_live and plan.sequential:
             self._clean_shared(plan)
         join()
         for each in later:
@@ -245,14 +245,11 @@ class Run:
         until_ns = min(at_ns, self.session.deadline_ns)
         self.transport.run([self.transport.sleep_until_ns(until_ns)])
 
-    def _one_by_one(self, dealt: Iterable[Dealt]) -> None:
-        for each in dealt:
-            with self._reporting(each.check):
-                ctx = self._begin(each)
-                if ctx is not None:
-                    with self.session.working():
-                        found = judge_one(ctx)
-                    self._end(ctx, found)
+    async def _run(self, dealt: Dealt) -> None:
+        with self._reporting(dealt.check):
+            ctx = self._begin(dealt)
+            if ctx is not None:
+                self._end(ctx, await judge(ctx))
 
     @contextlib.contextmanager
     def _reporting(self, check: Check) -> Iterator[None]:
@@ -282,17 +279,14 @@ class Run:
         async def one(dealt: Dealt, after_ns: int) -> None:
             if self._is_live and after_ns:
                 await self.transport.sleep_until_ns(round_ns + after_ns)
-            with self._reporting(dealt.check):
-                ctx = self._begin(dealt)
-                if ctx is not None:
-                    self._end(ctx, await judge_side_by_side(ctx))
+            await self._run(dealt)
 
         starts = starts_ns(together)
         return [one(each, after) for each, after in zip(together, starts, strict=True)]
 
     def _clean_shared(self, plan: RunPlan) -> None:
         """Delete what ended checks have created, while probes wait, without the probes' keys."""
-        shared = plan.one_by_one[0]
+        shared = plan.sequential[0]
         theirs = {label for labels in shared.keys.values() for label in labels}
         busy = [label for label in self.target.key_labels if label not in theirs]
         self._clean(made_by=set(self._ended), busy=busy, sources=shared.sources)
@@ -326,7 +320,7 @@ class Run:
         self.findings += findings
         self.notes += learn(self.session, findings)
         self._ended.append(ctx.check.id)
-        if not ctx.check.is_side_by_side:
+        if not ctx.check.is_concurrent:
             self.session.ended.append(ctx.check.id)
         self.progress.ended(ctx.check, findings)
 

@@ -19,10 +19,10 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 from schemathesis.generation.hypothesis.examples import default_settings
 
-from conformance.checks._bodies import repeating
-from conformance.checks._oracle import Contradiction
 from conformance.messages.exchange import KeyLabel
 from conformance.schema.bridge import NUMBER_HEADER, Bridge, GeneratedCase
+from conformance.schema.oracle import Contradiction
+from conformance.schema.repeating import repeating
 
 _CHECK: Final = "tollgate_clauses"
 _PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")

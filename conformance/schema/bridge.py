@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.checks._oracle import Contradiction
 from conformance.context.check import Inconclusive, Skip
 from conformance.context.context import CheckContext
 from conformance.messages.exchange import Exchange, KeyLabel
+from conformance.schema.oracle import Contradiction
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,8 @@ class Bridge:
             path = str(environ["REQUEST_URI"]).encode("ascii", "ignore").decode()
             method, path = self._ctx.target.spelling.here(environ["REQUEST_METHOD"], path)
             key = next(self.keys, None)
-            return self._ctx.ask(method, path, body, key=key, headers=_headers(environ))
+            headers = _headers(environ)
+            return self._ctx.send_from_thread(method, path, body, key=key, headers=headers)
         except (Inconclusive, Skip) as why:
             self.stopped = why
             return None

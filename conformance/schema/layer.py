@@ -12,17 +12,9 @@ clause says so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from conformance.checks._oracle import (
-    SHAPES,
-    Contradiction,
-    Oracle,
-    answer_faults,
-    failure_of,
-    record_rules,
-)
 from conformance.checks.secrets import secrets_found
 from conformance.context.answers import elements, is_known
 from conformance.context.check import Inconclusive, check
@@ -31,6 +23,14 @@ from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, parsed_or_none
 from conformance.model.blame import shape_clause, shapes_in
 from conformance.schema.bridge import Bridge, GeneratedCase
+from conformance.schema.oracle import (
+    SHAPES,
+    Contradiction,
+    Oracle,
+    answer_faults,
+    failure_of,
+    record_rules,
+)
 from engine.http.openapi import document
 from engine.http.openapi.schemas import Kind
 from engine.messages import Json
@@ -284,8 +284,6 @@ class _Generated:
     """The requests that are generated for one check, and what their answers show."""
 
     def __init__(self, ctx: CheckContext) -> None:
-        for key in ctx.keys("private_prod")[:1]:
-            ctx.ready(key)
         self.ctx = ctx
         self.bridge = Bridge(ctx)
         self.writers = (*ctx.keys("private_prod"), *ctx.keys("dedup"))
@@ -327,6 +325,15 @@ class _Generated:
                 yield self.ctx.unsettled(clause, says, *seen[:1])
 
 
+async def _in_thread(
+    ctx: CheckContext, judge: Callable[[CheckContext], Iterator[Finding]]
+) -> list[Finding]:
+    """Run the generator, which waits for answers by itself, in a thread."""
+    for key in ctx.keys("private_prod")[:1]:
+        await ctx.ready(key)
+    return await ctx.in_thread(lambda: list(judge(ctx)))
+
+
 def _body_bytes(exchange: Exchange) -> int:
     return len(exchange.ask.body) if isinstance(exchange.ask.body, bytes) else 0
 
@@ -343,8 +350,12 @@ def _body_bytes(exchange: Exchange) -> int:
     requests=2 * _FLOOR_EXAMPLES,
     load="computing",
 )
-def floor(ctx: CheckContext) -> Iterator[Finding]:
+async def floor(ctx: CheckContext) -> list[Finding]:
     """Generated bodies that every service must accept come back mirrored, with sound records."""
+    return await _in_thread(ctx, _floor_findings)
+
+
+def _floor_findings(ctx: CheckContext) -> Iterator[Finding]:
     generated = _Generated(ctx)
     whole = _trimmed(ctx, "floor", ("/tokenize",))
     for searched, phases, examples in (
@@ -364,8 +375,12 @@ def floor(ctx: CheckContext) -> Iterator[Finding]:
     requests=6 * _CEILING_EXAMPLES,
     load="computing",
 )
-def ceiling(ctx: CheckContext) -> Iterator[Finding]:
+async def ceiling(ctx: CheckContext) -> list[Finding]:
     """Generated bodies that no service may accept are refused with a 4xx, never with a 5xx."""
+    return await _in_thread(ctx, _ceiling_findings)
+
+
+def _ceiling_findings(ctx: CheckContext) -> Iterator[Finding]:
     generated = _Generated(ctx)
     # A body made to break one form of a token request object mostly has one fault, and the ceiling
     # tells whether every service must refuse that one; made to break the ceiling, it has several.
@@ -391,8 +406,12 @@ def ceiling(ctx: CheckContext) -> Iterator[Finding]:
     requests=12 * _LINKED_EXAMPLES,
     load="computing",
 )
-def links(ctx: CheckContext) -> Iterator[Finding]:
+async def links(ctx: CheckContext) -> list[Finding]:
     """Links in the answers to tokenize lead to sound records, and are refused without a key."""
+    return await _in_thread(ctx, _link_findings)
+
+
+def _link_findings(ctx: CheckContext) -> Iterator[Finding]:
     generated = _Generated(ctx)
     linked = _trimmed(ctx, "floor", _LINKED_PATHS)
     keys, examples = ctx.keys("private_reader"), _LINKED_EXAMPLES
@@ -433,5 +452,5 @@ def _keyless(ctx: CheckContext, bridge: Bridge) -> Iterator[Finding]:
         )
     for (method, place), accepted in kinds.items():
         ask = accepted.ask
-        exchange = ctx.ask(ask.method, ask.path, ask.body, headers=ask.headers)
+        exchange = ctx.send_from_thread(ask.method, ask.path, ask.body, headers=ask.headers)
         yield ctx.refusal("AUTH-HEADER", f"{method} /{place} without a key", exchange)

@@ -189,12 +189,13 @@ class VirtualTransport:
 
     def run(self, coroutines: Sequence[Work]) -> list[Any]:
         """Run coroutines on one virtual loop."""
-        self._loop = loop = VirtualLoop(self._clock)
+        outer, loop = self._loop, VirtualLoop(self._clock)
+        self._loop = loop
         tasks = [loop.at(self.now_ns, _kept(each)) for each in coroutines]
         try:
             loop.run()
         finally:
-            self._loop = None
+            self._loop = outer  # `aside` may run coroutines inside one
         return _values(tasks)
 
     def close(self) -> None:

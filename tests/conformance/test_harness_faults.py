@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,29 @@ from conformance.messages.exchange import Exchange, parsed
 from conformance.report import Report
 from conformance.runner import offline, runner
 from conformance.runner.offline import judge
-from conformance.runner.outcome import judge_one
 from conformance.runner.runner import Options, Progress, Run
 from conformance.target import Target
 from conformance.wire.in_process import Deployment, deploy
 from engine import Engine, InputError, ManualClock
 from engine.vault import jwe
+from tests.conformance.checks.changed import judged_of
 
 DEEP = b"[" * 200_000
 
 
-def _passes(ctx: CheckContext) -> Iterable[Finding]:
-    exchange = ctx.ask("POST", "/tokenize", {"a": "value"}, key=ctx.key("private_prod"))
-    yield ctx.passes(ctx.check.clauses[0], f"got {exchange.status}", exchange)
+async def _passes(ctx: CheckContext) -> list[Finding]:
+    exchange = await ctx.ask("POST", "/tokenize", {"a": "value"}, key=ctx.key("private_prod"))
+    return [ctx.passes(ctx.check.clauses[0], f"got {exchange.status}", exchange)]
 
 
-def _fails(ctx: CheckContext) -> Iterable[Finding]:
-    exchange = ctx.ask("GET", "/nowhere", key=ctx.key("private_prod"))
-    yield ctx.fails(ctx.check.clauses[0], f"got {exchange.status}", exchange)
+async def _fails(ctx: CheckContext) -> list[Finding]:
+    exchange = await ctx.ask("GET", "/nowhere", key=ctx.key("private_prod"))
+    return [ctx.fails(ctx.check.clauses[0], f"got {exchange.status}", exchange)]
 
 
-def _crashes(ctx: CheckContext) -> Iterable[Finding]:
-    yield from _passes(ctx)
+async def _crashes(ctx: CheckContext) -> list[Finding]:
+    findings: list[Finding] = []
+    findings += await _passes(ctx)
     raise RuntimeError("dictionary changed size during iteration")
 
 
@@ -129,7 +129,7 @@ def test_the_last_exchange_is_known_while_others_are_added() -> None:
     run.session.exchanges = Changing()
     check = Check("c", ("TOK-LEAF",), "says", "a pass", _crashes)
     ctx = CheckContext(check, run.session)
-    found = [one for one in judge_one(ctx) if one.verdict is Verdict.ERROR]
+    found = [one for one in judged_of(ctx) if one.verdict is Verdict.ERROR]
     assert [one.evidence for one in found] == [(1,)]
 
 
@@ -248,9 +248,11 @@ def test_a_private_key_is_refused_and_not_shown(tmp_path: Path) -> None:
 # --- a pass with a remark -----------------------------------------------------------------------
 
 
-def _remarks(ctx: CheckContext) -> Iterable[Finding]:
-    yield from _passes(ctx)
-    yield ctx.finding(ctx.check.clauses[0], Verdict.INFORMATIONAL, "one side remark")
+async def _remarks(ctx: CheckContext) -> list[Finding]:
+    findings: list[Finding] = []
+    findings += await _passes(ctx)
+    findings.append(ctx.finding(ctx.check.clauses[0], Verdict.INFORMATIONAL, "one side remark"))
+    return findings
 
 
 def test_a_pass_with_a_remark_is_a_pass(play: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -220,11 +219,11 @@ def test_a_long_body_only_begins_to_be_shown() -> None:
 
 
 def test_an_interrupted_run_deletes_what_it_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(ctx: CheckContext) -> Iterable[Finding]:
-        ctx.ask("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
+    async def interrupted(ctx: CheckContext) -> list[Finding]:
+        await ctx.ask("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
         if ctx.seed:
             raise KeyboardInterrupt
-        yield ctx.passes("TOK-LEAF", "never said")
+        return [ctx.passes("TOK-LEAF", "never said")]
 
     check = Check("a", ("TOK-LEAF",), "says", "a pass", interrupted)
     monkeypatch.setattr(runner, "all_checks", lambda: {"a": check})

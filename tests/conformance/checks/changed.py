@@ -14,12 +14,12 @@ from conformance.context.context import CheckContext
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding
 from conformance.messages.exchange import HttpRequest
-from conformance.runner.outcome import judge_one, judge_side_by_side
+from conformance.runner.outcome import judge
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, EngineTransport, Place
 from engine import Profile
 
-__all__ = ["Change", "Changed", "Redirect", "bench_of", "clause_checks", "judged"]
+__all__ = ["Change", "Changed", "Redirect", "bench_of", "clause_checks", "judged", "judged_of"]
 
 Change = Callable[[HttpRequest, Answer], Answer]
 Redirect = Callable[[HttpRequest], HttpRequest]
@@ -50,7 +50,7 @@ def clause_checks() -> dict[str, Check]:
     return {
         name: check
         for name, check in all_checks().items()
-        if check.judge.__module__.startswith("conformance.checks.")
+        if check.judge.__module__.startswith(("conformance.checks.", "conformance.model."))
         and not check.judge.__module__.startswith("conformance.checks.limits")
     }
 
@@ -63,11 +63,13 @@ def judged(
     profile: Profile | None = None,
 ) -> list[Finding]:
     """Return what a check finds about a deployment that is changed so."""
-    ctx = bench_of(check_id, change, redirect, profile=profile)
-    if ctx.check.is_side_by_side:
-        found: list[Finding] = ctx.transport.run([judge_side_by_side(ctx)])[0]
-        return found
-    return judge_one(ctx)
+    return judged_of(bench_of(check_id, change, redirect, profile=profile))
+
+
+def judged_of(ctx: CheckContext) -> list[Finding]:
+    """Return what the check of a context finds."""
+    found: list[Finding] = ctx.transport.run([judge(ctx)])[0]
+    return found
 
 
 def bench_of(

@@ -80,7 +80,7 @@ def test_every_clause_that_can_be_seen_has_a_check() -> None:
 
 def test_the_reference_passes() -> None:
     _, findings = _run()
-    assert [finding for finding in findings if finding.verdict is not Verdict.PASS] == []
+    assert [finding for finding in findings if finding.verdict > Verdict.INFORMATIONAL] == []
     own = {clause for check in clause_checks().values() for clause in check.clauses}
     assert own == {finding.clause for finding in findings}
 
@@ -118,7 +118,7 @@ def test_a_told_profile_is_checked_with() -> None:
         dedup={"flag_name": "dedupe"},
     )
     deployment = deploy(profile=profile)
-    checks = ("containers.named", "containers.form", "authentication.containers", "tokenize.order")
+    checks = ("containers.named", "containers.form", "model.sequences")
     run = Run(
         deployment.target,
         Options(checks=checks, seed=11),
@@ -127,7 +127,7 @@ def test_a_told_profile_is_checked_with() -> None:
     )
     run.execute()
     own = [finding for finding in run.findings if finding.check in checks]
-    assert {finding.verdict for finding in own} == {Verdict.PASS}
+    assert {finding.verdict for finding in own} <= {Verdict.PASS, Verdict.INFORMATIONAL}
 
 
 def test_an_untold_container_field_is_no_failure() -> None:
@@ -148,4 +148,4 @@ def test_latency_raises_no_false_alarm() -> None:
         return chance.randrange(150_000_000), chance.randrange(150_000_000)
 
     _, findings = _run(without=("account-updater.file",), latency=latency)
-    assert [finding for finding in findings if finding.verdict is not Verdict.PASS] == []
+    assert [finding for finding in findings if finding.verdict > Verdict.INFORMATIONAL] == []

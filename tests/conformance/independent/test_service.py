@@ -17,8 +17,7 @@ from conformance.target import Target
 from tests.conformance.independent.deployment import deployment
 
 _CHECKED = (
-    *("tokenize.mirror", "request.valid", "request.atomic", "record.fields", "record.mask"),
-    *("deduplication.equal", "deduplication.redaction", "authentication.create"),
+    *("model.sequences", "authentication.header", "deduplication.at-once"),
     *("limits.status", "limits.lowest", "limits.counted"),
 )
 _OPEN = {Verdict.INCONCLUSIVE, Verdict.SKIPPED}

@@ -8,7 +8,6 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -157,8 +156,8 @@ def test_the_headline_names_every_failure() -> None:
 def test_the_terminal_cuts_no_sentence_and_marks_a_body_that_it_cuts() -> None:
     stream, long = io.StringIO(), "the requests came too slowly; " * 9 + "add keys"
 
-    def judge(_: object) -> Iterable[Finding]:
-        return ()
+    async def judge(_: object) -> list[Finding]:
+        return []
 
     failed = Finding("TOK-LEAF", "a", Verdict.FAIL, long, (1,))
     ended = Check("a", ("TOK-LEAF",), "says", "a pass", judge)
@@ -463,7 +462,7 @@ def test_a_limits_timeline_follows_from_the_exchanges_of_its_check() -> None:
     ]
     first = report.timeline(report.results[0].findings[0])[0]
     assert (first.at_ns, first.until_ns) == (SECOND_NS // 100, SECOND_NS // 2)
-    other = dataclasses.replace(failed, check="tokenize.mirror")
+    other = dataclasses.replace(failed, check="schema.floor")
     assert report.timeline(other) == ()
     many = {
         n: asked(n, n * SECOND_NS, 200 if n % 3 else 429, f"127.0.0.{n % 4}")
@@ -554,8 +553,8 @@ def test_who_will_be_shut_out_is_said_before_the_run() -> None:
 
 
 def test_a_log_hears_that_a_long_wait_goes_on() -> None:
-    def judge(_: object) -> Iterable[Finding]:
-        return ()
+    async def judge(_: object) -> list[Finding]:
+        return []
 
     def check(name: str, takes_s: int) -> Check:
         takes_ns = takes_s * SECOND_NS
@@ -606,8 +605,8 @@ def test_a_terminal_shows_a_bar_and_what_is_waited_for(monkeypatch: pytest.Monke
         def isatty(self) -> bool:
             return True
 
-    def judge(_: object) -> Iterable[Finding]:
-        return ()
+    async def judge(_: object) -> list[Finding]:
+        return []
 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")

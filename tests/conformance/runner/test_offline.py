@@ -7,7 +7,6 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +53,10 @@ def _check(check_id: str, judged: Any, **more: Any) -> Check:
 def test_what_no_seed_fixes_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     chance = random.SystemRandom()
 
-    def makes(ctx: CheckContext) -> Iterable[Finding]:
+    async def makes(ctx: CheckContext) -> list[Finding]:
         made = [ctx.make(name, lambda: f"{chance.getrandbits(64):x}") for name in ("a", "b")]
-        exchange = ctx.ask("POST", "/tokenize", made, key=ctx.key("private_prod"))
-        yield ctx.passes("TOK-LEAF", f"made {made}", exchange)
+        exchange = await ctx.ask("POST", "/tokenize", made, key=ctx.key("private_prod"))
+        return [ctx.passes("TOK-LEAF", f"made {made}", exchange)]
 
     report, judged = _played(monkeypatch, tmp_path, _check("a", makes))
     assert _said(judged) == _said(report)
@@ -69,11 +68,13 @@ def test_what_it_now_asks_otherwise_is_kept_as_it_was_and_said(
 ) -> None:
     bodies = iter([b'["then"]', b'["now"]'])
 
-    def asks(ctx: CheckContext) -> Iterable[Finding]:
+    async def asks(ctx: CheckContext) -> list[Finding]:
         body = next(bodies)
         key = ctx.key("private_prod")
-        found = ctx.ask("POST", "/tokenize", body, key=key, headers={"Content-Type": "a/json"})
-        yield ctx.passes("TOK-LEAF", f"asked {body!r}", found)
+        found = await ctx.ask(
+            "POST", "/tokenize", body, key=key, headers={"Content-Type": "a/json"}
+        )
+        return [ctx.passes("TOK-LEAF", f"asked {body!r}", found)]
 
     report, judged = _played(monkeypatch, tmp_path, _check("a", asks))
     assert _said(judged) == _said(report)
@@ -83,13 +84,13 @@ def test_what_it_now_asks_otherwise_is_kept_as_it_was_and_said(
 def test_a_long_body_that_is_the_same_is_recognised(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def asks(ctx: CheckContext) -> Iterable[Finding]:
+    async def asks(ctx: CheckContext) -> list[Finding]:
         key = ctx.key("private_prod")
         shown = [
-            ctx.ask("POST", "/tokenize", body, key=key, headers={"Content-Type": "text/json"})
+            await ctx.ask("POST", "/tokenize", body, key=key, headers={"Content-Type": "text/json"})
             for body in (b"x" * 70_000, ["x" * 70_000], b"\xff\x00")
         ]
-        yield ctx.passes("TOK-LEAF", f"got {[one.status for one in shown]}", *shown)
+        return [ctx.passes("TOK-LEAF", f"got {[one.status for one in shown]}", *shown)]
 
     report, judged = _played(monkeypatch, tmp_path, _check("a", asks))
     assert _said(judged) == _said(report)
@@ -125,7 +126,9 @@ def test_each_check_knows_what_was_known_at_the_time(
         seen = ("tokens.depth_limit", 20)
         return [ctx.finding("TOK-LEAF", Verdict.PASS, "read", found, reading=seen)]
 
-    report, judged = _played(monkeypatch, tmp_path, _check("a", slow), _check("b", quick))
+    report, judged = _played(
+        monkeypatch, tmp_path, _check("a", slow, takes_ns=1), _check("b", quick, takes_ns=1)
+    )
     assert "knew [(False, 64), (True, 20), (True, 20)]" in str(_said(report))
     assert _said(judged) == _said(report)
 
@@ -135,8 +138,10 @@ def test_a_history_that_was_changed_is_refused_in_one_line(
 ) -> None:
     """Without any of its lines, or any field of one, it is judged, or it is said."""
 
-    def judged(ctx: CheckContext) -> Iterable[Finding]:
-        yield ctx.passes("TOK-LEAF", ctx.value("leaf"), ctx.tokenize("a", "private_prod.1"))
+    async def judged(ctx: CheckContext) -> list[Finding]:
+        return [
+            ctx.passes("TOK-LEAF", ctx.value("leaf"), await ctx.tokenize("a", "private_prod.1"))
+        ]
 
     _played(monkeypatch, tmp_path, _check("own.leaf", judged))
     history = tmp_path / HISTORY_FILE

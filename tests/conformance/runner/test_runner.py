@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conformance.context.check import Check, Inconclusive, Skip, check_time
+from conformance.context.check import Check, Inconclusive, Skip
 from conformance.context.context import CheckContext
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding, Verdict
@@ -29,7 +27,6 @@ from engine.clauses import select
 from engine.errors import InputError
 from engine.files import Rate as RateOf
 from engine.limits import LimitTable
-from engine.world import ManualClock
 
 SECOND_NS = 1_000_000_000
 
@@ -38,18 +35,21 @@ def _check(check_id: str, judge_: Any, *clauses: str, **more: Any) -> Check:
     return Check(check_id, clauses, "says", "a pass", judge_, **more)
 
 
-def _passes(ctx: CheckContext) -> Iterable[Finding]:
-    exchange = ctx.ask("POST", "/tokenize", {"a": "secret value"}, key=ctx.key("private_prod"))
-    yield ctx.passes(ctx.check.clauses[0], f"got {exchange.status}", exchange)
+async def _passes(ctx: CheckContext) -> list[Finding]:
+    exchange = await ctx.ask(
+        "POST", "/tokenize", {"a": "secret value"}, key=ctx.key("private_prod")
+    )
+    return [ctx.passes(ctx.check.clauses[0], f"got {exchange.status}", exchange)]
 
 
-def _fails(ctx: CheckContext) -> Iterable[Finding]:
-    exchange = ctx.ask("GET", "/nowhere", key=ctx.key("private_prod"))
-    yield ctx.fails(ctx.check.clauses[0], f"got {exchange.status}", exchange)
+async def _fails(ctx: CheckContext) -> list[Finding]:
+    exchange = await ctx.ask("GET", "/nowhere", key=ctx.key("private_prod"))
+    return [ctx.fails(ctx.check.clauses[0], f"got {exchange.status}", exchange)]
 
 
-def _crashes(ctx: CheckContext) -> Iterable[Finding]:
-    yield ctx.passes(ctx.check.clauses[0], "so far")
+async def _crashes(ctx: CheckContext) -> list[Finding]:
+    findings: list[Finding] = []
+    findings.append(ctx.passes(ctx.check.clauses[0], "so far"))
     raise ValueError(ctx.target.keys[0].value)
 
 
@@ -124,10 +124,10 @@ def test_a_key_that_cannot_be_used_leaves_clauses_that_others_judge(play: Any) -
 def test_what_allows_no_verdict_makes_the_run_partial(
     play: Any, error: type[Exception], verdict: Verdict
 ) -> None:
-    def stops(ctx: CheckContext) -> Iterable[Finding]:
+    async def stops(ctx: CheckContext) -> list[Finding]:
         if ctx.seed == 3:
             raise error("for a reason")
-        yield ctx.passes("TOK-LEAF", "never said")
+        return [ctx.passes("TOK-LEAF", "never said")]
 
     report = play(_check("a", stops, "TOK-LEAF"), select=("TOK-LEAF",))
     assert (report.result("TOK-LEAF").verdict, report.partial) == (verdict, True)
@@ -163,16 +163,18 @@ def test_a_registered_reason_makes_a_clause_not_observable(play: Any) -> None:
 
 
 def test_what_a_run_creates_it_deletes(play: Any) -> None:
-    def creates(ctx: CheckContext) -> Iterable[Finding]:
+    async def creates(ctx: CheckContext) -> list[Finding]:
         key = ctx.key("private_prod")
-        ctx.ask("POST", "/tokenize", ["a", {"b": "c"}], key=key)
-        ctx.ask("POST", "/tokens", {"type": "token", "data": "d"}, key=key)
-        ctx.ask("POST", "/tokenize", {"e": "f"}, key=ctx.key("public"))
+        await ctx.ask("POST", "/tokenize", ["a", {"b": "c"}], key=key)
+        await ctx.ask("POST", "/tokens", {"type": "token", "data": "d"}, key=key)
+        await ctx.ask("POST", "/tokenize", {"e": "f"}, key=ctx.key("public"))
         by_hand = {ctx.target.key_header.lower(): f"{{key:{key}}}"}
-        ctx.ask("POST", "/tokenize", ["h"], headers=by_hand)
-        gone = ctx.ask("POST", "/tokens", {"type": "token", "data": "g"}, key=key).json["id"]
-        ctx.ask("DELETE", f"/tokens/{gone}", key=key)
-        yield ctx.passes("TOK-LEAF", "created")
+        await ctx.ask("POST", "/tokenize", ["h"], headers=by_hand)
+        gone = (await ctx.ask("POST", "/tokens", {"type": "token", "data": "g"}, key=key)).json[
+            "id"
+        ]
+        await ctx.ask("DELETE", f"/tokens/{gone}", key=key)
+        return [ctx.passes("TOK-LEAF", "created")]
 
     deployment = deploy()
     report = play(
@@ -186,11 +188,11 @@ def test_what_a_run_creates_it_deletes(play: Any) -> None:
 
 
 def test_what_a_deployment_cannot_delete_is_left_and_told(play: Any) -> None:
-    def makes(ctx: CheckContext) -> Iterable[Finding]:
+    async def makes(ctx: CheckContext) -> list[Finding]:
         for place in range(20):
             body: Any = {"a": f"made {place}"}
-            ctx.ask("POST", "/tokenize", body, key=ctx.key("private_prod"))
-        yield ctx.passes("TOK-LEAF", "made")
+            await ctx.ask("POST", "/tokenize", body, key=ctx.key("private_prod"))
+        return [ctx.passes("TOK-LEAF", "made")]
 
     deployment = deploy()
     request = deployment.transport._request
@@ -209,9 +211,9 @@ def test_what_a_deployment_cannot_delete_is_left_and_told(play: Any) -> None:
 
 
 def test_what_is_forbidden_is_never_asked(play: Any) -> None:
-    def deletes(ctx: CheckContext) -> Iterable[Finding]:
-        ctx.ask("DELETE", "/tokens/1234", key=ctx.key("private_prod"))
-        yield ctx.passes("TOK-LEAF", "deleted")
+    async def deletes(ctx: CheckContext) -> list[Finding]:
+        await ctx.ask("DELETE", "/tokens/1234", key=ctx.key("private_prod"))
+        return [ctx.passes("TOK-LEAF", "deleted")]
 
     deployment = deploy(forbidden=("DELETE /tokens/{id}",))
     report = play(_check("a", deletes, "TOK-LEAF"), deployment=deployment)
@@ -244,10 +246,10 @@ def test_a_forbidden_operation_is_a_pattern_of_a_method_and_a_path() -> None:
 def test_no_more_is_sent_than_pacing_allows(play: Any) -> None:
     """Whatever else runs beside: the preflight, the checks and the cleaning together."""
 
-    def asks(ctx: CheckContext) -> Iterable[Finding]:
+    async def asks(ctx: CheckContext) -> list[Finding]:
         lanes = [ctx.lane(f"lane {place}", key=ctx.key("private_prod")) for place in range(9)]
-        ctx.side_by_side([lane.ask("POST", "/tokenize", ["a"]) for lane in lanes])
-        yield ctx.passes("TOK-LEAF", "asked")
+        await ctx.gather([lane.ask("POST", "/tokenize", ["a"]) for lane in lanes])
+        return [ctx.passes("TOK-LEAF", "asked")]
 
     deployment = deploy(pacing=RateOf(20, 2 * SECOND_NS))
     report = play(_check("a", asks, "TOK-LEAF"), deployment=deployment)
@@ -261,7 +263,7 @@ def test_no_more_is_sent_than_pacing_allows(play: Any) -> None:
 def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -> None:
     """A few answers may be lost in a row; then each further one would cost its whole timeout."""
 
-    def asks(ctx: CheckContext) -> Iterable[Finding]:
+    async def asks(ctx: CheckContext) -> list[Finding]:
         send, numbers = ctx.transport.send, itertools.count(1)
 
         async def losing(ask: Any, place: Any) -> Any:
@@ -273,8 +275,8 @@ def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -
         ctx.transport.send = losing  # type: ignore[method-assign] # reason: a network of its own
         lane = ctx.lane("one", key=ctx.key("private_prod"))
         for _ in range(8):
-            ctx.side_by_side([lane.ask("POST", "/tokenize", {})])
-        yield ctx.passes("TOK-LEAF", "asked")
+            await ctx.gather([lane.ask("POST", "/tokenize", {})])
+        return [ctx.passes("TOK-LEAF", "asked")]
 
     result = play(_check("a", asks, "TOK-LEAF")).result("TOK-LEAF")
     expected = (Verdict.PASS, "asked")
@@ -284,10 +286,10 @@ def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -
 
 
 def test_the_budget_of_requests_holds(play: Any) -> None:
-    def asks(ctx: CheckContext) -> Iterable[Finding]:
+    async def asks(ctx: CheckContext) -> list[Finding]:
         for _ in range(100):
-            ctx.ask("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
-        yield ctx.passes("TOK-LEAF", "asked")
+            await ctx.ask("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
+        return [ctx.passes("TOK-LEAF", "asked")]
 
     deployment = deploy(budget=Budget(requests=50, minutes=1))
     report = play(_check("a", asks, "TOK-LEAF", requests=20), deployment=deployment)
@@ -340,93 +342,14 @@ def test_no_check_waits_for_what_lies_beyond_the_budget_of_time(play: Any) -> No
     assert report.took_ns < 61 * SECOND_NS
 
 
-@pytest.mark.parametrize(("steps", "is_done"), [(90, True), (600, False)])
-def test_what_was_measured_is_analysed_though_the_minutes_are_spent(
-    play: Any, tmp_path: Path, steps: int, *, is_done: bool
-) -> None:
-    """The minutes bound sending and waiting; the analysis may take as many again, and no more."""
-    deployment = deploy(budget=Budget(requests=500, minutes=1))
-    clock = deployment.engine.clock
-    assert isinstance(clock, ManualClock)
-    seconds = 0
-    is_over = False
-
-    def analyse() -> bool:
-        nonlocal seconds
-        for _ in range(steps):
-            if not is_over:
-                clock.advance_ns(SECOND_NS)
-                seconds += 1
-            check_time()
-        return True
-
-    async def analyses(ctx: CheckContext) -> list[Finding]:
-        await ctx.lane("one", key=ctx.key("private_prod")).ask("POST", "/tokenize", {"a": "b"})
-        assert await ctx.aside(analyse)
-        return [ctx.passes("TOK-LEAF", "analysed")]
-
-    report = play(_check("a", analyses, "TOK-LEAF"), deployment=deployment, out=tmp_path)
-    result = report.result("TOK-LEAF")
-    assert report.cleaned[1] == 0  # though cleaning began after the minutes
-    if is_done:
-        assert result.says == "analysed"
-        return
-    assert result.verdict is Verdict.SKIPPED
-    assert "was not done 1 min after the budget of 1 min was spent" in result.says
-    assert seconds <= 121
-    is_over = True
-    assert judge(tmp_path).result("TOK-LEAF").says == "analysed"
-
-
-def test_analysis_leaves_the_processor_to_a_check_at_work(play: Any) -> None:
-    """It goes on while that check waits, and when it has ended."""
-    free: dict[str, bool] = {}
-
-    def works(ctx: CheckContext) -> Iterable[Finding]:
-        sleep = ctx.transport.sleep_until_ns
-
-        async def seen(at_ns: int) -> None:
-            free["while it waits"] = ctx.session.free.is_set()
-            await sleep(at_ns)
-
-        ctx.transport.sleep_until_ns = seen  # type: ignore[method-assign] # reason: looks in
-        free["at work"] = ctx.session.free.is_set()
-        ctx.side_by_side([ctx.lane("one").sleep_ns(SECOND_NS)])
-        free["at work again"] = ctx.session.free.is_set()
-        yield ctx.passes("TOK-LEAF", "worked")
-
-    async def analyses(ctx: CheckContext) -> list[Finding]:
-        waited: list[bool] = []
-
-        class Watched(threading.Event):
-            def wait(self, timeout: float | None = None) -> bool:
-                waited.append(True)
-                return super().wait(timeout)
-
-        free["afterwards"] = ctx.session.free.is_set()
-        ctx.session.free = Watched()
-        await ctx.aside(check_time)
-        assert waited
-        return [ctx.passes("TOK-PLAIN", "analysed")]
-
-    report = play(_check("a", works, "TOK-LEAF"), _check("b", analyses, "TOK-PLAIN"))
-    assert report.result("TOK-LEAF").verdict is Verdict.PASS
-    assert report.result("TOK-PLAIN").verdict is Verdict.PASS
-    assert free == {
-        "at work": False,
-        "while it waits": True,
-        "at work again": False,
-        "afterwards": True,
-    }
-
-
 def test_cleaning_up_ends_soon_after_the_budget_of_time(play: Any) -> None:
 
-    def makes(ctx: CheckContext) -> Iterable[Finding]:
+    async def makes(ctx: CheckContext) -> list[Finding]:
+        findings: list[Finding] = []
         key = ctx.key("private_prod")
         for place in range(40):
-            made = ctx.ask("POST", "/tokenize", {"a": f"text {place}"}, key=key)
-            yield ctx.passes("TOK-LEAF", f"got {made.status}")
+            made = await ctx.ask("POST", "/tokenize", {"a": f"text {place}"}, key=key)
+            findings.append(ctx.passes("TOK-LEAF", f"got {made.status}"))
         answer = ctx.transport.send
 
         async def slow(ask: Any, place: Any) -> Any:
@@ -434,6 +357,7 @@ def test_cleaning_up_ends_soon_after_the_budget_of_time(play: Any) -> None:
             return await answer(ask, place)
 
         ctx.transport.send = slow  # type: ignore[method-assign] # reason: a busy deployment
+        return findings
 
     deployment = deploy(budget=Budget(requests=500, minutes=1))
     report = play(_check("a", makes, "TOK-LEAF"), deployment=deployment)
@@ -443,7 +367,7 @@ def test_cleaning_up_ends_soon_after_the_budget_of_time(play: Any) -> None:
     assert "the harness failed" not in report.verdict_line
 
 
-def test_checks_that_wait_run_side_by_side_with_keys_of_their_own(play: Any) -> None:
+def test_checks_that_wait_run_concurrently_with_keys_of_their_own(play: Any) -> None:
     seen: dict[str, Any] = {}
 
     async def probe(ctx: CheckContext) -> list[Finding]:
@@ -577,7 +501,7 @@ def test_a_probe_gets_spare_keys_and_addresses_and_never_the_last_one() -> None:
         (dealt,) = plan.rounds[0]
         assert (len(dealt.keys["public"]), len(dealt.sources)) == (given, 2)
         assert target.labels("public")[0] not in dealt.keys["public"]
-        assert plan.one_by_one[0].keys["public"] == target.labels("public")[:1]
+        assert plan.sequential[0].keys["public"] == target.labels("public")[:1]
 
 
 def test_what_virtual_time_leaves_out_is_told_unless_the_checks_are_named(play: Any) -> None:
@@ -599,10 +523,10 @@ def test_one_address_stays_for_the_checks_beside_a_probe() -> None:
 
 
 def test_a_shape_of_the_targets_own_is_asked(play: Any) -> None:
-    def searches(ctx: CheckContext) -> Iterable[Finding]:
-        exchange = ctx.call("search", {"value": "x y"}, key=ctx.key("private_prod"))
+    async def searches(ctx: CheckContext) -> list[Finding]:
+        exchange = await ctx.call("search", {"value": "x y"}, key=ctx.key("private_prod"))
         assert (exchange.ask.path, exchange.ask.body) == ("/find", {"q": "data:x y"})
-        yield ctx.passes("TOK-LEAF", f"got {exchange.status}")
+        return [ctx.passes("TOK-LEAF", f"got {exchange.status}")]
 
     shape = RequestShape(method="POST", path="/find", body={"q": "data:{value}"})
     report = play(_check("a", searches, "TOK-LEAF"), deployment=deploy(requests={"search": shape}))
@@ -612,10 +536,10 @@ def test_a_shape_of_the_targets_own_is_asked(play: Any) -> None:
 def test_patience_outlasts_a_limit_that_was_not_foreseen(play: Any) -> None:
     """D-AND-COUNTER: pairs are expected, and this deployment counts by key and by address."""
 
-    def asks(ctx: CheckContext) -> Iterable[Finding]:
+    async def asks(ctx: CheckContext) -> list[Finding]:
         key = ctx.key("private_test")
-        statuses = {ctx.ask("POST", "/tokenize", {}, key=key).status for _ in range(120)}
-        yield ctx.passes("TOK-LEAF", f"got {statuses}")
+        statuses = {(await ctx.ask("POST", "/tokenize", {}, key=key)).status for _ in range(120)}
+        return [ctx.passes("TOK-LEAF", f"got {statuses}")]
 
     base = deploy()
     profile = base.engine.profile.replace(limits={"and_counter": "each"})
@@ -629,15 +553,21 @@ def test_patience_outlasts_a_limit_that_was_not_foreseen(play: Any) -> None:
 # --- what is kept -------------------------------------------------------------------------------
 
 
-def _wanders(ctx: CheckContext) -> Iterable[Finding]:
+async def _wanders(ctx: CheckContext) -> list[Finding]:
+    findings: list[Finding] = []
     chance = ctx.random("walk")
     key = ctx.key("private_prod")
-    answers = [ctx.ask("POST", "/tokenize", {"a": str(chance.random())}, key=key) for _ in range(5)]
+    answers = [
+        await ctx.ask("POST", "/tokenize", {"a": str(chance.random())}, key=key) for _ in range(5)
+    ]
     ids = sorted(answer.json["a"] for answer in answers)
-    yield ctx.finding("TOK-LEAF", Verdict.FAIL, f"saw {ids}", *answers)
-    yield ctx.finding(
-        "TOK-PLAIN", Verdict.PASS, "read", reading=("tokens.depth_limit", 4 * len(answers))
+    findings.append(ctx.finding("TOK-LEAF", Verdict.FAIL, f"saw {ids}", *answers))
+    findings.append(
+        ctx.finding(
+            "TOK-PLAIN", Verdict.PASS, "read", reading=("tokens.depth_limit", 4 * len(answers))
+        )
     )
+    return findings
 
 
 async def _probes(ctx: CheckContext) -> list[Finding]:
@@ -670,8 +600,8 @@ def test_a_history_is_judged_to_the_same_findings(play: Any, tmp_path: Path) -> 
 
 def test_a_choice_is_kept_as_it_was_seen_first_and_a_contradiction_is_told(play: Any) -> None:
     def reads(value: int) -> Any:
-        def judged(ctx: CheckContext) -> Iterable[Finding]:
-            yield ctx.reads("TOK-LEAF", "tokens.depth_limit", value)
+        async def judged(ctx: CheckContext) -> list[Finding]:
+            return [ctx.reads("TOK-LEAF", "tokens.depth_limit", value)]
 
         return judged
 
@@ -687,19 +617,21 @@ def test_a_choice_is_kept_as_it_was_seen_first_and_a_contradiction_is_told(play:
 
 
 def test_no_file_of_a_run_holds_a_key(play: Any, tmp_path: Path) -> None:
-    def leaks(ctx: CheckContext) -> Iterable[Finding]:
+    async def leaks(ctx: CheckContext) -> list[Finding]:
         key = ctx.key("private_prod")
         text = ctx.target.key_labels[key].value
         management = ctx.key("management")
-        exchange = ctx.ask("POST", "/tokenize", {text: text}, key=key, headers={"X-Echo": text})
+        exchange = await ctx.ask(
+            "POST", "/tokenize", {text: text}, key=key, headers={"X-Echo": text}
+        )
         body = {"name": "x", "kind": "private", "grants": []}
-        made = ctx.ask("POST", "/applications", body, key=management)
+        made = await ctx.ask("POST", "/applications", body, key=management)
         path = f"/applications/{made.json['id']}/keys"
-        new = ctx.ask("POST", path, {}, key=management)
+        new = await ctx.ask("POST", path, {}, key=management)
         secrets.append(new.json["key"])
         ctx.learn_key("made", new.json["key"])
-        ctx.ask("POST", "/tokenize", {"a": secrets[-1]}, key="made")
-        yield ctx.fails("TOK-LEAF", f"{text} came back, and {secrets[-1]}", exchange, new)
+        await ctx.ask("POST", "/tokenize", {"a": secrets[-1]}, key="made")
+        return [ctx.fails("TOK-LEAF", f"{text} came back, and {secrets[-1]}", exchange, new)]
 
     secrets: list[str] = []
     deployment = deploy()

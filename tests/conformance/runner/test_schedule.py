@@ -48,7 +48,7 @@ def test_heavy_rows_are_measured_when_nothing_else_is() -> None:
 
 def test_what_computes_much_waits_for_the_bursts_unless_answers_are_slow() -> None:
     plan = _plan()
-    first, beside = plan.rounds[0], plan.one_by_one
+    first, beside = plan.rounds[0], plan.sequential
     quick = loads_after_ns(first, beside, MILLISECOND_NS)
     assert 0 < quick["light"] < quick["computing"] < quick["stalling"] < 150 * SECOND_NS
     slow = loads_after_ns(first, beside, 100 * MILLISECOND_NS)
@@ -58,7 +58,7 @@ def test_what_computes_much_waits_for_the_bursts_unless_answers_are_slow() -> No
     assert set(starts_ns(alone)) == {0}
     loads = {one.check.id: one.check.load for one in beside}
     assert loads["schema.floor"] == "computing"
-    assert loads["tokenize.mirror"] == "light"
+    assert loads["model.sequences"] == "light"
 
 
 async def _waits(_: object) -> list[Finding]:
@@ -106,8 +106,9 @@ def test_what_ended_checks_left_is_deleted_without_a_probes_keys() -> None:
     deployment = deploy()
     session = Session(deployment.target, deployment.transport, seed=1)
     for check_id, label in (("a", "private_prod.1"), ("b", "private_prod.1"), ("a", "short.1")):
-        ctx = CheckContext(Check(check_id, (), "says", "accepts", lambda _: ()), session)
-        ctx.ask("POST", "/tokenize", {"x": f"{check_id} {label}"}, key=label)
+        ctx = CheckContext(Check(check_id, (), "says", "accepts", _waits), session)
+        body: Any = {"x": f"{check_id} {label}"}
+        ctx.transport.run([ctx.ask("POST", "/tokenize", body, key=label)])
     assert clean(session, made_by={"a"}, busy=["short.1"], sources=["127.0.0.9"]) == 1
     asked = [one.ask for one in session.exchanges.values() if one.ask.method == "DELETE"]
     assert [(ask.key, ask.source) for ask in asked] == [("private_prod.1", "127.0.0.9")]

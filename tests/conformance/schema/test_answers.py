@@ -7,17 +7,22 @@ from typing import Any
 
 import pytest
 
-from conformance.checks._oracle import record_rules
 from conformance.context.check import Check
 from conformance.context.context import CheckContext
 from conformance.context.session import Session
+from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.schema.bridge import Bridge, GeneratedCase
 from conformance.schema.layer import AnswerJudge
+from conformance.schema.oracle import record_rules
 from conformance.wire.in_process import deploy
 from engine import Request
 
 BODY = {"Name": "a value of ours", "card": {"type": "card", "data": {"number": "4242424242424242"}}}
+
+
+async def _nothing(_: object) -> list[Finding]:
+    return []
 
 
 class Judged:
@@ -26,7 +31,7 @@ class Judged:
     def __init__(self) -> None:
         self.deployment = deploy()
         session = Session(self.deployment.target, self.deployment.transport, seed=7)
-        ctx = CheckContext(Check("schema.test", (), "says", "accepts", lambda _: ()), session)
+        ctx = CheckContext(Check("schema.test", (), "says", "accepts", _nothing), session)
         self.bridge = Bridge(ctx)
         self.judge = AnswerJudge(ctx, self.bridge, 5)
 

@@ -40,10 +40,11 @@ from engine.files import (
     to_plain,
     to_toml,
 )
+from engine.targets import FIELD_NAME
 
 SECOND_NS: Final = 1_000_000_000
 HeaderName: TypeAlias = Annotated[
-    str, TextType(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", "must be a header's name, as 'SVC-API-KEY' is")
+    str, TextType(FIELD_NAME, "must be a header's name, as 'SVC-API-KEY' is")
 ]
 
 Algorithm = Literal["sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra"]

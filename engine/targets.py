@@ -15,7 +15,11 @@ from typing import Final
 _TARGET: Final = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.\-]*://[^/?#]*)?(?P<path>[^?#]*)(?P<query>\?[^#]*)?", re.DOTALL
 )
-_METHOD: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+FIELD_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+FIELD_VALUE: Final = r"[\t -~\x80-\xff]*"
+"""What the name and the value of a header field may hold (RFC 9110, 5.1 and 5.5)."""
+
+_METHOD: Final = re.compile(FIELD_NAME)  # a token too
 _VERSION: Final = re.compile(r" +(?:[A-Za-z]+/[0-9]+(?:\.[0-9]+)?|[0-9](?:\.[0-9])?)$")
 
 

@@ -15,7 +15,7 @@ change one only if it holds what runs through it now, the rights of its configur
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from engine.identity import ADMINISTRATIVE, Caller
@@ -72,6 +72,16 @@ def check_takes_over(context: Context, record: Proxy | Reactor) -> None:
     for grant in () if configurer is None else configurer.grants:
         for permission in sorted(grant.permissions & rights):
             _check_holds(context, permission, grant.container, "D-RIGHTS")
+
+
+def taken_over(
+    context: Context, record: Proxy | Reactor, body: Mapping[str, object]
+) -> dict[str, str]:
+    """Return who configures a record from a change on; `Problem` 403 as `check_takes_over`."""
+    if body.keys() <= {"name"}:
+        return {}
+    check_takes_over(context, record)
+    return {"configured_by": context.caller.application.id}
 
 
 def configurer_of(context: Context, record: Proxy | Reactor) -> Caller:

@@ -188,8 +188,6 @@ def _format(method: str) -> str:
 
 def parse_query(query: str) -> Mapping[str, str]:
     """Return the query's parameters; raises `Problem` 400 when one is given twice."""
-    if not query:
-        return _NO_PARAMETERS
     parameters: dict[str, str] = {}
     for name, value in parse_qsl(_text(query), keep_blank_values=True, errors="replace"):
         if name in parameters:

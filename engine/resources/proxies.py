@@ -61,7 +61,7 @@ from engine.identity import secret_text
 from engine.messages import Json, Problem, Response, find_header
 from engine.model import Proxy, Tenant
 from engine.profile import HttpProfile
-from engine.resources.authority import check_takes_over, configurer_of
+from engine.resources.authority import check_takes_over, configurer_of, taken_over
 from engine.resources.bodies import parsed, read_raw
 from engine.resources.context import Context, Services
 from engine.resources.detokenize import reveal
@@ -78,6 +78,7 @@ from engine.resources.invocation import (
 )
 from engine.resources.operation import Operation
 from engine.resources.work import Work, apart_if_large
+from engine.targets import FIELD_NAME, FIELD_VALUE
 from engine.tokens import dumps
 from engine.tokens.strict_json import bytes_as_values
 from engine.vault import hash_key_text
@@ -146,8 +147,6 @@ def destination_of(base: str, path: str, query: str) -> str:
 Codes: TypeAlias = tuple[str | None, str | None]
 """The code of the request and of the response transform."""
 
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
 _BY_LINES: Final = frozenset({"set-cookie"})
 """Response headers that cannot be joined by commas (RFC 9110, 5.3): one value per line."""
 
@@ -240,8 +239,8 @@ def _headers(given: object, by_lines: frozenset[str]) -> dict[str, str]:
     headers = {}
     for name, value in given.items():
         values = value if isinstance(value, list) else [value]
-        if not _HEADER_NAME.fullmatch(name) or not all(
-            isinstance(text, str) and _HEADER_VALUE.fullmatch(text) for text in values
+        if not re.fullmatch(FIELD_NAME, name) or not all(
+            isinstance(text, str) and re.fullmatch(FIELD_VALUE, text) for text in values
         ):
             raise code_fault("returned headers that are none")
         if values:
@@ -553,12 +552,8 @@ def _patch(context: Context) -> Response:
     context.require("proxy:update")
     body = _PATCH.check(context.json)
     proxy = _PROXIES.requested(context)
-    changes = _read(body, context, proxy.id)
-    if body.keys() - {"name"}:
-        check_takes_over(context, proxy)
-        changes["configured_by"] = context.caller.application.id
-    changed = dataclasses.replace(proxy, **changes)
-    return _PROXIES.changed(context, changed)
+    changes = _read(body, context, proxy.id) | taken_over(context, proxy, body)
+    return _PROXIES.changed(context, dataclasses.replace(proxy, **changes))
 
 
 OPERATIONS = (

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from engine.messages import Json, Problem, Response
 from engine.model import Reactor
-from engine.resources.authority import check_takes_over, configurer_of
+from engine.resources.authority import configurer_of, taken_over
 from engine.resources.context import Context
 from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
@@ -118,9 +118,7 @@ def _patch(context: Context) -> Response:
     reactor = _REACTORS.requested(context)
     services, place = context.services, (context.tenant.id, reactor.id)
     changes: dict[str, Any] = {"name": body["name"]} if "name" in body else {}
-    if body.keys() - {"name"}:
-        check_takes_over(context, reactor)
-        changes["configured_by"] = context.caller.application.id
+    changes |= taken_over(context, reactor, body)
     if "code" in body:
         changes["sealed_code"] = seal_code(services, *place, body["code"])
     if "configuration" in body:

@@ -338,11 +338,8 @@ class _Builder:
     def _description(self) -> str:
         """Return the summary, and what each of the operation's clauses requires."""
         clauses = [f"- **{name}**: {clause(name).text}" for name in self._operation.clauses]
-        return (
-            "\n".join([self._operation.summary, "", *clauses])
-            if clauses
-            else (self._operation.summary)
-        )
+        summary = self._operation.summary
+        return "\n".join([summary, "", *clauses]) if clauses else summary
 
     def _security(self) -> list[dict[str, list[str]]]:
         authentication = self._operation.authentication

@@ -321,6 +321,8 @@ def test_only_what_is_not_the_callers_fault_names_no_clause() -> None:
     """Every problem that the engine makes: `clause=` is a name that exists, or it is a 5xx."""
     silent, named = [], set()
     for path in Path(engine.__file__).parent.rglob("*.py"):
+        if path.parent.name == "openapi":
+            continue  # examples in a document
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Problem":
                 given_names = {word.arg: word.value for word in node.keywords}

@@ -34,6 +34,10 @@ async def at_once(ctx: CheckContext) -> list[Finding]:
             findings.append(ctx.informs("TOK-DEDUP", message, *bad))
             continue
         records = [record_of(exchange) for exchange in exchanges]
+        if None in map(flag_of, records):
+            message = f"{equal}: the records do not say which one is new"
+            findings.append(ctx.informs("TOK-DEDUP", message, *exchanges[:2]))
+            continue
         ids = {record["id"] for record in records}
         created = sum(flag_of(record) is False for record in records)
         rule = f"{equal} must create one token, not {created} with {len(ids)} identifiers"

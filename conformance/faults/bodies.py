@@ -673,7 +673,7 @@ def _equal_strings_once(body: Json, answer: Json) -> Json:
     ]
 
 
-@fault_of_answers("inner-record-as-identifier", "TOK-OBJECT")
+@fault_of_answers("inner-record-as-identifier", "TOK-COMPOSITE")
 def _inner_record(body: Json, answer: Json) -> Json:
     """A token request object within an object comes back as its identifier."""
     if not isinstance(answer, dict) or is_request(body):

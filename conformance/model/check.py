@@ -191,7 +191,7 @@ def findings_of(ctx: CheckContext, outcome: SearchOutcome, offer: Offer) -> Iter
 
     The clause with the most trustworthy blame is the cause; the others follow from it.
     """
-    cases = ordered(_with_authority(outcome.cases))
+    cases = ordered(_together(outcome.cases))
     failed: dict[str, Case] = {}
     for case in cases:
         failed.setdefault(case.difference.clause, case)
@@ -244,16 +244,25 @@ def _sporadic(
         root = root or clause
 
 
-def _with_authority(cases: Sequence[Case]) -> list[Case]:
-    """Return cases in which a record is redacted for nobody as those of AUTH-READ.
+def _together(cases: Sequence[Case]) -> list[Case]:
+    """Return cases with the clause that several of them together show.
 
-    Where one type, or one field, is redacted, the permission is asked for.
+    A record that is redacted for nobody breaks AUTH-READ; where one type, one field, or a reader's
+    record is redacted, the permission is asked for. Where any `type` is accepted, so is one in
+    capitals.
     """
-    shown = [case for case in cases if case.difference.clause == "REC-DEDUP-REDACT"]
-    if {case.difference.place for case in shown} != {"card", "token"}:
-        return list(cases)
-    for case in shown:
-        case.difference.clause = "AUTH-READ"
+    by_clause: dict[str, list[Case]] = {}
+    for case in cases:
+        by_clause.setdefault(case.difference.clause, []).append(case)
+    shown, hidden = by_clause.get("REC-DEDUP-REDACT", []), by_clause.get("AUTH-READ", [])
+    is_for_nobody = {case.difference.place for case in shown} == {"card", "token"}
+    if shown and (hidden or is_for_nobody):
+        for case in (*shown, *hidden):
+            case.difference.clause = "REC-DEDUP-REDACT" if hidden else "AUTH-READ"
+    if "TOK-TYPES" in by_clause:
+        for case in by_clause.get("TOK-OBJECT", ()):
+            if case.difference.kind == "status":
+                case.difference.clause = "TOK-TYPES"
     return list(cases)
 
 

@@ -196,6 +196,7 @@ def _duplicates(element: dict[str, Node]) -> Iterator[list[SequenceStep]]:
         ("dedup", {"a": [later]}),
     )
     steps[3].wait_ns = 3_000_000_000  # so that a time of its own would differ
+    yield _steps(("dedup_reader", first), ("dedup_reader", later))
     yield steps
     yield [
         *_steps(("dedup_reader", first)),

@@ -162,20 +162,31 @@ def _within_timeout(failures: _Failures) -> bool:
 
 def _several_quotas(failures: _Failures) -> bool:
     quotas = ("QUO-TOKENIZE", "QUO-DETOKENIZE", "QUO-CVC", "QUO-INTENT", "QUO-LOG")
-    return sum(name in failures for name in quotas) > 1
+    shown = [finding for finding in failures["QUO-TENANT"] if _is_shown(finding)]
+    return sum(name in failures for name in quotas) > 1 or len(shown) > 1
 
 
 def _every_shape(failures: _Failures) -> bool:
     """Whether the limit itself is wrong: bodies of every shape show it."""
-    of_check = [f for f in failures["QUO-TOKENIZE"] if f.check == "quotas.tokenize"]
+    of_check = [f for f in failures.get("QUO-TOKENIZE", ()) if f.check == "quotas.tokenize"]
     return len({finding.place for finding in of_check}) >= _SHAPES_ASKED
+
+
+def _is_of_quota(failures: _Failures) -> bool:
+    is_of_tenant = "QUO-TENANT" in failures and _several_quotas(failures)
+    return _every_shape(failures) and not is_of_tenant
+
+
+def _some_shapes(failures: _Failures) -> bool:
+    is_of_tenant = "QUO-TENANT" in failures and _several_quotas(failures)
+    return not _every_shape(failures) and not is_of_tenant
 
 
 _RULES: Final[tuple[_Rule, ...]] = (
     # Quotas: several failures blame QUO-TENANT, one its own quota, a single shape TOK-LIMIT.
     _Rule("QUO-TENANT", _QUOTAS_OF_TOKENS, _several_quotas),
-    _Rule("QUO-TOKENIZE", ("TOK-LIMIT", "QUO-TENANT"), _every_shape),
-    _Rule("TOK-LIMIT", ("QUO-TOKENIZE", "QUO-TENANT")),
+    _Rule("QUO-TOKENIZE", ("TOK-LIMIT", "QUO-TENANT"), _is_of_quota),
+    _Rule("TOK-LIMIT", ("QUO-TOKENIZE", "QUO-TENANT"), _some_shapes),
     *(
         _Rule(name, ("QUO-TENANT",), explains=_is_shown)
         for name in ("QUO-CVC", "QUO-INTENT", "QUO-LOG", "QUO-DETOKENIZE")

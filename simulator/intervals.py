@@ -21,8 +21,8 @@ estimated from survey data", Survey Methodology 24, 1998). Rules, in order:
 Other metrics get a *bootstrap-t* interval of their mean (Hall, "Theoretical comparison of bootstrap
 confidence intervals", 1988), since sums as well are skewed where clients retry; fewer than 10 runs,
 which do not show it, get Student's *t* at half the error. Differences of paired runs are nearly
-symmetric and get Student's *t*; those of a share by its linearised residuals. *Range*: no two
-values differ, or there is one, so that only the metric's range is known.
+symmetric and get Student's *t*; those of a share by the residuals of its jackknife. *Range*: no
+two values differ, or there is one, so that only the metric's range is known.
 
 Precision may be judged after every run once 20 runs saw an event; before, and wherever an interval
 is compared with a bound repeatedly, the looks share the error (`spent`). No interval leaves its
@@ -197,7 +197,7 @@ def difference_of(
         steps = [b - a for a, b in pairs]
         return interval_of(steps, metric, exact=exact, difference=True, error=error)
     ratios = [_Ratio.of(values) for values in zip(*pairs, strict=True)]
-    residuals = ratios[1].relative_residuals() - ratios[0].relative_residuals()
+    residuals = ratios[1].jackknife_residuals() - ratios[0].jackknife_residuals()
     attempts = min(ratio.offered for ratio in ratios) / ratios[0].episode
     differing = sum(a != b for a, b in pairs)
     return _of_difference(ratios[1].share - ratios[0].share, residuals, differing, attempts, error)
@@ -259,7 +259,7 @@ def crossing_of(
 def _residuals(values: Sequence[float], metric: str) -> Values:
     """Return what each run adds to a metric's deviation from its value over all runs."""
     if is_share(metric) and _are_counted(values):
-        return _Ratio.of(values).relative_residuals()
+        return _Ratio.of(values).jackknife_residuals()
     numbers: Values = np.array(values, dtype=np.float64)
     return np.asarray(numbers - numbers.mean(), dtype=np.float64)
 
@@ -430,6 +430,7 @@ class _Ratio(NamedTuple):
     seen: int
     episode: float
     residuals: Values
+    offered_by_run: Values
 
     @classmethod
     def of(cls, values: Sequence[float]) -> _Ratio:
@@ -453,7 +454,8 @@ class _Ratio(NamedTuple):
         whole_residuals = residuals.sum(axis=1)
         episode = max(each.episode if isinstance(each, Share) else 1.0 for each in values)
         return cls(
-            share, total, variance, freedom, least, batches, runs, seen, episode, whole_residuals
+            *(share, total, variance, freedom, least, batches, runs, seen, episode),
+            *(whole_residuals, whole_offered),
         )
 
     @property
@@ -464,6 +466,15 @@ class _Ratio(NamedTuple):
     def relative_residuals(self) -> Values:
         """Return, run by run, what moves the share: residuals over a run's mean offered."""
         return self.residuals / (self.offered / self.runs)
+
+    def jackknife_residuals(self) -> Values:
+        """Return the same of the jackknife: how far the share is from what it is without a run.
+
+        A busy run draws the share to itself and so hides a part of its own residual; differences of
+        runs that are unlike in traffic would be sure too often.
+        """
+        others = np.maximum(self.offered - self.offered_by_run, self.offered / self.runs)
+        return np.asarray(self.residuals * (self.runs - 1) / others, dtype=np.float64)
 
     def interval(self, error: float, *, runs: int | None = None) -> Interval:
         """Return the interval; runs: as if so many had been played, similar to these."""

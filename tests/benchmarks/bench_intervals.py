@@ -10,12 +10,11 @@ Then searches for a capacity whose border is known: wrong in at most 5 % is what
 import math
 from typing import Final
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from simulator.intervals import CONFIDENCE, difference_of
-from tests.simulator.intervals.pools import KINDS, POOL_RUNS, Kind, coverage_of, shares_of
+from simulator.intervals import CONFIDENCE
+from tests.simulator.intervals.pools import KINDS, coverage_of, false_alarms
 from tests.simulator.intervals.test_coverage import wrong_and_decided
 
 _REPETITIONS: Final = 500
@@ -26,19 +25,6 @@ _LEAST_COVERAGE: Final = 0.92
 _MOST_COVERAGE: Final = 0.98
 _MOST_ALARMS: Final = 0.07
 _SEED: Final = 7
-
-
-def false_alarms(kind: Kind, repetitions: int) -> float:
-    """Return how often two sets of runs of one kind differ surely."""
-    rng = np.random.default_rng(_SEED)
-    pool = kind.draw(rng, POOL_RUNS)
-    alarms = 0
-    for _ in range(repetitions):
-        drawn = rng.choice(POOL_RUNS, 2 * kind.runs, replace=False)
-        one, other = (shares_of(pool, half) for half in np.split(drawn, 2))
-        change = difference_of(one, other, "refused_share")
-        alarms += not change.low <= 0 <= change.high
-    return alarms / repetitions
 
 
 def main(*, big: bool) -> None:
@@ -56,7 +42,7 @@ def main(*, big: bool) -> None:
         fine = _LEAST_COVERAGE <= found.held <= _MOST_COVERAGE and found.width <= kind.width
         alarms = "–"
         if kind.form == "share" and kind.runs >= 20:
-            share = false_alarms(kind, repetitions)
+            share = false_alarms(kind, repetitions, _SEED)
             alarms = f"{share:.1%}"
             fine = fine and share <= _MOST_ALARMS
         is_fine = is_fine and fine
@@ -69,7 +55,7 @@ def main(*, big: bool) -> None:
             alarms,
             "yes" if fine else "NO",
         )
-    Console().print(table)
+    Console(width=100).print(table)
     searches = _BIG_SEARCHES if big else _SEARCHES
     for name, is_sparse in (("a share that varies", False), ("all or nothing", True)):
         wrong, decided = wrong_and_decided(searches, is_sparse=is_sparse)

@@ -78,6 +78,19 @@ def coverage_of(kind: Kind, repetitions: int, seed: int = 7) -> Coverage:
     )
 
 
+def false_alarms(kind: Kind, repetitions: int, seed: int = 7) -> float:
+    """Return how often two sets of runs of one kind differ surely."""
+    rng = np.random.default_rng(seed)
+    pool = kind.draw(rng, POOL_RUNS)
+    alarms = 0
+    for _ in range(repetitions):
+        drawn = rng.choice(POOL_RUNS, 2 * kind.runs, replace=False)
+        one, other = (shares_of(pool, half) for half in np.split(drawn, 2))
+        change = difference_of(one, other, "refused_share")
+        alarms += not change.low <= 0 <= change.high
+    return alarms / repetitions
+
+
 def _truth(kind: Kind, pool: Any) -> float:
     if kind.form == "mean":
         return float(pool.mean())

@@ -20,7 +20,7 @@ from simulator.options import ReplicationBudget
 from simulator.scenario import loads, parse_condition
 from simulator.study.capacity import Search
 from simulator.study.runs import replicator
-from tests.simulator.intervals.pools import KINDS, Kind, coverage_of
+from tests.simulator.intervals.pools import KINDS, Kind, coverage_of, false_alarms
 
 MACROS: Final = 1_000
 LEAST: Final = CONFIDENCE - 2 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / MACROS)
@@ -34,6 +34,13 @@ def test_intervals_hold_the_true_value_and_are_narrow(kind: Kind) -> None:
     found = coverage_of(kind, REPETITIONS)
     assert 0.90 <= found.held <= 0.995
     assert found.width <= 1.1 * kind.width
+
+
+@pytest.mark.slow
+def test_runs_of_one_kind_seldom_differ_surely() -> None:
+    """Where busy runs are refused more, plain residuals make 8 % of A/A comparisons sure."""
+    ratio = next(kind for kind in KINDS if kind.name.startswith("ratio"))
+    assert 0.03 <= false_alarms(ratio, 1_000, seed=9) <= 0.07
 
 
 @pytest.mark.slow

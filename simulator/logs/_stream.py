@@ -325,7 +325,7 @@ def _distinct_texts(column: Column) -> _TextsAndPlaces:
     return distinct, places.to_numpy()
 
 
-class _LookUp(dict["str | None", int]):
+class _LookUp(dict["str | None", int], ABC):
     """What texts come to, of the texts that were met last: most logs repeat them.
 
     rejected: the value of a text that cannot be used.
@@ -337,9 +337,9 @@ class _LookUp(dict["str | None", int]):
         self._rejected = rejected
         self._why: dict[str | None, str] = {}
 
+    @abstractmethod
     def value_of(self, text: str | None) -> int:
         """Return what a text comes to. Raises `ValueRejected`."""
-        raise NotImplementedError
 
     def __missing__(self, text: str | None) -> int:
         try:

@@ -117,13 +117,21 @@ def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
     others = (asked.replications or 1) - 1
     hidden = quiet or asked.precision is not None
 
-    def so_far(runs: Sequence[Replication]) -> str:
+    runs: list[Replication] = []
+
+    def so_far() -> str:
         return f"{len(runs)} of {others}, so far refused_share {_share_so_far(runs)}"
 
     with _told_what_is_known(asked.played, quiet=quiet), progress_shown(quiet=hidden) as tell:
+
+        def on_progress(run: Replication) -> None:
+            runs.append(run)
+            if tell is not None:
+                tell("running", len(runs), others, so_far)
+
         return run_replicated(
             asked,
-            told=tell and (lambda runs: tell("running", len(runs), others, lambda: so_far(runs))),
+            on_progress=on_progress,
             told_of_precision=None if quiet else partial(_tell_precision, TimeLeft()),
             command=command,
         )

@@ -330,12 +330,13 @@ def scenario_player(
     asked = (condition,) if condition.metric == "refused_share" else (condition, offered)
 
     def play(value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+        done = itertools.count(1)
         found = runner.play(
             changed(value),
             seeds,
             fidelity=fidelity,
             check=False,
-            told=progress and (lambda done: progress(value, len(done), len(seeds))),
+            on_progress=progress and (lambda _: progress(value, next(done), len(seeds))),
             only=asked,
         )
         values = [run.line[condition.subject] for run in found]

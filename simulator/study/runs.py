@@ -268,11 +268,11 @@ class Replicator:
         fidelity: Fidelity,
         warm_up_ns: int | None = None,
         check: bool = True,
-        told: Callable[[Sequence[Replication]], None] | None = None,
+        on_progress: Callable[[Replication], None] | None = None,
         only: Sequence[Condition] | None = None,
         line: RunLine | None = None,
     ) -> list[Replication]:
-        """Return one replication a seed, in order. `told` hears those that are done.
+        """Return one replication a seed, in order. `on_progress` hears each when it is done.
 
         only: lines hold what these conditions are about, and nothing else. line: what else makes
         the line of a run; it can be pickled.
@@ -290,8 +290,8 @@ class Replicator:
         try:
             for place, replication in self._played(play, seeds):
                 done[place] = replication
-                if told is not None:
-                    told(list(done.values()))
+                if on_progress is not None:
+                    on_progress(replication)
         except KeyboardInterrupt:
             firsts = itertools.takewhile(done.__contains__, range(len(seeds)))
             raise Interrupted([done[place] for place in firsts]) from None
@@ -477,13 +477,13 @@ def run_replicated(
     options: RunOptions,
     *,
     progress: Progress | None = None,
-    told: Callable[[Sequence[Replication]], None] | None = None,
+    on_progress: Callable[[Replication], None] | None = None,
     told_of_precision: Callable[[Sequence[Replication], Precision], None] | None = None,
     command: Sequence[str] | None = None,
 ) -> Result:
     """Play a scenario once, or under several seeds; the rows and files are those of the first.
 
-    told: hears the runs after the first that are done. command: what repeats this run.
+    on_progress: hears each run after the first when it is done. command: what repeats this run.
     """
     scenario = options.played
     budget = options.budget(options.replications)
@@ -515,7 +515,8 @@ def run_replicated(
             )
             others = found[1:]
         elif several:
-            others = play(range(seed + 1, seed + (options.replications or 1)), told=told)
+            seeds = range(seed + 1, seed + (options.replications or 1))
+            others = play(seeds, on_progress=on_progress)
 
     def extra(result: Result) -> dict[str, Any]:
         added: dict[str, Any] = {} if command is None else {"command": list(command)}

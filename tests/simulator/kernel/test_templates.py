@@ -10,7 +10,7 @@ from simulator.play.simulation import simulate, template_for
 from simulator.rows.result import Keep
 from simulator.scenario import Scenario, builtin, load, loads, parse_condition
 from simulator.study import runs
-from simulator.study.runs import line_of, replicator
+from simulator.study.runs import Replication, line_of, replicator
 
 
 def _builtins() -> list[tuple[str, Scenario]]:
@@ -82,14 +82,12 @@ def test_runs_are_the_same_here_and_in_processes(monkeypatch: pytest.MonkeyPatch
     only = [parse_condition("refused_share <= 0.01"), parse_condition("offered > 0")]
     alone = [line_of(simulate(scenario, seed=n, fidelity="compiled"), scenario) for n in range(6)]
     monkeypatch.setattr(runs, "_START_S", 0.0)
-    told = list[int]()
+    told = list[Replication]()
     with replicator() as player:
-        whole = player.play(
-            scenario, range(6), fidelity="compiled", told=lambda done: told.append(len(done))
-        )
+        whole = player.play(scenario, range(6), fidelity="compiled", on_progress=told.append)
         assert player._workers.are_started
         lean = player.play(scenario, range(6), fidelity="compiled", check=False, only=only)
-    assert told == [1, 2, 3, 4, 5, 6]
+    assert sorted(run.seed for run in told) == list(range(6))
     assert [run.seed for run in whole] == list(range(6))
     for run, part, line in zip(whole, lean, alone, strict=True):
         assert repr(run.line) == repr(line)

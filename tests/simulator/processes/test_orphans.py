@@ -42,12 +42,12 @@ import simulator
 from simulator.options import RunOptions
 from simulator.study import runs
 
-def tell(done):
-    print(len(done), flush=True)
+def tell(run):
+    print(run.seed, flush=True)
 
 runs._START_S = 0.0  # short runs, and in other processes all the same
 scenario = simulator.load("s.toml")
-runs.run_replicated(RunOptions(scenario, replications=1_000, fidelity="limits"), told=tell)
+runs.run_replicated(RunOptions(scenario, replications=1_000, fidelity="limits"), on_progress=tell)
 """
 
 

@@ -40,7 +40,7 @@ RUNS = 20
 
 # %%
 storm = with_value(load("retry-storm"), "seed", SEED)
-found = simulator.advise(storm, groups=["impatient"], replications=RUNS, most_replications=20)
+found = simulator.advise(storm, groups=["impatient"], replications=RUNS)
 binding = found.binding
 (line,) = binding.to_dict("records")
 assert line["clause"] == "LIM-PUBLIC"

@@ -98,7 +98,7 @@ def add_capacity(parser: argparse.ArgumentParser) -> None:
     parser.description = "Find the largest value of one parameter that meets a condition."
     from simulator.study.capacity import CapacityOptions
 
-    limit_help = "most runs of one value (1000)"
+    limit_help = "most runs of all values together (200)"
     add_flags(parser, CapacityOptions, most_replications=limit_help)
     parser.add_argument(
         "--strict",
@@ -157,10 +157,9 @@ class _SearchShown:
 
 def _trial_words(trial: Trial) -> str:
     if trial.is_pilot:
-        needed = "" if trial.needed is None else f"; about {trial.needed} runs would decide"
-        return f"pilot, {interval_text(trial.interval)}{needed}"
+        return f"pilot, {interval_text(trial.interval)}"
     if trial.verdict == "not decided":
-        return f"not decided, {interval_text(trial.interval)}{needed_text(trial.needed)}"
+        return f"not decided, {interval_text(trial.interval)}"
     return f"{trial.verdict} ({interval_text(trial.interval)}, {_method(trial.interval)})"
 
 
@@ -185,28 +184,28 @@ def _print_capacity(answer: Capacity, args: argparse.Namespace) -> None:
         print("it is not shown to be broken at any value")
     else:
         print(f"it is broken at no value up to {args.between[1]}")
-    if answer.estimate is not None and of_pilots:
+    if answer.border is None and answer.estimate is not None and of_pilots:
         both = answer.keeps is not None and answer.breaks is not None
         head = "between these values nothing is decided; the" if both else "the"
         print(f"{head} means of the pilots cross the bound at about {answer.estimate}")
+    if answer.border is not None and answer.border.mean:
+        precision = answer.border.half_width / abs(answer.border.mean)
+        print(f"the border is at {answer.estimate} ± {precision:.2%}")
     for side in answer.undecided:
-        print(f"not decided: {_undecided(answer, side)}")
+        wanted = "kept" if side == "keeps" else "broken"
+        print(f"not decided: where it is {wanted}{_undecided(answer)}")
+    if not answer.undecided and answer.needed is not None:
+        print(f"the tolerance of {args.tolerance:.2g} is not reached{_undecided(answer)}")
     if answer.unfinished:
-        print(f"the search is not finished: {answer.unfinished}")
+        print(f"the search is not finished: {answer.unfinished}{_undecided(answer)}")
     print(f"{answer.runs} runs")
 
 
-def _undecided(answer: Capacity, side: str) -> str:
-    """Return what would decide a side: the fewest runs that one of its trials would need."""
-    wanted = "kept" if side == "keeps" else "broken"
-    asked = [(t.needed, t.value) for t in answer.trials if t.needed is not None]
-    if not asked:
-        return f"it is not known how many runs would show where it is {wanted}"
-    needed, value = min(asked)
-    return (
-        f"where it is {wanted}; about {needed} runs would decide {answer.path} = {value}: "
-        f"use --most-replications {2 * needed}"
-    )
+def _undecided(answer: Capacity) -> str:
+    """Return how many runs would do, as the end of a sentence."""
+    if answer.needed is None:
+        return ""
+    return f"; about {answer.needed} runs would do: use --most-replications {answer.needed}"
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:

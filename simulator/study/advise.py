@@ -549,14 +549,17 @@ class _Work:
         None where there is no value. Return what they say of the last value that was tried.
         """
         looks, border = itertools.count(1), found.border
-        if found.keeps is None and border is None:
-            return None
-        if border is None:
-            assert found.keeps is not None, "there is a border, or a value"
+        if border is None and found.keeps is not None:
             is_still = found.breaks is not None
             return self._verified_target(group, edits(found.keeps), looks, is_still=is_still)
+        if border is not None:
+            middle, half_width = border.mean, border.half_width
+        elif found.place is not None:  # the pilots know it alone
+            middle, half_width = found.place, _TOLERANCE * scale.size(found.place)
+        else:
+            return None
         for margins in _MARGINS:
-            careful = border.mean - margins * (border.mean - border.low)
+            careful = middle - margins * half_width
             found.keeps = scale.text(scale.rounded(careful, up=False))
             verified = self._verified_target(group, edits(found.keeps), looks, is_still=False)
             if verified.verdict == "kept":
@@ -803,7 +806,7 @@ class _Work:
             return f"{at_most} at {_FASTEST} times today's pace of {now} each"
         if found.keeps is not None and found.breaks is not None:
             return f"{at_most} up to {found.keeps} each, more from {found.breaks} on (now {now})"
-        if found.estimate is None:
+        if found.keeps is not None:
             return f"{at_most} at {found.keeps} each and below (now {now})"
         decided = [trial for trial in trials if not trial.is_pilot]
         runs = "; ".join(f"{each.value}: {_percent(each.interval.mean)}" for each in decided)

@@ -1,16 +1,17 @@
 """Capacity: the largest value of one parameter at which a condition is kept, and how surely.
 
-The search has two steps. *Pilots*, a few runs of a value, look for the border by bisection; their
-means decide nothing. Then two values on both sides of it are played under fresh seeds, the same
-ones at both, until the place where a straight line between their metrics crosses the bound is known
-to the tolerance, or the budget is spent: the ends of its 95 % interval are the answer. If it lies
-outside of the two values, they move. Between values far apart no straight line is assumed: they are
-judged themselves. So is the last value, with the error shared among the looks, where all values
-keep the condition, or none.
+The search has two steps. *Pilots*, a few runs of a value, look for the border by bisection; they
+decide nothing. Then two values on both sides of it are played under fresh seeds, the same ones at
+both, and the place where a straight line between their metrics crosses the bound is the border; the
+ends of its 95 % interval are the answer. It ends when the interval is as narrow as the tolerance or
+the budget of runs is spent: the answer then says how sharp it is, and how many runs would do. If
+the border lies outside of the two values, they move. Between values that had to be far apart no
+straight line is assumed: they are judged themselves. So is the last value, with the error shared
+among the looks, where all values keep the condition, or none.
 
 So `keeps` is wrong, or `breaks` is, in at most 5 % of searches. It assumes that more of the
-parameter does not help the condition, and that a metric is nearly straight within a few tolerances
-of its border. Where nothing is drawn at random, a run tells all, and bisection finds the border.
+parameter does not help the condition, and that a metric is nearly straight within a few percent of
+its border. Where no draw moves a metric, its pilots tell all, and bisection finds the border.
 """
 
 from __future__ import annotations
@@ -58,19 +59,18 @@ from simulator.study.runs import FIRST, Replicator, next_count, replicator
 Side: TypeAlias = Literal["keeps", "breaks"]
 
 _NUMBER: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)", re.DOTALL)
-_SPAN_TOLERANCES: Final = 3
-"""How far the two values are from the border at first, in tolerances."""
-_MAX_SPAN: Final = 0.03
-"""And at most, as a share of the value: further apart, a metric is not straight."""
-_BESIDE: Final = 0.5
-_NEAR: Final = 2
-"""A crossing so far beside the two, or known so badly, in distances of the two, asks for others."""
-_DOUBTFUL: Final = 40
-"""Runs of two values after which a crossing that they do not tell asks for other values."""
+MOST_RUNS: Final = 200
+"""Default limit of the runs of a search."""
+_SPAN: Final = 0.03
+"""How far the two values are from the border, as a share of it: a metric is nearly straight."""
+_MAX_BESIDE: Final = 1
+"""A border so far beside the two values, in distances of them, asks for others around it."""
+_MAX_UNSURE: Final = 3
+"""A border that two values know so badly, in distances of them, asks for values further apart."""
+_WIDER: Final = 3
+"""How many times further apart they then are."""
 _STILL: Final = 10
 """A border that no draw moves is found so many times more exactly: a few runs tell all."""
-_MAX_MOVES: Final = 6
-"""How often the two values may move, each time further apart."""
 _DIGITS: Final = 6
 _SEED: Final = "seed"
 _BETWEEN: Final = ArgumentRule(
@@ -90,15 +90,13 @@ _TOLERANCE: Final = ArgumentRule(
 class Trial:
     """One value that was played, its metric's interval, and what that says of the condition.
 
-    is_pilot: a few runs that look for the border; their verdict is not used. needed: about how
-    many runs would decide it; None where it is decided, or where no number would do.
+    is_pilot: a few runs that look for the border; their verdict is not used.
     """
 
     value: str
     interval: Interval
     verdict: Verdict
     is_pilot: bool = False
-    needed: int | None = None
 
 
 @dataclass(slots=True)
@@ -107,10 +105,11 @@ class Capacity:
 
     keeps: the largest value that is shown to keep the condition, None where none is. breaks: the
     smallest that is shown to break it, None where none is. estimate: about where the border is;
-    None where it lies outside. border: its interval; None where a run tells all, or outside.
-    trials: what was played, in order. runs: how many in all. unfinished: why the search ended
-    early; empty where it did not. undecided: the sides where the pilots saw a border, and the
-    budget decided no value.
+    None where it lies outside. place: the same on the scale. border: its interval; None where the
+    pilots tell all, where nothing else tells it, and where it lies outside.
+    trials: what was played, in order. runs: how many in all. needed: about how many would reach the
+    tolerance; None where these did, or nobody knows. unfinished: why the search ended early; empty
+    where it did not. undecided: the sides where the pilots saw a border, and no value is decided.
     """
 
     path: str
@@ -118,9 +117,11 @@ class Capacity:
     keeps: str | None = None
     breaks: str | None = None
     estimate: str | None = None
+    place: float | None = None
     border: Interval | None = None
     trials: list[Trial] = field(default_factory=list)
     runs: int = 0
+    needed: int | None = None
     unfinished: str = ""
     undecided: tuple[Side, ...] = ()
 
@@ -194,6 +195,9 @@ def capacity(options: CapacityOptions) -> Capacity:
             "vary = 'seed' must be something else; every value is tried under the same seeds"
         )
     budget = options.budget(options.replications)
+    if options.most_replications is None:
+        most = max(MOST_RUNS, 4 * options.replications)
+        budget = dataclasses.replace(budget, most_replications=most)
     base = options.played
     condition = parse_condition(keep) if isinstance(keep, str) else keep
     scale = Values(str(between[0]), str(between[1]), lambda text: _takes(base, vary, text))
@@ -218,8 +222,8 @@ def capacity(options: CapacityOptions) -> Capacity:
         ).run()
 
 
-class _OutOfTimeError(Exception):
-    """The time of a search's budget is over."""
+class _BudgetSpentError(Exception):
+    """The time of a search's budget is over, or its runs are."""
 
 
 class Scale(Protocol):
@@ -352,7 +356,8 @@ def scenario_player(
 class Search:
     """A search among the values of a scale with any player; the fields are as in `capacity`.
 
-    first: runs of a pilot. exact: whether nothing is drawn at random under a value.
+    first: runs of a pilot. budget: of all values. exact: whether nothing is drawn at random under a
+    value.
     """
 
     player: Player
@@ -361,82 +366,94 @@ class Search:
     _: KW_ONLY
     path: str = ""
     first: int = 5
-    budget: ReplicationBudget = field(default_factory=ReplicationBudget)
+    budget: ReplicationBudget = field(default_factory=lambda: ReplicationBudget(MOST_RUNS))
     seed: int = 0
     tolerance: float = 0.01
     exact: Callable[[str], bool] = lambda _: False
     told: Callable[[Trial], None] | None = None
     found: Capacity = field(init=False)
     _ends_s: float = field(default=math.inf, init=False)
-    _trials: int = field(default=0, init=False)
+    _fresh: int = field(init=False)
     _pilots: dict[Fraction, _Pilot] = field(default_factory=dict, init=False)
 
     def run(self) -> Capacity:
         """Return what is found. Raises `Interrupted` with what is known where Ctrl-C stops it."""
         self.found = Capacity(self.path, str(self.condition))
+        self._fresh = self.seed + self.first
         if self.budget.most_time_s is not None:
             self._ends_s = time.monotonic() + self.budget.most_time_s
         with keeps_what_is_known(self.found):
             try:
                 self._find()
-            except _OutOfTimeError:
-                self.found.unfinished = f"{self.budget.most_time_s:g} s were over"
+            except _BudgetSpentError as spent_error:
+                self.found.unfinished = str(spent_error)
         return self.found
 
     def _find(self) -> None:
-        """Look for the border, then decide on both sides of it."""
-        scale = self.scale
-        at_low, at_high = self._pilot(scale.low), self._pilot(scale.high)
+        """Look for the border by pilots, then find it, or decide the last value."""
+        low, high = self.scale.low, self.scale.high
+        at_low, at_high = self._pilot(low), self._pilot(high)
         if at_high.holds:
-            self._decide_end("keeps", scale.high)
+            self._decide_end("keeps", high)
         elif not at_low.holds:
-            self._decide_end("breaks", scale.low)
+            self._decide_end("breaks", low)
         else:
-            low, high = scale.low, scale.high
-            while (middle := scale.middle(low, high, self.tolerance)) is not None:
-                low, high = (middle, high) if self._pilot(middle).holds else (low, middle)
-            self.found.estimate = scale.text(low)
-            if not self._pilot(low).trial.is_pilot and not self._pilot(high).trial.is_pilot:
-                self.found.keeps, self.found.breaks = scale.text(low), scale.text(high)
-            else:
-                self._find_crossing((low + high) / 2)
+            self._bisect(low, high)
 
-    # --- pilots ----------------------------------------------------------------------------------
+    def _bisect(self, low: Fraction, high: Fraction, *, is_still: bool = False) -> None:
+        """Look for the border by pilots. is_still: no draw moves it, so that they tell all."""
+        scale = self.scale
+        while True:
+            self.found.estimate, self.found.place = scale.text(low), float(low)
+            are_still = is_still or (self._pilot(low).is_still and self._pilot(high).is_still)
+            tolerance = self.tolerance / _STILL if are_still else max(self.tolerance, 2 * _SPAN)
+            if (middle := scale.middle(low, high, tolerance)) is None:
+                break
+            low, high = (middle, high) if self._pilot(middle).holds else (low, middle)
+        if are_still:
+            self.found.keeps, self.found.breaks = scale.text(low), scale.text(high)
+        else:
+            self._find_crossing((low + high) / 2)
+
+    # --- runs ------------------------------------------------------------------------------------
 
     def _pilot(self, number: Fraction) -> _Pilot:
         """Play a few runs of a value, once."""
-        known = self._pilots.get(number)
-        if known is None:
+        pilot = self._pilots.get(number)
+        if pilot is None:
             text = self.scale.text(number)
             exact = self.exact(text)
             values, offered = self._play(text, self.seed, 1 if exact else self.first)
             interval = interval_of(values, self.condition.metric, exact=exact)
-            asked = sum(offered) > 0
-            verdict = self._verdict(interval, asked=asked)
-            needed = None
-            if verdict == "not decided":
-                needed = runs_for_verdict(values, self.condition)
-            trial = Trial(text, interval, verdict, is_pilot=not exact, needed=needed)
-            holds = self.condition.holds(interval.mean) if interval.runs else not asked
-            known = self._pilots[number] = _Pilot(trial, holds, asked)
+            sends = sum(offered) > 0
+            trial = Trial(text, interval, self._verdict(interval, sends=sends), is_pilot=not exact)
+            holds = self.condition.holds(interval.mean) if interval.runs else not sends
+            is_still = exact or (len(values) > 1 and len(set(values)) == 1)
+            pilot = self._pilots[number] = _Pilot(trial, holds, is_still)
             self._report(trial)
-        return known
+        return pilot
 
     def _play(self, text: str, seed: int, count: int) -> tuple[list[float], list[float]]:
         if time.monotonic() >= self._ends_s:
-            raise _OutOfTimeError
-        found = self.player(text, range(seed, seed + count))
+            raise _BudgetSpentError(f"{self.budget.most_time_s:g} s were over")
+        if count > self._affordable(1):
+            raise _BudgetSpentError(f"{self.budget.most_replications} runs were too few")
+        played = self.player(text, range(seed, seed + count))
         self.found.runs += count
-        return found
+        return played
+
+    def _affordable(self, values: int) -> int:
+        """Return how many more runs each of some values may have."""
+        return max(0, self.budget.most_replications - self.found.runs) // values
 
     def _report(self, trial: Trial) -> None:
         self.found.trials.append(trial)
         if self.told is not None:
             self.told(trial)
 
-    def _verdict(self, interval: Interval, *, asked: bool) -> Verdict:
+    def _verdict(self, interval: Interval, *, sends: bool) -> Verdict:
         """Return the verdict; no value breaks a condition, unless there was no attempt."""
-        if not interval.runs and not asked:
+        if not interval.runs and not sends:
             return "not decided"
         return judged(self.condition, interval)
 
@@ -445,99 +462,110 @@ class Search:
     def _find_crossing(self, near: Fraction) -> None:
         """Find where the metric crosses the bound, by runs of two values around it."""
         scale, found = self.scale, self.found
-        size = scale.size(float(near))
-        least = max(
-            min(_SPAN_TOLERANCES * self.tolerance, _MAX_SPAN) * size,
-            1.0 if scale.is_whole else 0.0,
-        )
-        span, is_again = least, False
-        for _ in range(_MAX_MOVES):
-            low = scale.rounded(float(near) - span, up=False)
-            high = scale.rounded(float(near) + span, up=True)
-            border = self._border(low, high, is_rough=span > least and not is_again)
-            if border.low == border.high:
-                self._find_still(low, high)
-                return
-            if border.method != "range":
-                low_end, width = float(low), float(high - low)
-                mean, *ends = (low_end + width * each for each in border[:3])
-                found.border = border._replace(mean=mean, low=ends[0], high=ends[1])
-                near = min(max(Fraction(mean), scale.low), scale.high)
-            if not _is_near(border):
-                span *= 2
-            elif span > least and not is_again:  # the crossing of values far apart is rough
-                span, is_again = least, True
+        straight = max(_SPAN * scale.size(float(near)), 1.0 if scale.is_whole else 0.0)
+        low, high, border, trials = self._around(float(near), straight)
+        if border.low == border.high:  # no draw moves the metric, which may jump
+            is_between = self._pilot(low).holds > self._pilot(high).holds
+            ends = (low, high) if is_between else (scale.low, scale.high)
+            self._bisect(*ends, is_still=True)
+            return
+        for trial in trials:
+            self._report(trial)
+            self._take(trial)
+        if math.isfinite(border.half_width):
+            found.border, found.place = border, border.mean
+            found.estimate = scale.text(scale.rounded(border.mean, up=False))
+            if (pairs := self._needed(border)) > border.runs:
+                found.needed = found.runs + 2 * (pairs - border.runs)
+            if high - low < 2 * _WIDER * straight:  # else a metric is no straight line
+                keeps = scale.rounded(border.low, up=False)
+                breaks = scale.rounded(border.high, up=True)
+                found.keeps = scale.text(keeps) if keeps <= border.low else None
+                found.breaks = scale.text(breaks) if breaks >= border.high else None
+        sides: tuple[tuple[Side, str | None], ...]
+        sides = ("breaks", found.breaks), ("keeps", found.keeps)
+        found.undecided = tuple(side for side, value in sides if value is None)
+
+    def _around(
+        self, centre: float, straight: float
+    ) -> tuple[Fraction, Fraction, Interval, list[Trial]]:
+        """Play two values around the border, which move to it; return the last ones.
+
+        straight: how far from the border a metric is nearly a straight line. Values further apart
+        only show where to put the next ones, the last.
+        """
+        scale, size, span, is_last = self.scale, self.scale.size(centre), straight, False
+        while True:
+            low = scale.rounded(centre - span, up=False)
+            high = scale.rounded(centre + span, up=True)
+            border, trials = self._border(low, high, is_rough=span > straight, is_last=is_last)
+            is_here = is_last or _is_here(border, low, high)
+            if self._affordable(2) < FIRST or border.low == border.high:
+                break
+            if not is_last and not _is_known(border, low, high):
+                span *= _WIDER
+                continue
+            is_last |= span > straight
+            closer = max(2 * border.half_width, self.tolerance * size / 2)
+            if span > straight or not is_here:
+                span = min(span, straight)
+            elif closer < span / 2:  # the metric may bend between the two
+                span = closer
             else:
                 break
-        if found.border is None:
-            found.undecided = ("breaks", "keeps")
-            return
-        border = found.border
-        found.estimate = scale.text(scale.rounded(border.mean, up=False))
-        if span <= least:
-            keeps, breaks = scale.rounded(border.low, up=False), scale.rounded(border.high, up=True)
-            found.keeps = scale.text(keeps) if keeps <= border.low else None
-            found.breaks = scale.text(breaks) if breaks >= border.high else None
-        else:  # between values far apart a metric is no straight line: what they show themselves
-            for trial in found.trials[-2:]:
-                self._take(trial)
-        found.undecided += () if found.breaks else ("breaks",)
-        found.undecided += () if found.keeps else ("keeps",)
+            centre = min(max(border.mean, float(scale.low)), float(scale.high))
+        return low, high, border if is_here else border._replace(low=-math.inf), trials
 
-    def _find_still(self, low: Fraction, high: Fraction) -> None:
-        """Find the border of a metric that no draw changes, which may jump: by bisection."""
-        below, above = (self._pilot(number).holds for number in (low, high))
-        low, high = low if below else self.scale.low, high if not above else self.scale.high
-        tolerance = self.tolerance / _STILL
-        while (middle := self.scale.middle(low, high, tolerance)) is not None:
-            low, high = (middle, high) if self._pilot(middle).holds else (low, middle)
-        self.found.keeps, self.found.breaks = self.scale.text(low), self.scale.text(high)
-        self.found.estimate = self.found.keeps
+    def _border(
+        self, low: Fraction, high: Fraction, *, is_rough: bool, is_last: bool
+    ) -> tuple[Interval, list[Trial]]:
+        """Play two values until a line through them crosses the bound, as surely as is asked.
 
-    def _border(self, low: Fraction, high: Fraction, *, is_rough: bool) -> Interval:
-        """Play two values until the crossing between them is known to the tolerance.
-
-        is_rough: until it is known well enough to put the values around it.
+        Or until the border is elsewhere, or the budget is spent. Return its interval, and trials.
+        is_rough: look once, to put the values around the border. is_last: they do not move again.
         """
-        most, metric = self.budget.most_replications, self.condition.metric
-        seed = self.seed + self.first + self._trials * most  # of runs that nothing was chosen by
-        self._trials += 1
-        at_low: list[float] = []
-        at_high: list[float] = []
-        count = min(most, max(self.first, FIRST))
-        while True:
-            for values, number in ((at_low, low), (at_high, high)):
-                more = range(seed + len(values), seed + count)
-                values.extend(self._play(self.scale.text(number), more.start, len(more))[0])
-            differing = sum(a != b for a, b in zip(at_low, at_high, strict=True))
-            error = sequential_error(differing, count)
-            border = crossing_of(at_low, at_high, self.condition.bound, metric, error=error)
-            if _is_far(border) or (not _is_near(border) and count >= _DOUBTFUL):
+        metric, width = self.condition.metric, float(high - low)
+        values: tuple[list[float], list[float]] = [], []
+        border, error, count = (
+            Interval(math.nan, -math.inf, math.inf, 0),
+            0.05,
+            2 * FIRST if is_rough else FIRST,
+        )
+        while (more := min(count - len(values[0]), self._affordable(2))) > 0:
+            for known, number in zip(values, (low, high), strict=True):
+                known.extend(self._play(self.scale.text(number), self._fresh, more)[0])
+            self._fresh += more  # runs that nothing was chosen by
+            differing = sum(a != b for a, b in zip(*values, strict=True))
+            error = sequential_error(differing, len(values[0]))
+            border = crossing_of(*values, self.condition.bound, metric, error=error)
+            mean, *ends = (float(low) + width * place for place in border[:3])
+            border = border._replace(mean=mean, low=ends[0], high=ends[1])
+            if is_rough or not (is_last or _is_here(border, low, high)):
                 break
-            needed = 2 * count
-            if _is_near(border):
-                needed = self._needed(low, high, border, is_rough=is_rough)
-            if needed <= count or count >= most:
+            if self._needed(border) <= border.runs:
                 break
-            count = next_count(count, needed, most)
-        for values, number in ((at_low, low), (at_high, high)):
-            interval = interval_of(values, metric, error=error)
+            count = next_count(border.runs, self._needed(border), self.budget.most_replications)
+        trials = []
+        for known, number in zip(values, (low, high), strict=True) if border.runs else ():
+            interval = interval_of(known, metric, error=error)
             verdict = judged(self.condition, interval)
-            self._report(Trial(self.scale.text(number), interval, verdict))
-        return border
+            trials.append(Trial(self.scale.text(number), interval, verdict))
+        return border, trials
 
-    def _needed(self, low: Fraction, high: Fraction, border: Interval, *, is_rough: bool) -> int:
+    def _needed(self, border: Interval) -> int:
         """Return about how many runs of two values tell the border to the tolerance."""
-        width = float(high - low)
-        at, *ends = (float(low) + width * each for each in border[:3])
-        if self.scale.is_whole and math.floor(ends[0]) == math.floor(ends[1]):
+        if math.isinf(border.half_width):
+            return 2 * border.runs
+        if self.scale.is_whole and math.floor(border.low) == math.floor(border.high):
             return border.runs
-        aim = self.tolerance * self.scale.size(at) / 2
+        aim = self.tolerance * self.scale.size(border.mean) / 2
         if self.scale.is_whole:  # to neighbours, unless the border is at one of them
-            aim = max(aim, min(at % 1, 1 - at % 1))
-        if is_rough:
-            aim = max(aim, width / 4)
-        return math.ceil(border.runs * (border.half_width * width / aim) ** 2)
+            aim = max(aim, min(border.mean % 1, 1 - border.mean % 1))
+        if not aim:
+            return 2 * border.runs
+        return math.ceil(border.runs * (border.half_width / aim) ** 2)
+
+    # --- the last value --------------------------------------------------------------------------
 
     def _decide_end(self, side: Side, number: Fraction) -> None:
         """Play the last value of the scale until it is decided, or the budget is spent."""
@@ -555,47 +583,42 @@ class Search:
             self.found.breaks = trial.value
 
     def _trial(self, number: Fraction) -> Trial:
-        pilot = self._pilot(number)
-        if not pilot.trial.is_pilot:
-            return pilot.trial  # nothing is drawn at random: one run tells all
-        text, most = self.scale.text(number), self.budget.most_replications
-        seed = self.seed + self.first  # of runs that nothing was chosen by
-        values: list[float] = []
-        offered = 0.0
-        count = min(most, max(self.first, FIRST))
+        trial = self._pilot(number).trial
+        if not trial.is_pilot:
+            return trial  # nothing is drawn at random: one run tells all
+        text, condition, values = self.scale.text(number), self.condition, list[float]()
+        offered, count = 0.0, FIRST
         for look in itertools.count(1):
-            more, asked = self._play(text, seed + len(values), count - len(values))
-            values += more
-            offered += sum(asked)
-            error = spent(look)
-            interval = interval_of(values, self.condition.metric, error=error)
-            verdict = self._verdict(interval, asked=offered > 0)
-            needed = None
-            if verdict == "not decided":
-                needed = runs_for_verdict(values, self.condition, error=error)
-            trial = Trial(text, interval, verdict, needed=needed)
-            if verdict != "not decided" or count >= most:
+            more = min(count - len(values), self._affordable(1))
+            if more <= 0:
                 break
+            played, attempts = self._play(text, self._fresh, more)
+            self._fresh += more  # runs that nothing was chosen by
+            values += played
+            offered += sum(attempts)
+            interval = interval_of(values, condition.metric, error=spent(look))
+            trial = Trial(text, interval, self._verdict(interval, sends=offered > 0))
+            if trial.verdict != "not decided":
+                self.found.needed = None
+                break
+            needed = runs_for_verdict(values, condition, error=spent(look))
+            self.found.needed = needed and self.found.runs + needed - len(values)
             if self.told is not None:
                 self.told(trial)
-            count = min(most, 2 * count)
+            count *= 2
         self._report(trial)
         return trial
 
 
-def _is_beside(border: Interval) -> bool:
-    """Whether a crossing, in distances of two values from the low one, is well beside them."""
-    return not -_BESIDE <= border.mean <= 1 + _BESIDE
+def _is_known(border: Interval, low: Fraction, high: Fraction) -> bool:
+    """Whether two values tell where the border is."""
+    return border.half_width <= _MAX_UNSURE * float(high - low)
 
 
-def _is_near(border: Interval) -> bool:
-    """Whether a crossing can be told by the two values."""
-    return not _is_beside(border) and border.half_width <= _NEAR
-
-
-def _is_far(border: Interval) -> bool:
-    """Whether a crossing is surely elsewhere, or nothing is known of it."""
-    return border.method == "range" or (_is_beside(border) and border.half_width < 1)
+def _is_here(border: Interval, low: Fraction, high: Fraction) -> bool:
+    """Whether two values tell where the border is, and that it is near them."""
+    beside = _MAX_BESIDE * (high - low)
+    return _is_known(border, low, high) and low - beside <= border.mean <= high + beside
 
 
 _WANTED: Final[dict[Side, Verdict]] = {"keeps": "kept", "breaks": "broken"}
@@ -603,6 +626,8 @@ _WANTED: Final[dict[Side, Verdict]] = {"keeps": "kept", "breaks": "broken"}
 
 @dataclass(frozen=True, slots=True)
 class _Pilot:
+    """A value's few runs. is_still: no draw moves the metric, so they tell all."""
+
     trial: Trial
     holds: bool
-    asked: bool
+    is_still: bool

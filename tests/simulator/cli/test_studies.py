@@ -188,8 +188,8 @@ def test_capacity_finds_the_limit_itself() -> None:
         keep="refused_share == 0",
         replications=2,
     )
-    assert (found.keeps, found.breaks) == ("50/1m", "50.5/1m")  # a mean rate takes decimals
-    assert len(found.trials) <= 10
+    assert (found.keeps, found.breaks) == ("50/1m", "50.05/1m")  # a mean rate takes decimals
+    assert len(found.trials) <= 13
 
 
 def test_capacity_is_unsure_where_chance_decides() -> None:
@@ -204,11 +204,10 @@ def test_capacity_is_unsure_where_chance_decides() -> None:
     assert found.breaks is not None
     low, high = (float(text.split("/")[0]) for text in (found.keeps, found.breaks))
     assert 35 < low < high < 75
-    assert high <= 1.03 * low
+    assert high <= 1.1 * low
     assert found.border is not None
     assert low <= found.border.low < found.border.high <= high
-    around = [trial for trial in found.trials if not trial.is_pilot][-2:]
-    assert [trial.verdict for trial in around] == ["kept", "broken"]
+    assert found.runs <= 200
 
 
 @pytest.mark.parametrize(
@@ -271,23 +270,40 @@ def test_the_studies(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*argv, "--quiet"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
         "refused_share == 0 is kept up to clients.c.arrivals.rate = 50/1m",
-        "it is broken from clients.c.arrivals.rate = 50.5/1m on",
+        "it is broken from clients.c.arrivals.rate = 50.05/1m on",
     ]
 
 
 def test_a_search_says_how_much_it_rests_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not decided is an answer: how many runs would do, and an exit code where it counts."""
     argv = ["capacity", "poisson.toml", "--vary", "clients.c.count", "--between", "0", "2"]
-    argv += ["--keep", "refused_share < 0.3", "--most-replications", "6"]
+    argv += ["--keep", "refused_share < 0.3", "--most-replications", "14"]
     assert main(argv) == 1
     printed = capsys.readouterr().out.splitlines()
     assert printed[1] == "clients.c.count = 0: pilot, no value"
     assert "refused_share < 0.3 is not shown to be kept at any value" in printed
     (line,) = [line for line in printed if line.startswith("not decided: where it is kept; about")]
     most = line.rpartition(" ")[2]
-    assert int(most) > 6
+    assert int(most) > 14
+    assert printed[-1] == "14 runs"
     assert main([*argv[:-1], most, "--strict", "--quiet"]) == 0
     assert "is kept up to clients.c.count = 2" in capsys.readouterr().out
+
+
+def test_a_search_ends_with_its_budget_and_says_how_sharp_it_is(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tolerance would take thousands of runs: the answer is as sharp as the runs allow."""
+    argv = ["capacity", "shared-office", "--vary", "clients.script.arrivals.rate", "--between"]
+    argv += ["1/10s", "20/10s", "--keep", "refused_share{client='browsers'} <= 0.05", "--strict"]
+    assert main(argv) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert int(printed[-1].removesuffix(" runs")) <= 200
+    (border,) = [line for line in printed if line.startswith("the border is at ")]
+    percent = float(border.partition(" ± ")[2].removesuffix("%"))
+    assert 1 < percent < 5
+    (line,) = [line for line in printed if line.startswith("the tolerance of 0.01 is not reached")]
+    assert int(line.rpartition(" ")[2]) > 1_000
 
 
 def test_a_search_says_how_far_it_is_and_what_is_known(

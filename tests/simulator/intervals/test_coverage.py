@@ -167,7 +167,7 @@ def wrong_and_decided(searches: int, *, is_sparse: bool) -> tuple[float, float]:
             _Line(),
             condition,
             first=5,
-            budget=ReplicationBudget(200),
+            budget=ReplicationBudget(400),
             seed=0,
         ).run()
         keeps, breaks = (None if end is None else int(end) for end in (found.keeps, found.breaks))

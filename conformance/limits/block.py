@@ -314,17 +314,24 @@ class BlockMeasurement(Measurement):
                 f"admitted {seconds(short_ns)} s after the rate was exceeded: the block is shorter"
             )
         if after.refused is not False or not before.refused:
-            self.undecided("refused requests seem to extend the block, how long was not seen")
+            self.undecided("the window ended after the block, so how long it was is not seen")
+        text = f"block {seconds(block_ns * 93 // 100)} to {seconds(block_ns * 107 // 100)} s"
+        if free_ns >= until_ns:
+            return text
         self.readings["limits.block_extends"] = True
-        low, high = seconds(block_ns * 93 // 100), seconds(block_ns * 107 // 100)
-        return f"block {low} to {high} s (refused requests extend it)"
+        return f"{text} (refused requests extend it)"
 
     async def _exceeding(self) -> tuple[BurstSender, list[Observation], int]:
         """Let a party exceed the rate once; returns it, its refusals, and when its window ended."""
         party = await self.sender.take()
         burst = await self._exceed(party)
         times = sorted(x.received_ns for x in burst.admitted)[-self.limit :]
-        return party, burst.refused, (times[0] if times else 0) + self.window_ns
+        free_ns = (times[0] if times else 0) + self.window_ns
+        if self.boundary is not None:
+            low_ns, high_ns = self.boundary
+            turns = (burst.refused[0].sent_ns - low_ns) // self.window_ns + 1
+            free_ns = min(free_ns, high_ns + turns * self.window_ns)
+        return party, burst.refused, free_ns
 
     async def _silent(self, silence_ns: int) -> tuple[int, int, Observation]:
         """Let a party exceed the rate and be silent.

@@ -190,7 +190,7 @@ class ThrottleMeasurement(Measurement):
             return await self._gradual(silent)
         if self.refilled < self.limit and silent.after.size > self.refilled:
             return self._by_silence(silent)  # the polls took places
-        if silent.is_bucket:
+        if silent.is_bucket and self.refilled < self.limit:
             self.undecided("the counter regains about as fast as a burst fills it")
         return self._window()
 

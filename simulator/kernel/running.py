@@ -22,10 +22,10 @@ from simulator.kernel.limiter import (
 from simulator.kernel.loop import SPARE_EVENTS, run_events
 from simulator.kernel.planning import KernelPlan, linked
 from simulator.kernel.records import DONE, LANES_FULL, RINGS_FULL, ROWS_FULL
-from simulator.play.request_mix import Numbering
+from simulator.play.request_mix import SubjectRegistry
 from simulator.progress import tell_line
-from simulator.rows import RunBook
-from simulator.rows.counters import LimitsView
+from simulator.rows import RunRecorder
+from simulator.rows.counters import CounterIndex
 from simulator.rows.record import CHUNK_ROWS, NO_STATUS, Numbers, RequestIdentity, SubjectTable
 from simulator.scenario import Scenario
 from simulator.scenario.draws import OnOffArrivals
@@ -128,7 +128,7 @@ class Template:
         self.setup = setup
         self._limiter = limiter_of(setup, from_ns)
         self._sim = KernelPlan(setup, self._limiter).arrays()
-        self.known = LimitsView(setup.tables, setup.profile.limits), SubjectTable()
+        self.known = CounterIndex(setup.tables, setup.profile.limits), SubjectTable()
         clients = setup.population.clients
         mixes = [len(client.group.mix) for client in clients]
         self._first = np.cumsum([0, *(2 * size for size in mixes)])[:-1]
@@ -136,7 +136,7 @@ class Template:
         if anonymous:
             self.known[1].number(_ANYBODY)
             return
-        numbering = Numbering(setup.scenario, self.known[1], self.known[0])
+        numbering = SubjectRegistry(setup.scenario, self.known[1], self.known[0])
         for client in clients:
             key, address = client.deal_key(), client.deal_address()
             for entry in range(len(client.group.mix)):
@@ -183,7 +183,7 @@ def template_of(scenario: Scenario, from_ns: int, *, anonymous: bool = False) ->
 class _Writer:
     """Writes rows to a run's book, with subjects for combos and the recorder's verdicts."""
 
-    def __init__(self, book: RunBook, run: KernelRun) -> None:
+    def __init__(self, book: RunRecorder, run: KernelRun) -> None:
         self._book, self._run = book, run
         self._clients = run.setup.population.clients
         self._subjects: Numbers = np.zeros(0, dtype=np.int64)
@@ -191,7 +191,7 @@ class _Writer:
         if run.template is not None:
             return
         scenario, recorder = run.setup.scenario, book.recorder
-        self._numbering = Numbering(scenario, recorder.subjects, book.view)
+        self._numbering = SubjectRegistry(scenario, recorder.subjects, book.view)
         for client in self._clients:
             group = client.group
             deals = any(dealing.per == "request" for dealing in scenario.dealings_of(group))
@@ -272,7 +272,7 @@ def _compile_all() -> None:
 
 def run_in_kernel(
     setup: Setup,
-    book: RunBook,
+    book: RunRecorder,
     progress: Callable[[int], None] | None = None,
     template: Template | None = None,
 ) -> None:
@@ -282,7 +282,7 @@ def run_in_kernel(
 
 
 def write_rows(
-    run: KernelRun, book: RunBook, progress: Callable[[int], None] | None = None
+    run: KernelRun, book: RunRecorder, progress: Callable[[int], None] | None = None
 ) -> None:
     """Run a scenario to its end and write every row to `book`."""
     duration_ns = run.setup.scenario.duration_ns

@@ -25,7 +25,7 @@ from engine.errors import InputError
 from engine.hosts import client_address
 from engine.model import ApplicationKind, TenantKind
 from simulator.logs import Kind, LogBatch, LogStream
-from simulator.rows.record import Growing, Numbers, Texts, distinct, first_of_each
+from simulator.rows.record import GrowableArray, Numbers, TextColumn, distinct, first_of_each
 
 _CODE_BITS: Final = 32
 
@@ -115,11 +115,11 @@ class LogCallers(Sequence[LogCaller]):
 
     owner: Codes
     owners: Sequence[Owner]
-    key: Texts
-    ip: Texts
-    method: Texts
-    path: Texts
-    others: Mapping[str, Texts]
+    key: TextColumn
+    ip: TextColumn
+    method: TextColumn
+    path: TextColumn
+    others: Mapping[str, TextColumn]
 
     def __len__(self) -> int:
         return len(self.owner)
@@ -160,10 +160,10 @@ class PartyTable:
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._columns = {name: Growing(np.int32) for name in names}
+        self._columns = {name: GrowableArray(np.int32) for name in names}
         self._numbers = RowNumbers(len(self._columns))
-        self._first_ns = Growing(np.int64)
-        self._first_line = Growing(np.int64)
+        self._first_ns = GrowableArray(np.int64)
+        self._first_line = GrowableArray(np.int64)
         self.start_ns, self.end_ns = 1 << 63, -(1 << 63)
 
     def number(self, batch: LogBatch) -> npt.NDArray[np.int32]:
@@ -243,28 +243,28 @@ class Naming:
         texts, has_keys = self._key_codes()
         owner, owners = self._owners(texts)
         key, labels = self._labels(texts, has_keys=has_keys)
-        address = _used(Texts(codes["address"], names["address"]))
-        path = _used(Texts(codes["path"], names["path"]))
+        address = _used(TextColumn(codes["address"], names["address"]))
+        path = _used(TextColumn(codes["path"], names["path"]))
         path = _mapped(path, lambda text: _KEY_TEXT.sub("key_…", text))
         if has_keys:
             keyed = np.flatnonzero(texts >= 0)
             rows = keyed[distinct([texts[keyed]])[1]]
             of_key = zip(texts[rows].tolist(), key[rows].tolist(), strict=True)
             by = {code: labels[label] for code, label in of_key}
-            path = _replaced(path, Texts(texts, names["key"]), by, _SHORTEST_KEY)
+            path = _replaced(path, TextColumn(texts, names["key"]), by, _SHORTEST_KEY)
         if self.pseudonym_key is not None:
             hashed = [self._hashed("ip-", self._client(text)) for text in address.texts]
             path = _replaced(path, address, dict(enumerate(hashed)), 1)
-            address = _mapped(Texts(address.codes, hashed), str)
+            address = _mapped(TextColumn(address.codes, hashed), str)
         elif self.prefix_bits < 128:
             address = _mapped(address, self._client)
-        method = _used(Texts(codes["method"], names["method"]))
+        method = _used(TextColumn(codes["method"], names["method"]))
         others = {
-            name: Texts(column, names[name])
+            name: TextColumn(column, names[name])
             for name, column in codes.items()
             if name not in ("address", "key", "method", "path", *_IDENTITY)
         }
-        return LogCallers(owner, owners, Texts(key, labels), address, method, path, others)
+        return LogCallers(owner, owners, TextColumn(key, labels), address, method, path, others)
 
     def _client(self, address: str) -> str:
         """Return the counter key of an address; a host name is its own key."""
@@ -340,23 +340,25 @@ class Naming:
         return mark + hmac.digest(self.pseudonym_key, text.encode(), "sha256").hex()[:_HASH_DIGITS]
 
 
-def _used(column: Texts) -> Texts:
+def _used(column: TextColumn) -> TextColumn:
     """Return the column with the texts that some party has, in order of first appearance."""
     number, first = distinct([column.codes])
     used = column.codes[first].tolist()
-    return Texts(number.astype(np.int32), [column.texts[code] for code in used])
+    return TextColumn(number.astype(np.int32), [column.texts[code] for code in used])
 
 
-def _mapped(column: Texts, change: Callable[[str], str]) -> Texts:
+def _mapped(column: TextColumn, change: Callable[[str], str]) -> TextColumn:
     """Return the column with its texts changed; those that are the same then become one."""
     numbers: dict[str, int] = {}
     to = np.array(
         [numbers.setdefault(change(text), len(numbers)) for text in column.texts], dtype=np.int32
     )
-    return Texts(to[column.codes], list(numbers))
+    return TextColumn(to[column.codes], list(numbers))
 
 
-def _replaced(column: Texts, secrets: Texts, by: Mapping[int, str], shortest: int) -> Texts:
+def _replaced(
+    column: TextColumn, secrets: TextColumn, by: Mapping[int, str], shortest: int
+) -> TextColumn:
     """Return the column with each occurrence of the party's own text of `secrets` replaced.
 
     by: its replacement, by code of `secrets`. shortest: of fewer letters nothing is replaced.
@@ -371,4 +373,4 @@ def _replaced(column: Texts, secrets: Texts, by: Mapping[int, str], shortest: in
         text, secret = column.texts[code], secrets.texts[own]
         if len(secret) >= shortest and secret in text:
             to[place] = numbers.setdefault(text.replace(secret, by[own]), len(numbers))
-    return _used(Texts(to[number], list(numbers)))
+    return _used(TextColumn(to[number], list(numbers)))

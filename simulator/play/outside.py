@@ -136,7 +136,7 @@ def go_on(
     return state[0]
 
 
-class Behind(NamedTuple):
+class Downstream(NamedTuple):
     """What is behind a proxy or a reactor; a reactor is a response's code and nothing else.
 
     destination, request, response: how long a call takes, and code. streams: those of a client from
@@ -151,10 +151,12 @@ class Behind(NamedTuple):
     streams: tuple[str | None, ...]
 
 
-def behind(service: Proxy | Reactor) -> Behind:
+def downstream_of(service: Proxy | Reactor) -> Downstream:
     """Return what is behind a proxy or a reactor."""
     if isinstance(service, Reactor):
-        return Behind(None, 0.0, None, service.service, (None, None, None, f"react {service.name}"))
+        return Downstream(
+            None, 0.0, None, service.service, (None, None, None, f"react {service.name}")
+        )
     share = service.unreachable_share
     request, response = service.request_transform, service.response_transform
     streams = (
@@ -163,7 +165,7 @@ def behind(service: Proxy | Reactor) -> Behind:
         None if request is None else f"{REQUEST} {service.name}",
         None if response is None else f"{RESPONSE} {service.name}",
     )
-    return Behind(service.destination, share, request, response, streams)
+    return Downstream(service.destination, share, request, response, streams)
 
 
 def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], OutsideTiming] | None:
@@ -171,7 +173,7 @@ def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Out
     met = scenario.proxy_of(ask) or scenario.reactor_of(ask)
     if met is None:
         return None
-    service = behind(met)
+    service = downstream_of(met)
     to_destination, to_reach, to_request, to_response = service.streams
     destination = _duration(service.destination, client, to_destination)
     request = _duration(service.request, client, to_request)

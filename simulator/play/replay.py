@@ -1,8 +1,8 @@
-"""A log through the gates of a run: clients that ask once, at the instants of the log.
+"""A log through the backends of a run: clients that ask once, at the instants of the log.
 
-One SimPy process feeds a gate (`simulator.play.gates`) row by row, or compiled code decides a block
-of rows at once. Both write to a recorder, as a run does. Requests at one instant are decided in the
-log's order.
+One SimPy process feeds a backend (`simulator.play.backends`) row by row, or compiled code decides a
+block of rows at once. Both write to a recorder, as a run does. Requests at one instant are decided
+in the log's order.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import Profile
 from simulator.logs.arrivals import BLOCK_ROWS, ArrivalBatch, Arrivals
 from simulator.logs.parties import LogCaller, LogCallers
-from simulator.play.events import FIRST_OF_CLIENT, At, spawn
-from simulator.play.gates import (
-    Gate,
-    LimitsGate,
-    NodesGate,
+from simulator.play.backends import (
+    Backend,
+    LimitsBackend,
+    NodesBackend,
     RequestSpec,
     RunOutput,
     SimulatedAnswer,
 )
+from simulator.play.events import FIRST_OF_CLIENT, At, spawn
 from simulator.play.simulation import is_without_kernel
 from simulator.progress import Progress
 from simulator.rows.record import NO_STATUS
-from simulator.rows.tally import NodesTally
+from simulator.rows.statistics import NodesStatistics
 from simulator.traffic.draws import BALANCE_STREAM, Stream
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     *,
     fidelity: Fidelity = "limits",
     seed: int = 0,
-    nodes: NodesTally | None = None,
+    nodes: NodesStatistics | None = None,
     progress: Progress | None = None,
     block_rows: int = BLOCK_ROWS,
 ) -> Iterator[ArrivalBatch]:
@@ -83,8 +83,8 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     tables = {"Default": limits}
     if fidelity != "compiled" or is_without_kernel():
         env = simpy.Environment()
-        gate = _gate(env, arrivals, tables, profile, fidelity, seed, rows, nodes)
-        yield from _Feed(env, arrivals, gate, subjects, progress).play(block_rows)
+        backend = _backend(env, arrivals, tables, profile, fidelity, seed, rows, nodes)
+        yield from _Feed(env, arrivals, backend, subjects, progress).play(block_rows)
         return
     from simulator.kernel.limiter import ColumnLimiter, Columns, VerdictNumbers  # noqa: PLC0415 # reason: numba loads where it is asked for
 
@@ -120,7 +120,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
         rows.tally.add_shadow_requests(clause, count)
 
 
-def _gate(
+def _backend(
     env: simpy.Environment,
     arrivals: Arrivals,
     tables: Mapping[str, LimitTable],
@@ -128,29 +128,29 @@ def _gate(
     fidelity: Fidelity,
     seed: int,
     rows: RunOutput,
-    nodes: NodesTally | None,
-) -> Gate:
-    """Return the gate of a fidelity: the engine's, or the limits' on one node or on several."""
+    nodes: NodesStatistics | None,
+) -> Backend:
+    """Return the backend of a fidelity: the engine's, or the limits' on one node or on several."""
     start_ns = arrivals.start_ns
     if fidelity == "engine":
-        from simulator.play.engine_gate import EngineGate  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+        from simulator.play.engine_backend import EngineBackend  # noqa: PLC0415 # reason: the limits alone need no store and no vault
 
-        return EngineGate(env, start_ns, profile, tables, seed, rows, LogTraffic(arrivals))
+        return EngineBackend(env, start_ns, profile, tables, seed, rows, LogTraffic(arrivals))
     if nodes is None:
         limiter = Limiter(tables, profile.limits, origin_ns=start_ns)
-        return LimitsGate(env, start_ns, profile, limiter, rows)
+        return LimitsBackend(env, start_ns, profile, limiter, rows)
     draw = Stream(seed, BALANCE_STREAM).uniform
     shared = NodesLimiter(tables, profile.limits, profile.nodes, draw, origin_ns=start_ns)
-    return NodesGate(env, start_ns, profile, shared, rows, nodes)
+    return NodesBackend(env, start_ns, profile, shared, rows, nodes)
 
 
 @dataclass(slots=True)
 class _Feed:
-    """The log's requests as one client of a gate, which asks at the log's instants."""
+    """The log's requests as one client of a backend, which asks at the log's instants."""
 
     env: simpy.Environment
     arrivals: Arrivals
-    gate: Gate
+    backend: Backend
     subjects: npt.NDArray[np.int64]
     progress: Progress | None
     _fed: simpy.Event = field(init=False)
@@ -164,7 +164,7 @@ class _Feed:
         self.env.run()
 
     def _feed(self, block_rows: int) -> Generator[simpy.Event, object, None]:
-        env, begin, put = self.env, self.gate.begin, self.gate.put
+        env, begin, submit = self.env, self.backend.begin, self.backend.submit
         parties = zip(self.subjects.tolist(), self.arrivals.parties, strict=True)
         asking = [RequestSpec(limit_subject(party), row) for row, party in parties]
         now_ns = number = 0
@@ -175,7 +175,7 @@ class _Feed:
                     now_ns = at_ns
                 asked = asking[party]
                 content = None if begin is None else begin(asked, None, None)
-                answer = put(now_ns, asked, content, 1, 0)
+                answer = submit(now_ns, asked, content, 1, 0)
                 if isinstance(answer, SimulatedAnswer) and answer.later is not None:
                     spawn(env, answer.later)
                 if self.progress is not None and not number % _TELL_EVERY:

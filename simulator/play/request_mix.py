@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.limits import KeyIdentity, Subject, TenantIdentity
-from simulator.play.gates import RequestSpec
+from simulator.play.backends import RequestSpec
 from simulator.play.outside import plan_maker
-from simulator.rows.counters import LimitsView
+from simulator.rows.counters import CounterIndex
 from simulator.rows.record import RequestIdentity, SubjectTable
 from simulator.scenario.clients import Ask
 from simulator.scenario.model import Scenario
@@ -19,14 +19,14 @@ from simulator.traffic.draws import categorical, cumulative_weights
 from simulator.traffic.population import Client, KeyHolder
 
 
-class Asker:
+class RequestGenerator:
     """Draws one client's requests. only: the one that it asks for, None where they differ."""
 
     def __init__(
         self,
         scenario: Scenario,
         client: Client,
-        numbering: Numbering,
+        numbering: SubjectRegistry,
         file_limit_bytes: int,
         entry: Callable[[], int] | None = None,
     ) -> None:
@@ -63,10 +63,10 @@ class Asker:
         return spec
 
 
-class Numbering:
+class SubjectRegistry:
     """Numbers the subjects of a scenario's requests in the rows."""
 
-    def __init__(self, scenario: Scenario, subjects: SubjectTable, view: LimitsView) -> None:
+    def __init__(self, scenario: Scenario, subjects: SubjectTable, view: CounterIndex) -> None:
         self._scenario = scenario
         self._subjects = subjects
         self._view = view

@@ -3,7 +3,7 @@
 One process per loop of a closed client, one per client of an open loop; a request of an open loop
 gets a process of its own only where something waits for its answer. What a client does, step by
 step, is said in `simulator.scenario.clients`; this module simulates it, for every fidelity, and
-leaves the decision to a gate (`simulator.play.gates`).
+leaves the decision to a backend (`simulator.play.backends`).
 
 Nothing begins at the run's end T or later, so what happens before T does not depend on the length
 of the run. (Answers after T are the exception: they come as if no more requests were sent.) A
@@ -29,21 +29,21 @@ import simpy
 
 from engine.limits import Limiter, NodesLimiter
 from engine.messages import Json, Request
-from simulator.play.events import ANSWER, FILE, FIRST, NEVER_NS, At, order_of, spawn
-from simulator.play.gates import (
+from simulator.play.backends import (
     LIMITED,
-    Gate,
-    LimitsGate,
-    NodesGate,
+    Backend,
+    LimitsBackend,
+    NodesBackend,
     RequestSpec,
     RunOutput,
     SimulatedAnswer,
 )
-from simulator.play.request_mix import Asker, Numbering
+from simulator.play.events import ANSWER, FILE, FIRST, NEVER_NS, At, order_of, spawn
+from simulator.play.request_mix import RequestGenerator, SubjectRegistry
 from simulator.progress import Progress
-from simulator.rows import RunBook
+from simulator.rows import RunRecorder
 from simulator.rows.record import NO_STATUS
-from simulator.rows.tally import Tally
+from simulator.rows.statistics import RunStatistics
 from simulator.scenario.clients import Pacing
 from simulator.scenario.draws import SessionArrivals
 from simulator.traffic.draws import BALANCE_STREAM, Stream
@@ -82,9 +82,9 @@ class ClientRun:
         self,
         env: simpy.Environment,
         client: Client,
-        asker: Asker,
-        gate: Gate,
-        tally: Tally,
+        asker: RequestGenerator,
+        backend: Backend,
+        tally: RunStatistics,
         stop_ns: int,
         *,
         retry_after_enabled: bool,
@@ -93,9 +93,9 @@ class ClientRun:
         group = client.group
         self._env = env
         self._client = client
-        self._gate = gate
+        self._backend = backend
         self._next, self._only = asker.next, asker.only
-        self._content_of = gate.begin
+        self._content_of = backend.begin
         self._began = tally.request_began
         self._ended = tally.request_ended
         self._never = env.event()
@@ -211,7 +211,7 @@ class ClientRun:
         answer: SimulatedAnswer | int | None = None
         if self._paced is None:
             waited_ns = now_ns - arrival_ns
-            answer = self._gate.put(now_ns, spec, content, 1, self._service, waited_ns)
+            answer = self._backend.submit(now_ns, spec, content, 1, self._service, waited_ns)
             if type(answer) is int:
                 # The usual case, kept short: it was admitted, and nothing can fail any more.
                 if answer and self._awaits(spec):
@@ -241,7 +241,9 @@ class ClientRun:
                 if not in_time:
                     break
             if answer is None:
-                answer = self._gate.put(now_ns, spec, content, attempt, self._service, waited_ns)
+                answer = self._backend.submit(
+                    now_ns, spec, content, attempt, self._service, waited_ns
+                )
                 waited_ns = 0
             if isinstance(answer, int):
                 answer = SimulatedAnswer(NO_STATUS, answer)
@@ -403,20 +405,20 @@ _LAST: Final = 1 << 200
 
 
 def simulate_simpy(
-    setup: Setup, book: RunBook, fidelity: str, progress: Progress | None = None
-) -> Gate:
-    """Play a scenario, write every row to `book`, and return the gate that decided."""
+    setup: Setup, book: RunRecorder, fidelity: str, progress: Progress | None = None
+) -> Backend:
+    """Play a scenario, write every row to `book`, and return the backend that decided."""
     env = simpy.Environment()
     scenario, profile = setup.scenario, setup.profile
-    gate = _gate(env, setup, book, fidelity)
+    backend = _backend(env, setup, book, fidelity)
     processes = processes_of(scenario)
-    numbering = Numbering(scenario, book.recorder.subjects, book.view)
+    numbering = SubjectRegistry(scenario, book.recorder.subjects, book.view)
     for client in setup.population.clients:
         stop_ns, arrivals = scenario.stop_of(client.group), client.group.arrivals
         sessions = None
         if isinstance(arrivals, SessionArrivals):
             sessions = SessionRequests(client, arrivals, stop_ns)
-        asker = Asker(
+        asker = RequestGenerator(
             scenario,
             client,
             numbering,
@@ -427,7 +429,7 @@ def simulate_simpy(
             env,
             client,
             asker,
-            gate,
+            backend,
             book.tally,
             stop_ns,
             retry_after_enabled=profile.http.retry_after,
@@ -443,24 +445,24 @@ def simulate_simpy(
     if progress is not None:
         env.process(_ticks(env, scenario.duration_ns, progress))
     env.run()
-    return gate
+    return backend
 
 
-def _gate(env: simpy.Environment, setup: Setup, book: RunBook, fidelity: str) -> Gate:
-    """Return the gate of a fidelity: the engine's, or the limits' on one node or on several."""
+def _backend(env: simpy.Environment, setup: Setup, book: RunRecorder, fidelity: str) -> Backend:
+    """Return the backend of a fidelity: the engine's, or the limits' on one node or on several."""
     rows = RunOutput(book.recorder, book.tally)
     start_time_ns, profile, tables = setup.scenario.start_time_ns, setup.profile, setup.tables
     if fidelity == "engine":
-        from simulator.play.engine_gate import EngineGate, ScenarioTraffic  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+        from simulator.play.engine_backend import EngineBackend, ScenarioTraffic  # noqa: PLC0415 # reason: the limits alone need no store and no vault
 
         traffic = ScenarioTraffic(setup.scenario, setup.population)
-        return EngineGate(env, start_time_ns, profile, tables, setup.seed, rows, traffic)
+        return EngineBackend(env, start_time_ns, profile, tables, setup.seed, rows, traffic)
     if book.nodes is None:
         limits_alone = Limiter(tables, profile.limits, origin_ns=start_time_ns)
-        return LimitsGate(env, start_time_ns, profile, limits_alone, rows)
+        return LimitsBackend(env, start_time_ns, profile, limits_alone, rows)
     draw = Stream(setup.seed, BALANCE_STREAM).uniform
     limiter = NodesLimiter(tables, profile.limits, profile.nodes, draw, origin_ns=start_time_ns)
-    return NodesGate(env, start_time_ns, profile, limiter, rows, book.nodes)
+    return NodesBackend(env, start_time_ns, profile, limiter, rows, book.nodes)
 
 
 def _ticks(

@@ -1,4 +1,4 @@
-"""One run of a scenario: connect population, limits, gate and clients, and play them.
+"""One run of a scenario: connect population, limits, backend and clients, and play them.
 
 `simulator.study.runs` handles several runs, files and thresholds.
 """
@@ -17,7 +17,7 @@ from engine.files import format_duration
 from engine.profile import Profile
 from simulator.arguments import ArgumentRule, optional, whole
 from simulator.progress import Progress, tell_line
-from simulator.rows import Result, RunBook, RunHeader
+from simulator.rows import Result, RunHeader, RunRecorder
 from simulator.rows.record import Watcher
 from simulator.rows.result import Keep
 from simulator.scenario import Scenario, limit_tables_of, profile_of
@@ -84,7 +84,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
         warm_up_ns,
         setup.population.groups,
     )
-    book = RunBook(
+    book = RunRecorder(
         header,
         setup.tables,
         profile.limits,
@@ -104,8 +104,8 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
         return book.close()
     from simulator.play.simpy_driver import simulate_simpy  # noqa: PLC0415 # reason: it needs the engine's services, a compiled run does not
 
-    gate = simulate_simpy(setup, book, fidelity, progress)
-    return book.close(gate.violations() if check else None)
+    backend = simulate_simpy(setup, book, fidelity, progress)
+    return book.close(backend.violations() if check else None)
 
 
 def has_sessions(scenario: Scenario) -> bool:

@@ -12,10 +12,10 @@ from engine.limits.rules import CounterFamily, RequestClass, RuleSet, counter_ke
 from engine.limits.subject import Subject
 from engine.limits.table import LimitTable
 from engine.profile import LimitsProfile
-from simulator.rows.record import Counted, Counters, Numbered
+from simulator.rows.record import CounterIds, Counters, Interner
 
 
-class LimitsView:
+class CounterIndex:
     """Finds the counters that a request is counted in.
 
     tables: limit tables by name, `Default` among them. profile: how they are played. legs: those
@@ -26,13 +26,13 @@ class LimitsView:
         self._legs = RuleSet(tables, profile)
         self.classifier = self._legs.classifier
         self._of_class: dict[RequestClass, Counters] = {}
-        self._places = Numbered()
+        self._places = Interner()
         self.legs: Sequence[CounterFamily] = self._places.known
         rules = [rule for table in tables.values() for rule in table]
         self.clauses = tuple(dict.fromkeys(rule.id for rule in rules))
         self.delays = profile.throttle == "delay"
 
-    def counted(self, subject: Subject) -> Counted:
+    def counted(self, subject: Subject) -> CounterIds:
         """Return every counter that a subject is counted in."""
         resources = self._legs.classifier.matching(subject.method, subject.path)
         asked = RequestClass.of(subject, resources)
@@ -41,4 +41,4 @@ class LimitsView:
             legs = self._legs.of_class(asked)
             places = tuple((self._places[leg], leg.key_place) for leg in legs)
             self._of_class[asked] = places
-        return Counted(places, counter_keys(subject))
+        return CounterIds(places, counter_keys(subject))

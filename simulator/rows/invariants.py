@@ -3,7 +3,7 @@
 Each takes the rows chunk by chunk, keeps state for the active counters only, and collects
 `Violation`s; it uses nothing of the limiter's state. A run that violates an invariant is wrong. The
 sums (offered = admitted + refused + pending, and those of requests) are checked in
-`simulator.rows.run_writer`, which makes them.
+`simulator.rows.run_recorder`, which makes them.
 
 - `OrderChecker`: rows come in order of (t_ns, client).
 - `RowChecker`: outcome, rule, wait and latency of each row fit together.
@@ -25,7 +25,7 @@ from engine.limits.counters import ALGORITHMS
 from engine.limits.rules import CounterFamily
 from engine.profile import NodesProfile
 from simulator.rows.record import NO_STATUS, Chunk, Numbers
-from simulator.rows.reducer import LatestEnd, order_by_counter
+from simulator.rows.reducer import RunningMax, order_by_counter
 
 _KEPT_VIOLATIONS: Final = 5
 _NONE: Final[Numbers] = np.empty(0, dtype=np.int64)
@@ -203,7 +203,7 @@ class WaitChecker(Checker):
     def __init__(self, legs: Sequence[CounterFamily]) -> None:
         super().__init__()
         self._legs = legs
-        self._latest: defaultdict[int, LatestEnd] = defaultdict(LatestEnd)
+        self._latest: defaultdict[int, RunningMax] = defaultdict(RunningMax)
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""

@@ -28,7 +28,7 @@ from engine.errors import InputError, did_you_mean
 from simulator.arguments import TEXTS, ArgumentRule, format_value, whole
 from simulator.rows.parquet import missing, refuse_missing
 from simulator.rows.record import PASSED
-from simulator.rows.reducer import BlockTimes, RowBatch
+from simulator.rows.reducer import GroupBlockedTime, RowBatch
 from simulator.scenario.conditions import LABELS
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
     _check_dimensions(by, where or {}, bin_ns)
     held: Sequence[str] = ()
     counts: dict[Any, _GroupCounts] = {}
-    blocks: dict[Any, BlockTimes] = {}
+    blocks: dict[Any, GroupBlockedTime] = {}
     others = [name for name in by if name != "time"]
     nulls = "clause" not in by and "rule" not in by
     for batch in batches:
@@ -137,7 +137,7 @@ def lines_of(  # noqa: PLR0913 # reason: what an analyst may narrow and split by
             rows = rows.take(np.flatnonzero(rows.holds(name, value)))
         blocked = rows.take(np.flatnonzero(rows.holds("outcome", "blocked")))
         for key, part in blocked.split(others, nulls=nulls) if len(blocked) else ():
-            times = blocks.setdefault(key or (), BlockTimes(start_ns, end_ns, counters or {}))
+            times = blocks.setdefault(key or (), GroupBlockedTime(start_ns, end_ns, counters or {}))
             times.take(part)
         if start_ns:
             rows = rows.take(np.flatnonzero(rows.ints("t_ns") >= start_ns))
@@ -247,7 +247,7 @@ def _take_times(group: _GroupCounts, served: RowBatch, *, exact: bool) -> None:
 
 def _share_blocks(
     counts: Mapping[Any, _GroupCounts],
-    blocks: Mapping[Any, BlockTimes],
+    blocks: Mapping[Any, GroupBlockedTime],
     names: Sequence[str],
     bin_ns: int | None,
 ) -> None:

@@ -37,10 +37,10 @@ from simulator.rows.record import (
     SUBJECT_COLUMNS,
     TEXT_COLUMNS,
     Chunk,
-    Growing,
+    GrowableArray,
     Numbers,
     Table,
-    Texts,
+    TextColumn,
     words,
 )
 
@@ -125,7 +125,7 @@ class Coded:
 
     chunk: Chunk
     clients: Table
-    texts: dict[str, Texts]
+    texts: dict[str, TextColumn]
 
 
 def encode(chunk: Chunk) -> Coded:
@@ -133,7 +133,7 @@ def encode(chunk: Chunk) -> Coded:
     texts = {name: chunk.subjects.text(name) for name in SUBJECT_COLUMNS}
     for name, column in zip(_VERDICT_COLUMNS, zip(*chunk.verdicts, strict=True), strict=True):
         numbers = words()
-        texts[name] = Texts(np.array([numbers[text] for text in column]), numbers.known)
+        texts[name] = TextColumn(np.array([numbers[text] for text in column]), numbers.known)
     return Coded(chunk, chunk.subjects.clients(), texts)
 
 
@@ -226,7 +226,7 @@ def _words(texts: Sequence[str]) -> pa.Array:
     )
 
 
-def _dictionary(text: Texts, entries: Callable[[], _Used]) -> pa.DictionaryArray:
+def _dictionary(text: TextColumn, entries: Callable[[], _Used]) -> pa.DictionaryArray:
     """Return the column; rows are looked up once, in a table from entry to place."""
     used = entries()
     numbers = text.codes[used.entries]
@@ -254,8 +254,8 @@ class ColumnDigest:
 
     def __init__(self) -> None:
         self._columns = {name: hashlib.sha256() for name in SCHEMA.names}
-        self._known = {name: Growing("<u8") for name in TEXT_COLUMNS}
-        self._words = {name: Growing("<u8") for name in TEXT_COLUMNS}
+        self._known = {name: GrowableArray("<u8") for name in TEXT_COLUMNS}
+        self._words = {name: GrowableArray("<u8") for name in TEXT_COLUMNS}
         self._numbers: Table = np.empty(0, dtype="<i8")
         self._words_a_row: Table = np.empty(0, dtype="<u8")
 
@@ -283,7 +283,7 @@ class ColumnDigest:
             _take(self._words_of(name, text), rows, words)
             self._columns[name].update(words.data)
 
-    def _words_of(self, name: str, text: Texts) -> Table:
+    def _words_of(self, name: str, text: TextColumn) -> Table:
         """Return what stands for each entry."""
         known, words = self._known[name], self._words[name]
         known.extend([_word(value) for value in text.texts[len(known) :]])

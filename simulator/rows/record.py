@@ -36,7 +36,7 @@ _DENSE: Final = 1 << 20
 """Distinct rows up to which a table of all of them is cheaper than a hash."""
 
 
-def grown(array: Table, size: int, *, fill: int) -> Table:
+def ensure_capacity(array: Table, size: int, *, fill: int) -> Table:
     """Return an array with room for `size` numbers, and for twice as many as before if it grows."""
     if size <= len(array):
         return array
@@ -45,7 +45,7 @@ def grown(array: Table, size: int, *, fill: int) -> Table:
     return larger
 
 
-class Growing:
+class GrowableArray:
     """An array of one type that numbers are appended to."""
 
     __slots__ = ("_count", "_kept")
@@ -60,7 +60,7 @@ class Growing:
     def extend(self, values: Sequence[int] | Table) -> None:
         """Append some numbers."""
         count = self._count + len(values)
-        self._kept = grown(self._kept, count, fill=0)
+        self._kept = ensure_capacity(self._kept, count, fill=0)
         self._kept[self._count : count] = values
         self._count = count
 
@@ -115,7 +115,7 @@ def clause_of(rule: str) -> str:
     return rule.partition(".")[0]
 
 
-class Counted(NamedTuple):
+class CounterIds(NamedTuple):
     """Every counter that a subject is counted in.
 
     counters: of its kind; the same tuple for all of the kind. keys: what tells one counter from
@@ -126,7 +126,7 @@ class Counted(NamedTuple):
     keys: tuple[Hashable, ...] = ()
 
 
-_NOTHING: Final = Counted()
+_NOTHING: Final = CounterIds()
 
 
 def distinct(columns: Sequence[Table]) -> tuple[Numbers, Numbers]:
@@ -173,7 +173,7 @@ def first_of_each(number: Numbers, count: int) -> Numbers:
     return first
 
 
-class Numbered(dict[Any, int]):
+class Interner(dict[Any, int]):
     """Distinct values, numbered from 0 in order of appearance. known: the values by number."""
 
     __slots__ = ("known",)
@@ -189,15 +189,15 @@ class Numbered(dict[Any, int]):
         return number
 
 
-def words(*first: str) -> Numbered:
+def words(*first: str) -> Interner:
     """Return the table of a column's distinct texts; null is −1."""
-    interner = Numbered(*first)
+    interner = Interner(*first)
     interner[None] = -1
     return interner
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class TextColumn:
     """A column of texts, which may be keys. codes: each entry's place in `texts`, −1 for none."""
 
     codes: Table
@@ -216,16 +216,16 @@ class SubjectTable(Sequence[RequestIdentity]):
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[RequestIdentity, Counted], int] = {}
+        self._known: dict[tuple[RequestIdentity, CounterIds], int] = {}
         self._new: list[tuple[int, ...]] = []
         self._count = 0
-        self._clients = Growing(np.int64)
+        self._clients = GrowableArray(np.int64)
         self._words = {name: words() for name in SUBJECT_COLUMNS}
-        self._texts = {name: Growing(np.int32) for name in SUBJECT_COLUMNS}
-        self._kinds = Numbered()
-        self._kind = Growing(np.int32)
-        self._families = [Growing(np.int32) for _ in COUNTER_KEYS]
-        self._seen = [Numbered() for _ in COUNTER_KEYS]
+        self._texts = {name: GrowableArray(np.int32) for name in SUBJECT_COLUMNS}
+        self._kinds = Interner()
+        self._kind = GrowableArray(np.int32)
+        self._families = [GrowableArray(np.int32) for _ in COUNTER_KEYS]
+        self._seen = [Interner() for _ in COUNTER_KEYS]
 
     def __len__(self) -> int:
         return self._count
@@ -234,7 +234,7 @@ class SubjectTable(Sequence[RequestIdentity]):
         texts = (self.text(name).name(number) for name in SUBJECT_COLUMNS)
         return RequestIdentity(int(self.clients()[number]), *texts)  # type: ignore[arg-type] # reason: address, method and path are never null
 
-    def number(self, subject: RequestIdentity, counted: Counted = _NOTHING) -> int:
+    def number(self, subject: RequestIdentity, counted: CounterIds = _NOTHING) -> int:
         """Return the subject's number, a new one where it is new."""
         number = self._known.get((subject, counted))
         if number is not None:
@@ -265,7 +265,7 @@ class SubjectTable(Sequence[RequestIdentity]):
 
     def adopt(
         self,
-        texts: Mapping[str, Texts],
+        texts: Mapping[str, TextColumn],
         kinds: Sequence[Counters],
         kind: Table,
     ) -> None:
@@ -299,10 +299,10 @@ class SubjectTable(Sequence[RequestIdentity]):
         self._put()
         return self._clients.read()
 
-    def text(self, name: str) -> Texts:
+    def text(self, name: str) -> TextColumn:
         """Return a text column of the subjects; null is −1."""
         self._put()
-        return Texts(self._texts[name].read(), self._words[name].known)
+        return TextColumn(self._texts[name].read(), self._words[name].known)
 
     def kinds(self) -> tuple[Table, Sequence[Counters]]:
         """Return each subject's kind of request, and what each kind is counted in."""
@@ -440,7 +440,7 @@ class Recorder:
     ) -> None:
         assert chunk_rows > 0, "a chunk holds rows"
         self.subjects = SubjectTable() if subjects is None else subjects
-        self.verdicts = Numbered(("admitted", None))
+        self.verdicts = Interner(("admitted", None))
         self._watchers = tuple(watchers)
         self._chunk_cells = chunk_rows * CELLS
         self._last = _Open()

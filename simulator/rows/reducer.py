@@ -1,8 +1,8 @@
 """What every count of rows is made of, whether rows come live from a run or from a file.
 
 - `RowBatch`: some rows of a batch as arrays, any dimension of them as numbers.
-- `Cells`: how many rows fall into each cell of a table that grows.
-- `Waits`: how long counters or parties were shut, overlaps counted once.
+- `CrossTab`: how many rows fall into each cell of a table that grows.
+- `BlockedTime`: how long counters or parties were shut, overlaps counted once.
 
 Each takes chunk by chunk; memory follows what is told apart, not the rows.
 """
@@ -24,7 +24,7 @@ from simulator.rows.record import (
     Table,
     clause_of,
     distinct,
-    grown,
+    ensure_capacity,
     joined_codes,
 )
 
@@ -71,7 +71,7 @@ def _latest_before(end_ns: Numbers, groups: Numbers, firsts: Numbers, known_ns: 
     return np.asarray(pd.Series(earlier).groupby(groups).cummax().to_numpy())
 
 
-class LatestEnd:
+class RunningMax:
     """Remembers, counter by counter, the latest end so far."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class LatestEnd:
         """
         if not len(counter):
             return counter
-        self._ends = grown(self._ends, int(counter.max()) + 1, fill=NEVER)
+        self._ends = ensure_capacity(self._ends, int(counter.max()) + 1, fill=NEVER)
         order = order_by_counter(counter)
         groups = counter[order]
         firsts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
@@ -96,11 +96,11 @@ class LatestEnd:
 
     def so_far(self, counter: Numbers) -> Numbers:
         """Return, row by row, the latest end of its counter; `before` where no row has an end."""
-        self._ends = grown(self._ends, int(counter.max(initial=-1)) + 1, fill=NEVER)
+        self._ends = ensure_capacity(self._ends, int(counter.max(initial=-1)) + 1, fill=NEVER)
         return self._ends[counter]
 
 
-class Shut(NamedTuple):
+class BlockedSpans(NamedTuple):
     """What each wait adds to the time for which its counter was shut.
 
     from_ns: from when it is new. until_ns: its end. before_ns: the latest end of earlier waits.
@@ -117,7 +117,7 @@ class Shut(NamedTuple):
         return lasted_ns
 
 
-class Waits:
+class BlockedTime:
     """Waits of counters or parties, chunk by chunk in order of time; overlaps count once.
 
     from_ns, to_ns: only time between them counts, of waits that began before too.
@@ -125,23 +125,23 @@ class Waits:
     A wait of 5 s, and a second later one of 4 s, are 5 s of waiting, not 9.
 
     >>> numbers = lambda *each: np.array(each, dtype=np.int64)
-    >>> Waits(0, 100).take(numbers(7, 7), numbers(0, 1), numbers(5, 4)).lasted_ns.tolist()
+    >>> BlockedTime(0, 100).take(numbers(7, 7), numbers(0, 1), numbers(5, 4)).lasted_ns.tolist()
     [5, 0]
     """
 
     def __init__(self, from_ns: int, to_ns: int) -> None:
         self._from_ns, self._to_ns = from_ns, to_ns
-        self._latest = LatestEnd()
+        self._latest = RunningMax()
 
-    def take(self, counter: Numbers, t_ns: Numbers, wait_ns: Numbers) -> Shut:
+    def take(self, counter: Numbers, t_ns: Numbers, wait_ns: Numbers) -> BlockedSpans:
         """Take the next waits: each one's counter, from 0, its instant and its length."""
         until_ns = np.minimum(t_ns + wait_ns, self._to_ns)
         before_ns = self._latest.before(counter, until_ns)
         from_ns = np.maximum(np.maximum(t_ns, self._from_ns), before_ns)
-        return Shut(from_ns, until_ns, before_ns)
+        return BlockedSpans(from_ns, until_ns, before_ns)
 
 
-class Cells:
+class CrossTab:
     """How many rows fall into each cell of a table; lines and columns may be added."""
 
     def __init__(self) -> None:
@@ -298,7 +298,7 @@ def _value(code: int, values: list[Any]) -> Any:  # noqa: ANN401 # reason: a tex
 _PAIR: Final = ("key", "ip")
 
 
-class BlockTimes:
+class GroupBlockedTime:
     """The block times of one group of rows, batch by batch in order of time.
 
     from_ns, until_ns: only time between them counts, of blocks that began before too.
@@ -308,7 +308,9 @@ class BlockTimes:
     def __init__(self, from_ns: int, until_ns: int, counters: Mapping[str, Sequence[str]]) -> None:
         self._counters = counters
         self._numbers: defaultdict[str, dict[Any, int]] = defaultdict(dict)
-        self._waits: defaultdict[str, Waits] = defaultdict(lambda: Waits(from_ns, until_ns))
+        self._waits: defaultdict[str, BlockedTime] = defaultdict(
+            lambda: BlockedTime(from_ns, until_ns)
+        )
         self._spans: list[tuple[Numbers, Numbers]] = []
 
     def take(self, blocked: RowBatch) -> None:

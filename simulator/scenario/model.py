@@ -431,8 +431,8 @@ def needs_bodies(scenario: Scenario) -> str | None:
         for ask in group.mix:
             if _too_large(scenario, profile, ask):
                 return f"{where} sends what is too large for what it invokes"
-            behind = ask.reactor or ask.proxy or ask.is_job
-            if behind and not plain.issuperset(group.applications):
+            downstream_of = ask.reactor or ask.proxy or ask.is_job
+            if downstream_of and not plain.issuperset(group.applications):
                 return f"{where} may lack a right, which its application's grants decide"
     return None
 

@@ -31,26 +31,26 @@ from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
 from simulator.logs.parties import RowNumbers
 from simulator.options import DEFAULT, ReplayOptions, table_of, takes_options
-from simulator.play.gates import RunOutput
+from simulator.play.backends import RunOutput
 from simulator.play.replay import limit_subject, replay_arrivals
 from simulator.play.simulation import Fidelity, has_kernel
-from simulator.rows import Result, RunBook, RunHeader
-from simulator.rows.counters import LimitsView
+from simulator.rows import Result, RunHeader, RunRecorder
+from simulator.rows.counters import CounterIndex
 from simulator.rows.record import (
     NO_STATUS,
     Chunk,
-    Growing,
+    GrowableArray,
     Numbers,
     Recorder,
     SubjectTable,
-    Texts,
+    TextColumn,
     clause_of,
     distinct,
     words,
 )
-from simulator.rows.reducer import Cells, Waits
-from simulator.rows.run_writer import iso_text
-from simulator.rows.tally import Tally
+from simulator.rows.reducer import BlockedTime, CrossTab
+from simulator.rows.run_recorder import iso_text
+from simulator.rows.statistics import RunStatistics
 
 SHOWN: Final = 50
 """Keys and addresses that a summary names; the counts are of all."""
@@ -68,9 +68,13 @@ class NewlyRefused:
         self._subjects = subjects
         self._clauses = words()
         self._numbers = RowNumbers(3)
-        self._waits = Waits(0, _OPEN_END_NS)
+        self._waits = BlockedTime(0, _OPEN_END_NS)
         self._who: list[Numbers] = []
-        self._count, self._first_ns, self._shut_ns = Growing("i8"), Growing("i8"), Growing("i8")
+        self._count, self._first_ns, self._shut_ns = (
+            GrowableArray("i8"),
+            GrowableArray("i8"),
+            GrowableArray("i8"),
+        )
 
     def take(self, chunk: Chunk, lost: Numbers) -> None:
         """Take the rows at the places `lost` of the newer table's next rows."""
@@ -216,13 +220,13 @@ class ReplayComparison:
 
     def __init__(self, subjects: SubjectTable) -> None:
         self._subjects = subjects
-        self._per_subject = Cells()
-        self._of_verdicts = Cells(), Cells()
+        self._per_subject = CrossTab()
+        self._of_verdicts = CrossTab(), CrossTab()
         self._verdicts: list[Sequence[tuple[Outcome, str | None]]] = [(), ()]
         self._olds = ChunkQueue()
         self.newly_refused = NewlyRefused(subjects)
         recorder = Recorder([self._olds], subjects=subjects)
-        self.old = RunOutput(recorder, Tally((), (), end_ns=0))
+        self.old = RunOutput(recorder, RunStatistics((), (), end_ns=0))
 
     def take(self, chunk: Chunk) -> None:
         """Take what the newer table decided about the next rows."""
@@ -276,7 +280,7 @@ class ReplayComparison:
                     line[changed] += counts[1]
         return sorted(lines.values(), key=lambda line: line["clause"])
 
-    def _by(self, names: Texts) -> tuple[list[dict[str, Any]], int]:
+    def _by(self, names: TextColumn) -> tuple[list[dict[str, Any]], int]:
         """Count by a subject's name; return the lines that changed most, and how many changed."""
         totals: Numbers = np.zeros((len(_COUNTS), len(names.texts) + 1), dtype=np.int64)
         for total, counts in zip(totals, _counted(self._per_subject), strict=True):
@@ -295,7 +299,7 @@ class ReplayComparison:
         return lines, len(changed)
 
 
-def _counted(cells: Cells) -> Numbers:
+def _counted(cells: CrossTab) -> Numbers:
     """Return a line of each of `_COUNTS`, from the counts of each change."""
     neither, gained, lost, _ = cells.counts.T if cells.counts.size else np.zeros((_CHANGES, 0), int)
     return np.array([neither + gained, neither + lost, gained, lost], dtype=np.int64)
@@ -408,11 +412,11 @@ def _decided(
     name: str,
     arrivals: Arrivals,
     folder: Path | None,
-) -> tuple[RunBook, ReplayComparison | None]:
+) -> tuple[RunRecorder, ReplayComparison | None]:
     """Decide and write every row; compare with the older limits, where there are any."""
     tables, profile = {"Default": limits}, options.read_profile
     fidelity = _fidelity(options, [limits] if old is None else [limits, old], len(arrivals))
-    view, subjects = LimitsView(tables, profile.limits), SubjectTable()
+    view, subjects = CounterIndex(tables, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, arrivals, view)
     requests = _Requests()
     refused = (
@@ -421,7 +425,7 @@ def _decided(
         else RefusedFile(Path(options.refused), subjects, arrivals.places())
     )
     compared = None if old is None else ReplayComparison(subjects)
-    book = RunBook(
+    book = RunRecorder(
         RunHeader(name, SEED, fidelity, arrivals.start_ns, _OPEN_END_NS),
         tables,
         profile.limits,
@@ -534,13 +538,13 @@ class _Requests:
         self._requests += len(chunk)
         self._well += int(np.count_nonzero(chunk.passed() & good))
 
-    def tell(self, book: RunBook) -> None:
+    def tell(self, book: RunRecorder) -> None:
         """Enter the counts and the end of the replay."""
         book.tally.add_requests(self._requests, self._requests, self._well)
         book.header = dataclasses.replace(book.header, duration_ns=self._last_ns + 1)
 
 
-def enter_parties(subjects: SubjectTable, arrivals: Arrivals, view: LimitsView) -> Numbers:
+def enter_parties(subjects: SubjectTable, arrivals: Arrivals, view: CounterIndex) -> Numbers:
     """Enter all parties as subjects; return each one's number."""
     parties = arrivals.parties
     key, ip, method, path = parties.key, parties.ip, parties.method, parties.path
@@ -554,12 +558,12 @@ def enter_parties(subjects: SubjectTable, arrivals: Arrivals, view: LimitsView) 
     application = np.array([applications[owner.application] for owner in parties.owners])
     subjects.adopt(
         {
-            "tenant": Texts(tenant[owner], tenants.known),
-            "application": Texts(application[owner], applications.known),
-            "key": Texts(key.codes[first], key.texts),
-            "ip": Texts(ip.codes[first], ip.texts),
-            "method": Texts(method.codes[first], method.texts),
-            "path": Texts(path.codes[first], path.texts),
+            "tenant": TextColumn(tenant[owner], tenants.known),
+            "application": TextColumn(application[owner], applications.known),
+            "key": TextColumn(key.codes[first], key.texts),
+            "ip": TextColumn(ip.codes[first], ip.texts),
+            "method": TextColumn(method.codes[first], method.texts),
+            "path": TextColumn(path.codes[first], path.texts),
         },
         counted,
         kind[first],

@@ -53,7 +53,7 @@ class KeyHolder:
     legacy: bool
 
 
-Dealer: TypeAlias = Callable[[], int]
+PoolAssignment: TypeAlias = Callable[[], int]
 """Returns the place, within its pool, of the member that the next request gets."""
 
 
@@ -67,8 +67,8 @@ class Client:
     group: ClientGroup
     keys: Sequence[KeyHolder]
     addresses: Sequence[str]
-    deal_key: Dealer
-    deal_address: Dealer
+    deal_key: PoolAssignment
+    deal_address: PoolAssignment
     stream: Callable[[str], Stream]
 
 
@@ -157,7 +157,9 @@ def session_log(arrivals: SessionArrivals) -> SessionLog:
     return read_sessions(arrivals.file.file, arrivals.group, arrivals.span_ns)
 
 
-def _dealer(dealing: Dealing, place: int, count: int, stream: Callable[[], Stream]) -> Dealer:
+def _dealer(
+    dealing: Dealing, place: int, count: int, stream: Callable[[], Stream]
+) -> PoolAssignment:
     if count <= 1:
         return lambda: 0
     if dealing.zipf is None:

@@ -1,7 +1,7 @@
 """The charts of a run, each defined once, for the report's page and for notebooks.
 
 A definition takes findings that are counted already and returns plain data: stacked bars over time
-(`Stacked`), spans of time in rows (`Spans`), a distribution (`Histogram`), values in their
+(`StackedBars`), spans of time in rows (`GanttRows`), a distribution (`Histogram`), values in their
 intervals (`Estimates`) or counts in a band (`Band`). A page draws it as SVG (`simulator.views.svg`)
 in the colours of its style sheet; for notebooks it becomes an Altair chart here, which can be
 changed and combined. A chart has a bounded number of marks however long the run was.
@@ -87,7 +87,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Stacked:
+class StackedBars:
     """Stacked bars over time, the first series at the bottom.
 
     title: what a screen reader says. unit: what is counted. legend: what the colours tell.
@@ -101,7 +101,7 @@ class Stacked:
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class GanttRows:
     """Who was locked out when: a row a key and address under a clause, the longest first."""
 
     title: str
@@ -175,7 +175,7 @@ def clause_colours(summary: Mapping[str, Any], findings: Findings) -> dict[str, 
     return {clause: f"c{place % len(CLAUSES)}" for place, clause in enumerate(bound)}
 
 
-def timeline(findings: Findings, colours: Mapping[str, str]) -> Stacked:
+def timeline(findings: Findings, colours: Mapping[str, str]) -> StackedBars:
     """Return requests over time: admitted, or refused by a clause."""
     refused = [Series(clause, css, findings.refused[clause]) for clause, css in colours.items()]
     total = sum((series.counts for series in refused), np.zeros_like(findings.offered))
@@ -186,10 +186,10 @@ def timeline(findings: Findings, colours: Mapping[str, str]) -> Stacked:
     )
     passed = Series("admitted", "admitted", findings.offered - total)
     legend = "admitted, or refused by"
-    return Stacked(title, "requests", legend, findings.bin_ns, (passed, *refused))
+    return StackedBars(title, "requests", legend, findings.bin_ns, (passed, *refused))
 
 
-def attempts(findings: Findings) -> Stacked:
+def attempts(findings: Findings) -> StackedBars:
     """Return first attempts below, retries above them, over time."""
     firsts, offered = _coarse(findings.firsts), _coarse(findings.offered)
     again = offered - firsts
@@ -198,10 +198,10 @@ def attempts(findings: Findings) -> Stacked:
         f" {count_text(int(again.sum()))} retries"
     )
     series = (Series("first attempts", "admitted", firsts), Series("retries", "again", again))
-    return Stacked(title, "attempts", "attempts", _width_ns(findings), series)
+    return StackedBars(title, "attempts", "attempts", _width_ns(findings), series)
 
 
-def goodput(findings: Findings) -> Stacked:
+def goodput(findings: Findings) -> StackedBars:
     """Return attempts that were admitted and not answered with an error, and the others above."""
     good, offered = _coarse(findings.good), _coarse(findings.offered)
     title = (
@@ -209,10 +209,10 @@ def goodput(findings: Findings) -> Stacked:
         " attempts were admitted and not answered with an error"
     )
     series = (Series("good", "goodput", good), Series("lost", "lost", offered - good))
-    return Stacked(title, "attempts", "attempts", _width_ns(findings), series)
+    return StackedBars(title, "attempts", "attempts", _width_ns(findings), series)
 
 
-RATES: Final[Mapping[str, Callable[[Findings], Stacked]]] = {
+RATES: Final[Mapping[str, Callable[[Findings], StackedBars]]] = {
     "attempts": attempts,
     "goodput": goodput,
 }
@@ -236,7 +236,7 @@ def time_rows(findings: Findings, axis: Axis) -> list[dict[str, Any]]:
     ]
 
 
-def shut_out(findings: Findings, most: int) -> Spans:
+def shut_out(findings: Findings, most: int) -> GanttRows:
     """Return who was locked out longest, and when."""
     everybody = findings.shut_out
     ordered = sorted(
@@ -244,7 +244,7 @@ def shut_out(findings: Findings, most: int) -> Spans:
         key=lambda item: (-item[1].shut_ns, item[1].first_ns, item[0].clause, item[0].ip),
     )[:most]
     title = f"When whom was locked out: {len(ordered)} of {len(everybody)} rows, the longest first"
-    return Spans(title, ordered)
+    return GanttRows(title, ordered)
 
 
 def joined(
@@ -375,7 +375,7 @@ class Plots:
         """From arrival to answer, of what was admitted, on a logarithmic scale of seconds."""
         return self._histogram(latencies(self._findings("latencies")))
 
-    def _stacked(self, stack: Stacked) -> alt.Chart:
+    def _stacked(self, stack: StackedBars) -> alt.Chart:
         """Return stacked bars over time."""
         import altair as alt  # noqa: PLC0415 # reason: loads where drawn
         import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
@@ -532,7 +532,7 @@ def _colour(name: str, colours: Mapping[str, str], title: str) -> alt.Color:
     )
 
 
-def _few(spans: Spans, end_ns: int) -> list[list[tuple[float, float]]]:
+def _few(spans: GanttRows, end_ns: int) -> list[list[tuple[float, float]]]:
     """Return the bars of each row, joined more and more where there are too many."""
     gap_ns = end_ns // (2 * _WIDTH)
     while True:

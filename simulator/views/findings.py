@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from simulator.rows.metrics import round_ns
 from simulator.rows.parquet import missing
-from simulator.rows.reducer import RowBatch, Waits, order_by_counter
+from simulator.rows.reducer import BlockedTime, RowBatch, order_by_counter
 
 Numbers = npt.NDArray[np.int64]
 
@@ -103,10 +103,10 @@ class Findings:
     _kept: int = 0
     _numbers: dict[Any, int] = field(default_factory=dict)
     _who: list[RequestKey] = field(default_factory=list)
-    _waits: Waits = field(init=False)
+    _waits: BlockedTime = field(init=False)
 
     def __post_init__(self) -> None:
-        self._waits = Waits(self.start_ns, self.end_ns)
+        self._waits = BlockedTime(self.start_ns, self.end_ns)
 
     @property
     def rows(self) -> int:
@@ -279,7 +279,9 @@ def together_ns(refusals: Iterable[Refusals]) -> int:
         return 0
     from_ns, to_ns = np.array(spans, dtype=np.int64).T
     everybody = np.zeros(len(spans), dtype=np.int64)
-    return int(Waits(0, int(to_ns.max())).take(everybody, from_ns, to_ns - from_ns).lasted_ns.sum())
+    return int(
+        BlockedTime(0, int(to_ns.max())).take(everybody, from_ns, to_ns - from_ns).lasted_ns.sum()
+    )
 
 
 def histogram(counts: Numbers) -> list[tuple[int, int, int]]:

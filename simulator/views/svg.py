@@ -21,7 +21,7 @@ import numpy.typing as npt
 from markupsafe import Markup, escape
 
 from simulator.rows.warm_up import WarmUp
-from simulator.views.charts import Estimates, Histogram, Series, Spans, Stacked, joined
+from simulator.views.charts import Estimates, GanttRows, Histogram, Series, StackedBars, joined
 from simulator.views.findings import Findings, Refusals, RequestKey
 from simulator.views.text import (
     Axis,
@@ -135,7 +135,7 @@ _LONGEST_LABEL: Final = 22
 _LABEL_WIDTH: Final = 62
 
 
-def timeline(chart: Stacked, findings: Findings, axis: Axis, frame: Frame = _WIDE) -> Drawing:
+def timeline(chart: StackedBars, findings: Findings, axis: Axis, frame: Frame = _WIDE) -> Drawing:
     """Three panels over one time axis: all requests, the refused by clause, each clause's share."""
     passed, *clauses = chart.series
     refused = sum((series.counts for series in clauses), np.zeros_like(passed.counts))
@@ -164,7 +164,9 @@ def timeline(chart: Stacked, findings: Findings, axis: Axis, frame: Frame = _WID
     return drawing
 
 
-def gantt(chart: Spans, axis: Axis, colours: Mapping[str, str], frame: Frame = _WIDE) -> Drawing:
+def gantt(
+    chart: GanttRows, axis: Axis, colours: Mapping[str, str], frame: Frame = _WIDE
+) -> Drawing:
     """Who was locked out when: a row a key and address under a clause."""
     frame = Frame(frame.width, 8, 24, frame.head) if frame.head else Frame(frame.width, 290, 96)
     bottom = 10 + frame.row * len(chart.rows)
@@ -378,12 +380,12 @@ _LONGEST: Final = 34
 _SECOND_NS: Final = 1_000_000_000
 
 
-def rates(chart: Stacked, axis: Axis) -> Drawing:
+def rates(chart: StackedBars, axis: Axis) -> Drawing:
     """Stacked bars as rates a second."""
     return rates_compared({f"{chart.unit} a second": chart}, axis, chart.title)
 
 
-def rates_compared(charts: Mapping[str, Stacked], axis: Axis, title: str) -> Drawing:
+def rates_compared(charts: Mapping[str, StackedBars], axis: Axis, title: str) -> Drawing:
     """Stacked bars as rates a second: a panel for each heading, on one scale and one time axis."""
     heights = [
         np.sum([layer.counts for layer in chart.series], axis=0) for chart in charts.values()

@@ -25,12 +25,12 @@ from engine.files import Include
 from engine.limits import LimitTable
 from simulator.logs.arrivals import ArrivalBatch
 from simulator.options import FitOptions
-from simulator.play.gates import RunOutput
+from simulator.play.backends import RunOutput
 from simulator.play.replay import replay_arrivals
 from simulator.play.simulation import has_sessions, simulate
 from simulator.quantiles import student_quantile
-from simulator.rows import Result, RunBook, RunHeader
-from simulator.rows.counters import LimitsView
+from simulator.rows import Result, RunHeader, RunRecorder
+from simulator.rows.counters import CounterIndex
 from simulator.rows.record import Chunk, Numbers, SubjectTable
 from simulator.scenario import Scenario
 from simulator.study.fit.model import Model, varied
@@ -191,10 +191,10 @@ def replayed(
         warm_up_ns=lead_ns,
         groups={"log": range(observed.clients)},
     )
-    view, subjects = LimitsView({"Default": table}, profile.limits), SubjectTable()
+    view, subjects = CounterIndex({"Default": table}, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, part, view)
     kept = ChunkQueue(maxlen=1)
-    book = RunBook(
+    book = RunRecorder(
         header,
         {"Default": table},
         profile.limits,

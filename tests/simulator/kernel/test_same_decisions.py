@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from engine.errors import InputError
 from simulator.kernel.counting import LARGEST_RING
 from simulator.kernel.running import KernelRun, write_rows
-from simulator.rows import RunBook, RunHeader
+from simulator.rows import RunHeader, RunRecorder
 from simulator.scenario import Scenario, builtin, load, loads
 from simulator.study.runs import run
 from simulator.traffic.population import Setup
@@ -58,7 +58,7 @@ def test_records_are_the_same_in_small_pieces() -> None:
     setup = Setup.of(scenario, scenario.seed)
     groups = setup.population.groups
     header = RunHeader(scenario.name, scenario.seed, "compiled", 0, scenario.duration_ns, 0, groups)
-    book = RunBook(header, setup.tables, setup.profile.limits)
+    book = RunRecorder(header, setup.tables, setup.profile.limits)
     write_rows(KernelRun(setup, chunk_rows=3), book)
     assert book.close().requests.equals(whole.requests)
 

@@ -293,7 +293,7 @@ def test_bodies_reach_every_answer_and_tokens_are_conserved(deduplicate: str) ->
 
 
 def test_tokens_that_nobody_was_told_of_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.play.engine_gate.ids_of", lambda body: iter(()))
+    monkeypatch.setattr("simulator.play.engine_backend.ids_of", lambda body: iter(()))
     text = HEAD.replace("{duration}", "3s").replace("{rate}", "100/1m")
     client = '[[clients]]\nname = "c"\napplication = "a"\n' + open_loop("1/1s")
     result = run(text + client, fidelity="engine")

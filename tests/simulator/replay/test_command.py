@@ -8,7 +8,7 @@ import pytest
 from engine.errors import InputError
 from simulator.cli import main
 from simulator.commands import logs as cli
-from simulator.rows import Result, RunBook
+from simulator.rows import Result, RunRecorder
 from simulator.rows.invariants import Violation
 
 LINE = '203.0.113.7 - - [17/May/2015:10:05:{second:02d} +0000] "GET /x HTTP/1.1" 200 1 "-" "-"'
@@ -60,7 +60,7 @@ def test_broken_invariants_are_told_in_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broken = [Violation("order", "row 3 comes before row 2")]
-    monkeypatch.setattr(RunBook, "_sums", lambda _: broken)
+    monkeypatch.setattr(RunRecorder, "_sums", lambda _: broken)
     assert run(log, "--quiet", "--out", tmp_path / "out") == 1
     assert capsys.readouterr().err == "broken invariant: order: row 3 comes before row 2\n"
 

@@ -24,7 +24,7 @@ from simulator.logs import LogMap, stream_log
 from simulator.logs.arrivals import make_arrivals
 from simulator.logs.parties import RowNumbers
 from simulator.rows import record
-from simulator.rows.record import Counted, RequestIdentity, SubjectTable, Texts
+from simulator.rows.record import CounterIds, RequestIdentity, SubjectTable, TextColumn
 from simulator.study.replay import replay
 
 MOST = 2**31 - 2
@@ -62,14 +62,14 @@ OTHER_PARTS = ("application_id", "ip")
 """What a kind of counter that nobody has yet may be kept by."""
 
 
-def _counted(subject: RequestIdentity) -> Counted:
+def _counted(subject: RequestIdentity) -> CounterIds:
     """Count by key where there is one, and by the pair where it is a GET."""
     by_pair = ((PAIR_RULE, 0),) if subject.method == "GET" else ()
     by_key = ((KEY_RULE, 1),) if subject.key is not None else ()
     by_other = ((OTHER_RULE, len(COUNTER_KEYS)),) if subject.application is not None else ()
     nothing = [None] * (len(COUNTER_KEYS) - 3)
     keys = ((subject.ip, subject.key), subject.key, subject.ip, *nothing)
-    return Counted((*by_pair, *by_key, *by_other), (*keys, (subject.application, subject.ip)))
+    return CounterIds((*by_pair, *by_key, *by_other), (*keys, (subject.application, subject.ip)))
 
 
 @given(SUBJECTS)
@@ -90,7 +90,7 @@ def _compare(subjects: list[RequestIdentity]) -> None:
         values = [getattr(each, name) for each in subjects]
         known = sorted({value for value in values if value is not None}, reverse=True)
         codes = [-1 if value is None else known.index(value) for value in values]
-        texts[name] = Texts(np.array(codes, dtype=np.int32), known)
+        texts[name] = TextColumn(np.array(codes, dtype=np.int32), known)
     kinds = [each.counters for each in counted]
     whole.adopt(
         texts,
@@ -111,7 +111,7 @@ def _compare(subjects: list[RequestIdentity]) -> None:
 def test_the_same_row_counted_otherwise_is_another_subject() -> None:
     """Rows name no proxies, and two proxies' requests count apart (LIM-PROXY-KEY)."""
     table, row = SubjectTable(), RequestIdentity(0, None, None, None, "i", "GET", "/proxy")
-    one, other = (Counted(((0, 3),), (None, None, "i", proxy)) for proxy in ("x", "y"))
+    one, other = (CounterIds(((0, 3),), (None, None, "i", proxy)) for proxy in ("x", "y"))
     assert [table.number(row, each) for each in (one, other, one)] == [0, 1, 0]
     assert table.counters(0, np.array([0, 1, 1])).tolist() == [0, 1, 1]
 
@@ -119,7 +119,7 @@ def test_the_same_row_counted_otherwise_is_another_subject() -> None:
 def test_subjects_are_added_one_after_another_or_at_once() -> None:
     table, none = SubjectTable(), np.zeros(1, dtype=np.int64)
     names = ("tenant", "application", "key", "ip", "method", "path")
-    texts = {name: Texts(none, [name]) for name in names}
+    texts = {name: TextColumn(none, [name]) for name in names}
     table.adopt(texts, [()], none)
     with pytest.raises(AssertionError):
         table.number(table[0])

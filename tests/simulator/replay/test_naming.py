@@ -21,7 +21,7 @@ from simulator.logs import LogMap, _readers, stream_log
 from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals
 from simulator.logs.parties import NOBODY, LogCaller, LogCallers, Naming, Owner
-from simulator.rows.record import Texts
+from simulator.rows.record import TextColumn
 
 WHOLE = "key_prod_us_pvt_" + "A" * 22
 KEYS = ["abc", "same", "sesame", "sesame-1", "10.0.0.1", WHOLE]
@@ -219,6 +219,6 @@ def test_neither_a_key_nor_what_hides_it_shows_where_values_are_printed() -> Non
     request = ADDRESS | {"path": "POST /tokenize"}
     log = stream_log(pd.DataFrame({"t_ns": [1], "key": ["sesame"]}), assume=request)
     naming = Naming({"key": none}, none.astype(np.int64), log, "public", "test", PSEUDONYM_KEY, 128)
-    for value in (Texts(none, ["sesame"]), log, naming):
+    for value in (TextColumn(none, ["sesame"]), log, naming):
         assert "sesame" not in repr(value)
         assert "nobody" not in repr(value)

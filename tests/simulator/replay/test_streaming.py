@@ -27,12 +27,12 @@ from engine.limits import LimitTable
 from engine.profile import Profile
 from simulator.logs import stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.play.gates import RunOutput
+from simulator.play.backends import RunOutput
 from simulator.play.replay import replay_arrivals
 from simulator.play.simulation import Fidelity
-from simulator.rows.counters import LimitsView
+from simulator.rows.counters import CounterIndex
 from simulator.rows.record import Chunk, Recorder
-from simulator.rows.tally import Tally
+from simulator.rows.statistics import RunStatistics
 from tests.memory import ONE_HEAP, STATUS
 
 TIGHT = (
@@ -83,8 +83,8 @@ def decided(
     arrivals: Arrivals, profile: Profile, fidelity: Fidelity, block_rows: int
 ) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
     """Return every row with what was decided about it, and what shadow rules say."""
-    kept, view = Kept(arrivals), LimitsView({"Default": TIGHT}, profile.limits)
-    tally = Tally(view.legs, view.clauses, end_ns=1 << 62)
+    kept, view = Kept(arrivals), CounterIndex({"Default": TIGHT}, profile.limits)
+    tally = RunStatistics(view.legs, view.clauses, end_ns=1 << 62)
     rows = RunOutput(Recorder([kept], chunk_rows=block_rows), tally)
     numbers = np.arange(len(arrivals.parties))
     played = replay_arrivals(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.rows.record import SCHEMA
-from simulator.rows.reducer import BlockTimes, RowBatch
+from simulator.rows.reducer import GroupBlockedTime, RowBatch
 
 COUNTERS: Final = {"LIM-A": ("key",), "LIM-B": ("key",)}
 """Of a rule that is not named, as LIM-C, the counters are of key and address together."""
@@ -50,7 +50,7 @@ def test_time_is_that_of_every_instant_in_which_a_counter_is_blocked(
 ) -> None:
     rows = sorted(rows, key=lambda row: row[0])
     until_ns = from_ns + span
-    times = BlockTimes(from_ns, until_ns, COUNTERS)
+    times = GroupBlockedTime(from_ns, until_ns, COUNTERS)
     left = list(rows)
     for size in [*sizes, len(rows)]:
         if left:

@@ -7,7 +7,7 @@ import pytest
 from engine.limits import LimitTable, Subject
 from engine.messages import Outcome
 from engine.profile import LimitsProfile, Profile
-from simulator.rows import Result, RunBook, RunHeader
+from simulator.rows import Result, RunHeader, RunRecorder
 from simulator.rows.record import RequestIdentity
 
 S = 1_000_000_000
@@ -28,7 +28,7 @@ def _book(
     and status of each row; a first attempt without a status unless given.
     """
     header = RunHeader("made-up", 7, "limits", 0, 100 * S)
-    book = RunBook(
+    book = RunRecorder(
         header,
         {"Default": LimitTable.default()},
         profile or Profile().limits,

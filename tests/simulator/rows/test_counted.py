@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.rows.reducer import NEVER, LatestEnd, order_by_counter
+from simulator.rows.reducer import NEVER, RunningMax, order_by_counter
 
 NUMBERS = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 1 << 33)), max_size=60)
 ENDS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100)), max_size=20)
@@ -22,7 +22,7 @@ def test_rows_of_a_counter_keep_their_order(counter: list[int]) -> None:
 def test_the_latest_end_is_that_of_earlier_rows_of_the_counter(
     chunks: list[list[tuple[int, int]]],
 ) -> None:
-    latest, known = LatestEnd(), dict.fromkeys(range(4), NEVER)
+    latest, known = RunningMax(), dict.fromkeys(range(4), NEVER)
     for rows in chunks:
         counter = np.array([row[0] for row in rows], dtype=np.int64)
         assert latest.so_far(counter).tolist() == [known[number] for number in counter.tolist()]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.files import Rate
 from simulator.kernel.running import KernelRun, write_rows
-from simulator.rows import Result, RunBook, RunHeader
+from simulator.rows import Result, RunHeader, RunRecorder
 from simulator.scenario import Scenario, loads, profile_of
 from simulator.study.runs import run
 from simulator.traffic.population import Setup
@@ -56,7 +56,7 @@ def in_chunks(scenario: Scenario, rows: int) -> Result:
         scenario.warm_up_ns,
         setup.population.groups,
     )
-    book = RunBook(header, setup.tables, setup.profile.limits, headroom=True, chunk_rows=rows)
+    book = RunRecorder(header, setup.tables, setup.profile.limits, headroom=True, chunk_rows=rows)
     write_rows(KernelRun(setup, chunk_rows=rows), book)
     return book.close()
 

@@ -1,12 +1,12 @@
-"""The gate: where an attempt meets the service, in a run of clients and in a replay of a log.
+"""The backend: where an attempt meets the service, in a run of clients and in a replay of a log.
 
-`LimitsGate` asks the limiter and nothing else; `simulator.play.engine_gate.EngineGate` runs the
-whole engine. The third gate decides in compiled code: attempt by attempt in a run
-(`simulator.kernel`), block by block in a replay (`simulator.play.replay`). All decide alike,
-bit for bit: draws of service times are the client's own, one an admitted attempt, whatever the
-fidelity.
+`LimitsBackend` asks the limiter and nothing else; `EngineBackend`, in
+`simulator.play.engine_backend`, runs the whole engine. The third one decides in compiled code:
+attempt by attempt in a run (`simulator.kernel`), block by block in a replay
+(`simulator.play.replay`). All decide alike, bit for bit: draws of service times are the client's
+own, one an admitted attempt, whatever the fidelity.
 
-`begin` makes what the attempts of one request share; it is None where bodies are not run. `put`
+`begin` makes what the attempts of one request share; it is None where bodies are not run. `submit`
 records an attempt and returns its result: a plain latency in the usual case (admitted, cannot fail,
 latency known), else a `SimulatedAnswer`. When the answer is not known yet, `SimulatedAnswer.later`
 is a generator of SimPy events that returns it. `violations` returns the invariants of the service
@@ -35,7 +35,7 @@ from simulator.play.outside import (
 )
 from simulator.rows.invariants import Violation
 from simulator.rows.record import NO_STATUS, Recorder
-from simulator.rows.tally import NodesTally, Tally
+from simulator.rows.statistics import NodesStatistics, RunStatistics
 from simulator.scenario.clients import Ask
 from simulator.scenario.model import Proxy
 from simulator.traffic.population import Client, KeyHolder
@@ -43,7 +43,7 @@ from simulator.traffic.sampling import Duration
 
 if TYPE_CHECKING:
     from engine.resources.context import Services
-    from simulator.play.engine_gate import EngineGate
+    from simulator.play.engine_backend import EngineBackend
 
 LIMITED: Final = 429
 _JOB: Final[Json] = {}
@@ -54,10 +54,10 @@ Waiting: TypeAlias = Generator[simpy.Event, object, "SimulatedAnswer"]
 
 
 class RunOutput(NamedTuple):
-    """What a gate writes to: the rows, and the tally of what rules in shadow would refuse."""
+    """What a backend writes to: the rows, and the tally of what rules in shadow would refuse."""
 
     recorder: Recorder
-    tally: Tally
+    tally: RunStatistics
 
     def verdict(self, now_ns: int, decision: Decision) -> int:
         """Return a decision's number, and count what shadow rules would have refused."""
@@ -102,11 +102,11 @@ class SimulatedAnswer(NamedTuple):
     body: Json = None
 
 
-Gate: TypeAlias = "LimitsGate | EngineGate"
+Backend: TypeAlias = "LimitsBackend | EngineBackend"
 """Where attempts meet the service."""
 
 
-class LimitsGate:
+class LimitsBackend:
     """Decides by the limits alone: bodies are not run, so nothing else can fail at the service.
 
     What lies behind a proxy or a reactor is played without its body: `simulator.play.outside`.
@@ -131,7 +131,7 @@ class LimitsGate:
         self._world = OutsideWorld(SimpyClock(env, start_time_ns), 0)
         self._outside: Services | None = None
 
-    def put(  # reason: the parts of an attempt
+    def submit(  # reason: the parts of an attempt
         self,
         now_ns: int,
         asked: RequestSpec,
@@ -189,26 +189,26 @@ class LimitsGate:
         return SimulatedAnswer(status, service_ns, wait_ns)
 
 
-class NodesGate(LimitsGate):
+class NodesBackend(LimitsBackend):
     """Decides by the limits as several nodes do, and counts what one node would decide otherwise.
 
     It tells the balancer how long requests are in flight.
     """
 
-    def __init__(  # reason: the parts of a gate
+    def __init__(  # reason: the parts of a backend
         self,
         env: simpy.Environment,
         start_time_ns: int,
         profile: Profile,
         limiter: NodesLimiter,
         rows: RunOutput,
-        nodes: NodesTally,
+        nodes: NodesStatistics,
     ) -> None:
         super().__init__(env, start_time_ns, profile, limiter, rows)
         self._limiter = limiter
         self._nodes = nodes
 
-    def put(  # reason: the parts of an attempt
+    def submit(  # reason: the parts of an attempt
         self,
         now_ns: int,
         asked: RequestSpec,
@@ -218,7 +218,7 @@ class NodesGate(LimitsGate):
         waited_ns: int = 0,
     ) -> SimulatedAnswer | int:
         """Decide about an attempt that is sent now, and record it."""
-        answer = super().put(now_ns, asked, content, attempt, service, waited_ns)
+        answer = super().submit(now_ns, asked, content, attempt, service, waited_ns)
         limiter = self._limiter
         node, decided = limiter.node, limiter.decision
         self._nodes.take(now_ns, asked.row, decided, limiter.exact)

@@ -2,9 +2,9 @@
 
 Rows before the warm-up's end are left out here; they stay in the file.
 
-*`Tally`*: totals, the table by clause, and the lines of client groups. Counts are kept for each
-(kind of request, verdict), or (subject, verdict) where there are groups; every total is a sum of
-them. Blocks that began in the warm-up count from its end.
+*`RunStatistics`*: totals, the table by clause, and the lines of client groups. Counts are kept for
+each (kind of request, verdict), or (subject, verdict) where there are groups; every total is a sum
+of them. Blocks that began in the warm-up count from its end.
 
 - offered: attempts that reached the service; offered = admitted + refused + pending.
 - pending: delayed by a throttle, and not released before the run's end. In the totals they stand
@@ -23,16 +23,16 @@ Of each client group it tells the refused share, the limit that binds it, the ad
 - fair share: that rule's rate shared evenly by all clients, of any group, that the counter counted.
   It passes where all of them keep to it; `senders` tells what they send instead.
 
-*`Headroom`*: how full the counters of each rule were. Occupancy of a counter at an attempt is the
-number of admissions that it counted in the window that ends there, over the rule's limit: 1 is
+*`Utilization`*: how full the counters of each rule were. Occupancy of a counter at an attempt is
+the number of admissions that it counted in the window that ends there, over the rule's limit: 1 is
 full. Algorithms that count in fixed windows, or refill a bucket, sometimes admit more, so it may be
 above 1. A delayed attempt counts at its release. Each bin of time holds the occupancy of the
 fullest counter, at the attempts charged to it. Peaks exclude the warm-up; bins include it.
 
-*`NodesTally`*: what several nodes admitted beyond the exact limits, and refuse below them. Every
-attempt is judged twice, as it happens: by the node that it reaches, and by one exact counter for
-all nodes (`engine.limits.nodes`). The exact counter sees the same attempts, which are those that
-clients make of the nodes' answers, and it charges what it admits itself.
+*`NodesStatistics`*: what several nodes admitted beyond the exact limits, and refuse below them.
+Every attempt is judged twice, as it happens: by the node that it reaches, and by one exact counter
+for all nodes (`engine.limits.nodes`). The exact counter sees the same attempts, which are those
+that clients make of the nodes' answers, and it charges what it admits itself.
 
 - beyond: the node lets an attempt in that the exact counter refuses, by the clause of the latter.
 - below: the node refuses an attempt that the exact counter admits, by the clause of the node.
@@ -63,12 +63,12 @@ from simulator.rows.record import (
     SubjectTable,
     Table,
     clause_of,
-    grown,
+    ensure_capacity,
 )
-from simulator.rows.reducer import Cells, Waits
+from simulator.rows.reducer import BlockedTime, CrossTab
 
 
-class Tally:
+class RunStatistics:
     """Counts a run's rows; see the file's head for what each number means.
 
     legs: those of the run's view. clauses: the lines of the table, in order. end_ns: the run's end.
@@ -93,11 +93,11 @@ class Tally:
         self._by_subject = by_subject
         self._blocked_ns: Counter[str] = Counter()
         self._first_refusal_ns: dict[str, int] = {}
-        self._cells = Cells()
+        self._cells = CrossTab()
         self._pending = 0
         self._statuses: Counter[int] = Counter()
         self._shadow: Counter[str] = Counter()
-        self._blocks = defaultdict[int, Waits](lambda: Waits(warm_up_ns, end_ns))
+        self._blocks = defaultdict[int, BlockedTime](lambda: BlockedTime(warm_up_ns, end_ns))
         self._touched = {clause: (_NumberSet(), _NumberSet()) for clause in clauses}
         self._digest = TDigest()
         # offered and refused, by group and window; groups are counted where subjects are
@@ -440,7 +440,7 @@ class _NumberSet:
 
     def add(self, numbers: Table, count: int) -> None:
         """Take in some numbers, all below `count`."""
-        self._seen = grown(self._seen, count, fill=False)
+        self._seen = ensure_capacity(self._seen, count, fill=False)
         self._seen[numbers[numbers >= 0]] = True
 
 
@@ -457,7 +457,7 @@ CLASSES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Counters are told apart by their peaks below each of these; the last class is full."""
 
 
-class Headroom:
+class Utilization:
     """Watches how full counters are.
 
     legs: those of the run's view. end_ns: the run's end; every attempt comes before it.
@@ -505,7 +505,7 @@ class Headroom:
         counted = chunk.t_ns[met] >= self._warm_up_ns
         if counted.any():
             numbers = counter[met][counted]
-            peaks = grown(self._peaks.get(place, _NONE), int(numbers.max()) + 1, fill=-1)
+            peaks = ensure_capacity(self._peaks.get(place, _NONE), int(numbers.max()) + 1, fill=-1)
             np.maximum.at(peaks, numbers, held[counted])
             self._peaks[place] = peaks
 
@@ -558,7 +558,7 @@ def _held(
 
 
 @dataclass(slots=True)
-class NodesTally:
+class NodesStatistics:
     """Counts, for each client group and clause, the attempts that nodes decide otherwise.
 
     nodes: what is played. groups: name → numbers of its clients. warm_up_ns: attempts before it

@@ -18,7 +18,7 @@ from typing import Any
 from engine.limits import LimitTable
 from engine.limits.table import COUNTER_KEYS
 from engine.profile import LimitsProfile, NodesProfile
-from simulator.rows.counters import LimitsView
+from simulator.rows.counters import CounterIndex
 from simulator.rows.invariants import Checker, Violation, checkers
 from simulator.rows.parquet import REQUESTS_FILE, CountSink, FileSink, MemorySink
 from simulator.rows.record import (
@@ -30,7 +30,7 @@ from simulator.rows.record import (
     columns_by,
 )
 from simulator.rows.result import SUMMARY_FORMAT, Keep, Result
-from simulator.rows.tally import Headroom, NodesTally, Tally
+from simulator.rows.statistics import NodesStatistics, RunStatistics, Utilization
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Timed:
         self.spent_s += time.perf_counter() - began_s
 
 
-class RunBook:
+class RunRecorder:
     """Everything that one run writes to.
 
     tables, profile: the limits in force, for the table by clause and the checkers.
@@ -90,18 +90,18 @@ class RunBook:
         headroom: bool = False,
         by_client: bool = True,
         chunk_rows: int = CHUNK_ROWS,
-        known: tuple[LimitsView, SubjectTable] | None = None,
+        known: tuple[CounterIndex, SubjectTable] | None = None,
         keep: Keep = "rows",
         watchers: Sequence[Watcher] = (),
         nodes: NodesProfile | None = None,
     ) -> None:
         self.header = header
         self._columns = None if folder is None or columns is None else list(columns)
-        self.view, subjects = known or (LimitsView(tables, profile), SubjectTable())
+        self.view, subjects = known or (CounterIndex(tables, profile), SubjectTable())
         self.nodes = None
         if nodes is not None and not nodes.is_exact:
-            self.nodes = NodesTally(nodes, header.groups, header.warm_up_ns, subjects)
-        self.tally = Tally(
+            self.nodes = NodesStatistics(nodes, header.groups, header.warm_up_ns, subjects)
+        self.tally = RunStatistics(
             self.view.legs,
             self.view.clauses,
             end_ns=header.duration_ns,
@@ -128,9 +128,9 @@ class RunBook:
             )
         self._timed = [_Timed(checker) for checker in self._checkers]
         watchers = [*watchers, self._sink, self.tally, *self._timed]
-        self._headroom: Headroom | None = None
+        self._headroom: Utilization | None = None
         if header.groups and headroom:
-            self._headroom = Headroom(
+            self._headroom = Utilization(
                 self.view.legs, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
             )
             watchers.append(self._headroom)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.limits import LimitTable, Subject
 from engine.messages import Outcome
 from engine.profile import LimitsProfile
-from simulator.rows import RunBook, RunHeader
+from simulator.rows import RunHeader, RunRecorder
 from simulator.rows.record import RequestIdentity
 
 END_NS = 20
@@ -68,7 +68,7 @@ def _summary(rows: list[Row], warm_up_ns: int, chunk_rows: int) -> dict[str, Any
     header = RunHeader("made-up", 7, "limits", 0, END_NS, warm_up_ns)
     tables = {"Default": LimitTable.default()}
     limits = LimitsProfile(throttle="delay")
-    book = RunBook(header, tables, limits, check=False, chunk_rows=chunk_rows)
+    book = RunRecorder(header, tables, limits, check=False, chunk_rows=chunk_rows)
     t_ns = 0
     for row in rows:
         t_ns += row.gap_ns

@@ -1,4 +1,4 @@
-"""The gate of fidelity `engine`: every attempt runs the whole engine, bodies and all.
+"""The backend of fidelity `engine`: every attempt runs the whole engine, bodies and all.
 
 Before the run the scenario's tenants, applications, keys, proxies and reactors are made, on an
 engine whose limits are not yet in force, so that the set-up is not counted. A decision is recorded
@@ -18,7 +18,7 @@ from engine.limits import RateLimitStatus
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
-from simulator.play.gates import RequestSpec, RunOutput, SimulatedAnswer, Waiting
+from simulator.play.backends import RequestSpec, RunOutput, SimulatedAnswer, Waiting
 from simulator.play.outside import (
     REACT,
     REQUEST,
@@ -51,7 +51,7 @@ _UPLOAD: Final = "/batch-files/"
 
 
 class _Listener:
-    """A wrapper of the limiter that keeps its last decision for the gate."""
+    """A wrapper of the limiter that keeps its last decision for the backend."""
 
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
@@ -71,7 +71,7 @@ Traffic: TypeAlias = "ScenarioTraffic | LogTraffic"
 """Whose requests an engine is asked: those of a scenario's clients, or of a log."""
 
 
-class EngineGate:
+class EngineBackend:
     """Runs every attempt through an engine on SimPy's clock."""
 
     def __init__(
@@ -97,7 +97,7 @@ class EngineGate:
         self._traffic = traffic
         self.begin = traffic.request
 
-    def put(  # reason: the parts of an attempt
+    def submit(  # reason: the parts of an attempt
         self,
         now_ns: int,
         asked: RequestSpec,
@@ -106,7 +106,7 @@ class EngineGate:
         service: Duration,
         waited_ns: int = 0,
     ) -> SimulatedAnswer:
-        """Decide about an attempt that is sent now, and record it; as `LimitsGate.put`."""
+        """Decide about an attempt that is sent now, and record it; as `LimitsBackend.submit`."""
         assert content is not None, "the engine is asked with a body"
         plan = _NO_PLAN if asked.plan is None else asked.plan()
         answering = self._engine.submit(content)

@@ -90,24 +90,27 @@ def _shell(*words: str, code: str = "") -> int:
 
 @pytest.mark.slow
 def test_a_shell_sees_each_exit_code(target: Path, tmp_path: Path) -> None:
-    """0 passed, 1 findings, 2 usage or target, 3 nobody to judge, 4 the harness failed."""
+    """0 passed, 1 findings, 2 usage or target, 3 nobody to judge, 4 the harness failed.
+
+    Of a clause that needs few requests.
+    """
     out = ("--out", str(tmp_path / "out"), "--force", "--no-limits", "--quiet")
-    assert _shell("run", str(target), "--select", "TOK-JSON", *out) == 0
-    partial = ("run", str(target), "--select", "TOK-JSON,LIM-SEARCH", *out)
+    assert _shell("run", str(target), "--select", "RCT-CODE", *out) == 0
+    partial = ("run", str(target), "--select", "RCT-CODE,LIM-SEARCH", *out)
     assert _shell(*partial) == 0
     assert _shell(*partial, "--strict") == 1
     assert _shell("run", str(target), "--select", "LIM-SEARCH", *out) == 5, "nothing has passed"
     expecting = tmp_path / "expecting.toml"
     text = target.read_text("utf-8")
-    expecting.write_text(f'expected_failures = ["TOK-JSON"]\n{text}', "utf-8")
-    assert _shell("run", str(expecting), "--select", "TOK-JSON", *out) == 1
-    assert _shell("run", str(target), "--select", "TOK-JSN", *out) == 2
+    expecting.write_text(f'expected_failures = ["RCT-CODE"]\n{text}', "utf-8")
+    assert _shell("run", str(expecting), "--select", "RCT-CODE", *out) == 1
+    assert _shell("run", str(target), "--select", "RCT-CDE", *out) == 2
     assert _shell("run", str(tmp_path / "none.toml"), *out) == 2
     nobody = tmp_path / "nobody.toml"
     nobody.write_text('base_url = "http://127.0.0.1:9"\n', "utf-8")
     assert _shell("run", str(nobody), *out) == 3
     broken = "from conformance.context.context import CheckContext; CheckContext.passes = None; "
-    assert _shell("run", str(target), "--select", "TOK-JSON", *out, code=broken) == 4
+    assert _shell("run", str(target), "--select", "RCT-CODE", *out, code=broken) == 4
 
 
 def _check_files(out: Path) -> None:

@@ -46,16 +46,14 @@ from simulator.scenario.draws import Draw, durations_ns
 from simulator.scenario.model import changed, draws_at_random, hosts_of, needs_bodies
 from simulator.study.capacity import (
     Capacity,
-    Scale,
     Search,
     Trial,
-    Values,
-    rounded_to_whole,
     scenario_player,
 )
 from simulator.study.observations import Detail, Difference, Observed, observe, paired
 from simulator.study.run_size import shorter
 from simulator.study.runs import Replicator, replicator
+from simulator.study.scales import LoweredLimits, Scale, Values
 from simulator.views import charts, svg
 from simulator.views.report import study_page, table_html
 from simulator.views.text import counted_text, fair_share_text
@@ -71,8 +69,6 @@ MOST_REPLICATIONS: Final = 60
 _FIRST: Final = 3
 _TOLERANCE: Final = 0.04
 _SLOWEST, _FASTEST = Fraction(1, 32), 4
-_WIDEST: Final = 64
-"""The search raises a limit to at most this many times its value."""
 _MOST_CLAUSES: Final = 3
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600}
 _LEAST_A_UNIT: Final = Fraction(1, 10)
@@ -840,7 +836,7 @@ class _Work:
                 for raised in [-(-rule.limit_requests * limit // first.limit_requests)]
             )
 
-        scale = _Lowered(first)
+        scale = LoweredLimits(first)
         found = self._searched(name, scale, edits)
         verified = self._confirmed(name, scale, found, edits)
         best = found.keeps
@@ -923,40 +919,6 @@ class _Work:
             tolerance=0.002 if self._is_exact else _TOLERANCE,
             exact=lambda _: self._is_exact,
         ).run()
-
-
-class _Lowered:
-    """The limits of a rule as reductions from 64 times its limit: the highest limit comes first."""
-
-    is_whole = True
-
-    def __init__(self, rule: Rule) -> None:
-        self._highest = _WIDEST * rule.limit_requests
-        self._window_ns = rule.window_ns
-        self.low = Fraction(0)
-        self.high = Fraction(self._highest - rule.limit_requests)
-
-    def text(self, number: Fraction) -> str:
-        """Return a limit as a rate."""
-        return str(Rate(self._highest - int(number), self._window_ns))
-
-    def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
-        """Return a value strictly between two, or None where they are near enough."""
-        limits = self._highest - int(low), self._highest - int(high)
-        if limits[0] - limits[1] <= max(1, tolerance * limits[1]):
-            return None
-        # Limits differ by factors, so the middle is a geometric one.
-        middle = round(math.sqrt(limits[0] * limits[1]))
-        middle = min(max(middle, limits[1] + 1), limits[0] - 1)
-        return Fraction(self._highest - middle)
-
-    def rounded(self, number: float, *, up: bool) -> Fraction:
-        """Return the nearest value below a number, or above it; the scale's end where none is."""
-        return min(max(rounded_to_whole(number, up=up), self.low), self.high)
-
-    def size(self, number: float) -> float:
-        """Return what a tolerance is a share of at a value: the limit."""
-        return self._highest - number
 
 
 def _stated_pace(group: ClientGroup) -> Fraction | None:

@@ -19,13 +19,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from engine.errors import InputError
 from simulator.arguments import FUNCTION, TEXT, ArgumentRule, instance, is_number, optional
@@ -55,10 +54,10 @@ from simulator.progress import keeps_what_is_known
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
 from simulator.study.runs import FIRST, Replicator, next_count, replicator
+from simulator.study.scales import Scale, Values
 
 Side: TypeAlias = Literal["keeps", "breaks"]
 
-_NUMBER: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)", re.DOTALL)
 MOST_RUNS: Final = 200
 """Default limit of the runs of a search."""
 _SPAN: Final = 0.03
@@ -71,7 +70,6 @@ _WIDER: Final = 3
 """How many times further apart they then are."""
 _STILL: Final = 10
 """A border that no draw moves is found so many times more exactly: a few runs tell all."""
-_DIGITS: Final = 6
 _SEED: Final = "seed"
 _BETWEEN: Final = ArgumentRule(
     'the lowest and the highest value, such as (10, 500) or ("1/1s", "90/1s")',
@@ -224,92 +222,6 @@ def capacity(options: CapacityOptions) -> Capacity:
 
 class _BudgetSpentError(Exception):
     """The time of a search's budget is over, or its runs are."""
-
-
-class Scale(Protocol):
-    """The values of a parameter."""
-
-    low: Fraction
-    high: Fraction
-    is_whole: bool
-
-    def text(self, number: Fraction) -> str:
-        """Return a value as a person would write it."""
-        ...
-
-    def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
-        """Return a value strictly between two, or None where they are near enough."""
-        ...
-
-    def rounded(self, number: float, *, up: bool) -> Fraction:
-        """Return the nearest value below a number, or above it; the scale's end where none is."""
-        ...
-
-    def size(self, number: float) -> float:
-        """Return what a tolerance is a share of at a value."""
-        ...
-
-
-class Values:
-    """The values between two texts that differ in their first number only.
-
-    They are whole numbers where a text with a decimal cannot be (`takes_decimal`).
-    """
-
-    def __init__(self, low: str, high: str, takes_decimal: Callable[[str], bool]) -> None:
-        parts = _NUMBER.fullmatch(low.strip()), _NUMBER.fullmatch(high.strip())
-        if parts[0] is None or parts[1] is None or parts[0][2] != parts[1][2]:
-            raise InputError(
-                f"between = {low} {high} must be two numbers, or texts that differ in their first "
-                "number only, such as 10/1s 90/1s"
-            )
-        self.low, self.high = Fraction(parts[0][1]), Fraction(parts[1][1])
-        self._rest = parts[0][2]
-        if self.low >= self.high:
-            raise InputError(f"between = {low} {high} must rise; put the lower value first")
-        self.is_whole = all("." not in part[1] for part in parts if part) and not takes_decimal(
-            f"{float(self.high) - 0.5:g}{self._rest}"
-        )
-
-    def text(self, number: Fraction) -> str:
-        """Return a value as a person would write it."""
-        is_whole = number.denominator == 1
-        shown = str(int(number)) if is_whole else f"{float(number):.{_DIGITS}g}"
-        return shown + self._rest
-
-    def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
-        """Return a value strictly between two, or None where they are near enough."""
-        if self.is_whole:
-            middle = Fraction(math.floor((low + high) / 2))
-            near = high - low <= 1 or (high - low) <= Fraction(tolerance) * low
-            return None if near or middle in {low, high} else middle
-        if high - low <= Fraction(tolerance) * max(low, high - low if low == 0 else low):
-            return None
-        # No more digits than the tolerance asks for, so that a person can write it again.
-        for digits in range(1, _DIGITS + 1):
-            middle = Fraction(f"{float((low + high) / 2):.{digits}g}")
-            if 3 * low + high < 4 * middle < low + 3 * high:
-                return middle
-        middle = Fraction(f"{float((low + high) / 2):.{_DIGITS}g}")
-        return None if middle in {low, high} else middle
-
-    def rounded(self, number: float, *, up: bool) -> Fraction:
-        """Return the nearest value below a number, or above it; the scale's end where none is."""
-        if self.is_whole:
-            value = rounded_to_whole(number, up=up)
-        else:
-            step = Fraction(10) ** (math.floor(math.log10(max(abs(number), 1e-9))) - 3)
-            value = (math.floor(Fraction(number) / step) + (1 if up else 0)) * step
-        return min(max(value, self.low), self.high)
-
-    def size(self, number: float) -> float:
-        """Return what a tolerance is a share of at a value: the value."""
-        return abs(number)
-
-
-def rounded_to_whole(number: float, *, up: bool) -> Fraction:
-    """Return the largest whole number up to a number, or the smallest above it."""
-    return Fraction(math.floor(number) + (1 if up else 0))
 
 
 def _takes(scenario: Scenario, path: str, text: str) -> bool:

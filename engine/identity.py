@@ -192,11 +192,11 @@ def random_id(chance: random.Random) -> str:
     give each seed the identifiers it always gave.
     """
     drawn = chance.getrandbits(128)
-    made = 4 << 76 | 2 << 62  # the version and the variant
-    made |= (drawn >> 102 & 0xFFFFFF) << 104 | (drawn >> 72 & 0xFFFFFF) << 80
-    made |= (drawn >> 60 & 0xFFF) << 64 | (drawn >> 126) << 60 | drawn & (1 << 60) - 1
-    digits = f"{made:032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    digits, first = f"{drawn:032x}", f"{drawn >> 102:07x}"
+    return (
+        f"{first[1:]}{digits[8:10]}-{digits[10:14]}-4{digits[14:17]}"
+        f"-{'89ab'[drawn >> 126]}{digits[17:20]}-{digits[20:]}"
+    )
 
 
 def secret_text(entropy: Entropy, characters: int = _SECRET_CHARACTERS) -> str:

@@ -316,6 +316,8 @@ def _distinct_texts(column: Column) -> _TextsAndPlaces:
     """Return a column's texts and, of an Arrow column, each row's place in its distinct texts."""
     if not isinstance(column, pa.Array):
         return column, None
+    if isinstance(column, pa.DictionaryArray) and len(column.dictionary) > len(column):
+        column = column.dictionary_decode()  # a file's dictionary comes whole with every batch
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     distinct = arrow_texts(encoded.dictionary)
     places = encoded.indices.cast(pa.int64())

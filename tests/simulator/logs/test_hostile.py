@@ -111,6 +111,15 @@ def test_a_column_that_is_no_utf8_is_one_line(tmp_path: Path, name: str, is_enco
         )
 
 
+def test_a_dictionary_larger_than_its_rows_is_read_as_far_as_they_use_it() -> None:
+    """A file's dictionary of 200,000 addresses came whole with every batch of 32,768 rows."""
+    known = [f"10.0.{n >> 8}.{n & 255}" for n in range(1_000)]
+    column = pa.DictionaryArray.from_arrays(pa.array([7, None, 7], pa.int32()), known)
+    log = read_log(pa.table({**COLUMNS, "key": column}))
+    assert log.fields["key"].names == ("10.0.0.7",)
+    assert list(log.fields["key"].codes) == [0, -1, 0]
+
+
 def test_a_parquet_whose_names_are_no_utf8_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "log.parquet"
     pq.write_table(pa.table(COLUMNS), file)

@@ -139,7 +139,7 @@ def _add_selftest(commands: argparse._SubParsersAction[Parser]) -> None:
         "--select",
         metavar="IDS",
         default="",
-        help="only these faults, by their ids, their clauses or prefixes such as LIM-, by commas",
+        help="faults to try: ids, clauses or prefixes such as LIM-, separated by commas",
     )
     parser.add_argument(
         "--processes",
@@ -485,7 +485,9 @@ def _print_check(check: Check) -> None:
     print(f"  check {check.id}: {check.says}")
     print(f"    accepted: {check.accepts}")
     takes = f", {format_duration(check.takes_ns)} at least" if check.takes_ns else ""
-    print(f"    about {check.requests} requests{takes}; judges {', '.join(check.clauses)}")
+    print(f"    about {check.requests} requests{takes}")
+    judges = f"judges {', '.join(check.clauses)}"
+    print(textwrap.indent(textwrap.fill(judges, 92, break_on_hyphens=False), "    "))
     wants = [*dict.fromkeys(check.roles), *check.needs]
     if check.sources:
         wants.append(f"addresses: {check.sources}")

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("backup", help="copy a store, also while it is being served")
     )
     add_rotate_key_arguments(
-        commands.add_parser("rotate-key", help="encrypt a store's keys with a new master key")
+        commands.add_parser("rotate-key", help="encrypt a store's data keys with a new master key")
     )
     return parser
 
@@ -136,7 +136,7 @@ def _print_choices(decisions: Sequence[str]) -> None:
 
     fields = fields_by_decision()
     for decision in decisions:
-        held = ", ".join(fields.get(decision, [])) or "no field: one answer only"
+        held = ", ".join(fields.get(decision, [])) or "fixed, not a profile setting"
         print(f"  {decision}: {held}")
 
 

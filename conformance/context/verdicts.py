@@ -240,7 +240,8 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
     """
     bad = [one for one in results if one.is_finding]
     crashed = [one.clause.id for one in results if one.is_crashed]
-    of = "" if len(results) == total else f" of the {len(results)} clauses asked for"
+    clauses = "clause" if len(results) == 1 else "clauses"
+    of = "" if len(results) == total else f" of {len(results)} selected {clauses}"
     partial = is_partial(results) or bool(unrun)
     unjudged = [one for one in results if one.is_unjudged]
     said = ", ".join(f"{number} {word}" for word, number in sums(unjudged).items())
@@ -267,5 +268,5 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
         return f"partial: {passed} passed{of}, {lacks}; no failure"
     if len(results) < total:
         rest = total - len(results)
-        return f"no failure{of}: {passed} passed; the other {rest} clauses were not checked"
+        return f"no failure: {passed} passed{of}; the other {rest} clauses were not checked"
     return f"conformant: {passed} passed, no failure"

@@ -515,8 +515,8 @@ class Measurement:
         over = min(burst.size - self.regained(burst) for burst in bursts)
         if over > self.limit + 1e-6:
             self.fail(
-                f"bursts {where} admitted {_listed(sizes)}, more than {self.limit} and what is "
-                "regained meanwhile",
+                f"bursts {where} admitted {_listed(sizes)} requests, more than {self.limit} plus "
+                "the refill during the burst",
                 *bursts[-2:],
             )
 

@@ -72,7 +72,7 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     clause_needs=_NEEDS,
 )
 async def sequences(ctx: CheckContext) -> list[Finding]:
-    """Drawn sequences of requests are answered as the reference answers them."""
+    """Randomly generated sequences of requests are answered as the reference answers them."""
     ctx.key("private_prod")
     lane = ctx.lane("model")
     offer = await _usable(ctx, offer_of(ctx))

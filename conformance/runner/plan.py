@@ -165,8 +165,8 @@ class RunPlan:
         if self.needed <= self.requests_most:
             return None
         return (
-            f"budget.requests may cut a check short, which is then skipped; {self.needed} are "
-            "enough for any run"
+            f"a check that would send more than budget.requests allows is skipped; no run of this "
+            f"target needs more than budget.requests = {self.needed}"
         )
 
 
@@ -436,6 +436,7 @@ def loads_after_ns(
 
 
 _WIDTH: Final = 95
+_FEW_ADDRESSES: Final = 3
 
 
 def unshown(plan: RunPlan) -> list[tuple[str, list[str]]]:
@@ -470,13 +471,24 @@ def blocked_addresses(plan: RunPlan, target: Target, limits: LimitTable | None =
             who = "no real client may use one of these addresses then"
         else:
             named = [source for source in probe.sources if source is not None]
-            where = " and ".join(named) or "this machine's own address"
+            where = listed(named) or "this machine's own address"
             who = "so is everybody else behind the same address: one NAT, VPN or CI host"
         found.append(
             f"the probe of {rule.id} exceeds {rule.rate}: for {lasts} afterwards every request "
             f"from {where} is refused; {who}; --no-limits leaves such probes out"
         )
     return found
+
+
+def listed(addresses: Sequence[str]) -> str:
+    """Return addresses as text: all of a few, else the first, the last and how many.
+
+    >>> listed(["127.0.0.2", "127.0.0.3"]), listed([f"127.0.0.{n}" for n in range(2, 9)])
+    ('127.0.0.2 and 127.0.0.3', '7 addresses from 127.0.0.2 to 127.0.0.8')
+    """
+    if len(addresses) <= _FEW_ADDRESSES:
+        return " and ".join(addresses)
+    return f"{len(addresses)} addresses from {addresses[0]} to {addresses[-1]}"
 
 
 def outlook(plan: RunPlan, target: Target, limits: LimitTable) -> Iterator[str]:
@@ -489,7 +501,7 @@ def outlook(plan: RunPlan, target: Target, limits: LimitTable) -> Iterator[str]:
     yield f"{target.base_url}: {len(asked)} of {len(plan.clauses)} clauses can be judged"
     yield from _listed("judged", whole)
     yield from _listed("judged in part", part)
-    yield f"a run sends about {plan.requests} requests, {plan.requests_most} at most"
+    yield f"a run sends about {plan.requests:,} requests, {plan.requests_most:,} at most"
     if plan.floor_ns:
         floor = format_duration(plan.floor_ns)
         yield f"  and takes {floor} or a little longer; more keys of a role and more `sources` can"

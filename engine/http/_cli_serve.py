@@ -430,9 +430,9 @@ def add_rotate_key_arguments(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `rotate-key`."""
     parser.set_defaults(run=rotate_key)
     parser.description = (
-        "Put a store under a new master key. The old one is the configuration's, or stands in "
-        f"{KEY_VARIABLE}; the new one stands in {_NEW_KEY_VARIABLE}: 32 bytes in base64 or hex. "
-        "A server that has the store goes on, and is started with the new key the next time."
+        "Encrypt a store's data keys with a new master key. The current key is read from the "
+        f"configuration or {KEY_VARIABLE}, the new one from {_NEW_KEY_VARIABLE}: 32 bytes in "
+        "base64 or hex. A running server continues; start it with the new key the next time."
     )
     _add_store(parser)
 

@@ -137,7 +137,10 @@ def test_a_notebooks_running_loop_is_no_hindrance(target: Path) -> None:
     report = asyncio.run(cell())
     assert report.clauses.loc["TOK-JSON", "verdict"] == "pass"
     assert "TOK-JSON" in report._repr_html_()
-    assert re.fullmatch(r"<Report on http://\S+, seed 2: no failure of the 1 .*>", repr(report))
+    assert re.fullmatch(
+        r"<Report on http://\S+, seed 2: no failure: 1 passed of 1 selected clause; .*>",
+        repr(report),
+    )
     assert len(report.requests_made) == report.requests
 
 

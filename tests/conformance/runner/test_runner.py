@@ -133,7 +133,7 @@ def test_what_allows_no_verdict_makes_the_run_partial(
     assert (report.result("TOK-LEAF").verdict, report.partial) == (verdict, True)
     assert report.result("TOK-LEAF").says == "for a reason"
     assert report.exit_code == 5, "nothing passed"
-    assert report.verdict_line.startswith("nothing was judged of the 1 clauses asked for: 1 ")
+    assert report.verdict_line.startswith("nothing was judged of 1 selected clause: 1 ")
     checks = _check("a", stops, "TOK-LEAF"), _check("b", _passes, "TOK-ARRAY")
     for strict in (False, True):
         report = play(*checks, select=("TOK-LEAF", "TOK-ARRAY"), strict=strict)

@@ -35,7 +35,11 @@ def _seconds(value: float) -> str:
 
 
 def _share(frame: Frame, name: str) -> str:
-    return f"{frame.loc[name, 'refused_share']:.1%}"
+    return _percent(frame.loc[name, "refused_share"])
+
+
+def _percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f} %"
 
 
 def _rows(result: Result) -> Frame:
@@ -90,12 +94,12 @@ def _bulk_import(result: Result) -> Figures:
     rate = next(rule.rate for rule in LimitTable.default().rules if rule.id == "LIM-CREATE")
     a_second = rate.limit_requests * 10**9 // rate.window_ns
     return [
-        f"whose {a_second} requests a second carry {a_second * VALUES:,} values",
-        f"makes {values['paced-import']:.0f} values a second without one refusal",
+        f"its {a_second} requests per second carry at most {a_second * VALUES:,} values",
+        f"makes {values['paced-import']:.0f} tokens per second and is never refused",
         f"take {minutes['paced-import']:.0f} min",
         f"makes {values['adaptive-import']:.0f} with {adaptive} refusals",
         f"({minutes['adaptive-import']:.0f} min)",
-        f"one {values['greedy-import']:.0f} with {greedy} ({minutes['greedy-import']:.0f} min)",
+        f"none {values['greedy-import']:.0f} with {greedy} ({minutes['greedy-import']:.0f} min)",
     ]
 
 
@@ -106,9 +110,9 @@ def _checkout(result: Result) -> Figures:
     assert list(addresses.query("refused > 0").index) == [addresses.index[0]]
     shoppers, hit = rows["client"].nunique(), turned["client"].nunique()
     return [
-        f"{hit} of the {shoppers:,} shoppers who come see one, {hit / shoppers:.0%}",
+        f"{hit} of the {shoppers:,} shoppers, {_percent(hit / shoppers, 0)}",
         f"the busiest of {len(addresses)}",
-        f"refused {addresses['refused_share'].iloc[0]:.0%} of its attempts",
+        f"refused {_percent(addresses['refused_share'].iloc[0], 0)} of its attempts",
     ]
 
 
@@ -121,10 +125,10 @@ def _cold_starts(result: Result) -> Figures:
     over = rows[rows["status"] == 504].groupby("group").size()
     calls = rows.groupby("group").size()
     return [
-        f"at {rate[0]:.1f} invocations a second, the median is {median_s[0]:.1f} s",
-        f"at {rate[1]:.1f} a second, it is {median_s[1]:.1f} s",
-        f"{median_s[-1]:.1f} s at {rate[-1]:.0f} a second",
-        f"{calls['reporting']} invocations {over.get('reporting', 0)} run",
+        f"at {rate[0]:.1f} invocations per second, the median is {median_s[0]:.1f} s",
+        f"at {rate[1]:.1f} per second, it is {median_s[1]:.1f} s",
+        f"{median_s[-1]:.1f} s at {rate[-1]:.0f} per second",
+        f"{calls['reporting']} invocations {over.get('reporting', 0)} exceed",
         f"other's {calls['rising-load']:,}, {over.get('rising-load', 0)}.",
     ]
 
@@ -155,9 +159,9 @@ def _legacy_migration(result: Result) -> Figures:
     minutes = found["admitted"] * 60e9 / counted_ns
     return [
         f"refused {_share(found, 'stayers')} and",
-        f"need {found.loc['stayers', 'attempts_per_success']:.2f} attempts",
-        f"the {minutes['stayers']:.0f} requests a minute of LIM-LEGACY",
-        f"refused {_share(found, 'movers')} and get {minutes['movers']:.0f} a minute",
+        f"needs {found.loc['stayers', 'attempts_per_success']:.2f} attempts",
+        f"the {minutes['stayers']:.0f} requests per minute of LIM-LEGACY",
+        f"refused {_share(found, 'movers')} and completes {minutes['movers']:.0f} per minute",
     ]
 
 
@@ -168,19 +172,20 @@ def _management_loop(result: Result) -> Figures:
     return [
         f"for {hasty['blocked_ns'] // 10**9:.0f} of the",
         f" {result.summary['duration_ns'] // 10**9:,} seconds",
-        f"gets {hasty['admitted']:,.0f} of its {hasty['offered']:,.0f} requests",
-        f"all of its {paced['admitted']:,.0f} through",
+        f"{hasty['admitted']:,.0f} of its {hasty['offered']:,.0f} requests succeed",
+        f"all of its {paced['admitted']:,.0f} and is never blocked",
     ]
 
 
 def _month_end(result: Result) -> Figures:
     found = _groups(result)
     slower = {"kind": "constant", "value": "6s"}
+    polls = found.loc["poll", "offered"] / found["offered"].sum()
     seldom = _groups(_changed(load("month-end"), clients__poll__think=slower))
     return [
-        f"takes {found.loc['poll', 'offered'] / found['offered'].sum():.0%} of all attempts",
+        f"makes up {_percent(polls, 0)} of all attempts",
         f"{_share(found, 'upload')} are refused by LIM-ACCOUNT-UPDATER",
-        f"With a poll every 6 s in place of every 1.5 s only {_share(seldom, 'upload')} are",
+        f"With a poll every 6 s instead of every 1.5 s only {_share(seldom, 'upload')} are",
     ]
 
 
@@ -195,10 +200,11 @@ def _retry_storm(result: Result) -> Figures:
         clients__burst__retry__honour_retry_after=True,
     )
     return [
-        f"{len(storm):,} attempts are made, {again} of them retries, {again / len(storm):.0%}",
+        f"{len(storm):,} attempts are made, {again} of them retries",
+        f", {_percent(again / len(storm), 0)}.",
         f"at {_seconds(float(echo['t_ns'].max()))}",
         f"refused {patient.summary['totals']['refused']} times",
-        f"in place of {result.summary['totals']['refused']:,}",
+        f"instead of {result.summary['totals']['refused']:,}",
     ]
 
 
@@ -213,8 +219,8 @@ def _shared_office(result: Result) -> Figures:
     hit = beside[beside["turned"]]["client"].nunique()
     return [
         f"{hit} of the {beside['client'].nunique()} people on that key",
-        f"{beside['turned'].mean():.1%} of their attempts",
-        f"at the same address, {others['turned'].mean():.1%}",
+        f"{_percent(beside['turned'].mean())} of their attempts",
+        f"at the same address, {_percent(others['turned'].mean())}",
         f"loses {_share(_groups(result), 'script')}",
     ]
 
@@ -228,10 +234,10 @@ def _slow_destination(result: Result) -> Figures:
     tills = found.loc["tills"]
     return [
         f"Of {(rows['attempt'] == 1).sum():,} requests",
-        f" {(late['attempt'] == 1).sum()} run into the timeout",
+        f" {(late['attempt'] == 1).sum()} time out with",
         f"with retries {len(late)} attempts do",
         f"refuse {len(turned)} attempts, {found.loc['campaign', 'refused']} of them",
-        f"{again} of all refusals, {again / len(turned):.0%}",
+        f"{again} of all refusals, {_percent(again / len(turned), 0)}",
         f"{tills['refused']:.0f} attempts of the tills are refused, of {tills['offered']:,.0f}",
     ]
 
@@ -245,11 +251,11 @@ def _several_nodes(result: Result) -> Figures:
     more = result.summary["totals"]["admitted"] - admitted
     both = {name: f"{_share(one, name)} instead of {_share(other, name)}" for name in one.index}
     return [
-        f"{more:,} more attempts are admitted, {more / admitted:.1%}",
+        f"{more:,} more attempts are admitted, {_percent(more / admitted)}",
         f"it loses {_share(one, 'import')} of its attempts instead of {_share(other, 'import')}",
         f"lose {both['orders']}",
         f"browsers {both['browsers']}",
-        f"attempt by attempt, {result.summary['nodes']['refused_below']:,} are refused",
+        f"single attempts do: {result.summary['nodes']['refused_below']:,} are refused",
         "every 100 ms",
         f"{often.summary['totals']['admitted'] - admitted:,} more are admitted",
     ]

@@ -112,10 +112,12 @@ class Choice:
         return getattr(getattr(profile, self.section), self.name)
 
     def written(self, value: Any) -> str:  # noqa: ANN401 # reason: as above
-        """Return a value as text, durations in seconds."""
+        """Return a value as a profile's file has it, durations in seconds."""
         if self.name.endswith("_ns"):
             return f"{value / SECOND_NS:g} s"
-        return str(list(value)) if isinstance(value, tuple) else str(value)
+        if value is None:
+            return "none"
+        return value if isinstance(value, str) else json.dumps(value)
 
     def trials(
         self,
@@ -380,7 +382,7 @@ class LimitsProfile(_Section):
     counters_limit: int = _choice(
         500_000,
         "D-COUNTERS-BOUND",
-        "counters of an engine; a party that needs one more is answered 503",
+        "counters of an engine; a caller that needs one more is answered 503",
         minimum=20,
     )
 

@@ -24,6 +24,7 @@ from engine.http.configuration import ServeConfig
 from simulator.cli import _COMMANDS as SIMULATOR_COMMANDS
 from simulator.cli import _parser as simulator_parser
 from simulator.logs._log_map import TARGETS
+from simulator.logs.formats import FORMATS, WRAPPERS
 from simulator.rows.metrics import DIMENSIONS, NEEDS
 from simulator.rows.record import SCHEMA
 from simulator.scenario import METRICS
@@ -187,6 +188,18 @@ def _settings() -> Iterator[str]:
         "lines are read. Targets:\n"
     )
     yield _table(("target", "what it holds"), ((f"`{name}`", _MAP[name]) for name in TARGETS))
+    yield "## Log formats\n"
+    yield (
+        "What `replay` and `fit` read. They detect the format from the first lines, unless\n"
+        "`--format NAME` states it.\n"
+    )
+    yield _table(
+        ("format", "layout", "logs of"),
+        ((f"`{form.name}`", form.layout, form.title) for form in FORMATS.values()),
+    )
+    carriers = ", ".join(dict.fromkeys(wrapper.title for wrapper in WRAPPERS))
+    yield textwrap.fill(f"Removed around each line: {carriers}.", 96, break_on_hyphens=False) + "\n"
+    yield "Unpacked: gzip, bzip2, xz, zstd, lz4.\n"
     yield "## serve.toml\n"
     yield _table(("setting", "what it is", "default"), map(_setting, fields(ServeConfig)))
     yield "## Commands\n"

@@ -63,19 +63,19 @@ def _family(name: str) -> str:
 
 def _table(title: str, shape: Mapping[str, Any]) -> str:
     says = " ".join(str(shape.get("description", "")).split()).replace("|", "\\|")
-    needed = set(shape.get("required", ()))
-    rows = "\n".join(_rows(shape["properties"], needed))
+    required = set(shape.get("required", ()))
+    rows = "\n".join(_rows(shape["properties"], required))
     heading = f"### {title[:1].upper() + title[1:]}\n\n{textwrap.fill(says, 100)}\n"
     if not rows:
         return heading
     return f"{heading}\n| field | what it says | form | default |\n|---|---|---|---|\n{rows}\n"
 
 
-def _rows(fields: Mapping[str, Any], needed: set[str]) -> Iterator[str]:
+def _rows(fields: Mapping[str, Any], required: set[str]) -> Iterator[str]:
     for name, field in fields.items():
         if name == "kind" and "const" in field:
             continue
-        default = "needed" if name in needed else _default(field)
+        default = "required" if name in required else _default(field)
         says = " ".join(str(field.get("description", "")).split()).replace("|", "\\|")
         yield f"| `{name}` | {says} | {_form(field)} | {default} |"
 

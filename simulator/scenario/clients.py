@@ -178,8 +178,8 @@ class Dealing:
 class TypeWeights:
     """Relative shares of the token types."""
 
-    token: Annotated[float, Number(minimum=0)] = 1.0
-    card: Annotated[float, Number(minimum=0)] = 0.0
+    token: Annotated[float, Number(minimum=0), "weight of tokens of type `token`"] = 1.0
+    card: Annotated[float, Number(minimum=0), "weight of tokens of type `card`"] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ class InstantType(Kind[int]):
 
 _NAME = TextType(r"[A-Za-z0-9_-]+", "must be letters, digits, - and _")
 
-NAME: TypeAlias = Annotated[str, _NAME, "a name, unique among its kind"]
+NAME: TypeAlias = Annotated[str, _NAME, "name, which no other of these has"]
 """The form of a name that other parts of the scenario refer to."""
 
 

@@ -14,6 +14,7 @@ from engine.clauses import CLAUSES, DECISIONS
 from engine.http.configuration import ServeConfig
 from notebooks.law_pages import law_pages
 from notebooks.results_page import PACKAGES, options_of, parsers
+from simulator.logs import FORMATS
 from simulator.logs._log_map import TARGETS
 from simulator.rows.metrics import NEEDS
 from simulator.rows.record import SCHEMA
@@ -61,7 +62,7 @@ def test_no_option_metric_column_or_public_name_is_undocumented(repository: Path
     undocumented = sorted((options | columns | names | set(SCHEMA.names)) - named)
     assert (undocumented, conditions) == ([], set()), "make the page again"
     assert commands.keys() <= headings
-    settings = {field.name for field in fields(ServeConfig)} | {*TARGETS}
+    settings = {field.name for field in fields(ServeConfig)} | {*TARGETS} | {*FORMATS}
     assert settings <= named
 
 

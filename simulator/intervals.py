@@ -51,7 +51,7 @@ Method: TypeAlias = Literal[
     "exact", "rule of three", "batch means", "cluster", "bootstrap-t", "t", "range"
 ]
 """How an interval is made; see the file's head."""
-Verdict: TypeAlias = Literal["kept", "broken", "not decided"]
+Verdict: TypeAlias = Literal["met", "not met", "not decided"]
 
 Values: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -312,16 +312,16 @@ def judged(condition: Condition, interval: Interval) -> Verdict:
     Without any value, no condition is met.
     """
     if not interval.runs:
-        return "broken"
+        return "not met"
     low, high, bound = interval.low, interval.high, condition.bound
     if low == high:
-        return "kept" if condition.holds(low) else "broken"
+        return "met" if condition.holds(low) else "not met"
     if condition.compare in {"==", "!="}:
         outside = not low <= bound <= high
-        is_broken = outside == (condition.compare == "==")
-        return ("broken" if is_broken else "kept") if outside else "not decided"
+        is_met = outside == (condition.compare == "!=")
+        return ("met" if is_met else "not met") if outside else "not decided"
     held = condition.holds(low), condition.holds(high)
-    return "kept" if all(held) else "not decided" if any(held) else "broken"
+    return "met" if all(held) else "not decided" if any(held) else "not met"
 
 
 def runs_for_precision(values: Sequence[float], metric: str, half_width: float) -> int | None:

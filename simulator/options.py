@@ -393,17 +393,17 @@ class ScenarioOptions:
     )
     _: KW_ONLY
     seed: int | None = option(
-        SEED, "the scenario's unless given", default=None, type=seed_of, metavar="N"
+        SEED, "random seed; default: the scenario's", default=None, type=seed_of, metavar="N"
     )
     limits: str | Path | None = option(
         optional(instance(f"a file's path or {DEFAULT!r}", str, Path), "the scenario's"),
-        "limit table in place of the scenario's own; default is the built-in one",
+        "limit table to use instead of the scenario's; `default` names the built-in one",
         default=None,
         metavar="FILE",
     )
     profile: str | Path | None = option(
         optional(instance("a file's path", str, Path), "the scenario's"),
-        "choices of how limits count, in place of the scenario's own profile",
+        "profile of how limits count; default: the scenario's",
         default=None,
         metavar="FILE",
     )

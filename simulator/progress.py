@@ -138,6 +138,6 @@ def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | N
 
         def tell(now_ns: int) -> None:
             if update is not None and now_ns < whole_ns:
-                update("simulating", now_ns, whole_ns, lambda: f"{now_ns / whole_ns:.0%}")
+                update("simulating", now_ns, whole_ns, lambda: f"{100 * now_ns / whole_ns:.0f} %")
 
         yield update and tell

@@ -106,7 +106,7 @@ def run_replay(args: argparse.Namespace) -> int:
     if is_text:
         _print_answer(result, args, console())
         print(f"columns: {RESULTS_PAGE} explains them")
-        print("again:", shlex.join(command))
+        print("repeat with:", shlex.join(command))
         print("report:", out / REPORT_FILE)
     elif args.quiet:
         print(out / REPORT_FILE)

@@ -25,9 +25,11 @@ from simulator.views.text import (
     nodes_text,
     number_text,
     pace_text,
+    percent_text,
     plain_table,
     precision_text,
     share_line,
+    share_text,
     value_text,
 )
 
@@ -96,7 +98,7 @@ def run_run(args: argparse.Namespace) -> int:
         if several is not None:
             _print_replications(several, checked=asked.check)
         print(f"columns: {RESULTS_PAGE} explains them")
-        print("again:", shlex.join(command))
+        print("repeat with:", shlex.join(command))
         print("report:", out / REPORT_FILE)
     if several is not None:
         return _code_of(several, is_strict=args.strict)
@@ -147,7 +149,7 @@ def _print_replications(replications: Mapping[str, Any], *, checked: bool) -> No
     if (reached := replications.get("precision")) is not None:
         print(precision_text(reached, count))
     for line in replications["thresholds"]:
-        print(f"threshold: {line['that']} {_judgement(line, count)}")
+        print(f"threshold: {line['that']}: {_judgement(line, count)}")
 
 
 @contextmanager
@@ -178,7 +180,7 @@ def _code_of(replications: Mapping[str, Any], *, is_strict: bool) -> int:
     verdicts = [line["verdict"] for line in replications["thresholds"]]
     missed = not replications.get("precision", {"reached": True})["reached"]
     open_ = is_strict and (missed or "not decided" in verdicts)
-    return 1 if replications["faults"] or "broken" in verdicts or open_ else 0
+    return 1 if replications["faults"] or "not met" in verdicts or open_ else 0
 
 
 def _judgement(line: Mapping[str, Any], count: int) -> str:
@@ -205,7 +207,7 @@ def _share_so_far(runs: Sequence[Replication]) -> str:
     from simulator.intervals import interval_of
 
     shares = [run.line["refused_share"] for run in runs]
-    return interval_text(interval_of(shares, "refused_share"))
+    return interval_text(interval_of(shares, "refused_share"), "refused_share")
 
 
 def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:
@@ -254,14 +256,13 @@ def _print_groups(result: Result, screen: Console) -> None:
     counts = ("count", "affected", "offered", "refused", "share")
     table = plain_table(["clients"], counts, ("bound by", "fair share"), wraps=["bound by"])
     for group in result.summary["groups"]:
-        share = group["refused"] / group["offered"] if group["offered"] else 0.0
         table.add_row(
             group["name"],
             f"{group['clients']:,}",
             f"{group['clients_refused']:,}",
             f"{group['offered']:,}",
             f"{group['refused']:,}",
-            f"{share:.1%}",
+            share_text(group["refused"], group["offered"]),
             binding_text(group) or "–",
             pace_text(group["binds"]) or "–",
         )
@@ -291,8 +292,9 @@ def _print_warm_up(result: Result, screen: Console) -> None:
         suggested = format_duration(warm_up.suggested_ns)
         screen.print(
             f"warm-up: {format_duration(warm_up.given_ns)} is shorter than the {suggested} that "
-            f"MSER-5 suggests for refused_share ({warm_up.mean:.3g} on average behind it, "
-            f"{warm_up.whole_mean:.3g} in all); see the report, or take --warm-up {suggested}",
+            f"MSER-5 suggests for the refused share ({percent_text(warm_up.mean)} on average after "
+            f"it, {percent_text(warm_up.whole_mean)} in all); see the report, or use --warm-up "
+            f"{suggested}",
             markup=False,
             soft_wrap=True,
         )
@@ -303,7 +305,7 @@ def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
     totals = result.summary["totals"]
     screen.print(
         f"{totals['offered']:,} attempts: {totals['admitted']:,} admitted, "
-        f"{totals['refused']:,} refused ({totals['refused_share']:.2%}), "
+        f"{totals['refused']:,} refused ({share_text(totals['refused'], totals['offered'])}), "
         f"{totals['pending']:,} pending; {totals['requests']:,} requests: "
         f"{totals['succeeded']:,} succeeded, {totals['failed']:,} failed, "
         f"{totals['requests_pending']:,} pending",
@@ -314,6 +316,6 @@ def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
         faults = result.summary["checks"]["faults"]
         screen.print(f"self-checks: {f'{faults} failed' if faults else 'passed'}", markup=False)
     for line in result.summary["thresholds"]:
-        word = "holds" if line["holds"] else "does not hold"
+        word = "met" if line["holds"] else "not met"
         value = "no value" if line["value"] is None else value_text(line["that"], line["value"])
-        screen.print(f"threshold: {line['that']} {word} ({value})", markup=False)
+        screen.print(f"threshold: {line['that']}: {word} ({value})", markup=False)

@@ -27,6 +27,7 @@ from simulator.views.text import (
     metric_text,
     needed_text,
     number_text,
+    percent_text,
     plain_table,
     precision_text,
 )
@@ -117,7 +118,7 @@ def run_capacity(args: argparse.Namespace) -> int:
     if not args.quiet:
         print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a pilot")
 
-    display = _SearchShown(args.vary)
+    display = _SearchShown(args.vary, args.keep)
     answer = _finished(
         lambda: capacity(
             **given(args, CapacityOptions) | {"scenario": scenario},
@@ -132,14 +133,14 @@ def run_capacity(args: argparse.Namespace) -> int:
 class _SearchShown:
     """Prints a search's trials, and the progress of the current one."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, metric: str) -> None:
+        self._path, self._metric = path, metric
         self._known: dict[str, str] = {}
         self._due, self._left = Due(), TimeLeft()
 
     def tell(self, trial: Trial) -> None:
         """Print a trial."""
-        print(f"{self._path} = {trial.value}: {_trial_words(trial)}", flush=True)
+        print(f"{self._path} = {trial.value}: {_trial_words(trial, self._metric)}", flush=True)
         if not trial.is_pilot and trial.verdict != "not decided":
             self._known[trial.verdict] = trial.value
         self._due, self._left = Due(), TimeLeft()
@@ -155,17 +156,17 @@ class _SearchShown:
         print(f"{line}; {so_far}", file=sys.stderr, flush=True)
 
 
-def _trial_words(trial: Trial) -> str:
+def _trial_words(trial: Trial, metric: str) -> str:
     if trial.is_pilot:
-        return f"pilot, {interval_text(trial.interval)}"
+        return f"pilot, {interval_text(trial.interval, metric)}"
     if trial.verdict == "not decided":
-        return f"not decided, {interval_text(trial.interval)}"
-    return f"{trial.verdict} ({interval_text(trial.interval)}, {_method(trial.interval)})"
+        return f"not decided, {interval_text(trial.interval, metric)}"
+    return f"{trial.verdict} ({interval_text(trial.interval, metric)}, {_method(trial.interval)})"
 
 
 def _method(interval: Interval) -> str:
     if interval.method == "exact":
-        return "exact: nothing is drawn at random"
+        return "exact: the scenario has no randomness"
     return f"{interval.method}, {interval.confidence:.4g} confidence"
 
 
@@ -173,26 +174,26 @@ def _print_capacity(answer: Capacity, args: argparse.Namespace) -> None:
     """Print the answer, or as much of it as is known."""
     of_pilots = [trial for trial in answer.trials if trial.is_pilot]
     if answer.keeps is not None:
-        print(f"{answer.condition} is kept up to {answer.path} = {answer.keeps}")
+        print(f"{answer.condition} is met up to {answer.path} = {answer.keeps}")
     elif "keeps" in answer.undecided or answer.unfinished:
-        print(f"{answer.condition} is not shown to be kept at any value")
+        print(f"no value is shown to meet {answer.condition}")
     else:
-        print(f"{answer.condition} holds for none of the values from {args.between[0]} up")
+        print(f"{answer.condition} is met at no value from {args.between[0]} up")
     if answer.breaks is not None:
-        print(f"it is broken from {answer.path} = {answer.breaks} on")
+        print(f"it is not met from {answer.path} = {answer.breaks} on")
     elif "breaks" in answer.undecided or answer.unfinished:
-        print("it is not shown to be broken at any value")
+        print("no value is shown not to meet it")
     else:
-        print(f"it is broken at no value up to {args.between[1]}")
+        print(f"it is met at every value up to {args.between[1]}")
     if answer.border is None and answer.estimate is not None and of_pilots:
         both = answer.keeps is not None and answer.breaks is not None
         head = "between these values nothing is decided; the" if both else "the"
         print(f"{head} means of the pilots cross the bound at about {answer.estimate}")
     if answer.border is not None and answer.border.mean:
         precision = answer.border.half_width / abs(answer.border.mean)
-        print(f"the border is at {answer.estimate} ± {precision:.2%}")
+        print(f"the border is at {answer.estimate} ± {percent_text(precision)}")
     for side in answer.undecided:
-        wanted = "kept" if side == "keeps" else "broken"
+        wanted = "met" if side == "keeps" else "not met"
         print(f"not decided: where it is {wanted}{_undecided(answer)}")
     if not answer.undecided and answer.needed is not None:
         print(f"the tolerance of {args.tolerance:.2g} is not reached{_undecided(answer)}")
@@ -202,10 +203,10 @@ def _print_capacity(answer: Capacity, args: argparse.Namespace) -> None:
 
 
 def _undecided(answer: Capacity) -> str:
-    """Return how many runs would do, as the end of a sentence."""
+    """Return how many runs would be enough, as the end of a sentence."""
     if answer.needed is None:
         return ""
-    return f"; about {answer.needed} runs would do: use --most-replications {answer.needed}"
+    return f"; about {answer.needed} runs would be enough: use --most-replications {answer.needed}"
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
@@ -258,7 +259,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         print(out)
     else:
         _print_points(frame, list(axes))
-        print("again:", shlex.join(["python", "-m", "simulator", *args.words]))
+        print("repeat with:", shlex.join(["python", "-m", "simulator", *args.words]))
         print("dataset:", out)
     for line in failed[["point", "replication", "error"]].itertuples(index=False):
         print(f"failed: point {line.point}, run {line.replication}: {line.error}", file=sys.stderr)
@@ -475,7 +476,7 @@ def _print_advice(advice: Advice, args: argparse.Namespace) -> None:
             f" {suggestion.says}"
         )
     if not args.quiet:
-        for name, frame in advice.frames.items():
+        for name, frame in advice.tables.items():
             print(f"\n{name}")
             print(dashed(frame).to_string(index=False, float_format=number_text))
     if advice.unfinished:

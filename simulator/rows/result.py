@@ -476,13 +476,15 @@ class Result:
         return table
 
     def _repr_html_(self) -> str:
+        from simulator.views.text import percent_text  # noqa: PLC0415 # reason: as above
+
         totals = self.summary["totals"]
         met = self.clauses[self.clauses["offered"] > 0]
         name = html.escape(str(self.summary["scenario"]))
         head = (
             f"<b>{name}</b>, seed {self.summary['seed']}, {self.summary['fidelity']}: "
             f"{totals['offered']:,} offered, {totals['refused']:,} refused "
-            f"({totals['refused_share']:.2%})"
+            f"({percent_text(totals['refused_share'])})"
         )
         blocked = met["blocked_ns"].map(lambda ns: format_duration(int(ns)) if ns else "–")
         counts = ["offered", "admitted", "refused", "refused_by_others", "delayed"]

@@ -56,7 +56,7 @@ from simulator.study.runs import Replicator, replicator
 from simulator.study.scales import LoweredLimits, Scale, Values
 from simulator.views import charts, svg
 from simulator.views.report import study_page, table_html
-from simulator.views.text import counted_text, fair_share_text
+from simulator.views.text import counted_text, fair_share_text, percent_text
 
 if TYPE_CHECKING:
     import altair as alt
@@ -73,8 +73,8 @@ _MOST_CLAUSES: Final = 3
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600}
 _LEAST_A_UNIT: Final = Fraction(1, 10)
 _TARGET: Final[Mapping[Verdict, str]] = {
-    "kept": "the target is met",
-    "broken": "the target is not met",
+    "met": "the target is met",
+    "not met": "the target is not met",
 }
 _ON_AVERAGE: Final = {
     True: "the target is met on average",
@@ -87,6 +87,32 @@ _HEADINGS: Final = {
     "retry": "What retrying costs",
     "limit": "Smallest limit that meets the target, and its price",
 }
+_SHARES: Final = frozenset(
+    (
+        *("refused_share", "low", "high", "explains", "explains_low", "explains_high"),
+        *("median", "p99", "most", "refused_after_a_block"),
+    )
+)
+"""Columns of the frames that hold shares."""
+_TITLES: Final = {
+    "refused_share": "refused",
+    "low": "from",
+    "high": "to",
+    "explains": "fewer without it",
+    "explains_low": "fewer: from",
+    "explains_high": "fewer: to",
+    "now": "today",
+    "keeps": "target met at",
+    "breaks": "target not met at",
+    "estimate": "border about",
+    "attempts_per_success": "attempts per success",
+    "refused_after_a_block": "refused after a block",
+    "enough": "target met at",
+    "too_low": "target not met at",
+    "price_now": "most in a window, today",
+    "price": "most in a window, then",
+}
+"""What the columns of the frames are called in text."""
 _SPREAD: Final[dict[str, About]] = {"key_id": "keys", "ip": "addresses"}
 """What a counter counts by, and what clients could have more of."""
 _SECOND_NS: Final = 1_000_000_000
@@ -179,6 +205,20 @@ class Advice:
         return {says: frame for says, frame in found.items() if len(frame)}
 
     @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The frames as text: titles instead of names, and shares in percent."""
+        return {
+            heading: frame.assign(
+                **{
+                    name: frame[name].map(percent_text, na_action="ignore")
+                    for name in frame
+                    if name in _SHARES
+                }
+            ).rename(columns=_TITLES)
+            for heading, frame in self.frames.items()
+        }
+
+    @property
     def changes(self) -> pd.DataFrame:
         """A line an effect of a suggestion: before, after, and the interval of the difference."""
         return pd.DataFrame(
@@ -229,17 +269,17 @@ class Advice:
                 line["high"] if line["verdict"] else math.nan,
                 line["group"],
                 "decided" if line["verdict"] else "pilot",
-                f"{line['group']} at {line['limit']}: {_percent(line['refused_share'])} refused"
-                f" ({_percent(line['low'])} to {_percent(line['high'])}), {line['runs']} runs",
+                f"{line['group']} at {line['limit']}: {percent_text(line['refused_share'])} refused"
+                f" ({percent_text(line['low'])} to {percent_text(line['high'])}),"
+                f" {line['runs']} runs",
             )
             for line in self.tradeoff.to_dict("records")
         ]
         groups = dict.fromkeys(row.series for row in rows)
         return charts.Estimates(
-            "For each limit that was played, the share that is refused against the most that one"
-            " party could then send in a window. Pilots are a few runs; the others have an"
-            " interval.",
-            "most that one party can send in a window",
+            "The refused share under each simulated limit, against the most that one caller could"
+            " then send in a window. Pilots are a few runs; the others have an interval.",
+            "most that one caller can send in a window",
             "refused share",
             "group and rule",
             "runs",
@@ -282,7 +322,7 @@ class Advice:
             for each in self.suggestions
         )
         parts.append(f"<ul>{lines}</ul>")
-        for name, frame in self.frames.items():
+        for name, frame in self.tables.items():
             parts.append(f"<h4>{name}</h4>{table_html(frame)}")
         return "".join(parts)
 
@@ -454,7 +494,7 @@ class _Work:
         target: what they say of one that claims to meet the target.
         """
         effects: tuple[Difference, ...] = ()
-        verified = _Verified("", "kept")
+        verified = _Verified("", "met")
         if target is not None:
             verified = target
             effects = self._fresh_effects(group, target.observed) if edits else ()
@@ -464,7 +504,7 @@ class _Work:
         suggestion = Suggestion(
             group, about, says, edits, effects, target is not None, verified.text
         )
-        if verified.verdict == "broken":
+        if verified.verdict == "not met":
             self.found.contradicted.append(suggestion)
         else:
             self.found.suggestions.append(suggestion)
@@ -494,8 +534,8 @@ class _Work:
         shares = [run.get(name, math.nan) for run in observed]
         share = interval_of(shares, name, exact=self._is_exact)
         claims_less = before.is_sure and before.change.mean < 0
-        is_broken = claims_less and share.low >= before.a
-        verdict: Verdict = "broken" if is_broken else "kept"
+        is_contradicted = claims_less and share.low >= before.a
+        verdict: Verdict = "not met" if is_contradicted else "met"
         return _Verified(_verified_text(share) + ".", verdict, observed)
 
     def _verified_target(
@@ -524,7 +564,7 @@ class _Work:
             share = interval_of(shares, name, exact=self._is_exact, error=spent(next(looks)))
             verdict = judged(condition, share)
             if share.low < share.high and len(set(shares)) == 1 and (is_still or count >= most):
-                verdict = "kept" if condition.holds(share.mean) else "broken"
+                verdict = "met" if condition.holds(share.mean) else "not met"
             if not share.runs:
                 return _Verified("Fresh runs made no request.", "not decided", observed)
             if verdict != "not decided":
@@ -558,7 +598,7 @@ class _Work:
             careful = middle - margins * half_width
             found.keeps = scale.text(scale.rounded(careful, up=False))
             verified = self._verified_target(group, edits(found.keeps), looks, is_still=False)
-            if verified.verdict == "kept":
+            if verified.verdict == "met":
                 break
         return verified
 
@@ -634,7 +674,7 @@ class _Work:
         if row["binds"] is None:
             return
         share = self._mean(f"refused_share{{client='{name}'}}")
-        text = f"{row['binds']['clause']} refuses {_percent(share)}: "
+        text = f"{row['binds']['clause']} refuses {percent_text(share)}: "
         self._senders[name] = row["binds"]["senders"]
         self._suggest(name, "cause", text + fair_share_text(row["binds"], summary))
 
@@ -681,7 +721,7 @@ class _Work:
     def _in_words(self, group: str, edits: Sequence[tuple[str, Any]]) -> str:
         """Return what a change does, as the end of a sentence."""
         share, goodput = self._effects(group, edits)
-        text = f"refused share {_percent(share.a)} → {_percent(share.b)}"
+        text = f"refused share {percent_text(share.a)} → {percent_text(share.b)}"
         text += "" if share.is_sure else f" (difference not significant in {self.found.runs} runs)"
         text += f", successes per second {goodput.a:.3g} → {goodput.b:.3g}"
         return text + ("" if goodput.is_sure else " (difference not significant)")
@@ -788,7 +828,7 @@ class _Work:
         self._suggest(name, "pace", says, *edits, target=verified)
 
     def _pace_in_words(self, name: str, found: Capacity, now: str) -> str:
-        at_most = f"at most {_percent(self.refused)} refused"
+        at_most = f"at most {percent_text(self.refused)} refused"
         trials = found.trials
         if found.keeps is None and found.estimate is None:
             if trials and all(trial.interval.mean > self.refused for trial in trials):
@@ -796,7 +836,7 @@ class _Work:
                     fill = "fills" if len(others) == 1 else "fill"
                     return f"slowing down does not help: {' and '.join(others)} {fill} the counter"
                 return (
-                    f"more than {_percent(self.refused)} are refused even at {trials[0].value}"
+                    f"more than {percent_text(self.refused)} are refused even at {trials[0].value}"
                     f" each, a {int(1 / _SLOWEST)}nd of today's pace"
                 )
             return f"{at_most} at {_FASTEST} times today's pace of {now} each"
@@ -805,7 +845,7 @@ class _Work:
         if found.keeps is not None:
             return f"{at_most} at {found.keeps} each and below (now {now})"
         decided = [trial for trial in trials if not trial.is_pilot]
-        runs = "; ".join(f"{each.value}: {_percent(each.interval.mean)}" for each in decided)
+        runs = "; ".join(f"{each.value}: {percent_text(each.interval.mean)}" for each in decided)
         return (
             f"{at_most} up to about {found.estimate} each (now {now}); not decided in"
             f" {self.budget.most_replications} runs" + (f" ({runs})" if runs else "")
@@ -857,10 +897,10 @@ class _Work:
             return
         says = (
             f"raise {line['rule']} from {first.rate} to {best} for at most"
-            f" {_percent(self.refused)} refused"
+            f" {percent_text(self.refused)} refused"
         )
         if line["price"] is not None:
-            says += f"; one party can then send {line['price']} in a window, today"
+            says += f"; one caller can then send {line['price']} in a window, today"
             says += f" {line['price_now']}"
         self._suggest(name, "limit", says, *edits(best), target=verified)
 
@@ -878,7 +918,7 @@ class _Work:
         }
 
     def _price(self, rule: Rule, limit: int | None = None) -> int | None:
-        """Return the most that one party can send within a window (D-ALGORITHM).
+        """Return the most that one caller can send within a window (D-ALGORITHM).
 
         Nodes with counters of their own add up. None where a slow counter bounds nothing.
         """
@@ -988,12 +1028,12 @@ def _pace_of(text: str) -> Fraction:
 
 
 def _verified_text(share: Interval) -> str:
-    text = f"Verified in {counted_text(share.runs, 'fresh run')}: {_percent(share.mean)} refused"
-    return f"{text} ({_percent(share.low)} to {_percent(share.high)})" if share.mean else text
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    text = (
+        f"Verified in {counted_text(share.runs, 'fresh run')}: {percent_text(share.mean)} refused"
+    )
+    return (
+        f"{text} ({percent_text(share.low)} to {percent_text(share.high)})" if share.mean else text
+    )
 
 
 def _words_of(edits: Sequence[tuple[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Capacity: the largest value of one parameter at which a condition is kept, and how surely.
+"""Capacity: the largest value of one parameter at which a condition is met, and how surely.
 
 The search has two steps. *Pilots*, a few runs of a value, look for the border by bisection; they
 decide nothing. Then two values on both sides of it are played under fresh seeds, the same ones at
@@ -151,7 +151,7 @@ class CapacityOptions(BudgetOptions, CompiledOptions):
     )
     keep: str | Condition = option(
         instance("a condition such as 'refused_share <= 0.01'", str, Condition),
-        "the condition to keep, such as 'refused_share <= 0.01'",
+        "the condition to meet, such as 'refused_share <= 0.01'",
         metavar="CONDITION",
     )
     replications: int = count_option("runs per value in the first, coarse search (5)", default=5)
@@ -489,9 +489,9 @@ class Search:
 
     def _take(self, trial: Trial) -> None:
         """Take a value for an end that its own runs decide."""
-        if trial.verdict == "kept":
+        if trial.verdict == "met":
             self.found.keeps = trial.value
-        elif trial.verdict == "broken":
+        elif trial.verdict == "not met":
             self.found.breaks = trial.value
 
     def _trial(self, number: Fraction) -> Trial:
@@ -533,7 +533,7 @@ def _is_here(border: Interval, low: Fraction, high: Fraction) -> bool:
     return _is_known(border, low, high) and low - beside <= border.mean <= high + beside
 
 
-_WANTED: Final[dict[Side, Verdict]] = {"keeps": "kept", "breaks": "broken"}
+_WANTED: Final[dict[Side, Verdict]] = {"keeps": "met", "breaks": "not met"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from simulator.scenario.model import needs_bodies
 from simulator.views import charts
 from simulator.views.findings import PARTS, Findings, gather
 from simulator.views.svg import rates_compared
-from simulator.views.text import Axis
+from simulator.views.text import Axis, percent_text
 
 AS_IT_STANDS: Final = "as it stands"
 _ALGORITHM: Final = "choices.limits.algorithm"
@@ -321,6 +321,6 @@ def picture(results: Mapping[str, Result]) -> str:
 def _in_words(name: str, totals: Mapping[str, Any]) -> str:
     """Return what a run gave, after its name."""
     return (
-        f"{name}: {totals['offered']:,} attempts, {totals['refused_share']:.1%} refused, "
+        f"{name}: {totals['offered']:,} attempts, {percent_text(totals['refused_share'])} refused, "
         f"{totals['succeeded']:,} of {totals['requests']:,} requests succeeded"
     )

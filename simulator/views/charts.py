@@ -479,7 +479,7 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
         color=_colour("series", chart.colours, chart.series), tooltip=["text:N"]
     )
     ends: dict[str, Any]
-    percent = alt.Axis(format="%")
+    percent = alt.Axis(labelExpr="format(100 * datum.value, '~g') + ' %'")
     if chart.at:
         places = alt.Scale(type="log", nice=False, padding=12)
         base = base.encode(x=alt.X("at:Q", title=chart.at, scale=places))

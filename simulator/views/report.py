@@ -27,6 +27,7 @@ from simulator.views.text import (
     group_rows,
     nodes_text,
     number_text,
+    percent_text,
     plain_text,
     runs_share_text,
     share_text,
@@ -82,7 +83,7 @@ def _of_one_run(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> s
     addresses = "address" if ips == 1 else "addresses"
     sentence = (
         f"{counted}, {most}: the first at {axis.instant(first_ns)}, the last at"
-        f" {axis.instant(last_ns)}, of {count_text(ips)} {addresses}."
+        f" {axis.instant(last_ns)}, from {count_text(ips)} {addresses}."
     )
     return " ".join((sentence, *of_others))
 
@@ -112,7 +113,7 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
     admitted = share_text(totals["admitted"], offered) + _over_runs(summary, "admitted")
     headlines = [
         ("Offered", count_text(offered), f"over {span}{_over_runs(summary, 'offered')}"),
-        ("Let in", count_text(totals["admitted"]), admitted),
+        ("Admitted", count_text(totals["admitted"]), admitted),
         ("Refused", count_text(totals["refused"]), share + _over_runs(summary, "refused")),
     ]
     if totals["delayed"]:
@@ -267,6 +268,8 @@ def write_report(folder: str | Path) -> Path:
     with pq.ParquetFile(folder / "requests.parquet", pre_buffer=False) as file:
         findings = gather(file.iter_batches(_BATCH_ROWS), summary, bins=BINS)
     scenario = resolved.read_text("utf-8") if resolved.is_file() else None
+    if scenario is not None and scenario.startswith("#:schema "):  # a path of this machine
+        scenario = scenario.partition("\n")[2]
     page = folder / REPORT_FILE
     page.write_text(render(summary, findings, scenario), "utf-8", newline="\n")
     return page
@@ -351,7 +354,11 @@ def _template(axis: Axis) -> Template:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        count=count_text, span=span_text, plain=plain_text, instant=axis.instant
+        count=count_text,
+        span=span_text,
+        plain=plain_text,
+        percent=percent_text,
+        instant=axis.instant,
     )
     environment.globals.update(share=share_text)
     return environment.get_template("report.html")
@@ -397,7 +404,7 @@ def _warm_up(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> dict
         "chart": svg.warm_up(warm_up, axis).markup(),
         "found": warm_up,
         "rows": [
-            (axis.instant(place * warm_up.bin_ns), f"{value:.4g}")
+            (axis.instant(place * warm_up.bin_ns), percent_text(value))
             for place, value in enumerate(warm_up.series)
             if not math.isnan(value)
         ],

@@ -471,7 +471,7 @@ def warm_up(run: WarmUp, axis: Axis) -> Drawing:
     drawing = Drawing(_WIDTH, _TALL + 46, title)
     if run.given_ns:
         drawing.rect(_LEFT, _HEAD, axis.place(run.given_ns, _PLOT), _TALL, "warmup")
-    _axes(drawing, "refused share", (f"{share:.0%}" for share in _HALVES))
+    _axes(drawing, "refused share", (f"{100 * share:.0f} %" for share in _HALVES))
     _ticks(drawing, axis, _LEFT, _PLOT, _HEAD + _TALL)
     cut_ns = run.suggested_ns or 0
     shares = np.nan_to_num(run.series)

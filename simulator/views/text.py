@@ -215,7 +215,8 @@ _LEAST: Final = 0.1
 _MAX_SENDERS: Final = 4
 """Groups of clients whose pace at a counter is told."""
 _BOTH: Final = 2
-_PARTS: Final = 1_000_000
+_SHARE: Final = "refused_share"
+_PARTS: Final = 10**9
 """Parts of a whole in which a share is told in percent."""
 
 
@@ -250,12 +251,18 @@ def runs_share_text(summary: Mapping[str, Any], metric: str) -> str:
     interval = summary.get("replications", {}).get("intervals", {}).get(metric)
     if interval is None or interval["mean"] is None:
         return ""
-    mean, low, high = (_percent_text(interval[end]) for end in ("mean", "low", "high"))
+    mean, low, high = (percent_text(interval[end]) for end in ("mean", "low", "high"))
     return f"{mean} ({low} to {high})"
 
 
-def _percent_text(share: float) -> str:
-    return share_text(round(share * _PARTS), _PARTS)
+def percent_text(share: float) -> str:
+    """Return a share, or the difference of two, in percent.
+
+    >>> [percent_text(share).replace(chr(0x202F), " ") for share in (0.125, -0.004)]
+    ['12.5 %', '-0.40 %']
+    """
+    text = share_text(round(abs(share) * _PARTS), _PARTS)
+    return f"-{text}" if share < 0 else text
 
 
 def binding_text(group: Mapping[str, Any]) -> str:
@@ -335,10 +342,10 @@ def _of_one_run(line: Mapping[str, Any]) -> dict[str, str]:
     value = value_text(line["that"], line["value"])
     return {
         "that": plain_text(line["that"]),
-        "verdict": "holds" if line["holds"] else "does not hold",
+        "verdict": "met" if line["holds"] else "not met",
         "css": "good" if line["holds"] else "bad",
         "found": value,
-        "detail": "in this run alone; replications say how sure that is",
+        "detail": "in this run alone; use replications to see how certain that is",
     }
 
 
@@ -348,7 +355,7 @@ def _of_runs(line: Mapping[str, Any]) -> dict[str, str]:
     detail = f"from {low} to {high} ({line['method']}, {counted_text(line['runs'], 'run')})"
     if verdict == "not decided":
         detail += needed_text(line["needed"])
-    css = {"kept": "good", "broken": "bad"}.get(verdict, "open")
+    css = {"met": "good", "not met": "bad"}.get(verdict, "open")
     return {
         "that": plain_text(line["that"]),
         "verdict": verdict,
@@ -360,46 +367,53 @@ def _of_runs(line: Mapping[str, Any]) -> dict[str, str]:
 
 def needed_text(needed: int | None) -> str:
     """Return how many runs would be enough, as the end of a sentence."""
-    return "; no sufficient number is known" if needed is None else f"; about {needed} would do"
+    return (
+        "; no sufficient number is known" if needed is None else f"; about {needed} would be enough"
+    )
 
 
 def value_text(metric: str, value: float | None) -> str:
-    """Return a metric's value as a person reads it; durations with their unit.
+    """Return a metric's value as a person reads it; shares in percent, durations with their unit.
 
-    >>> value_text("refused_share{client='a'} <= 0.5", 0.25), value_text("latency_p50", 2.5e9)
+    >>> value_text("goodput_per_s{client='a'} >= 0.5", 0.25), value_text("latency_p50", 2.5e9)
     ('0.25', '2.5s')
     """
     from simulator.scenario import METRICS  # noqa: PLC0415 # reason: the page of a replay needs no scenario
 
     if value is None:
         return "–"
-    name = metric.partition("{")[0].split(" ")[0]
+    name = _name_of(metric)
     if name in METRICS and METRICS[name].is_duration:
         step = 10 ** max(0, len(str(int(value))) - 4)
         return format_duration(round(value / step) * step)
-    return number_text(value)
+    return percent_text(value) if name == _SHARE else number_text(value)
 
 
 def metric_text(metric: str, value: float | None) -> str:
-    """Return a metric's value as readable text; durations in seconds."""
+    """Return a metric's value as readable text; shares in percent, durations in seconds."""
     from simulator.scenario import METRICS  # noqa: PLC0415 # reason: as above
 
     if value is None or not math.isfinite(value):
         return "–"
-    base = METRICS.get(metric.partition("{")[0])
-    if base is not None and base.is_duration:
+    name = _name_of(metric)
+    if name in METRICS and METRICS[name].is_duration:
         return f"{number_text(value / 1e9)} s"
-    return number_text(value, 6)
+    return percent_text(value) if name == _SHARE else number_text(value, 6)
 
 
-def interval_text(interval: Interval) -> str:
-    """Return an interval in words."""
+def _name_of(metric: str) -> str:
+    """Return the name of a metric that may have labels, or stand in a condition."""
+    return metric.partition("{")[0].split(" ")[0]
+
+
+def interval_text(interval: Interval, metric: str) -> str:
+    """Return a metric's interval in words."""
     if interval.runs == 0:
         return "no value"
     runs = "1 run" if interval.runs == 1 else f"{interval.runs} runs"
     if interval.method == "exact":
-        return number_text(interval.mean, 6)
-    mean, low, high = map(number_text, interval[:3])
+        return metric_text(metric, interval.mean)
+    mean, low, high = (metric_text(metric, end) for end in interval[:3])
     return f"{mean}, from {low} to {high}, {runs}"
 
 
@@ -409,13 +423,15 @@ def share_line(summary: Mapping[str, Any]) -> str:
     if known["mean"] is None:
         return "refused share: nothing was offered"
     if known["method"] == "exact":
-        return f"refused share: {_percent_text(known['mean'])}, exact: nothing is drawn at random"
+        return (
+            f"refused share: {percent_text(known['mean'])}, exact: the scenario has no randomness"
+        )
     if known["method"] == "range":
         return (
-            f"refused share: {_percent_text(known['mean'])} in this run; one run is too short to"
-            " say how surely, so use --replications"
+            f"refused share: {percent_text(known['mean'])} in this run; one run is too short for"
+            " an interval, so use --replications"
         )
-    mean, low, high = (_percent_text(known[end]) for end in ("mean", "low", "high"))
+    mean, low, high = (percent_text(known[end]) for end in ("mean", "low", "high"))
     line = f"refused share: {mean}, 95 % interval {low} to {high} ({known['method']} of this run)"
     note = episode_text([known])
     return line if note is None else f"{line}\n{note}"

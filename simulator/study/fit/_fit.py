@@ -37,7 +37,7 @@ from simulator.study.fit.selection import TOLERANCE, difference, other_factors, 
 from simulator.study.fit.series import CountSeries, Hints, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
 from simulator.views.charts import Band, Estimates, PlottedEstimate, band, estimates
-from simulator.views.text import plain_table
+from simulator.views.text import percent_text, plain_table
 
 if TYPE_CHECKING:
     import altair as alt
@@ -399,7 +399,8 @@ def _judged(fit: Fit) -> str:
     runs = f"{found.runs} runs of the scenario under the same limits"
     if fit.holdout is None:
         return f"Log and scenario side by side; {runs}:"
-    return f"The last {fit.holdout:.0%} of the time, predicted from what came before; {runs}:"
+    last = percent_text(fit.holdout)
+    return f"The last {last} of the time, predicted from what came before; {runs}:"
 
 
 def _pace(group: FittedGroup) -> str:
@@ -430,7 +431,9 @@ def _cells(line: Line) -> list[str]:
 
 
 def _number(measure: str, value: float) -> str:
-    forms = {"refused share": ".2%", "dispersion": ".3g", "gap distance": ".3f"}
+    if measure == "refused share":
+        return percent_text(value)
+    forms = {"dispersion": ".3g", "gap distance": ".3f"}
     return format(value, forms.get(measure, ",.0f"))
 
 

@@ -14,6 +14,7 @@ from simulator.progress import Interrupted
 from simulator.study.advise import advise
 from simulator.study.observations import observe
 from simulator.study.runs import replicator
+from simulator.views.text import percent_text
 from tests.simulator.advise.truth import checked, unconfirmed
 
 UNITS = {"s": 1, "m": 60, "h": 3_600}
@@ -244,7 +245,7 @@ def test_verify_plays_other_seeds() -> None:
     text = one_group("GET /applications", kind="management")
     found = advise(text, verify=True)
     verified = {each.about: each.verified for each in found.suggestions if each.edits}
-    assert "0 % refused" in verified["limit"]
+    assert f"{percent_text(0)} refused" in verified["limit"]
     assert verified["limit"].endswith("the target is met.")
 
 
@@ -257,7 +258,7 @@ def test_verify_does_not_play_the_runs_that_the_advice_rests_on() -> None:
     found = advise(text, replications=3, most_replications=3, verify=True)
     (without,) = [each for each in found.suggestions if each.about == "retry"]
     assert without.effects[0].b > 0
-    assert f"{100 * without.effects[0].b:.3g} % refused (" not in without.verified
+    assert f"{percent_text(without.effects[0].b)} refused (" not in without.verified
 
 
 def test_the_page_names_every_suggestion(tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ def test_the_page_names_every_suggestion(tmp_path: Path) -> None:
     assert "; what helps" in lead
     assert lead.count(". ") == 0
     assert all(each.says in page for each in found.suggestions)
-    assert "most that one party can send in a window" in page, "the picture of the trade-off"
+    assert "most that one caller can send in a window" in page, "the picture of the trade-off"
     assert found.tradeoff["group"].iloc[0] in page.partition("legend")[2]
     assert ">None<" not in page
     assert ">NaN<" not in page
@@ -313,7 +314,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["advise", str(file), "--out", str(tmp_path / "out"), "--refused", "1%"]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert "pace: at most 1 % refused up to 3." in printed
+    assert f"pace: at most {percent_text(0.01)} refused up to 3." in printed
     assert (tmp_path / "out" / "advice.html").is_file()
     assert main(command) == 2
     assert "must be an empty folder" in capsys.readouterr().err

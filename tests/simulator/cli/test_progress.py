@@ -25,7 +25,7 @@ def test_plain_lines_now_and_then(
         for clock[0], now_s in ((1, 1), (6, 4), (7, 5), (14, 7)):
             tell(now_s * S)
     assert capsys.readouterr().err == (
-        "simulating: 40%, about 10 s left\nsimulating: 70%, about 7 s left\n"
+        "simulating: 40 %, about 10 s left\nsimulating: 70 %, about 7 s left\n"
     )
 
 

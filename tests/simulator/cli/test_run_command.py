@@ -53,7 +53,7 @@ def test_a_run_prints_its_seed_first_and_its_report_last(
     assert lines[0].startswith("seed 11, fidelity engine, duration 20s")
     public = next(line.split() for line in lines if line.startswith("LIM-PUBLIC"))
     assert public[1:4] == ["100", "50", "50"]
-    assert lines[-2] == "again: python -m simulator run small.toml --seed 11 --force"
+    assert lines[-2] == "repeat with: python -m simulator run small.toml --seed 11 --force"
     assert lines[-1] == "report: runs/small-11/report.html"
     folder = here / "runs" / "small-11"
     assert {path.name for path in folder.iterdir()} == {
@@ -63,7 +63,7 @@ def test_a_run_prints_its_seed_first_and_its_report_last(
         "summary.json",
     }
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    again = shlex.split(lines[-2].removeprefix("again: python -m simulator "))
+    again = shlex.split(lines[-2].removeprefix("repeat with: python -m simulator "))
     assert main(again) == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -164,9 +164,9 @@ def test_a_threshold_that_does_not_hold_exits_with_1(
         that = f"\n[[thresholds]]\nthat = \"refused_share{{client='c'}} <= {bound}\"\n"
         (here / "judged.toml").write_text(SMALL + that)
         assert main(["run", "judged.toml", "--force"]) == code
-        word = "does not hold" if code else "holds"
-        expected = f"threshold: refused_share{{client='c'}} <= {bound} {word} (0.5)"
-        assert expected in capsys.readouterr().out
+        word = "not met" if code else "met"
+        expected = f"threshold: refused_share{{client='c'}} <= {bound}: {word} (50 %)"
+        assert expected in capsys.readouterr().out.replace(chr(0x202F), " ")
 
 
 def test_what_the_limits_alone_cannot_play_is_named(
@@ -379,7 +379,9 @@ def test_a_sweep_says_which_runs_failed_and_goes_on(
     assert main([*asked, "--seed", "7", "--replications", "2", "--out", "s"]) == 1
     told = capsys.readouterr()
     again = "clients.c.count=1,2 --fidelity compiled --seed 7 --replications 2 --out s"
-    assert f"again: python -m simulator sweep small.toml --set {again}" in told.out.splitlines()
+    assert (
+        f"repeat with: python -m simulator sweep small.toml --set {again}" in told.out.splitlines()
+    )
     assert [line for line in told.err.splitlines() if "failed" in line] == [
         "failed: point 0, run 1: RuntimeError: no room left",
         "failed: point 1, run 1: RuntimeError: no room left",

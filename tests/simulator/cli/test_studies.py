@@ -79,7 +79,7 @@ def test_a_run_takes_limits_and_a_profile_in_place_of_the_scenarios(
 ) -> None:
     told = ["--limits", "low.toml", "--profile", "counts.toml"]
     assert main(["run", "poisson.toml", "--fidelity", "limits", *told, "--out", "a"]) == 1
-    again = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("again:"))
+    again = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("repeat with:"))
     assert "--limits low.toml --profile counts.toml" in again
     found = [
         simulator.run("poisson.toml", fidelity="limits"),
@@ -269,8 +269,8 @@ def test_the_studies(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv += ["90/1m", "--keep", "refused_share == 0", "--replications", "2"]
     assert main([*argv, "--quiet"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "refused_share == 0 is kept up to clients.c.arrivals.rate = 50/1m",
-        "it is broken from clients.c.arrivals.rate = 50.05/1m on",
+        "refused_share == 0 is met up to clients.c.arrivals.rate = 50/1m",
+        "it is not met from clients.c.arrivals.rate = 50.05/1m on",
     ]
 
 
@@ -281,13 +281,13 @@ def test_a_search_says_how_much_it_rests_on(here: Path, capsys: pytest.CaptureFi
     assert main(argv) == 1
     printed = capsys.readouterr().out.splitlines()
     assert printed[1] == "clients.c.count = 0: pilot, no value"
-    assert "refused_share < 0.3 is not shown to be kept at any value" in printed
-    (line,) = [line for line in printed if line.startswith("not decided: where it is kept; about")]
+    assert "no value is shown to meet refused_share < 0.3" in printed
+    (line,) = [line for line in printed if line.startswith("not decided: where it is met; about")]
     most = line.rpartition(" ")[2]
     assert int(most) > 14
     assert printed[-1] == "14 runs"
     assert main([*argv[:-1], most, "--strict", "--quiet"]) == 0
-    assert "is kept up to clients.c.count = 2" in capsys.readouterr().out
+    assert "is met up to clients.c.count = 2" in capsys.readouterr().out
 
 
 def test_a_search_ends_with_its_budget_and_says_how_sharp_it_is(
@@ -300,7 +300,7 @@ def test_a_search_ends_with_its_budget_and_says_how_sharp_it_is(
     printed = capsys.readouterr().out.splitlines()
     assert int(printed[-1].removesuffix(" runs")) <= 200
     (border,) = [line for line in printed if line.startswith("the border is at ")]
-    percent = float(border.partition(" ± ")[2].removesuffix("%"))
+    percent = float(border.partition(" ± ")[2].removesuffix("\u202f%"))
     assert 1 < percent < 5
     (line,) = [line for line in printed if line.startswith("the tolerance of 0.01 is not reached")]
     assert int(line.rpartition(" ")[2]) > 1_000
@@ -317,8 +317,8 @@ def test_a_search_says_how_far_it_is_and_what_is_known(
     assert main(argv) == 0
     out, err = capsys.readouterr()
     assert err.splitlines()[0] == f"{rate} = 40/1m: 1 of 5 runs; so far nothing is decided"
-    broken = next(line for line in out.splitlines() if ": broken (" in line)
-    value = broken.partition(" = ")[2].partition(":")[0]
+    failed = next(line for line in out.splitlines() if ": not met (" in line)
+    value = failed.partition(" = ")[2].partition(":")[0]
     assert " runs, about " in err.splitlines()[-1]
     assert " left; so far " in err.splitlines()[-1]
     assert value
@@ -374,7 +374,7 @@ def test_capacity_says_nothing_of_a_value_where_nobody_asks() -> None:
     for keep in ("refused_share{client='c'} <= 0.9", "latency_p99 <= 1s"):
         slow = POISSON.replace("[[thr", 'service = { kind = "exponential", mean = "9ms" }\n[[thr')
         found = simulator.capacity(slow, vary="clients.c.count", between=(0, 1), keep=keep)
-        assert [found.trials[0].verdict, found.trials[-1].verdict] == ["not decided", "kept"]
+        assert [found.trials[0].verdict, found.trials[-1].verdict] == ["not decided", "met"]
         assert (found.keeps, found.breaks) == ("1", None)
 
 

@@ -180,15 +180,15 @@ def test_a_difference_of_shares_lies_between_minus_one_and_one() -> None:
 @pytest.mark.parametrize(
     ("condition", "ends", "verdict"),
     [
-        ("refused_share <= 0.1", (0.02, 0.1), "kept"),
-        ("refused_share <= 0.1", (0.1001, 0.3), "broken"),
+        ("refused_share <= 0.1", (0.02, 0.1), "met"),
+        ("refused_share <= 0.1", (0.1001, 0.3), "not met"),
         ("refused_share <= 0.1", (0.02, 0.3), "not decided"),
         ("refused_share < 0.1", (0.02, 0.1), "not decided"),
-        ("offered >= 100", (100.0, math.inf), "kept"),
+        ("offered >= 100", (100.0, math.inf), "met"),
         ("offered == 100", (90.0, 110.0), "not decided"),
-        ("offered == 100", (101.0, 110.0), "broken"),
-        ("offered != 100", (101.0, 110.0), "kept"),
-        ("offered == 100", (100.0, 100.0), "kept"),
+        ("offered == 100", (101.0, 110.0), "not met"),
+        ("offered != 100", (101.0, 110.0), "met"),
+        ("offered == 100", (100.0, 100.0), "met"),
     ],
 )
 def test_a_threshold_is_judged_by_the_whole_interval(
@@ -199,7 +199,7 @@ def test_a_threshold_is_judged_by_the_whole_interval(
 
 def test_no_value_keeps_no_threshold() -> None:
     nothing = interval_of([math.nan], "latency_p99")
-    assert judged(parse_condition("latency_p99 <= 1s"), nothing) == "broken"
+    assert judged(parse_condition("latency_p99 <= 1s"), nothing) == "not met"
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.02, 0.3])
@@ -215,7 +215,7 @@ def test_the_runs_that_would_do_do(rate: float) -> None:
 
 def test_the_runs_that_would_decide_decide() -> None:
     condition = parse_condition("refused_share <= 0.01")
-    for refused, verdict in ((0, "kept"), (4, "kept"), (20, "broken")):
+    for refused, verdict in ((0, "met"), (4, "met"), (20, "not met")):
         runs = [Share([refused + noise], [1_000]) for noise in (0, 1 if refused else 0)] * 100
         needed = runs_for_verdict(runs[:4], condition)
         assert needed is not None

@@ -48,7 +48,7 @@ def test_it_says_who_when_by_which_clause_and_for_how_long(
     )
     assert lines[-4].startswith("self-checks: passed")
     assert lines[-2] == (
-        f"again: python -m simulator replay {log} --out {tmp_path / 'out'} --force"
+        f"repeat with: python -m simulator replay {log} --out {tmp_path / 'out'} --force"
     )
     assert lines[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
 
@@ -84,8 +84,8 @@ def test_the_command_that_it_prints_repeats_it(
     first = capsys.readouterr().out
     assert "Who gains and who loses, by address" in first
     before = (tmp_path / "out" / "summary.json").read_bytes()
-    command = next(line for line in first.splitlines() if line.startswith("again: "))
-    assert run(*command.split()[5:]) == 0
+    command = next(line for line in first.splitlines() if line.startswith("repeat with: "))
+    assert run(*command.split()[6:]) == 0
     again = capsys.readouterr().out
     assert [line for line in again.splitlines() if not line.startswith("self-checks")] == [
         line for line in first.splitlines() if not line.startswith("self-checks")

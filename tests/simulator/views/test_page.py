@@ -86,7 +86,7 @@ def test_it_answers_first_and_shows_every_part(tmp_path: Path) -> None:
         "Who was locked out, when and for how long",
         "Refused most",
         "Waiting",
-        "This run, again",
+        "Repeat this run",
     ):
         assert f">{heading}</h2>" in page
     assert "would have been refused, all by LIM-PUBLIC: the first at" in page.replace("\u202f", " ")
@@ -274,8 +274,8 @@ def test_each_group_and_threshold_has_a_line_in_the_headline(tmp_path: Path) -> 
     assert "<b>workers</b>: 31.3 % by LIM-CREATE at one address; fair share of this" in page
     assert "counter 6.6/s each; workers " in page
     assert "<b>readers</b>: nothing is refused" in page
-    assert '<li class="bad"><b>does not hold</b>' in page
-    assert '<li class="good"><b>holds</b> <span class="mono">latency_p99 < 1s</span>' in page
+    assert '<li class="bad"><b>not met</b>' in page
+    assert '<li class="good"><b>met</b> <span class="mono">latency_p99 < 1s</span>' in page
     tiles = re.findall(r"<dt>(.*?)</dt>.*?value\">(.*?)</div>.*?small\">(.*?)</div>", page)
     told = {name: (value, note) for name, value, note in tiles}
     assert told["Clients affected"] == ("3", "of 23")

@@ -113,9 +113,9 @@ pd.Series(
 ).to_frame("people")
 
 # %% [markdown]
-# The table shows every value that was run, with the interval of the refused share over its runs. A
-# value is *kept* when its whole interval meets the condition, and *broken* when none of it does.
-# Pilots decide nothing. The answer comes from the interval of the border and not from these
+# The table shows every value that was run, with the interval of the refused share over its runs.
+# The verdict is *met* when the whole interval meets the condition, and *not met* when none of it
+# does. Pilots decide nothing. The answer comes from the interval of the border and not from these
 # verdicts, so a value at an end of the answer may be undecided by itself, as 32 is here. Nothing is
 # claimed about the values between the two numbers of the answer.
 
@@ -140,7 +140,7 @@ assert found.border is not None
 assert int(found.keeps) <= found.border.low < found.border.high <= int(found.breaks)
 near = trials[trials["verdict"] != "pilot"]
 assert near["people"].min() <= found.border.mean <= near["people"].max()
-colour = alt.Color("verdict:N", title="verdict", sort=["kept", "not decided", "broken", "pilot"])
+colour = alt.Color("verdict:N", title="verdict", sort=["met", "not decided", "not met", "pilot"])
 base = alt.Chart(
     trials,
     width=520,
@@ -149,12 +149,14 @@ base = alt.Chart(
     " band, the answer; far below it is 0, and at 60 people it is above one half.",
 ).encode(x=alt.X("people:Q", title="people", scale=alt.Scale(zero=False)))
 share = alt.Axis(
-    format="%", title="refused share (square-root scale)", values=[0, 0.01, 0.05, 0.2, 0.6]
+    labelExpr="format(100 * datum.value, '~g') + ' %'",
+    title="refused share (square-root scale)",
+    values=[0, 0.01, 0.05, 0.2, 0.6],
 )
-answer = pd.DataFrame({"from": [int(found.keeps)], "to": [int(found.breaks)], "kept": [0.01]})
+answer = pd.DataFrame({"from": [int(found.keeps)], "to": [int(found.breaks)], "bound": [0.01]})
 (
     alt.Chart(answer).mark_rect(opacity=0.2, aria=False).encode(x="from:Q", x2="to:Q")
-    + alt.Chart(answer).mark_rule(strokeDash=[4, 3], aria=False).encode(y="kept:Q")
+    + alt.Chart(answer).mark_rule(strokeDash=[4, 3], aria=False).encode(y="bound:Q")
     + base.transform_filter("datum.verdict != 'pilot'")
     .mark_rule(aria=False)
     .encode(y="low:Q", y2="high:Q", color=colour)
@@ -166,7 +168,7 @@ answer = pd.DataFrame({"from": [int(found.keeps)], "to": [int(found.breaks)], "k
 # %% [markdown]
 # ## What was learnt
 # Random arrivals bunch, so a limit equal to the average refuses some requests, in this office more
-# than 1 %. A search reports up to which value a condition holds and from which value it fails, and
+# than 1 %. A search reports up to which value a condition is met, and from which it is not; it
 # claims nothing in between.
 #
 # ## Exercise

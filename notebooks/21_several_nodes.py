@@ -123,7 +123,11 @@ alt.Chart(
     " for each number of nodes: one is exact, and more nodes and longer intervals admit more.",
 ).mark_line(point=True).encode(
     x=alt.X("every:N", sort=["10ms", "100ms", "1s", "10s"], title="published every"),
-    y=alt.Y("beyond:Q", axis=alt.Axis(format="%"), title="admitted beyond one counter"),
+    y=alt.Y(
+        "beyond:Q",
+        axis=alt.Axis(labelExpr="format(100 * datum.value, '~g') + ' %'"),
+        title="admitted beyond one counter",
+    ),
     color=alt.Color("nodes\\.count:N", title="nodes"),
 )
 

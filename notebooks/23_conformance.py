@@ -165,7 +165,7 @@ assert not any(secret in shown["curl"] for shown in evidence for secret in secre
 
 # %%
 refusal, witness = evidence
-print(json.loads(witness["body"])["_extras"])
+print("_extras:", json.dumps(json.loads(witness["body"])["_extras"]))
 assert (refusal["status"], witness["status"]) == (400, 200)
 assert json.loads(witness["body"])["_extras"] == {"deduplicated": True}
 
@@ -229,5 +229,5 @@ mine_there = deploy()
 records_alone = conformance.run(
     mine_there.target, transport=mine_there.transport, seed=7, select=["REC-"], no_limits=True
 )
-print(records_alone.clauses["verdict"].value_counts().to_dict())
+print((records_alone.clauses["verdict"] == "pass").sum(), "clauses pass")
 assert not (records_alone.clauses["verdict"] == "fail").any()

@@ -174,5 +174,5 @@ shutil.rmtree(folder)
 
 # %% tags=["answer"]
 one_choice = differing(Profile().replace(tokens={"limit_status": 413}))
-print(one_choice)
+print(*(f"{path} = {value}" for path, value in one_choice.items()), sep="\n")
 assert one_choice == {"tokens.limit_status": 413}

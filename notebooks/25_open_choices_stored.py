@@ -3,7 +3,7 @@
 # Where the specification is silent the engine follows a *profile*, which has a field for each
 # choice. This chapter tries every value of the fields about tokens, records and answers on a small
 # case and shows the difference; the next chapter does the same for limits and time. The last table
-# here lists the decisions that have no field.
+# here lists the decisions that are fixed.
 #
 # Clauses: those that leave a choice, among them TOK-OBJECT, TOK-COMPOSITE, TOK-ONE-OF,
 # TOK-CARD-DATA, TOK-METADATA, TOK-CONTAINER, TOK-DEDUP, TOK-LIMIT, QUO-DETOKENIZE, REC-CARD-MASK,
@@ -351,7 +351,7 @@ redacted = seen_of("dedup.redact", "data_metadata").split(", ")
 assert not {"data", "metadata"} & set(redacted)
 assert "mask" in redacted
 assert "mask" not in seen_of("dedup.redact", "narrow").split(", ")
-assert seen_of("dedup.container_in_key", "True") == "two tokens"
+assert seen_of("dedup.container_in_key", "true") == "two tokens"
 
 # %% [markdown]
 # ## Who may grant which permissions
@@ -485,20 +485,20 @@ assert tried >= {(choice.path, choice.written(value)) for choice in mine for val
 pd.Series({"choices": len(mine), "values tried": len(rows)}).to_frame("how many")
 
 # %% [markdown]
-# ## Decisions without a field
-# Some decisions have no field in the profile. For these the engine does one thing, and a deployment
-# may do another as long as its clause holds. The table shows what is decided, what the engine does,
-# and why there is no field. Very long texts are cut here; `docs/DECISIONS.md` has them in full.
+# ## Fixed decisions
+# Some decisions are fixed: no field of the profile changes them. A deployment may decide otherwise
+# as long as it meets the clause. The table shows what is decided, what the engine does, and why it
+# is fixed. Very long texts are cut here; `docs/DECISIONS.md` has them in full.
 
 # %%
 fixed = [one for one in DECISIONS if not one.fields]
 once = pd.DataFrame(
     [(one.id, one.question, one.default, one.fixed) for one in fixed],
-    columns=["decision", "question", "the engine", "why there is no field"],
+    columns=["decision", "question", "the engine", "why it is fixed"],
 ).set_index("decision")
 fields = {path for one in DECISIONS for path in one.fields}
 assert fields == {choice.path for choice in known}, "every field belongs to a decision"
-print(len(DECISIONS), "decisions,", len(once), "of them without a field")
+print(len(DECISIONS), "decisions,", len(once), "of them fixed")
 assert all(one.fixed for one in fixed), "each says why"
 assert {name for clause in CLAUSES for name in clause.decisions} <= {one.id for one in DECISIONS}
 once
@@ -515,5 +515,5 @@ once
 lenient, owner = service(tokens={"non_string_leaf": "tokenize"})
 owner_key = lenient.key_for(owner, "token:create")
 aged = lenient.ask("POST", "/tokenize", {"age": 36}, key=owner_key).body
-print(aged)
+print(json.dumps(aged))
 assert len(aged["age"]) == 36, "an identifier: 36 characters, by chance"

@@ -68,7 +68,7 @@ def seconds_text(seconds: float) -> str:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a study. found: what is known so far."""
+    """Ctrl-C during a study. result: what is known so far."""
 
     def __init__(self, result: Any) -> None:  # noqa: ANN401 # reason: what the study finds
         super().__init__("interrupted")

@@ -211,9 +211,9 @@ def _plan_lines(plan: RunPlan, target: Target, seed: int) -> Iterable[str]:
     )
     if plan.floor_ns:
         yield (
-            f"  takes at least {format_duration(plan.floor_ns)}: windows, blocks and retentions "
-            "last that long, however fast the deployment answers; less where it lacks an "
-            "operation that is tested"
+            f"  takes about {format_duration(plan.floor_ns)}: windows, blocks and retentions last "
+            "that long, however fast the deployment answers; up to "
+            f"{format_duration(plan.worst_ns)} where every row is measured again"
         )
     if plan.short_says is not None:
         yield f"  [bold yellow]warning[/] {plan.short_says}"

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from conformance.context.check import CLEANING, Inconclusive, OutOfBudget, Skip
 from conformance.context.choices import read_profile, told_by
+from conformance.context.cooldown import Cooldown
 from conformance.context.created import Created
 from conformance.context.history import HistoryWriter
 from conformance.messages.exchange import Exchange, HttpRequest
@@ -64,7 +65,7 @@ class Session:
     uncertain about its keys. is_misshapen: whether the preflight found accepted answers of another
     form. waits: what checks wait for now. allowances: the most requests that each check may send,
     by its id, as planned; without them only the budget applies. rests: by the id of the check whose
-    keys had to rest. traffic: of the probes.
+    keys had to rest. traffic: of the probes. cooldown: the counters that earlier runs have used.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Session:
         self.redactor = Redactor(target.key_texts)
         self.history = HistoryWriter(None, self.redactor)
         self.created = Created(target.spelling)
+        self.cooldown = Cooldown()
         self.exchanges: dict[int, Exchange] = {}
         self.cleanings = 0
         self.waits: list[Wait] = []

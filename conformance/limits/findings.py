@@ -13,18 +13,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.context.context import CheckContext
+from conformance.context.cooldown import CounterId
 from conformance.context.verdicts import Finding, Verdict
 from conformance.limits.block import BlockMeasurement
 from conformance.limits.measurement import Decided, Delays, Measurement, PrepareValid, ProfileEffect
 from conformance.limits.rows import ROWS, LimitRow, RowRequests, parties_of, party_apart, rule_of
-from conformance.limits.sending import SECOND_NS, BurstSender, BurstSenders, Sender
+from conformance.limits.sending import (
+    SECOND_NS,
+    BurstSender,
+    BurstSenders,
+    Sender,
+    counter_ids,
+)
 from conformance.limits.throttle import ThrottleMeasurement
 from conformance.messages.exchange import KeyLabel
 from engine.limits import Rule
 
 _CALM_NS = 50_000_000
 _CALM_PART = 100
-_MOST_MEASUREMENTS = 3
+MOST_MEASUREMENTS = 3
 _STAGGER_NS = 2 * SECOND_NS
 _HEAVY = frozenset({"LIM-IP", "LIM-PRIVATE"})
 """The rows that count what all probes send: they are measured when no other row is."""
@@ -99,7 +106,25 @@ def pool_of(ctx: CheckContext, row: LimitRow, rule: Rule, keys: Sequence[KeyLabe
     kind = "ip" if row.role is None else "key" if _is_by_key(rule) else "pair"
     rest_ns = 2 * rule.window_ns + rule.window_ns // 50
     parties = parties_of(row, rule, keys, ctx.sources, ctx.random("parties"))
-    return BurstSenders(parties, kind, rest_ns)
+    return BurstSenders(parties, kind, rest_ns, _recently_used(ctx, rule, parties, kind, rest_ns))
+
+
+def _recently_used(
+    ctx: CheckContext, rule: Rule, parties: Sequence[BurstSender], kind: str, rest_ns: int
+) -> dict[CounterId, int]:
+    """Return when earlier runs have used the counters of a row, and those of its addresses."""
+    cooldown, start_ns = ctx.session.cooldown, ctx.session.wall_start_ns
+    used = {counter: at_ns - start_ns for counter, at_ns in cooldown.of(rule.id).items()}
+    for other in ctx.limits:
+        if other.id not in _HEAVY or other.id == rule.id:
+            continue
+        for party in parties:
+            shared = [("", source) for source in party.sources] + [(party.key, "")]
+            at_ns = max((cooldown.of(other.id).get(counter, 0) for counter in shared), default=0)
+            free_ns = at_ns - start_ns + 2 * other.window_ns - rest_ns
+            for counter in counter_ids(kind, party) if at_ns else ():
+                used[counter] = max(free_ns, used.get(counter, free_ns))
+    return used
 
 
 async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
@@ -128,6 +153,9 @@ async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
             )
         finally:
             traffic.measuring.discard(ctx.check.id)
+            start_ns = ctx.session.wall_start_ns
+            used = {counter: at_ns + start_ns for counter, at_ns in pool.last_used_ns.items()}
+            ctx.session.cooldown.note(rule_id, used)
     return _findings(ctx, rule, outcomes)
 
 
@@ -138,7 +166,7 @@ def _is_by_key(rule: Rule) -> bool:
 def _is_settled(outcomes: list[Outcome]) -> bool:
     verdicts = [outcome.verdict for outcome in outcomes]
     last = outcomes[-1]
-    if len(outcomes) >= _MOST_MEASUREMENTS:
+    if len(outcomes) >= MOST_MEASUREMENTS:
         return True
     if last.verdict is Verdict.INCONCLUSIVE:
         return len(outcomes) > 1

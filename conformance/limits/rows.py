@@ -446,7 +446,7 @@ def sizes_of(rule: Rule) -> Sizes:
     is_heavy = limit >= HEAVY_REQUESTS
     if not block_ns:
         usual = (4 if is_heavy else 13) * limit + 300
-        return Sizes(usual, 3 * (usual + 10 * limit), window_ns * (23 if is_heavy else 27) // 10)
+        return Sizes(usual, 3 * (usual + 10 * limit), window_ns * (69 if is_heavy else 27) // 10)
     usual = (8 if is_heavy else 30) * limit + 300
     longest_ns = max(window_ns, block_ns) + max(window_ns, block_ns) + block_ns
     return Sizes(usual, 3 * (usual + 6 * limit), longest_ns)

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from conformance.context.check import Inconclusive
 from conformance.context.context import CheckContext, Lane
+from conformance.context.cooldown import CounterId
 from conformance.limits.observations import Burst, Observation, RefusalClassifier
 from conformance.messages.exchange import HttpRequest, KeyLabel
 from conformance.target import Source
@@ -27,7 +28,6 @@ _SLOW_NS: Final = 300_000_000
 _SLOW_RTTS: Final = 20
 
 Sleep: TypeAlias = Callable[[int], Coroutine[Any, Any, None]]
-CounterId: TypeAlias = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from conformance.context.check import Check, Inconclusive, all_checks
 from conformance.context.context import CheckContext
+from conformance.context.cooldown import Cooldown
 from conformance.context.history import exchange_of, finding_of, kept_body, read_history
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding
@@ -195,6 +196,7 @@ def _session(head: Mapping[str, Any], past: _Past, target: Target) -> Session:
     session = _PastSession(target, nowhere, seed=head["seed"], profile=profile, limits=limits)
     session.made = past.made
     session.nonce = head.get("nonce", "")
+    session.cooldown = Cooldown(head.get("recently_used", ()))
     session.exchanges = dict(sorted(past.exchanges.items()))
     session.wall_start_ns = head.get("wall_start_ns", 0)
     session.known = set(head["known"])

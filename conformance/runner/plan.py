@@ -32,6 +32,7 @@ from conformance.context.check import (
 )
 from conformance.context.session import Rest
 from conformance.context.verdicts import Finding, Verdict
+from conformance.limits.findings import MOST_MEASUREMENTS
 from conformance.limits.measurement import HEAVY_REQUESTS
 from conformance.limits.rows import ROWS, LimitRow, parties_apart, sizes_of, tighter
 from conformance.messages.exchange import KeyLabel
@@ -152,6 +153,16 @@ class RunPlan:
         pauses = max(0, len([each for each in self.rounds if each]) - 1)
         heavy = [takes_ns(d.check) for d in self.heavy if d.check.id not in skipped]
         return sum(longest) + pauses * self.pause_ns + sum(heavy)
+
+    @property
+    def worst_ns(self) -> int:
+        """The duration of a run whose rows are each measured as often as they may be."""
+        again = {
+            dealt.check.id: Rest((MOST_MEASUREMENTS - 1) * dealt.check.takes_ns)
+            for dealt in self.dealt
+            if dealt.check.is_row
+        }
+        return self.floor_without_ns((), again)
 
     def rest_beyond(self, skipped: Container[str], rests: Mapping[str, Rest]) -> Rest:
         """Return how much longer than its floor a run takes at least, because keys had to rest."""
@@ -504,8 +515,10 @@ def outlook(plan: RunPlan, target: Target, limits: LimitTable) -> Iterator[str]:
     yield f"a run sends about {plan.requests:,} requests, {plan.requests_most:,} at most"
     if plan.floor_ns:
         floor = format_duration(plan.floor_ns)
-        yield f"  and takes {floor} or a little longer; more keys of a role and more `sources` can"
-        yield "  shorten it: checks then need not wait until a key or an address has cooled down"
+        worst = format_duration(plan.worst_ns)
+        yield f"  and takes about {floor}; up to {worst} where every row is measured again"
+        yield "  more keys of a role and more `sources` can shorten it: checks then need not wait"
+        yield "  until a key or an address has cooled down"
     if plan.short_says is not None:
         yield f"warning: {plan.short_says}"
     for line in blocked_addresses(plan, target, limits):

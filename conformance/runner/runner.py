@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from conformance.context.check import Check, about_all, all_checks
 from conformance.context.context import CheckContext
+from conformance.context.cooldown import Cooldown, file_of
 from conformance.context.history import HISTORY_FILE, HistoryWriter, finding_record
 from conformance.context.session import Rest, Session
 from conformance.context.verdicts import Finding, Verdict, assemble, unrun_notes
@@ -122,6 +123,8 @@ class Run:
         self._is_live = isinstance(self.transport, HttpTransport)
         if self._is_live:
             self.session.nonce = f"-{random.SystemRandom().getrandbits(32):08x}"
+            now_ns = self.transport.wall_start_ns + self.transport.now_ns
+            self.session.cooldown = Cooldown.load(file_of(target.base_url), now_ns)
         self._ended: list[str] = []
         self._spans: dict[str, tuple[int, int]] = {}
         self._gone = 0
@@ -182,6 +185,8 @@ class Run:
             clean(self.session)  # a second Ctrl-C ends this too
             raise
         finally:
+            if self._is_live and self.session.cooldown.entries():
+                self.session.cooldown.save(file_of(self.target.base_url))
             self.transport.close()
             self.history.close()
         return report_of(
@@ -344,6 +349,7 @@ class Run:
             "strict": self.options.strict,
             "command": list(self.command),
             "floor_ns": plan.floor_ns,
+            "recently_used": session.cooldown.entries(),
             "unseen": "left out by --schema-only"
             if self.options.schema_only
             else "no check has looked at it",

@@ -102,9 +102,13 @@ class SequenceSearch:
         return (
             len(outcome.cases) >= _DIFFERENCES
             or outcome.steps >= self._most_steps
-            or self._lane.now_ns >= self._until_ns
+            or (self._lane.now_ns >= self._until_ns and self._are_scripts_done())
             or len(outcome.abandoned) >= _ABANDONED
         )
+
+    def _are_scripts_done(self) -> bool:
+        """Whether every clause had its chance; before that, time ends no search."""
+        return self.outcome.sequences >= len(self._scripts)
 
     async def _sequence(self) -> None:
         outcome = self.outcome

@@ -144,7 +144,7 @@ def test_generated_requests_are_spelled_so_too(tmp_path: Path) -> None:
     class CheckContext:
         target = deploy(requests=_own(tmp_path)).target
 
-        def ask(self, method: str, path: str, *_: Any, **__: Any) -> Any:
+        def send_from_thread(self, method: str, path: str, *_: Any, **__: Any) -> Any:
             asked.append((method, path))
             raise _Stop
 

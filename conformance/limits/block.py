@@ -325,8 +325,7 @@ class BlockMeasurement(Measurement):
         """Let a party exceed the rate once; returns it, its refusals, and when its window ended."""
         party = await self.sender.take()
         burst = await self._exceed(party)
-        times = sorted(x.received_ns for x in burst.admitted)[-self.limit :]
-        free_ns = (times[0] if times else 0) + self.window_ns
+        free_ns = sorted(x.received_ns for x in burst.all)[-self.limit :][0] + self.window_ns
         if self.boundary is not None:
             low_ns, high_ns = self.boundary
             turns = (burst.refused[0].sent_ns - low_ns) // self.window_ns + 1

@@ -110,6 +110,8 @@ class ThrottleMeasurement(Measurement):
 
     def _kind(self, since_freed_ns: int) -> str:
         """Return `window` where more was free than a counter regains little by little."""
+        if not self.second.refused and any(map(self.sender.is_slow, self.second.all)):
+            self.undecided(f"an answer of a burst took {seconds(self.second.duration_ns)} s")
         gained = since_freed_ns / self.step_ns
         if gained > 0.9 * self.limit:
             self.undecided(

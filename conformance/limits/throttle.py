@@ -181,7 +181,9 @@ class ThrottleMeasurement(Measurement):
         await sender.wait_until_ns(first.last_received_ns + self.window_ns * 105 // 100)
         if first.refused or second.refused:
             return None
-        return await sender.until_refused(party, half)
+        burst = await sender.until_refused(party, half)
+        is_late = burst.last_received_ns > second.first_sent_ns + self.window_ns
+        return None if is_late else burst
 
     async def _judge(self, silent: _Silent) -> str:
         is_late = self.freed is None or self._is_late(self.freed[0])
@@ -302,10 +304,11 @@ class ThrottleMeasurement(Measurement):
         elif self.freed is not None and silent is not None:
             early_ns = self.first.first_sent_ns + self.window_ns * 98 // 100
             is_aligned = self.freed[1] < early_ns
-            is_halved = halves is not None and 0 < halves.size < self.limit * 3 // 4
-            algorithm = "sliding-log" if is_halved and not is_aligned else "fixed-window"
-            if algorithm == "fixed-window":
+            if is_aligned or (halves and halves.size >= self.limit * 3 // 4):
+                algorithm = "fixed-window"
                 self.readings["limits.fixed_anchor"] = "aligned" if is_aligned else "first"
+            elif halves and halves.size:
+                algorithm = "sliding-log"
         if algorithm is not None:
             self.readings["limits.algorithm"] = algorithm
         self.readings.setdefault("limits.throttle", "refuse")

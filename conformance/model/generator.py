@@ -32,7 +32,7 @@ ODD_KEYS: Final = (
 _JSON: Final = {"Content-Type": "application/json"}
 _ODD_BODY: Final = b'{"name": "odd"}'
 _NOT_JSON: Final = (
-    *(b'{"a": ', b'{"a": NaN}', b'["\xff"]', b'["\\ud800"]', b"", b"hello", b"a=x&b=y"),
+    *(b'{"a": ', b'{"a": NaN}', b'["\xff"]', b"", b"hello", b"a=x&b=y"),
     *(b'{"a": "x", "a": "y"}', b'{"a": "x"} {"b": "y"}'),
 )
 ODD_REQUESTS: Final[tuple[dict[str, Any], ...]] = (

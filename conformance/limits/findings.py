@@ -189,7 +189,9 @@ def _findings(ctx: CheckContext, rule: Rule, outcomes: list[Outcome]) -> list[Fi
     findings = [dataclasses.replace(finding, follows=decided.clause)]
     if decided.verdict is Verdict.PASS:
         findings += [
-            _of_choice(ctx, rule, name, value) for name, value in measurement.readings.items()
+            _of_choice(ctx, rule, name, value)
+            for name, value in measurement.readings.items()
+            if name != "limits.and_counter" or rule.counter == "ip+key"
         ]
     clauses = ctx.check.clauses
     if "LIM-THROTTLE" in clauses:

@@ -267,7 +267,8 @@ class ThrottleMeasurement(Measurement):
         if len(times) < 0.6 * self.limit:
             self.readings["limits.count_refused"] = True
             return small + "refused requests count; " + await self.paced(is_bucket=silent.is_bucket)
-        return small + self._rate(times, self.step_ns // 2 + self.sender.jitter_ns)
+        slowest_ns = max(x.rtt_ns for x in self.saturated)  # one pause is none of the jitter
+        return small + self._rate(times, self.step_ns // 2 + slowest_ns)
 
     def _rate(self, times_ns: Sequence[int], gap_ns: int) -> str:
         """Judge the rate of admissions of a counter that is kept full."""

@@ -89,6 +89,14 @@ def test_where_fixed_windows_begin_is_discovered(anchor: str) -> None:
     assert found.profile.limits.fixed_anchor == anchor
 
 
+@pytest.mark.parametrize("rule", ["LIM-PROXY-KEY", "LIM-PROXY-HOST"])
+def test_a_proxys_counter_shows_nothing_of_counters_of_api_keys(rule: str) -> None:
+    """D-AND-COUNTER is of `IP and API key`; a proxy's row counts a proxy key or a hostname."""
+    found = play(rule, and_counter="each")
+    assert told(found) == []
+    assert "limits.and_counter" not in found.known
+
+
 @pytest.mark.parametrize("rule", ["LIM-PROXY-KEY", "LIM-ACCOUNT-UPDATER", "LIM-CREATE"])
 def test_strict_spacing_of_a_throttle_is_a_reading(rule: str) -> None:
     """D-ALGORITHM: one request each fifth of a second is 50 in 10 s too."""

@@ -166,7 +166,7 @@ def _observed(log: LogStream, arrivals: Arrivals, table: LimitTable) -> Observed
         limit_class=classes,
         refused=np.where(outcome == UNKNOWN, _told(parties, "status", UNKNOWN), outcome),
         attempt=_told(parties, "attempt", 0),
-        says=frozenset(says if log.has_key_field else says - {"key"}),
+        says=frozenset(says),
         tick_ns=max(1, tick_ns),
         merged=merged,
     )

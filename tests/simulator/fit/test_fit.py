@@ -315,3 +315,18 @@ def test_an_interrupted_fit_leaves_nothing_half_written(tmp_path: Path) -> None:
     assert done.returncode == 130, done.stderr
     assert done.stderr.splitlines()[-1] == "simulator: interrupted"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["access.csv"]
+
+
+@pytest.mark.parametrize(("keys", "has_none"), [(' "key_1"', False), ("", True)])
+def test_a_fit_says_that_a_log_has_no_keys_only_where_it_has_none(
+    tmp_path: Path, keys: str, *, has_none: bool
+) -> None:
+    """The combined format of `serve --access-log` has the key after the user agent."""
+    lines = [
+        f"192.0.2.{second % 3} - - [02/Mar/2026:08:{second // 60:02}:{second % 60:02} +0000]"
+        f' "POST /tokenize HTTP/1.1" 200 - "-" "-"{keys}\n'
+        for second in range(0, 600, 5)
+    ]
+    (tmp_path / "access.log").write_text("".join(lines), "utf-8")
+    fitted = simulator.fit(tmp_path / "access.log", judged=False)
+    assert any("keys: the log has none" in words for words in fitted.lost) is has_none

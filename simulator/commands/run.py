@@ -21,6 +21,7 @@ from simulator.views.text import (
     episode_text,
     interval_text,
     metric_text,
+    metric_title,
     needed_text,
     nodes_text,
     number_text,
@@ -122,7 +123,7 @@ def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
     runs: list[Replication] = []
 
     def so_far() -> str:
-        return f"{len(runs)} of {others}, so far refused_share {_share_so_far(runs)}"
+        return f"{len(runs)} of {others}, so far refused share {_share_so_far(runs)}"
 
     with _told_what_is_known(asked.played, quiet=quiet), progress_shown(quiet=hidden) as tell:
 
@@ -212,11 +213,11 @@ def _share_so_far(runs: Sequence[Replication]) -> str:
 
 def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> None:
     title = f"{count} replications, 95 % intervals of the mean"
-    table = plain_table(["metric"], ("mean", "low", "high"), ["method"], title=title)
+    table = plain_table(["metric"], ("mean", "from", "to"), ["method"], title=title)
     for name, interval in spread.items():
         if name in _SHOWN or "{" in name:
             ends = (metric_text(name, interval[end]) for end in ("mean", "low", "high"))
-            table.add_row(name, *ends, interval["method"])
+            table.add_row(metric_title(name), *ends, interval["method"])
     console().print(table, markup=False)
     if (note := episode_text(spread.values())) is not None:
         print(note)

@@ -25,11 +25,13 @@ from simulator.views.text import (
     console,
     interval_text,
     metric_text,
+    metric_title,
     needed_text,
     number_text,
     percent_text,
     plain_table,
     precision_text,
+    value_text,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +47,14 @@ Study = TypeVar("Study")
 _TWO: Final = 2
 _SWEPT: Final = ("offered", "admitted", "refused_share", "admitted_beyond", "refused_below")
 """Metrics of a sweep that are printed; the last two are of several nodes."""
+
+_POLICY_TITLES: Final = {
+    "shut_out_s": "locked out longest (s)",
+    "peak_admitted_per_s": "most admitted in 1 s",
+    "non_dominated": "Pareto-optimal",
+    "dominated_by": "worse than",
+}
+"""What columns of policies are called in text, where `metric_title` does not tell."""
 
 
 def _finished(
@@ -86,7 +96,7 @@ def _refuse(args: argparse.Namespace, flags: Iterable[str], why: str) -> None:
 
 
 def _tell(text: str) -> None:
-    print(f"playing: {text}", file=sys.stderr, flush=True)
+    print(f"running: {text}", file=sys.stderr, flush=True)
 
 
 def _tell_suggestion(suggestion: Suggestion) -> None:
@@ -116,7 +126,7 @@ def run_capacity(args: argparse.Namespace) -> int:
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
     if not args.quiet:
-        print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs a pilot")
+        print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs per pilot")
 
     display = _SearchShown(args.vary, args.keep)
     answer = _finished(
@@ -244,7 +254,7 @@ def run_sweep(args: argparse.Namespace) -> int:
     seed = scenario.seed if args.seed is None else args.seed
     if not args.quiet:
         runs = "1 run" if args.replications == 1 else f"{args.replications} runs"
-        print(f"seed {seed}, fidelity {args.fidelity}, {runs} a point")
+        print(f"seed {seed}, fidelity {args.fidelity}, {runs} per point")
     asked = given(args, SweepOptions) | {"scenario": scenario, "axes": axes, "out": out}
     try:
         with _progress(quiet=args.quiet) as progress:
@@ -269,11 +279,11 @@ def run_sweep(args: argparse.Namespace) -> int:
 def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reason: a frame
     """Print each point's means."""
     metrics = [name for name in _SWEPT if name in frame]
-    columns = (*paths, "runs", *metrics)
+    columns = (*paths, "runs", *map(metric_title, metrics))
     table = plain_table((), columns, wraps=columns)
     for _, rows in frame[frame["status"] == "ok"].groupby("point"):
         values = [str(rows[path].iloc[0]) for path in paths]
-        means = [number_text(rows[name].mean()) for name in metrics]
+        means = [value_text(name, rows[name].mean()) for name in metrics]
         table.add_row(*values, str(len(rows)), *means)
     console().print(table)
 
@@ -360,8 +370,23 @@ def _print_policies(comparison: Policies, args: argparse.Namespace) -> None:
             comparison.table.drop(columns="scenario") if len(args.what) == 1 else comparison.table
         )
         print(comparison.says)
-        print(table.to_string(index=False, float_format=number_text, na_rep="–"))
-        print(comparison.best.to_string(index=False, float_format=number_text))
+        for frame in (table, comparison.best):
+            print(_titled(frame).to_string(index=False, float_format=number_text, na_rep="–"))
+
+
+def _titled(frame: Any) -> Any:  # noqa: ANN401 # reason: a frame
+    """Return a frame as text: titles instead of names, shares in percent, yes and no."""
+    cells = {
+        name: frame[name].map(percent_text, na_action="ignore")
+        for name in frame
+        if name == "refused_share"
+    }
+    if "non_dominated" in frame:
+        cells["non_dominated"] = frame["non_dominated"].map({True: "yes", False: "no"})
+    return frame.assign(**cells).rename(
+        columns=_POLICY_TITLES
+        | {name: metric_title(name) for name in frame if name not in _POLICY_TITLES}
+    )
 
 
 def _compare_runs(args: argparse.Namespace) -> int:
@@ -383,11 +408,13 @@ def _compare_runs(args: argparse.Namespace) -> int:
     if not differences:
         print("no metric differs" + ("" if comparison.same_rows else "; some rows do"))
         return 0 if comparison.same_rows and not missed else 1
-    table = plain_table(["metric"], ("A", "B", "B − A", "from", "to"), ("sure", "method"))
+    table = plain_table(
+        ["metric"], ("A", "B", "B − A", "95 % from", "to"), ("significant", "method")
+    )
     for d in differences:
         values = (d.a, d.b, d.change.mean, d.change.low, d.change.high)
         table.add_row(
-            d.metric,
+            metric_title(d.metric),
             *(metric_text(d.metric, value) for value in values),
             "yes" if d.is_sure else "",
             d.change.method,
@@ -399,8 +426,8 @@ def _compare_runs(args: argparse.Namespace) -> int:
 def add_advise(parser: argparse.ArgumentParser) -> None:
     """Fill the parser of `advise`."""
     parser.description = (
-        "Say which limits bind each group of clients, what would help it, and what a higher limit"
-        " would cost. Each suggestion has the runs that support it."
+        "Report which limits are the bottleneck of each group of clients, what would help it,"
+        " and what a higher limit would cost. Runs support each suggestion."
     )
     from simulator.study.advise import AdviseOptions
 

@@ -96,11 +96,11 @@ _SHARES: Final = frozenset(
 """Columns of the frames that hold shares."""
 _TITLES: Final = {
     "refused_share": "refused",
-    "low": "from",
-    "high": "to",
-    "explains": "fewer without it",
-    "explains_low": "fewer: from",
-    "explains_high": "fewer: to",
+    "low": "refused, from",
+    "high": "refused, to",
+    "explains": "less without the clause",
+    "explains_low": "less, from",
+    "explains_high": "less, to",
     "now": "today",
     "keeps": "target met at",
     "breaks": "target not met at",
@@ -110,7 +110,7 @@ _TITLES: Final = {
     "enough": "target met at",
     "too_low": "target not met at",
     "price_now": "most in a window, today",
-    "price": "most in a window, then",
+    "price": "most in a window, with that limit",
 }
 """What the columns of the frames are called in text."""
 _SPREAD: Final[dict[str, About]] = {"key_id": "keys", "ip": "addresses"}
@@ -356,10 +356,10 @@ class AdviseOptions(ScenarioOptions):
     )
     replications: int = count_option("runs of each change (20)", default=REPLICATIONS)
     most_replications: int = count_option(
-        "runs that deciding one pace or one limit may take (60)", default=MOST_REPLICATIONS
+        "most runs to decide one pace or one limit (60)", default=MOST_REPLICATIONS
     )
     verify: bool = option(
-        FLAG, "verify each suggestion in as many fresh runs as a change has (10)", default=False
+        FLAG, "verify each suggestion in --replications fresh runs instead of 10", default=False
     )
     told: Callable[[str], None] | None = option(
         optional(FUNCTION), "hears what is being played", default=None, flag=False
@@ -371,7 +371,7 @@ class AdviseOptions(ScenarioOptions):
 
 @takes_options(AdviseOptions)
 def advise(options: AdviseOptions) -> Advice:
-    """Say what binds each group of clients, and what its clients or the operator should change.
+    """Report what limits each client group, and what its clients or the operator should change.
 
     {options}
 

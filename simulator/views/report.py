@@ -25,6 +25,7 @@ from simulator.views.text import (
     count_text,
     counted_text,
     group_rows,
+    metric_title,
     nodes_text,
     number_text,
     percent_text,
@@ -192,6 +193,7 @@ def spread_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": name,
+                "title": metric_title(name),
                 **{end: value_text(name, interval[end]) for end in ("mean", "low", "high")},
                 **{how: value_text(name, apart[how]) for how in ("least", "most", "deviation")},
                 **{f"{end}_value": interval[end] for end in ("mean", "low", "high")},

@@ -524,7 +524,7 @@ def _spread_row(drawing: Drawing, row: Mapping[str, Any], top: float) -> None:
     def x_of(value: float) -> float:
         return left + float((value - least) / ((most - least) or 1.0)) * plot
 
-    drawing.text(8, top + 11, _short(row["name"], 44), "label mono")
+    drawing.text(8, top + 11, _short(row["title"], 44), "label")
     drawing.line(left, top + 24, left + plot, top + 24, "grid")
     if len(ends) > 1:
         drawing.rect(x_of(low), top + 29, max(1.5, x_of(high) - x_of(low)), 4, "interval")

@@ -260,9 +260,14 @@ def percent_text(share: float) -> str:
 
     >>> [percent_text(share).replace(chr(0x202F), " ") for share in (0.125, -0.004)]
     ['12.5 %', '-0.40 %']
+    >>> percent_text(-0.00002).replace(chr(0x202F), " ")
+    '> -0.01 %'
     """
     text = share_text(round(abs(share) * _PARTS), _PARTS)
-    return f"-{text}" if share < 0 else text
+    if share >= 0:
+        return text
+    sign = {"<": ">", ">": "<"}.get(text[0])
+    return f"-{text}" if sign is None else f"{sign}{_THIN}-{text[2:]}"
 
 
 def binding_text(group: Mapping[str, Any]) -> str:
@@ -399,6 +404,37 @@ def metric_text(metric: str, value: float | None) -> str:
     if name in METRICS and METRICS[name].is_duration:
         return f"{number_text(value / 1e9)} s"
     return percent_text(value) if name == _SHARE else number_text(value, 6)
+
+
+_TITLES: Final = {
+    "goodput_per_s": "goodput per s",
+    "admitted_beyond": "admitted beyond exact limits",
+    "refused_below": "refused below exact limits",
+    **{
+        f"{what}_{short}": f"{what}, {title}"
+        for what in ("wait", "latency")
+        for short, title in (
+            ("p50", "median"),
+            ("p90", "90th percentile"),
+            ("p99", "99th percentile"),
+        )
+    },
+}
+"""What metrics are called in text where an underscore alone does not become a space."""
+
+
+def metric_title(metric: str) -> str:
+    """Return what a metric, which may have labels, is called in a table.
+
+    >>> metric_title("latency_p50"), metric_title("refused_share{client='browsers'}")
+    ('latency, median', 'refused share of client browsers')
+    """
+    name, _, labels = metric.partition("{")
+    title = _TITLES.get(name, name.replace("_", " "))
+    if not labels:
+        return title
+    words = labels.removesuffix("}").replace("='", " ").replace("',", ",").removesuffix("'")
+    return f"{title} {'by' if words.startswith('clause') else 'of'} {words}"
 
 
 def _name_of(metric: str) -> str:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -340,16 +340,25 @@ class Fit:
 
 # --- how it is shown -----------------------------------------------------------------------------
 
+_MEASURES: Final = {
+    "blocked s": "blocked (s) by",
+    "peak": "requests in the fullest counter of",
+    "dispersion": "index of dispersion over",
+    "gap distance": "distance of the gaps of",
+}
+"""What measures are called in a table, before what they are of."""
+
 
 def _as_text(fit: Fit) -> Group:
     """Return what a terminal shows of a fit."""
     from rich.console import Group  # noqa: PLC0415 # reason: loads only where it is shown
     from rich.text import Text  # noqa: PLC0415 # reason: as above
 
-    rest = ("how they ask", "after a refusal")
-    groups = plain_table(["group"], ("clients", "requests"), rest, wraps=("group", *rest))
+    rest = ("arrivals", "retries")
+    numbers = ("clients seen", "clients in all", "requests")
+    groups = plain_table(["group"], numbers, rest, wraps=("group", *numbers, *rest))
     for group in fit.model.groups:
-        counts = f"{group.count.value:,.0f}", f"{group.rows:,}"
+        counts = f"{group.seen:,}", f"{group.count.value:,.0f}", f"{group.rows:,}"
         groups.add_row(group.name, *counts, _pace(group), _retry(group))
     parts: list[Any] = [Text(_refusals(fit)), Text(_head(fit)), Text(), groups]
     if fit.judgement is not None:
@@ -373,7 +382,7 @@ def _refusals(fit: Fit) -> str:
 
 def _columns(found: Judgement) -> tuple[str, ...]:
     played = "predicted" if found.predicted else "scenario"
-    return "measure", "log", played, "95 % of runs lie in", ""
+    return "measure", "log", played, "95 % of runs lie in", "verdict"
 
 
 def _rows(found: Judgement) -> list[list[str]]:
@@ -423,11 +432,16 @@ def _retry(group: FittedGroup) -> str:
 
 
 def _cells(line: Line) -> list[str]:
-    name = line.measure if not line.of else f"{line.measure} {line.of}"
     log, fitted, low, high = (
         _number(line.measure, value) for value in (line.log, line.fitted, line.low, line.high)
     )
-    return [name, log, fitted, f"{low} to {high}", "" if line.agrees else "differs"]
+    return [_title(line), log, fitted, f"{low} to {high}", "" if line.agrees else "differs"]
+
+
+def _title(line: Line) -> str:
+    """Return what a measure is called in a table or a picture."""
+    by = " by" if line.measure == "refused share" and line.of else ""
+    return f"{_MEASURES.get(line.measure, line.measure)}{by} {line.of}".strip()
 
 
 def _number(measure: str, value: float) -> str:
@@ -487,8 +501,7 @@ class FitPlots:
                     f" {line.low:.4g} to {line.high:.4g}"
                 )
                 shares = line.log / whole, line.low / whole, line.high / whole
-                name = f"{line.measure} {line.of}".strip()
-                rows.append(PlottedEstimate(name, *shares, agrees, agrees, says))
+                rows.append(PlottedEstimate(_title(line), *shares, agrees, agrees, says))
         return estimates(
             Estimates(
                 "Each measure of the log at 100 %, and the interval in which 95 % of the scenario's"

@@ -463,5 +463,6 @@ def _words(line: Line) -> str:
     if line.measure == "peak":
         how = "fuller" if less else "less full"
         return f"how full {line.of} gets: {how} in the log"
-    what = line.measure if not line.of else f"{line.measure} by {line.of}"
+    measure = "time blocked" if line.measure == "blocked s" else line.measure
+    what = measure if not line.of else f"{measure} by {line.of}"
     return f"{what}: {'more' if less else 'less'} in the log"

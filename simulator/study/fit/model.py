@@ -522,7 +522,7 @@ def _lost(observed: Observed, model: Model) -> list[str]:
     if "client" not in observed.says:
         lost.append("how many clients share one key at one address: they count as one client")
     if "key" not in observed.says:
-        lost.append("keys: the log has none, so all requests share one key")
+        lost.append("keys: the log has none, so all requests count as one key's")
     if "status" not in observed.says and "outcome" not in observed.says:
         lost.append("refusals: the log has no status, so retries cannot be recognized")
     if observed.tick_ns >= 1_000_000:

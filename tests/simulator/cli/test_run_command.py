@@ -313,7 +313,7 @@ def test_interrupted_replications_print_what_is_known(
     assert main(["run", "small.toml", "--replications", "9", *flags]) == 130
     said = capsys.readouterr()
     assert "3 replications, 95 % intervals of the mean" in said.out
-    assert "refused_share" in said.out
+    assert "refused share" in said.out
     assert "interrupted: 3 runs are done (seeds 21 to 23); no folder is written" in said.err
     assert not (here / "runs").exists()
     played.clear()

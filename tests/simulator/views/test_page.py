@@ -336,7 +336,7 @@ def test_replications_show_intervals_spread_and_judgements(tmp_path: Path) -> No
     dots = [path for path in drawing.iter() if path.get("class") == "dots"]
     assert all(path.get("d", "").count("M") == 4 for path in dots)
     means = {line["name"]: line["mean"] for line in spread_rows(result.summary)}
-    assert f">refused_share</th><td>{means['refused_share']}</td>" in page
+    assert f">refused share</th><td>{means['refused_share']}</td>" in page
 
 
 def test_the_page_the_charts_and_the_explorer_have_the_same_colours(tmp_path: Path) -> None:

@@ -206,14 +206,14 @@ def _plan_lines(plan: RunPlan, target: Target, seed: int) -> Iterable[str]:
         f"plan: {len(checks)} checks of {len(plan.clauses)} clauses, {beside} of them in parallel"
     )
     yield (
-        f"  sends about {plan.requests} requests, {plan.requests_most} at most (budget.requests = "
-        f"{target.budget.requests})"
+        f"  sends about {plan.requests:,} requests, {plan.requests_most:,} at most "
+        f"(budget.requests = {target.budget.requests:,})"
     )
     if plan.floor_ns:
         yield (
             f"  takes about {format_duration(plan.floor_ns)}: windows, blocks and retentions last "
             "that long, however fast the deployment answers; up to "
-            f"{format_duration(plan.worst_ns)} where every row is measured again"
+            f"{format_duration(plan.worst_ns)} if every limit is measured again"
         )
     if plan.short_says is not None:
         yield f"  [bold yellow]warning[/] {plan.short_says}"
@@ -271,7 +271,7 @@ def _show_last(console: Console, report: Report) -> None:
         more = format_duration(rest.more_ns // _TENTH_NS * _TENTH_NS)
         floor += f", and this one {more} more for {rest.why}"
     took = format_duration(report.took_ns // _TENTH_NS * _TENTH_NS)
-    console.print(f"{report.requests} requests in {took}{floor}")
+    console.print(f"{report.requests:,} requests in {took}{floor}")
     if report.baseline is not None and report.comparison is not None:
         only = "; only new findings fail this run" if report.only_new else ""
         line = f"against {report.baseline.path}: {report.comparison.line}{only}"

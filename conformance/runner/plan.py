@@ -516,7 +516,7 @@ def outlook(plan: RunPlan, target: Target, limits: LimitTable) -> Iterator[str]:
     if plan.floor_ns:
         floor = format_duration(plan.floor_ns)
         worst = format_duration(plan.worst_ns)
-        yield f"  and takes about {floor}; up to {worst} where every row is measured again"
+        yield f"  and takes about {floor}; up to {worst} if every limit is measured again"
         yield "  more keys of a role and more `sources` can shorten it: checks then need not wait"
         yield "  until a key or an address has cooled down"
     if plan.short_says is not None:

@@ -44,7 +44,7 @@ _COMMANDS: Final = {
     "init": "write a target file, which describes a deployment to the suite",
     "check": "list what can be judged with a target, what cannot and why; sends nothing",
     "list": "list the clauses, and the checks that judge each one",
-    "explain": "say what a clause requires, how it is judged, and what a check needs",
+    "explain": "print what a clause requires, how it is judged, and what a check needs",
     "replay": "repeat the failed checks of a run for a clause, with the same seed",
     "judge": "judge the recorded exchanges of a run again; sends nothing",
     "selftest": "run the suite against known-bad deployments; it must catch each one",
@@ -169,7 +169,11 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         help="clauses, such as TOK-,LIM-PUBLIC",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--schema-only", action="store_true", help="only the schema layer")
+    what.add_argument(
+        "--schema-only",
+        action="store_true",
+        help="only generated bodies for POST /tokenize: valid and invalid ones",
+    )
     what.add_argument("--no-limits", action="store_true", help="leave the probes of limits out")
 
 

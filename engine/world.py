@@ -78,7 +78,7 @@ class ClockReading(NamedTuple):
 
 
 class ManualClock:
-    """A clock that moves only when told.
+    """A clock that moves only when it is set.
 
     >>> clock = ManualClock()
     >>> clock.advance_ns(5)

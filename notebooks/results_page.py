@@ -98,7 +98,7 @@ _MAP: Final = {
 }
 _EXIT_CODES: Final = {
     0: "fine: no finding, and everything asked for was done or passed",
-    1: "a finding: a failed clause, a threshold that does not hold, a difference; with `--strict`"
+    1: "a finding: a failed clause, a threshold that is not met, a difference; with `--strict`"
     " also a partial or undecided result",
     2: "usage or bad input",
     3: "the target is unreachable, rejects every key, or is at a wrong address",
@@ -132,8 +132,9 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
         if isinstance(action, argparse._HelpAction):
             continue
-        names = [name for name in action.option_strings if not name.startswith("--no-")]
-        value = action.metavar if isinstance(action.metavar, str) else None
+        names = action.option_strings
+        metavar = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+        value: str | None = metavar if isinstance(metavar, str) else " ".join(metavar)
         if action.choices:
             value = "|".join(map(str, action.choices))
         if action.nargs == 0:
@@ -183,11 +184,12 @@ def _results() -> Iterator[str]:
 def _settings() -> Iterator[str]:
     yield "## --map\n"
     yield (
-        "A file with one entry per target: the name of a field, or a table with `field` or\n"
-        "`value`, and with `pattern`, `lookup` and `default`. `format` and `line` describe how\n"
-        "lines are read. Targets:\n"
+        "A TOML file with one entry for each part of a request: the name of a field, or a\n"
+        "table with `field` or `value`, and with `pattern`, `lookup` and `default`. `format`,\n"
+        "`line` and `columns` describe how lines are read. The [guide](simulator.md#map) has\n"
+        "examples.\n"
     )
-    yield _table(("target", "what it holds"), ((f"`{name}`", _MAP[name]) for name in TARGETS))
+    yield _table(("entry", "what it holds"), ((f"`{name}`", _MAP[name]) for name in TARGETS))
     yield "## Log formats\n"
     yield (
         "What `replay` and `fit` read. They detect the format from the first lines, unless\n"

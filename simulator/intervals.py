@@ -142,7 +142,7 @@ def interval_of(
     difference: bool = False,
     error: float = 1 - CONFIDENCE,
 ) -> Interval:
-    """Return the interval of a metric from one value a run; NaN values are left out.
+    """Return the interval of a metric from one value per run; NaN values are left out.
 
     values: shares that know their counts (`Share`, as `Result.share` gives them) are pooled; shares
     as plain numbers get the same weight, run by run. metric: its name, with or without labels; it

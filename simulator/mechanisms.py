@@ -153,7 +153,7 @@ def mechanism(
     table: LimitTable | None = None,
     **limits: Any,  # noqa: ANN401 # reason: a field's value, which the profile checks
 ) -> Mechanism:
-    """Return what the limits do with requests at some times, to be drawn.
+    """Return what the limits do with requests at the given times, ready to be drawn.
 
     times_s: seconds in ascending order, or a list for each lane of the strip; at equal times the
     first lane goes first. who: the subject of all requests; `caller` makes one. title: stands above

@@ -403,7 +403,7 @@ class ScenarioOptions:
     )
     profile: str | Path | None = option(
         optional(instance("a file's path", str, Path), "the scenario's"),
-        "profile of how limits count; default: the scenario's",
+        "profile: how limits count; default: the scenario's",
         default=None,
         metavar="FILE",
     )
@@ -519,7 +519,7 @@ class LogReadingOptions:
     )
     map: LogMap | str | Path | None = option(
         optional(instance("a LogMap or a file's path", LogMap, str, Path)),
-        "file that says which fields of the log are tenants, kinds, keys and more",
+        "map file: which field of the log is the key, the tenant, a kind and so on",
         default=None,
         metavar="FILE",
         apart=True,
@@ -561,7 +561,7 @@ class LogOptions(LogReadingOptions):
 
     source: Any = option(
         _LOG,
-        "the log; plain or packed; - is standard input",
+        "the log, plain or compressed; - is standard input",
         python="; or a frame or an Arrow table",
         metavar="LOG",
     )
@@ -571,7 +571,7 @@ class LogOptions(LogReadingOptions):
     )
     profile: Profile | str | Path | None = option(
         optional(instance("a Profile or a file's path", Profile, str, Path)),
-        "choices of how limits count; by default the built-in ones",
+        "profile: how limits count; default is the built-in one",
         default=None,
         metavar="FILE",
     )
@@ -756,13 +756,13 @@ class FitOptions(LogOptions):
     )
     form: Form = option(
         one_of(FORMS),
-        "form of the traffic: parametric where it refuses as the log does, else sessions of the log"
+        "traffic model: parametric if it refuses as the log does, else sessions of the log"
         " (auto), or the one named",
         default="auto",
         choices=FORMS,
     )
     runs: int | None = count_option(
-        "runs of the scenario for judging it; by default as many as are quick",
+        "runs of the scenario to compare with the log; default: 39, or 9 if a run is large",
         default=None,
         rule=optional(whole(3)),
     )

@@ -89,7 +89,7 @@ def caller(  # noqa: PLR0913 # reason: what a rule can look at
     proxy_key: str | None = None,
     host: str | None = None,
 ) -> Subject:
-    """Return who asks for what: a private key of a production tenant, unless said otherwise.
+    """Return the subject of a request: by default a private key of a production tenant.
 
     kind: of the key's application. key, proxy_key, host: any names; the same name is the same
     counter.
@@ -136,7 +136,7 @@ def trace(
     table: LimitTable | None = None,
     **limits: Any,  # noqa: ANN401 # reason: a field's value, which the profile checks
 ) -> pd.DataFrame:
-    """Return what the limits decide as a table, a row a request: second, outcome, rule, wait_s.
+    """Return decisions as a frame, one row per request: second, outcome, rule, wait_s.
 
     The arguments are those of `decide`. rule: the one that refuses or delays, else empty.
 
@@ -164,7 +164,7 @@ def refused(frame: pd.DataFrame) -> list[float]:
 
 @takes(seconds=SECONDS)
 def spans(seconds: Sequence[float]) -> str:
-    """Return whole seconds as spans.
+    """Return whole seconds as ranges, in text.
 
     >>> spans([50, 51, 51.5, 52, 110])
     '50-52, 110'

@@ -74,7 +74,7 @@ hides: what must be hidden is there, what must be there is not; in-part: only so
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a check found out about one clause.
+    """What a check found about one clause.
 
     clause: its id. check: the check's id. says: one sentence, with what was expected and seen.
     evidence: numbers of the exchanges that show it. accepts: the outcomes that would have passed.

@@ -135,7 +135,7 @@ FAULTS: Final[dict[str, Fault]] = {}
 
 
 def all_faults() -> dict[str, Fault]:
-    """Import every module of faults; returns `FAULTS`."""
+    """Return every known-bad deployment by its id."""
     for name in _MODULES:
         importlib.import_module(f"conformance.faults.{name}")
     return FAULTS

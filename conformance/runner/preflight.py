@@ -34,7 +34,7 @@ _LACKS: Final = "lacks the permission"
 
 
 class Unreachable(TollgateError):
-    """The target gives no answer at all; the message contains the error."""
+    """The target does not answer; the message contains the error."""
 
     exit_code = 3
 

@@ -69,7 +69,7 @@ class ApplicationTable:
     grants: Annotated[tuple[GrantTable, ...], "what it may do where"] = ()
     origins: Annotated[
         tuple[str, ...],
-        "web pages that may ask with its keys, such as https://shop.example; of a public one",
+        "origins of web pages that may use its keys, such as https://shop.example; public only",
     ] = ()
     keys: Annotated[
         tuple[str, ...],
@@ -120,15 +120,17 @@ class TenantTable:
 class ServeConfig:
     """A deployment: what `python -m engine serve --config` starts with."""
 
-    store: Annotated[str, '"memory", or the file that keeps everything'] = "memory"
+    store: Annotated[str, '"memory", or the SQLite file for tokens, keys and logs'] = "memory"
     master_key: Annotated[
         str | None,
         TextType(environment=True, secret=True),
-        "32 bytes in base64 or hex; a kept store needs it",
+        "32 bytes in base64 or hex; required with a store file",
     ] = dataclasses.field(default=None, repr=False)
-    region: Annotated[str, TextType(REGION_FORM, REGION_RULE)] = "us"
+    region: Annotated[str, TextType(REGION_FORM, REGION_RULE), "region in the text of its keys"] = (
+        "us"
+    )
     trusted_proxies: Annotated[
-        tuple[str, ...], "addresses and networks whose X-Forwarded-For is believed"
+        tuple[str, ...], "addresses and networks whose X-Forwarded-For is trusted"
     ] = ()
     own_names: Annotated[
         tuple[str, ...], "hostnames that reach this server; no proxy may have one"
@@ -136,21 +138,22 @@ class ServeConfig:
     metrics_address: Annotated[
         str | None,
         TextType(ADDRESS_FORM, ADDRESS_RULE),
-        "where /metrics answers instead of beside the API, such as 127.0.0.1:9464",
+        "serves /metrics only at this address, such as 127.0.0.1:9464",
     ] = None
     cors_origins: Annotated[
-        tuple[str, ...], "web pages that may ask with any public key, such as https://shop.example"
+        tuple[str, ...],
+        "origins of web pages that may use any public key, such as https://shop.example",
     ] = ()
     allowed_destinations: Annotated[
         tuple[str, ...], "origins that proxies may call, such as https://api.example.com"
     ] = ()
     private_destinations: Annotated[
-        tuple[str, ...], "private addresses and networks that they may call all the same"
+        tuple[str, ...], "private addresses and networks that proxies may call too"
     ] = ()
     reactor_runtime: Annotated[
         str | None,
         TextType(r"[\w.]+:\w+", "must be of the form package.module:function"),
-        "what runs reactor code; without it code gives back its arguments",
+        "runs reactor code; without it, code returns its arguments",
     ] = None
     limit_tables: Annotated[
         Mapping[str, Include], "further limit tables, by the name that a Rate Limit quota gives"

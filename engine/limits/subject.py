@@ -48,7 +48,7 @@ class TenantIdentity(NamedTuple):
 
 
 class Subject:
-    """What the limits need to know about a request; not changed once it was decided about.
+    """What the limits need to know about a request; unchanged once the limits have decided.
 
     method, path: as the router sees them; a query does not matter.
     ip: the client's address (D-IP).

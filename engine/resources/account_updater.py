@@ -148,7 +148,7 @@ def split_batch(
     volume: bytes | Iterable[bytes],
     limit_bytes: int = Profile().account_updater.file_limit_bytes,
 ) -> Iterator[bytes]:
-    r"""Cut a volume into batch files of at most `limit_bytes`, each with the header (ACC-SPLIT).
+    r"""Split a batch into files of at most `limit_bytes`, each with the header (ACC-SPLIT).
 
     volume: one CSV with its header, as bytes, as an open binary file, or in pieces of any size; it
     is read as the files are taken. Together the files hold every line, in order. A volume without

@@ -53,7 +53,7 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     keep: Keep = "rows",
     watchers: Sequence[Watcher] = (),
 ) -> Result:
-    """Play a scenario once; returns its result, with the rows in memory or in `folder`.
+    """Run a scenario once; returns its result, with the rows in memory or in `folder`.
 
     seed, warm_up_ns: the scenario's unless given. columns: those that the folder's file keeps, all
     of them unless given. check: run the invariant checkers. headroom: watch how full counters are.

@@ -99,7 +99,7 @@ class Trial:
 
 @dataclass(slots=True)
 class Capacity:
-    """What was found; between `keeps` and `breaks` nothing is decided.
+    """What `capacity` found; values between `keeps` and `breaks` are not decided.
 
     keeps: the largest value that is shown to keep the condition, None where none is. breaks: the
     smallest that is shown to break it, None where none is. estimate: about where the border is;
@@ -140,7 +140,7 @@ class CapacityOptions(BudgetOptions, CompiledOptions):
     _: KW_ONLY
     vary: str = option(
         TEXT,
-        "the place to vary, a path such as clients.browsers.count or clients[0].arrivals.rate",
+        "field of the scenario to vary, such as clients.browsers.count or clients[0].arrivals.rate",
         metavar="PATH",
     )
     between: tuple[str | float, str | float] = option(
@@ -178,7 +178,7 @@ class CapacityOptions(BudgetOptions, CompiledOptions):
 
 @takes_options(CapacityOptions)
 def capacity(options: CapacityOptions) -> Capacity:
-    """Find the largest value of `vary` that keeps a condition.
+    """Find the largest value of `vary` that meets a condition.
 
     {options}
 

@@ -118,7 +118,7 @@ class CompareOptions(PrecisionOptions):
 
 @takes_options(CompareOptions)
 def compare(options: CompareOptions) -> Comparison:
-    """Compare two results, or two runs' folders; metrics that only one log tells are left out.
+    """Compare two results, or two runs' folders; metrics that only one of them has are left out.
 
     {options}
 

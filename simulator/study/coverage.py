@@ -43,7 +43,7 @@ _CLIENTS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class CoverageLine:
-    """One thing that should fire. how: the evidence, or why it cannot. masked: it cannot."""
+    """One thing to trigger. how: the evidence, or why it cannot fire. masked: it cannot."""
 
     clause: str
     what: str
@@ -54,7 +54,7 @@ class CoverageLine:
 
 @takes(table=optional(instance("a LimitTable", LimitTable)))
 def coverage(table: LimitTable | None = None) -> list[CoverageLine]:
-    """Fire every row of a limit table (the specification's unless given), quota and bound."""
+    """Trigger every rule of a limit table (default: the specification's), quota and bound."""
     table = LimitTable.default() if table is None else table
     lines = [line for rule in table for line in _rule_lines(rule)]
     lines += _about_all_rules(lines)

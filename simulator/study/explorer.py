@@ -133,7 +133,7 @@ class Explorer:
 
 @takes(scenario=SCENARIO)
 def explore(scenario: ScenarioLike) -> Explorer:
-    """Return sliders over a scenario, to be the last line of a notebook's cell.
+    """Return sliders for a scenario's parameters; put the call at the end of a notebook cell.
 
     Raises `InputError` for a scenario that cannot be, or that compiled code cannot play.
     """

@@ -205,7 +205,7 @@ class PolicyOptions:
 
 @takes_options(PolicyOptions)
 def policies(options: PolicyOptions) -> Policies:
-    """Play each scenario under each policy; return the differences.
+    """Run each scenario under each policy; return the differences.
 
     {options}
 

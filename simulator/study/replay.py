@@ -313,7 +313,7 @@ _PSEUDONYM_KEY_BYTES: Final = 32
 
 @takes_options(ReplayOptions)
 def replay(options: ReplayOptions) -> Result:
-    """Put the requests of a log through the limits: who would have been refused?
+    """Apply the limits to the requests of a log: which would have been refused?
 
     {options}
 

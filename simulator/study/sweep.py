@@ -248,7 +248,7 @@ def _read_row(path: Path) -> dict[str, Any]:
 
 @takes(folder=FOLDER)
 def load_sweep(folder: str | Path) -> pd.DataFrame:
-    """Return a sweep as a frame, a row a run in order of point and replication.
+    """Return a sweep as a frame, one row per run in order of point and replication.
 
     Columns: what was set, by its path; `point`, `replication`, `seed`, `fidelity`, `status` (`ok`
     or `failed`), `error`, `sha256`, `scenario` (the resolved TOML), and a metric a column,
@@ -343,7 +343,7 @@ class SweepOptions(CompiledOptions):
         default=None,
         metavar="lhs:N",
     )
-    replications: int = count_option("runs of each point, under seeds that count up (1)", default=1)
+    replications: int = count_option("runs of each point, with consecutive seeds (1)", default=1)
     scheduler: str | None = option(
         optional(TEXT),
         "local, or the address of a Dask scheduler; left out, the cores of this machine",
@@ -365,7 +365,7 @@ class SweepOptions(CompiledOptions):
 
 @takes_options(SweepOptions)
 def sweep(options: SweepOptions) -> pd.DataFrame:
-    """Play a scenario at every point of a space, and return the runs as a frame (`load_sweep`).
+    """Run a scenario at every point of a space, and return the runs as a frame (`load_sweep`).
 
     {options}
 

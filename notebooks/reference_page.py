@@ -154,8 +154,9 @@ HTTP/1.1 {answer.status_code} {answer.reason_phrase}
 {answer.text}
 ```
 
-The key says who asks (AUTH-HEADER), and must hold `token:create` in the container (AUTH-CREATE).
-The answer mirrors the body (TOK-PLAIN). The rate-limit fields are our choice (D-429-HEADERS).
+The key identifies the caller (AUTH-HEADER), and must hold `token:create` in the container
+(AUTH-CREATE). The answer mirrors the body (TOK-PLAIN). The rate-limit fields are our choice
+(D-429-HEADERS).
 """
 
 
@@ -184,7 +185,7 @@ is charged to none (D-COUNT).
 {render(LimitTable.default())}
 ```
 
-Ask until the limit of a public key refuses, and see when it would let the next one in:
+Send requests until the limit of a public key refuses one, and read when it admits the next:
 
 ```sh
 for n in $(seq 51); do

@@ -568,7 +568,7 @@ def _headers(http: HttpProfile) -> dict[str, Any]:
     fields: dict[str, tuple[str, Schema]] = {
         _ID: ("The request's id: as sent, or a new one.", {"type": "string"}),
         "Access-Control-Allow-Origin": (
-            "Where a public key asks from a web page of its application (D-CORS).",
+            "Where a web page of the application uses its public key (D-CORS).",
             {"type": "string"},
         ),
         "Access-Control-Expose-Headers": (

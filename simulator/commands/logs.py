@@ -249,10 +249,10 @@ def _print_against(summary: dict[str, Any], console: Console) -> None:
         Text(
             f"Against {against['limits']}: {count_text(against['refused_old'])} refused before,"
             f" {count_text(against['refused_new'])} now;"
-            f" {counted_text(gained, 'request gains', 'requests gain')},"
-            f" {counted_text(lost, 'loses', 'lose')};"
+            f" {counted_text(gained, 'request')} newly admitted,"
+            f" {count_text(lost)} newly refused;"
             f" {counted_text(against['ips_changed'], 'address', 'addresses')} and"
-            f" {counted_text(keys, 'key notices', 'keys notice')}."
+            f" {counted_text(keys, 'key')} affected."
         )
     )
     _print_newly_refused(against, console)
@@ -261,8 +261,8 @@ def _print_against(summary: dict[str, Any], console: Console) -> None:
         lines = against[part][:_SHOWN]
         if not lines:
             continue
-        numbers = ("refused before", "refused now", "gain", "lose")
-        table = _table(f"Who gains and who loses, by {word}", [word], numbers)
+        numbers = ("refused before", "refused now", "newly admitted", "newly refused")
+        table = _table(f"Changes by {word}", [word], numbers)
         for line in lines:
             counts = (line[count] for count in ("refused_old", "refused_new", "gained", "lost"))
             label = Text(plain_text(line[name] or "no key"))

@@ -275,7 +275,8 @@ def _print_nodes(result: Result, screen: Console) -> None:
     nodes = result.summary.get("nodes")
     if nodes is None:
         return
-    table = plain_table(("clients", "clause"), ("admitted beyond", "refused below"))
+    numbers = (metric_title("admitted_beyond"), metric_title("refused_below"))
+    table = plain_table(("clients", "clause"), numbers)
     for row in nodes["groups"]:
         counts = f"{row['admitted_beyond']:,}", f"{row['refused_below']:,}"
         table.add_row(row["group"], row["clause"], *counts)

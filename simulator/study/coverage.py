@@ -338,13 +338,19 @@ def _code() -> str | None:
     bench = _Bench()
     fine, _ = bench.ask("POST", "/reactors", {"name": "r", "code": "x" * 50_000})
     over, _ = bench.ask("POST", "/reactors", {"name": "r", "code": "x" * 50_001})
-    return f"50 000 characters {fine}, one more {over}" if (fine, over) == (201, 400) else None
+    return (
+        f"50,000 characters are answered {fine}, one more {over}"
+        if (fine, over) == (201, 400)
+        else None
+    )
 
 
 def _file_size() -> str | None:
     mix = 'request = "POST /account-updater/jobs", size = "30000001"'
     found = _statuses(_scene(_client(mix, rate="1/10s")))
-    return "an upload of 30 000 001 bytes 413" if found == {"201": 1, "413": 1} else None
+    return (
+        "an upload of 30,000,001 bytes is answered 413" if found == {"201": 1, "413": 1} else None
+    )
 
 
 def _split() -> str | None:

@@ -204,9 +204,9 @@ def nodes_text(summary: Mapping[str, Any]) -> str:
         "shared-slow": f"their one counter is written {race} after it is read",
     }[nodes["sharing"]]
     return (
-        f"{counted_text(nodes['count'], 'node')}, {nodes['balance']}; {how}. Beyond the exact "
-        f"limits {count_text(nodes['admitted_beyond'])} attempts were admitted, and "
-        f"{count_text(nodes['refused_below'])} below them were refused."
+        f"{counted_text(nodes['count'], 'node')}, {nodes['balance']}; {how}. "
+        f"{count_text(nodes['admitted_beyond'])} attempts were admitted beyond the exact limits, "
+        f"and {count_text(nodes['refused_below'])} below them were refused."
     )
 
 

@@ -344,7 +344,7 @@ _MEASURES: Final = {
     "blocked s": "blocked (s) by",
     "peak": "requests in the fullest counter of",
     "dispersion": "index of dispersion over",
-    "gap distance": "distance of the gaps of",
+    "gap distance": "distance of inter-arrival times of",
 }
 """What measures are called in a table, before what they are of."""
 
@@ -435,7 +435,7 @@ def _cells(line: Line) -> list[str]:
     log, fitted, low, high = (
         _number(line.measure, value) for value in (line.log, line.fitted, line.low, line.high)
     )
-    return [_title(line), log, fitted, f"{low} to {high}", "" if line.agrees else "differs"]
+    return [_title(line), log, fitted, f"{low} to {high}", "agrees" if line.agrees else "differs"]
 
 
 def _title(line: Line) -> str:

@@ -130,12 +130,12 @@ def _limits_words(line: Line) -> str:
     """Return a measure of limits in words.
 
     >>> _limits_words(Line("refused share", "", 0.19, 0.1, 0.09, 0.11)).replace(chr(0x202F), " ")
-    'the log loses 19.0 %, the scenario 10.0 %'
+    '19.0 % of the log are refused, 10.0 % of the scenario'
     """
     if line.measure == "refused share":
         by = f" by {line.of}" if line.of else ""
         log, fitted = (f"{100 * share:.1f}\u202f%" for share in (line.log, line.fitted))
-        return f"the log loses {log}{by}, the scenario {fitted}"
+        return f"{log} of the log are refused{by}, {fitted} of the scenario"
     log, fitted = (f"{value:,.0f}" for value in (line.log, line.fitted))
     if line.measure == "peak":
         return f"the fullest counter of {line.of} holds {log} in the log, {fitted} in the scenario"

@@ -134,7 +134,8 @@ def test_a_report_says_what_nodes_let_in_and_refuse(
     out = tmp_path / "out"
     assert main(["run", str(file), "--fidelity", "limits", "--out", str(out)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "3 nodes, round-robin; each counts alone. Beyond the exact limits" in shown
+    assert "3 nodes, round-robin; each counts alone." in shown
+    assert "attempts were admitted beyond the exact limits" in shown
     page = (out / "report.html").read_text("utf-8")
     assert "On several nodes" in page
     nodes = simulator.Result.load(out).summary["nodes"]
@@ -142,7 +143,9 @@ def test_a_report_says_what_nodes_let_in_and_refuse(
     assert (row["group"], row["clause"]) == ("many", "LIM-PUBLIC")
     assert row["admitted_beyond"] == nodes["admitted_beyond"] > 100
     below = f"and {row['refused_below']} below them were refused"
-    assert f"{row['admitted_beyond']} attempts were admitted, {below}" in page
+    assert (
+        f"{row['admitted_beyond']} attempts were admitted beyond the exact limits, {below}" in page
+    )
 
 
 def test_a_sweep_gives_the_frame_by_count_and_lag(tmp_path: Path) -> None:
@@ -164,8 +167,9 @@ def test_a_sweep_prints_what_nodes_let_in_and_whole_numbers(
     file.write_text(SMALL.replace('"2m"', '"45m"'))
     asked = ["sweep", str(file), "--set", "nodes.count=1,3", "--out", str(tmp_path / "out")]
     assert main(asked) == 0
-    head, one, three = (line.split() for line in capsys.readouterr().out.splitlines()[1:4])
-    assert head[-2:] == ["admitted_beyond", "refused_below"]
+    head, *rows = capsys.readouterr().out.splitlines()[1:4]
+    one, three = (line.split() for line in rows)
+    assert head.split("  ")[-2:] == ["admitted beyond exact limits", "refused below exact limits"]
     assert one[:3] == ["1", "1", "12,150"]
     assert one[-2:] == ["0", "0"]
     assert int(three[-2].replace(",", "")) > 1_000

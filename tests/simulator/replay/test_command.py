@@ -82,7 +82,7 @@ def test_the_command_that_it_prints_repeats_it(
     flags = ("--as", "legacy", "--tenant", "test", "--speed", "2.5", "--format", "combined")
     assert run(log, *flags, "--against", tmp_path / "old.toml", "--out", tmp_path / "out") == 0
     first = capsys.readouterr().out
-    assert "Who gains and who loses, by address" in first
+    assert "Changes by address" in first
     before = (tmp_path / "out" / "summary.json").read_bytes()
     command = next(line for line in first.splitlines() if line.startswith("repeat with: "))
     assert run(*command.split()[6:]) == 0

@@ -199,7 +199,7 @@ class BlockMeasurement(Measurement):
         before = [
             x.probe.sent_ns
             for x in rungs
-            if x.probe.refused and x.burst.first_received_ns < first.burst.first_sent_ns
+            if x.probe.refused and x.burst.first_received_ns <= first.burst.first_sent_ns
         ]
         # What was filled before it and admitted after it has the boundary in between.
         low_ns = max([first.burst.first_sent_ns, *before])
@@ -266,7 +266,7 @@ class BlockMeasurement(Measurement):
         ]
         seen: list[_Rung] = await self.sender.gather(rungs)
         refused = [
-            x.probe.sent_ns for x in seen if x.probe.refused and x.burst.last_received_ns < low_ns
+            x.probe.sent_ns for x in seen if x.probe.refused and x.burst.last_received_ns <= low_ns
         ]
         admitted = [x.probe.received_ns for x in seen if x.is_admitted]
         low_ns, high_ns = max([low_ns, *refused]), min([high_ns, *admitted])

@@ -575,9 +575,10 @@ class LogOptions(LogReadingOptions):
         default=None,
         metavar="FILE",
     )
-    progress: Callable[[str, int], None] | None = option(
+    progress: Callable[[str, int, int | None], None] | None = option(
         optional(FUNCTION),
-        "told now and then what is done (`reading`, `deciding` …) and how much of it so far",
+        "told now and then what is done (`reading`, `deciding` …), how much of it so far, and of "
+        "how much (None where that is not known)",
         default=None,
         flag=False,
     )
@@ -639,9 +640,10 @@ class LogOptions(LogReadingOptions):
                 raise InputError(f"{name} = {value!r} must be left out; the map says {target}")
         return log_map
 
-    def stage(self, name: str) -> Callable[[int], None] | None:
-        """Return what is told how much of a stage is done."""
-        return None if self.progress is None else functools.partial(self.progress, name)
+    def stage(self, name: str, whole: int | None = None) -> Callable[[int], None] | None:
+        """Return what is told how much of a stage is done. whole: how much there is to do."""
+        progress = self.progress
+        return None if progress is None else lambda done: progress(name, done, whole)
 
 
 def is_default(limits: LimitTable | str | Path | None) -> bool:

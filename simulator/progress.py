@@ -41,13 +41,18 @@ class TimeLeft:
 
     def __init__(self) -> None:
         self._first: tuple[float, int] | None = None
+        self._work: tuple[str, int | None, int] = "", None, 0
 
-    def text(self, done: int, whole: int | None) -> str:
+    def text(self, done: int, whole: int | None, name: str = "") -> str:
         """Return how long it takes still, as the end of a sentence; empty where nobody knows.
 
-        What was done before the first report, as in a sweep that goes on, says nothing of it.
+        What was done before the first report, as in a sweep that goes on, says nothing of it, nor
+        does other work: one of another name or size, or one that begins anew.
         """
         now_s = time.monotonic()
+        if self._work[:2] != (name, whole) or done < self._work[2]:
+            self._first = None
+        self._work = name, whole, done
         began_s, begin = self._first = self._first or (now_s, done)
         if whole is None or not begin < done < whole:
             return ""
@@ -104,10 +109,11 @@ def in_notebook() -> bool:
 def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
     """Yield what shows how far work is: a bar where somebody looks, else a line now and then.
 
-    columns: of the bar, as rich formats them. The callback takes the name of the work, what is done
-    of the whole (None where that is not known), and what makes a text of it, with the answer so far
-    where there is one; None to show nothing.
+    columns: of the bar, as rich formats them; `task.fields[left]` is the time left. The callback
+    takes the name of the work, what is done of the whole (None where that is not known), and what
+    makes a text of it, with the answer so far where there is one; None to show nothing.
     """
+    left = TimeLeft()
     if quiet:
         yield None
     elif in_notebook() or sys.stderr.isatty():
@@ -116,15 +122,19 @@ def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
 
         console = None if in_notebook() else Console(stderr=True)
         with Bar(*(columns or Bar.get_default_columns()), console=console, transient=True) as bar:
-            task = bar.add_task("", total=None)
+            task = bar.add_task("", total=None, left="")
             yield lambda name, done, whole, _: bar.update(
-                task, description=name, completed=done, total=whole
+                task,
+                description=name,
+                completed=done,
+                total=whole,
+                left=left.text(done, whole, name),
             )
     else:
-        due, left = Due(), TimeLeft()
+        due = Due()
 
         def tell(name: str, done: int, whole: int | None, text: Callable[[], str]) -> None:
-            left_text = left.text(done, whole)
+            left_text = left.text(done, whole, name)
             if due.now(always=done == whole):
                 print(f"{name}: {text()}{left_text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of long work
 

@@ -341,8 +341,10 @@ def run_fit(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None] | None]:
+def _progress(*, quiet: bool) -> Iterator[Callable[[str, int, int | None], None] | None]:
     """Show how many of a log's requests are done: a bar on a terminal, else plain lines."""
-    columns = ("{task.description}: {task.completed:,} requests",)
+    columns = ("{task.description}: {task.completed:,} requests{task.fields[left]}",)
     with progress_shown(*columns, quiet=quiet) as tell:
-        yield tell and (lambda stage, rows: tell(stage, rows, None, lambda: f"{rows:,} requests"))
+        yield tell and (
+            lambda stage, rows, whole: tell(stage, rows, whole, lambda: f"{rows:,} requests")
+        )

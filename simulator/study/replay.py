@@ -448,7 +448,11 @@ def _decided(
         seed=SEED,
     )
     rows = RunOutput(book.recorder, book.tally)
-    passes = [decide(limits, rows=rows, nodes=book.nodes, progress=options.stage("deciding"))]
+    passes = [
+        decide(
+            limits, rows=rows, nodes=book.nodes, progress=options.stage("deciding", len(arrivals))
+        )
+    ]
     if compared is not None:
         assert old is not None
         unread = None if book.nodes is None else dataclasses.replace(book.nodes)

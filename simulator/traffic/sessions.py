@@ -5,7 +5,8 @@ was, with its inner times and its requests. Which session comes next, and when, 
 
 - *Free* streams alternate sessions with pauses. A pause is sampled from the caller's own pauses (or
   is exponential where there are fewer than `FEW_SESSIONS`), in operational time: it is stretched by
-  the shape of the rate over time, which all callers share. Beyond the log the shape repeats.
+  the shape of the rate over time, which all callers share. Beyond the log the shape repeats. Where
+  the rate varies, so do sessions and pauses: both are sampled from those near in time.
 - *Scheduled* streams, whose starts are evenly spaced, keep their period. The deviations from it are
   sampled from those of the log.
 
@@ -28,7 +29,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -49,6 +50,9 @@ SCHEDULED_VARIATION: Final = 0.3
 """Starts are scheduled if the coefficient of variation of their intervals is below this."""
 MIN_SCHEDULED_STARTS: Final = 5
 _FINE_STEPS: Final = 4_000
+NEARBY_SHARE: Final = 3
+"""Where the rate varies, one in so many sessions of a caller is near in time; a smaller part would
+repeat what was chance in the log."""
 _MIN_PAUSED: Final = 0.5
 """The share of operational time in pauses from which on a caller samples sessions of others."""
 _LEAST_PAUSE: Final = 0.01
@@ -106,7 +110,8 @@ class RateShape:
 
     The counts are flat if they vary no more than those of a Poisson process (three standard
     deviations of the chi-square statistic). `busy` is the share of all starts before an instant,
-    operational time; `instant` is its inverse. Both go on beyond the span, which repeats.
+    operational time; `instant` is its inverse. Both go on beyond the span, which repeats. `varies`
+    tells whether the rate is not flat.
     """
 
     def __init__(self, starts_ns: Sequence[int], span_ns: int) -> None:
@@ -116,7 +121,8 @@ class RateShape:
         rates = counts.astype(np.float64)
         mean = max(float(rates.mean()), 1e-9)
         statistic = float(((rates - mean) ** 2 / mean).sum())
-        if bins > 1 and statistic < bins - 1 + 3 * math.sqrt(2 * (bins - 1)):
+        self.varies = bins > 1 and statistic >= bins - 1 + 3 * math.sqrt(2 * (bins - 1))
+        if not self.varies:
             rates = np.full(bins, mean)
         fine = np.linspace(0, span_ns, _FINE_STEPS + 1)
         middles = (edges[1:] + edges[:-1]) / 2
@@ -279,20 +285,32 @@ class SessionLog:
         mean = sum(pauses) / len(pauses)
         # A caller that hardly pauses keeps its own sessions: short ones would follow without end.
         pauses_often = sum(pauses) > _MIN_PAUSED
-        sessions = self.pool if few and self.pool and pauses_often else stream.sessions
+        pool = self.pool if few and pauses_often else ()
         least = _LEAST_PAUSE / len(pauses)
-        at_ns, first = 0.0, True
+        at_ns, pause = 0.0, None if few else _rest_of_pause(pauses, uniform)
         while True:
-            pause = -math.log(1.0 - uniform()) * mean if few else _sampled(pauses, uniform)
-            if first:
-                pause, first = pause * uniform(), False
+            if few:
+                pause = -math.log(1.0 - uniform()) * mean
+            elif pause is None:
+                pause = pauses[_sampled(self._near(stream, at_ns), uniform)]
             at_ns = shape.instant_ns(shape.busy(at_ns) + max(pause, least))
             if at_ns >= until_ns:
                 return
-            session = _sampled(sessions, uniform)
+            near = self._near(stream, at_ns)
+            session = _sampled(pool, uniform) if pool else stream.sessions[_sampled(near, uniform)]
             start_ns = round(at_ns)
             yield from _placed(session, start_ns, until_ns)
-            at_ns = max(at_ns, start_ns) + session.length_ns
+            at_ns, pause = max(at_ns, start_ns) + session.length_ns, None
+
+    def _near(self, stream: SessionStream, at_ns: float) -> range:
+        """Return the places of the sessions that represent an instant: all if the rate is flat."""
+        count = len(stream.sessions)
+        if not self.shape.varies:
+            return range(count)
+        size = min(count, max(FEW_SESSIONS, count // NEARBY_SHARE))
+        place = bisect_right(stream.starts_ns, at_ns % self.shape.span_ns)
+        low = (place - size // 2) % count - count  # the log repeats: place −1 is the last session
+        return range(low, low + size)
 
 
 def _pauses(stream: SessionStream, shape: RateShape) -> list[float]:
@@ -306,6 +324,13 @@ def _pauses(stream: SessionStream, shape: RateShape) -> list[float]:
         max(0.0, shape.busy(begin) - shape.busy(end))
         for begin, end in zip(begins, ends, strict=True)
     ]
+
+
+def _rest_of_pause(pauses: Sequence[float], uniform: Uniform) -> float:
+    """Return what is left of the pause in which a random instant lies; long pauses hold more."""
+    ends = list(accumulate(pauses))
+    instant = uniform() * ends[-1]
+    return ends[min(bisect_right(ends, instant), len(ends) - 1)] - instant
 
 
 def _sampled(values: Sequence[_T], uniform: Uniform) -> _T:

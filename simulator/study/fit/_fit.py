@@ -82,15 +82,7 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
                 f"holdout = {holdout:.0%} must leave requests to predict; the log has none there"
             )
     if options.judged:
-        told, rows = options.stage("playing"), round(view.measures["offered", ""])
-        found.judgement = judge(
-            model,
-            view,
-            window,
-            predicted=holdout is not None,
-            runs=options.runs,
-            progress=told and (lambda done: told(done * rows)),
-        )
+        found.judgement = judge(model, view, window, options, predicted=holdout is not None)
     return found
 
 
@@ -115,12 +107,9 @@ def _selected(
     model: Model, view: LogView, observed: Observed, options: FitOptions, window: LogWindow
 ) -> tuple[Model, list[Under]]:
     """Return the parametric model, or that of sessions where it refuses more like the log."""
-    told = options.stage("comparing")
     measures: dict[Fraction, Measures] = {}
 
     def share_under(factor: Fraction) -> float:
-        if told:
-            told(0)
         table = scaled(options.table, factor)
         other = replayed(observed, options, window, model.of_client, table=table)
         measures[factor] = other.measures

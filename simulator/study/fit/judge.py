@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -206,7 +206,7 @@ def replayed(
         watchers=[kept],
     )
     rows = RunOutput(book.recorder, book.tally)
-    told = options.stage("deciding")
+    told = options.stage("deciding", len(part) if window == observed.whole else None)
     for block in replay_arrivals(
         part, table, profile, rows, numbers, fidelity="compiled", progress=told
     ):
@@ -264,10 +264,9 @@ def judge(
     model: Model,
     log: LogView,
     window: LogWindow,
+    options: FitOptions,
     *,
     predicted: bool,
-    runs: int | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> Judgement:
     """Play the scenario and compare it. predicted: the window is not the fitted one."""
     scenario, offered = model.scenario, log.measures["offered", ""]
@@ -275,7 +274,9 @@ def judge(
         begin_ns = log.series.start_ns - lead_of(window)
         scenario = dataclasses.replace(scenario, start_time_ns=begin_ns // 1000 * 1000)
     most = _MOST_SESSION_ROWS if model.sessions else _MOST_ROWS
-    count = runs or next((each for each in _RUNS if each * offered <= most), _RUNS[-1])
+    count = options.runs or next((each for each in _RUNS if each * offered <= most), _RUNS[-1])
+    rows = round(offered)
+    told = options.stage("playing", count * rows)
     played: list[Measures] = []
     slots: list[Numbers] = []
     gaps: list[Numbers] = []
@@ -297,8 +298,8 @@ def judge(
         played.append(measures)
         slots.append(series.slots.sum(axis=0))
         gaps.append(series.gaps.counts)
-        if progress is not None:
-            progress(run + 1)
+        if told:
+            told((run + 1) * rows)
     lines = [_line(key, log.measures, played) for key in _keys(log.measures, played)]
     lines += _gap_lines(model, log.series, gaps)
     return Judgement(lines, count, predicted, window, log.series.slots.sum(axis=0), np.array(slots))
@@ -315,16 +316,19 @@ def judge_limits(
 
     logs: factor of the limits' rates → the log's measures under them.
     """
-    judged = []
+    judged: list[Under] = []
+    rows = round(view.measures["offered", ""])
+    told = options.stage("comparing", len(logs) * _SHARE_RUNS * rows)
     with TemporaryDirectory(prefix="simulator-fit-") as folder:
         for factor, log in logs.items():
             file = Path(folder) / f"{factor.numerator}-{factor.denominator}.toml"
             file.write_text(scaled(options.table, factor).to_toml(), "utf-8")
             scenario = dataclasses.replace(model.scenario, limits=Include(str(file)))
-            played = [
-                _play(scenario, _SEED + run, view.series, lead_of(window))[0]
-                for run in range(_SHARE_RUNS)
-            ]
+            played = []
+            for run in range(_SHARE_RUNS):
+                if told:
+                    told((len(judged) * _SHARE_RUNS + run) * rows)
+                played.append(_play(scenario, _SEED + run, view.series, lead_of(window))[0])
             lines = {key: _line(key, log, played) for key in _keys(log, played)}
             share = lines.pop(("refused share", ""))
             others = (line for line in lines.values() if line.measure in _OF_LIMITS)

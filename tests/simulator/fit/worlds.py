@@ -31,6 +31,7 @@ START_NS = 1_767_225_600 * 10**9
 BLOCK_NS = 10 * 10**9
 LIMITS = ((25, 60), (50, 60), (100, 60), (20, 10), (200, 600))
 """Requests in a window of seconds."""
+PLAYED_REQUESTS = 300_000
 
 Row = tuple[float, str, str]
 """Second, address, key."""
@@ -177,9 +178,13 @@ def played_share(scenario: Scenario, limit: int, window_s: int, runs: int) -> fl
     return float(np.mean([run.summary["totals"]["refused_share"] for run in played]))
 
 
-def shares(world: str, seed: int = 1, runs: int = 3) -> list[tuple[float, float]]:
-    """Return the refused shares of a log and of its fit, saved and loaded, under each limit."""
+def shares(world: str, seed: int = 1) -> list[tuple[float, float]]:
+    """Return the refused shares of a log and of its fit, saved and loaded, under each limit.
+
+    The fit is played three times at least, and small logs more often: their runs differ more.
+    """
     log = log_of(world, seed)
+    runs = max(3, PLAYED_REQUESTS // len(log))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fitted.toml"
         fit = simulator.fit(log, as_kind="public", judged=False)

@@ -169,9 +169,9 @@ def test_nothing_is_written_for_a_log_that_cannot_be_used(tmp_path: Path) -> Non
 
 
 def test_progress_is_told_by_stage() -> None:
-    told: list[tuple[str, int]] = []
-    replay(seconds("0", "1"), progress=lambda stage, rows: told.append((stage, rows)))
-    assert told == [("reading", 2), ("deciding", 0)]
+    told: list[tuple[str, int, int | None]] = []
+    replay(seconds("0", "1"), progress=lambda *report: told.append(report))
+    assert told == [("reading", 2, None), ("deciding", 0, 2)]
 
 
 def test_counting_by_status_needs_the_whole_engine() -> None:

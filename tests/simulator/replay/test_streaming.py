@@ -241,7 +241,7 @@ def test_what_lies_on_disk_meanwhile_holds_no_text(tmp_path: Path) -> None:
     """Instants and numbers alone; no key can be found in what a disk may still hold."""
     seen: list[bytes] = []
 
-    def look(stage: str, rows: int) -> None:
+    def look(stage: str, rows: int, _whole: int | None) -> None:
         if stage == "deciding" and not seen:
             seen.extend(
                 link.read_bytes()
@@ -261,7 +261,7 @@ def test_what_lies_on_disk_meanwhile_holds_no_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stage", ["reading", "deciding"])
 def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, stage: str) -> None:
-    def interrupt(now: str, rows: int) -> None:
+    def interrupt(now: str, rows: int, _whole: int | None) -> None:
         if now == stage and rows:
             raise KeyboardInterrupt
 

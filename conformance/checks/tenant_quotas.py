@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from conformance.context.answers import is_refused, member_of, records_of, text_of
+from conformance.context.answers import is_refused, is_uuid, member_of, records_of, text_of
 from conformance.context.check import check
 from conformance.context.context import CheckContext, Lane
 from conformance.context.verdicts import Finding, Verdict
@@ -171,6 +171,9 @@ async def _retained(
     made, made_id = await _create(ctx, lane, clause, what, operation)
     if made_id is None:
         return [_unsaid(ctx, clause, f"{what} could not be created, got {made.status}", made)]
+    if look is _log and not is_uuid(made_id):
+        says = f"{what} cannot be looked up by an id that is no UUID"
+        return [_unsaid(ctx, clause, says, made)]
     found: list[Finding] = []
     for part in (0, 3):
         await lane.sleep_until_ns(made.received_ns + part * retained_ns // 5, _RETENTION)

@@ -101,7 +101,7 @@ class Burst:
 
     def __init__(self, observations: Iterable[Observation]) -> None:
         self.all = list(observations)
-        self.admitted = [x for x in self.all if x.refused is False]
+        self.admitted = sorted((x for x in self.all if x.refused is False), key=lambda x: x[:2])
         self.refused = sorted((x for x in self.all if x.refused), key=lambda x: x.sent_ns)
         self.lost = len(self.all) - len(self.admitted) - len(self.refused)
         self.size = len(self.admitted)

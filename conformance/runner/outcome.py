@@ -209,14 +209,22 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
     for finding in found:
         if finding.verdict is Verdict.FAIL:
             failures.setdefault(finding.clause, []).append(finding)
+    root = next((f.clause for all_of in failures.values() for f in all_of if _is_root(f)), None)
+    if root is not None and root not in _QUOTAS_OF_TOKENS:  # what is refused breaks no limit
+        failures = {clause: fs for clause, fs in failures.items() if not _is_refusal(fs)}
     rules = [rule for rule in _RULES if rule.applies(failures)]
     causes = {rule.cause for rule in rules}
-    root = next((f.clause for all_of in failures.values() for f in all_of if _is_root(f)), None)
     return [_led_back(finding, rules, causes, root) for finding in found]
 
 
 def _is_root(finding: Finding) -> bool:
     return finding.check == _MODEL and finding.follows is None
+
+
+def _is_refusal(failures: Sequence[Finding]) -> bool:
+    """Whether all that a quota of tokens fails for are valid bodies that were refused."""
+    is_of_tokens = failures[0].clause in _QUOTAS_OF_TOKENS
+    return is_of_tokens and all("refused" in f.symptoms for f in failures)
 
 
 def _led_back(

@@ -143,7 +143,7 @@ def test_the_command(generous: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     out = tmp_path / "out"
     assert main(["compare", "management-loop", "--limits", generous, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert "non_dominated" in printed
+    assert "Pareto-optimal" in printed
     assert sorted(path.name for path in out.iterdir()) == [
         "non_dominated.csv",
         "policies.csv",

@@ -151,7 +151,7 @@ def test_a_result_suggests_when_a_late_group_has_come(
     assert 60 * S <= found.suggested_ns <= 80 * S
     assert found.mean > found.whole_mean + 0.1
     assert len(lines) == 1
-    assert f"take --warm-up {format_duration(found.suggested_ns)}" in lines[0]
+    assert f"use --warm-up {format_duration(found.suggested_ns)}" in lines[0]
     page = (out / "report.html").read_text("utf-8")
     assert 'id="warmup"' in page
     assert "MSER-5 suggests a warm-up of" in page

@@ -256,8 +256,15 @@ def load_sweep(folder: str | Path) -> pd.DataFrame:
     file, which it names.
     """
     folder = Path(folder)
-    if not (folder / SPEC_FILE).is_file():
+    spec = folder / SPEC_FILE
+    if not spec.is_file():
         raise InputError(f"folder = {folder} must be a sweep's folder; it has no {SPEC_FILE}")
+    try:
+        json.loads(spec.read_bytes())
+    except (OSError, ValueError):
+        raise InputError(
+            f"{spec} must describe a sweep; it is damaged, sweep again into another folder"
+        ) from None
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("point=*/*.parquet")):
         point = int(path.parent.name.partition("=")[2])

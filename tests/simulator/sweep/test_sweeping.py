@@ -224,6 +224,21 @@ def test_a_damaged_row_is_one_line_that_names_its_file(
     assert main(argv) == 0
 
 
+@pytest.mark.parametrize("damage", [b"", b'{"scenario": "cu', b"\xff\xfe"])
+def test_a_damaged_description_is_one_line_that_names_its_file(
+    tmp_path: Path, damage: bytes
+) -> None:
+    folder = tmp_path / "o"
+    simulator.sweep(loads(SCENARIO), {"clients.c.count": [1]}, out=folder, workers=1)
+    description = folder / "_sweep.json"
+    description.write_bytes(damage)
+    with pytest.raises(InputError) as raised:
+        simulator.load_sweep(folder)
+    assert str(raised.value) == (
+        f"{description} must describe a sweep; it is damaged, sweep again into another folder"
+    )
+
+
 def test_what_a_worker_cannot_write_is_heard(tmp_path: Path) -> None:
     task = tasks(1)[0]
     row = _play_into(tmp_path / "gone", task)

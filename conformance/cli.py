@@ -492,7 +492,7 @@ def _print_check(check: Check) -> None:
     print(f"    about {check.requests} requests{takes}")
     judges = f"judges {', '.join(check.clauses)}"
     print(textwrap.indent(textwrap.fill(judges, 92, break_on_hyphens=False), "    "))
-    wants = [*dict.fromkeys(check.roles), *check.needs]
+    wants = list(dict.fromkeys(check.roles))
     if check.sources:
         wants.append(f"addresses: {check.sources}")
     if wants:

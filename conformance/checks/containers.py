@@ -135,7 +135,7 @@ def _shown(ctx: CheckContext, record: dict[str, Any]) -> str | None:
     accepts="a container of the deployment's choice where none is named",
     roles=("private_reader",),
     requests=6,
-    is_extra=True,
+    beside=("TOK-CONTAINER",),
 )
 async def default(ctx: CheckContext) -> list[Finding]:
     """Find the container of a token whose request names none (D-CONTAINER-DEFAULT)."""

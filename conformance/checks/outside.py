@@ -173,7 +173,7 @@ def _slow(ctx: CheckContext, exchange: Exchange, held_ns: int) -> list[Finding]:
         ]
     found = [ctx.passes("ERR-408", f"408 {took}", exchange)]
     late_ns = after_ns - _PROXY_TIMEOUT_NS
-    if -_EARLY_NS <= late_ns <= _LATE_NS + ctx.latency_ns:
+    if -_EARLY_NS <= late_ns <= _LATE_NS + ctx.session.latency_ns:
         found.append(ctx.passes("PRX-TIMEOUT", f"408 {took}", exchange))
     elif late_ns < 0 or late_ns - held_ns > _LATE_NS:
         says = f"408 must come after 25 s, but came {took}"

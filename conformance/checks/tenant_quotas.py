@@ -62,7 +62,7 @@ async def tenants(ctx: CheckContext) -> list[Finding]:
     accepts="the quotas that the target states, otherwise the defaults; or no such endpoint",
     roles=("management",),
     requests=1,
-    is_extra=True,
+    beside=("QUO-TENANT",),
 )
 async def shown(ctx: CheckContext) -> list[Finding]:
     """The tenant's own record shows its quotas, if the deployment offers it."""

@@ -50,17 +50,14 @@ class Check:
     id: a stable word. clauses: what it judges. says: what it shows, in one sentence. accepts: the
     outcomes that pass. roles: key roles that the target must have, else *skipped*; a role named
     twice asks for two keys. sources: addresses of its own (concurrent ones only; 0 = shared).
-    more_roles, more_sources: additional keys and addresses that it can use, if left over. needs:
-    fields of the target that must be set, such as `encryption_jwk`. requests: about how many it
-    sends; requests_most: the most, retries included, where that is more than twice as many.
-    takes_ns: its shortest duration (windows, blocks). is_probe: it measures limits, and
-    `--no-limits` leaves it out. load: its effect on checks beside it: `computing` needs much
-    processor time here; `stalling` sends bodies of megabytes, which a deployment may read before it
-    answers others; `closing` reviews what the other checks received. is_extra: it adds to what the
-    other checks of its clauses judge; where the target lacks what it needs, that is a remark, and
-    no clause stays unjudged. is_timed: it judges response times, and has keys and an address of its
-    own where the target has enough. beside: those of its clauses that other checks judge as a
-    whole: it can fail them; where it has no verdict on them, that is a remark.
+    requests: about how many it sends; requests_most: the most, retries included, where that is more
+    than twice as many. takes_ns: its shortest duration (windows, blocks). is_probe: it measures
+    limits, and `--no-limits` leaves it out. load: its effect on checks beside it: `computing` needs
+    much processor time here; `stalling` sends bodies of megabytes, which a deployment may read
+    before it answers others; `closing` reviews what the other checks received. is_timed: it judges
+    response times, and has keys and an address of its own where the target has enough. beside:
+    those of its clauses that other checks judge as a whole: it can fail them; where it has no
+    verdict on them, that is a remark.
     clause_needs: what some clauses need of the target besides, roles of keys or fields; without it
     they are skipped.
     """
@@ -72,14 +69,10 @@ class Check:
     judge: Judge
     roles: tuple[str, ...] = ()
     sources: int = 0
-    needs: tuple[str, ...] = ()
     requests: int = 10
     takes_ns: int = 0
     is_probe: bool = False
     load: Load = "light"
-    is_extra: bool = False
-    more_roles: tuple[str, ...] = ()
-    more_sources: int = 0
     requests_most: int = 0
     is_timed: bool = False
     beside: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ import dataclasses
 import random
 import re
 import string
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from conformance.context.answers import accepted, is_identifier, is_refused
@@ -181,11 +181,6 @@ class CheckContext:
         """The choices of the deployment: told, discovered so far, else the defaults."""
         return self.session.profile
 
-    @property
-    def latency_ns(self) -> int:
-        """Round-trip time of one request, by the preflight; 0 when not measured."""
-        return self.session.latency_ns
-
     def knows(self, choice: str) -> bool:
         """Whether a choice (`section.field` of the profile) was told or discovered."""
         return choice in self.session.known
@@ -224,11 +219,6 @@ class CheckContext:
         assert name not in self._lanes, f"{self.check.id} has two lanes called {name}"
         self._lanes[name] = Lane(self, name, **defaults)
         return self._lanes[name]
-
-    @property
-    def lane_names(self) -> Iterable[str]:
-        """The senders so far."""
-        return self._lanes
 
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run coroutines of lanes at the same time; results in order."""
@@ -448,14 +438,6 @@ class CheckContext:
         """Report which reading of an open choice the deployment follows; every reading passes."""
         says = f"reading: {field} = {seen!r}"
         return self.finding(clause, Verdict.PASS, says, *shown, reading=(field, seen))
-
-    def reads_or_fails(
-        self, clause: str, field: str, seen: object, says: str, *shown: Exchange
-    ) -> Finding:
-        """Report a reading; None, where the deployment follows none, is a failure: `says` why."""
-        if seen is None:
-            return self.fails(clause, says, *shown)
-        return self.reads(clause, field, seen, *shown)
 
     def informs(self, clause: str, says: str, *shown: Exchange) -> Finding:
         """Report what the specification leaves open and no profile field describes."""

@@ -101,7 +101,6 @@ class AnswerComparison:
     flag: str
     is_tie: Callable[[str, str], bool]
     has_uuids: bool = False
-    clock_s: float = _CLOCK_S
     secrets: set[str] = field(default_factory=set)
     to_deployment: dict[Hashable, Hashable] = field(default_factory=dict)
     to_reference: dict[Hashable, Hashable] = field(default_factory=dict)
@@ -456,7 +455,7 @@ class AnswerComparison:
         offset_s = (moment - due).total_seconds()
         if self._offset_s is None:
             self._offset_s = offset_s
-        if abs(offset_s - self._offset_s) > self.clock_s:
+        if abs(offset_s - self._offset_s) > _CLOCK_S:
             raise Mismatch(clause, kind, "`created_at` must be the time of creation")
 
     # --- other operations -----------------------------------------------------------------------

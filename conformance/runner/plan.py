@@ -115,7 +115,7 @@ class RunPlan:
                 if largest in each:
                     each.remove(largest)
             wants = f"its {largest.check.requests} requests do not fit budget.requests = {budget}"
-            leave_out(self, largest.check, Verdict.SKIPPED, f"{wants}; raise it", is_cut=True)
+            leave_out(self, largest.check, f"{wants}; raise it", is_cut=True)
         expected = self._expected()
         most = {one.check.id: one.check.requests_most for one in self.dealt}
         slack = {
@@ -230,18 +230,6 @@ class _Pool:
         keys = {role: tuple(labels) for role, labels in self.keys.items()}
         return Dealt(check, keys, tuple(self.sources))
 
-    def add_to(self, dealt: Dealt) -> Dealt:
-        """Return the check with additional keys and addresses; one of each is left over."""
-        check, keys = dealt.check, dict(dealt.keys)
-        for role in check.more_roles:
-            if len(self.keys.get(role, ())) > 1:
-                keys[role] = (*keys.get(role, ()), self.keys[role].pop())
-        sources = dealt.sources
-        for _ in range(check.more_sources):
-            if len(self.sources) > 1:
-                sources = (*sources, self.sources.pop())
-        return Dealt(check, keys, sources)
-
 
 def make_plan(
     target: Target,
@@ -261,8 +249,7 @@ def make_plan(
         check = _sized(one, limits)
         why = _lack(check, target) or _own_limit(check, target, limits)
         if why is not None:
-            verdict = Verdict.INFORMATIONAL if check.is_extra else Verdict.SKIPPED
-            leave_out(plan, check, verdict, why, is_cut=_is_too_long(check, target))
+            leave_out(plan, check, why, is_cut=_is_too_long(check, target))
             continue
         (probes if check.is_probe else plain).append(check)
         for clause_id, names in check.clause_needs.items():
@@ -289,12 +276,10 @@ def _sized(check: Check, limits: LimitTable) -> Check:
     return dataclasses.replace(check, **sizes_of(rule)._asdict())
 
 
-def leave_out(
-    plan: RunPlan, check: Check, verdict: Verdict, why: str, *, is_cut: bool = False
-) -> None:
+def leave_out(plan: RunPlan, check: Check, why: str, *, is_cut: bool = False) -> None:
     """Add a finding for each clause of a check that does not run; is_cut: as in `Finding`."""
     wanted = {clause.id for clause in plan.clauses}
-    findings = about_all(check, verdict, why, is_cut=is_cut)
+    findings = about_all(check, Verdict.SKIPPED, why, is_cut=is_cut)
     plan.left_out += [finding for finding in findings if finding.clause in wanted]
 
 
@@ -310,9 +295,6 @@ def _lack(check: Check, target: Target) -> str | None:
         if there < number:
             have = f"{there} of {number} keys" if number > 1 else "no key"
             return f'the target has {have} of role {role}; add [[keys]] role = "{role}"'
-    why = missing_need(check.needs, target)
-    if why is not None:
-        return why
     there = len(target.addresses)
     if there < check.sources:
         return f"the target has {there} of {check.sources} addresses; add sources or forwarded"
@@ -363,7 +345,6 @@ def _deal(
     rows = [check for check in probes if check.is_row]
     first, later = pool.take_all([check for check in probes if not check.is_row], kept, 1)
     own = _timed(pool, plain, kept)
-    first = [pool.add_to(dealt) for dealt in first]
     shared, apart = pool.split()
     for check in plain:
         dealt = own.get(check.id) or shared.dealt(check)
@@ -380,13 +361,13 @@ def _deal(
     while later or alone:
         pool = _Pool(everything, target.addresses)
         now, later = pool.take_all(later, {}, 0)
-        plan.rounds.append([*(pool.add_to(dealt) for dealt in now), *alone])
+        plan.rounds.append([*now, *alone])
         alone = []
         if plan.floor_ns > budget_ns:
             dropped = plan.rounds.pop()
             for check in [*(one.check for one in dropped), *later]:
                 why = "too few keys and addresses to fit budget.minutes; add some or raise it"
-                leave_out(plan, check, Verdict.SKIPPED, why, is_cut=True)
+                leave_out(plan, check, why, is_cut=True)
             return
 
 

@@ -137,7 +137,7 @@ class Run:
         plan = make_plan(self.target, self.session.limits, self.clauses, kept)
         for check in checks:
             if check not in kept:
-                leave_out(plan, check, Verdict.SKIPPED, "left out by --no-limits")
+                leave_out(plan, check, "left out by --no-limits")
         return plan
 
     def _checks(self) -> list[Check]:

@@ -440,9 +440,7 @@ def test_addresses_that_are_one_to_the_deployment_are_told(play: Any) -> None:
 
 def test_a_role_that_is_missing_is_said_before_the_run() -> None:
     target = deploy(keys=()).target
-    check = _check(
-        "a", _passes, "LIM-PUBLIC", roles=("public", "public"), needs=("encryption_jwk",)
-    )
+    check = _check("a", _passes, "LIM-PUBLIC", roles=("public", "public"))
     plan = make_plan(target, LimitTable.default(), select(["LIM-PUBLIC"]), [check])
     assert plan.dealt == []
     assert plan.left_out[0].says == (
@@ -487,21 +485,6 @@ def test_a_probe_waits_for_a_key_that_other_requests_use_too() -> None:
         plan = make_plan(target, LimitTable.default(), select([]), [*others, probe])
         assert [len(each) for each in plan.rounds] == rounds
         assert plan.rounds[-1][0].sources == target.addresses[:1], "it asks for none of its own"
-
-
-def test_a_probe_gets_spare_keys_and_addresses_and_never_the_last_one() -> None:
-    """The preflight has used the first key of a role, and other checks use it too."""
-    check = _check("a", _passes, "TOK-LEAF", roles=("public",))
-    more: dict[str, Any] = {"more_roles": ("public",) * 3, "more_sources": 3, "sources": 1}
-    probe = _check("b", _passes, "LIM-PUBLIC", roles=("public",), is_probe=True, **more)
-    sources = tuple(f"127.0.0.{number}" for number in range(2, 5))
-    for keys, given in ((3, 2), (2, 1)):
-        target = deploy(keys_a_role=keys, sources=sources).target
-        plan = make_plan(target, LimitTable.default(), select([]), [check, probe])
-        (dealt,) = plan.rounds[0]
-        assert (len(dealt.keys["public"]), len(dealt.sources)) == (given, 2)
-        assert target.labels("public")[0] not in dealt.keys["public"]
-        assert plan.sequential[0].keys["public"] == target.labels("public")[:1]
 
 
 def test_what_virtual_time_leaves_out_is_told_unless_the_checks_are_named(play: Any) -> None:

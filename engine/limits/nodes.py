@@ -35,8 +35,8 @@ import dataclasses
 import heapq
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, TypeAlias
 
 from engine.errors import InputError
 from engine.files import Rate
@@ -46,13 +46,11 @@ from engine.limits.limiter import Limiter
 from engine.limits.subject import Subject
 from engine.limits.table import LimitTable, Rule
 from engine.messages import Decision
-from engine.profile import Balance, LimitsProfile, NodesProfile
+from engine.profile import LimitsProfile, NodesProfile
 
 _WORD_BITS: Final = 32
-_WORD: Final = (1 << _WORD_BITS) - 1
 
-CHARGED: Final = 0
-BLOCKS: Final = 1
+Event: TypeAlias = Literal["charge", "block"]
 
 
 # --- rules ---------------------------------------------------------------------------------------
@@ -101,7 +99,7 @@ def home_of(name: str, count: int) -> int:
         return zlib.crc32(name.encode()) % count
     number, node = int(address), 0
     while number:
-        node ^= number & _WORD
+        node ^= number % (1 << _WORD_BITS)
         number >>= _WORD_BITS
     return node % count
 
@@ -166,32 +164,6 @@ def _part(whole: int, nodes: NodesProfile, node: int, what: str) -> int:
 
 # --- a balancer ----------------------------------------------------------------------------------
 
-ROUND_ROBIN, AT_RANDOM, BY_NAME, LEAST_BUSY = range(4)
-
-BALANCES: Final[dict[Balance, int]] = {
-    "round-robin": ROUND_ROBIN,
-    "random": AT_RANDOM,
-    "address": BY_NAME,
-    "key": BY_NAME,
-    "least-busy": LEAST_BUSY,
-}
-
-
-def choose_node(balance: int, count: int, turn: int, u: float, in_flight: Sequence[int]) -> int:
-    """Return the node of a request, where its name does not say it (`home_of`).
-
-    turn: how many requests came up to this one. u: drawn, for `AT_RANDOM`. in_flight: of each node.
-    """
-    if balance == ROUND_ROBIN:
-        return (turn - 1) % count
-    if balance == AT_RANDOM:
-        return int(u * count)
-    least_busy = 0
-    for node in range(1, count):
-        if in_flight[node] < in_flight[least_busy]:
-            least_busy = node
-    return least_busy
-
 
 class Balancer:
     """Chooses the node of each request, and knows how many requests each node has in flight.
@@ -206,8 +178,7 @@ class Balancer:
                 " (0, 1), such as random.Random(7).random"
             )
         self._count = nodes.count
-        self._balance = BALANCES[nodes.balance]
-        self._is_by_key = nodes.balance == "key"
+        self._balance = nodes.balance
         self._draw = draw
         self._turn = 0
         self._homes: dict[str, int] = {}
@@ -216,16 +187,19 @@ class Balancer:
 
     def choose(self, now_ns: int, subject: Subject) -> int:
         """Return the node of a request that arrives now."""
-        if self._balance == BY_NAME:
-            name = (subject.key_id if self._is_by_key else None) or subject.ip
+        if self._balance in {"address", "key"}:
+            name = (subject.key_id if self._balance == "key" else None) or subject.ip
             if name not in self._homes:
                 self._homes[name] = home_of(name, self._count)
             return self._homes[name]
+        if self._balance == "round-robin":
+            self._turn += 1
+            return (self._turn - 1) % self._count
+        if self._draw is not None and self._balance == "random":
+            return int(self._draw() * self._count)
         while self._ends and self._ends[0][0] <= now_ns:
             self._in_flight[heapq.heappop(self._ends)[1]] -= 1
-        u = self._draw() if self._draw is not None and self._balance == AT_RANDOM else 0.0
-        self._turn += 1
-        return choose_node(self._balance, self._count, self._turn, u, self._in_flight)
+        return self._in_flight.index(min(self._in_flight))
 
     def begin(self, node: int) -> None:
         """Note that a node lets a request in, which is in flight from now on."""
@@ -233,7 +207,7 @@ class Balancer:
 
     def end(self, node: int, at_ns: int) -> None:
         """Say when a request that began is answered; from then on it is not in flight."""
-        if self._balance == LEAST_BUSY:
+        if self._balance == "least-busy":
             heapq.heappush(self._ends, (at_ns, node))
 
 
@@ -253,9 +227,9 @@ class _History:
         self.common = common
         self.own = own
         self.merged_ns = [0] * len(own)
-        self._events: deque[tuple[int, int, int]] = deque()
+        self._events: deque[tuple[int, int, Event]] = deque()
 
-    def record(self, now_ns: int, node: int, event: int) -> None:
+    def record(self, now_ns: int, node: int, event: Event) -> None:
         """Add an event."""
         self._events.append((now_ns, node, event))
 
@@ -280,9 +254,9 @@ class _History:
                 _apply(counter, t_ns, event)
 
 
-def _apply(counter: Counter, t_ns: int, event: int) -> None:
+def _apply(counter: Counter, t_ns: int, event: Event) -> None:
     """Charge an event to a counter."""
-    if event == BLOCKS:
+    if event == "block":
         counter.block(t_ns)
     elif counter.blocked_until_ns <= t_ns or not counter.settings.clears:
         counter.charge(t_ns)
@@ -364,9 +338,9 @@ class NodesLimiter:
         decision = self._limiters[place].decide(now_ns, own[place])
         for history, counter, before in zip(histories, counters, known, strict=True):
             if counter.blocked_until_ns != before.blocked_until_ns:
-                history.record(now_ns, node, BLOCKS)
+                history.record(now_ns, node, "block")
             if counter.settings.name in decision.counted:
-                history.record(now_ns, node, CHARGED)
+                history.record(now_ns, node, "charge")
             if not is_synced:
                 counter.assign(before)
         return decision

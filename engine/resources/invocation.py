@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from engine.errors import DestinationTimeout, DriverError
-from engine.instances import READY, Claim, InstancePool
+from engine.instances import Claim, InstancePool
 from engine.messages import Json, Problem
 from engine.profile import Profile
 from engine.resources.context import Services
@@ -119,17 +119,17 @@ async def _instance(services: Services, claim: Claim, until_ns: int) -> int:
     Raises `DestinationTimeout` at `until_ns`.
     """
     world = services.world
-    if not claim.held:
+    if not claim.is_held:
         await world.sleep_ns(until_ns - world.clock.now_ns, claim.bell)
-        if not claim.held:
+        if not claim.is_held:
             raise DestinationTimeout("no instance was free in time")
-    if claim.cold:
+    if not claim.is_started:
         cold_start_ns = services.profile.outside.cold_start_ns
         left_ns = until_ns - world.clock.now_ns
         await world.sleep_ns(min(cold_start_ns, left_ns))
         if cold_start_ns > left_ns:
             raise DestinationTimeout("the instance did not start in time")
-        claim.row[READY] = 1
+        claim.is_started = True
     left_ns = until_ns - world.clock.now_ns
     if left_ns < 0:  # a real clock may oversleep
         raise DestinationTimeout("the instance came too late")

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.instances import LASTING, READY, Claim, InstancePool
+from engine.instances import Claim, InstancePool
 from engine.profile import OutsideProfile
 
 
@@ -14,13 +14,13 @@ def _pool(**choices: Any) -> InstancePool:
 
 
 def _held(claim: Claim) -> str:
-    if not claim.held:
+    if not claim.is_held:
         return "queued"
-    return "cold" if claim.cold else "hot"
+    return "hot" if claim.is_started else "cold"
 
 
 def _ready(claim: Claim) -> Claim:
-    claim.row[READY] = 1
+    claim.is_started = True
     return claim
 
 
@@ -101,7 +101,7 @@ def test_an_instance_given_up_while_it_starts_is_started_anew_by_the_next() -> N
     starting, following = pool.claim(0), pool.claim(0)
     pool.release(starting, 1)
     assert _held(following) == "cold"
-    assert not following.row[READY]
+    assert not following.is_started
 
 
 @given(
@@ -121,9 +121,9 @@ def test_whatever_happens_no_instance_is_lost_and_nobody_queues_beside_an_idle_o
             claims.append(pool.claim(now_ns))
         else:
             pool.release(_ready(claims.pop(step % len(claims))), now_ns)
-        held = [c for c in claims if c.held]
-        queued = [c for c in claims if not c.held]
-        assert sum(c.row[LASTING] for c in held) <= hot
+        held = [c for c in claims if c.is_held]
+        queued = [c for c in claims if not c.is_held]
+        assert sum(c.is_lasting for c in held) <= hot
         assert cap is None or len(held) <= cap
         assert not queued or len(held) == cap
         # First come, first served: whoever holds came before whoever waits.

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from engine.errors import DestinationUnreachable
-from engine.instances import LASTING
 from engine.resources import invocation
 from engine.store import SqliteStore
 from engine.world import Task
@@ -176,7 +175,7 @@ def test_a_caller_who_goes_away_leaves_nothing_open(outside: Outside) -> None:
     task._coroutine.close()
     assert outside.unfinished() == 0
     pool = next(iter(outside.engine.services.running.values()))
-    assert not pool.claim(outside.clock.now_ns).cold
+    assert pool.claim(outside.clock.now_ns).is_started
 
 
 # --- what comes in and out ----------------------------------------------------------------------
@@ -296,7 +295,7 @@ def test_instances_live_in_the_process_only(outside: Outside) -> None:
     path = _reactor(outside)
     outside.ask("POST", f"{path}/react", {"args": 1})
     name = f"reactor/{path.rpartition('/')[2]}"
-    assert invocation.pool_of(outside.engine.services, name).claim(0).row[LASTING]
+    assert invocation.pool_of(outside.engine.services, name).claim(0).is_lasting
 
 
 def test_d_order_what_may_not_be_asked_is_told_before_what_is_wrong_with_it(

@@ -23,6 +23,11 @@ engine.errors.InputError: client.toml:2:9: count = -3 must be at least 1
 >>> json_schema(Client, title="Client")["properties"]["count"]["description"]
 'how many of them'
 
+The forms are ours, not msgspec's, though msgspec is imported anyway: it stops at the first fault,
+names no line, column or nearest word, and knows no units, so that a switch would replace some 150
+of 1,432 lines (ranges, types, schemas) and need as many to translate its errors. Importing the
+forms takes 27 ms after the 35 of msgspec.
+
 `engine.files.forms` documents the annotations. Field metadata `minimum` and `asks` are supported
 too. `to_plain` and `to_toml` write a form back. Check fields that depend on one another after
 reading: `document.spot("clients", 0, "loop").fail("must …")`.

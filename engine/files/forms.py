@@ -89,7 +89,7 @@ class TableSchema(Kind[Table], Generic[Table]):
         """The declared fields, in order."""
         return _fields(self.cls)
 
-    def _read(self, spot: Spot) -> Table:
+    def read(self, spot: Spot) -> Table:
         if not isinstance(spot.value, Mapping):
             spot.fail("must be a table")
         spot.check_keys(tuple(field.key for field in self.fields))
@@ -101,7 +101,7 @@ class TableSchema(Kind[Table], Generic[Table]):
                 spot.fail_missing(field.key)
         return self.cls(**values)
 
-    def _write(self, value: Table) -> dict[str, Any]:
+    def write(self, value: Table) -> dict[str, Any]:
         table = {}
         for field in self.fields:
             item = getattr(value, field.name)
@@ -110,7 +110,7 @@ class TableSchema(Kind[Table], Generic[Table]):
                 table[field.key] = field.kind.write(item)
         return table
 
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+    def schema(self, definitions: dict[str, Schema]) -> Schema:
         name = self.cls.__name__
         if name not in definitions:
             definitions[name] = {}  # a placeholder for forms that contain themselves
@@ -151,7 +151,7 @@ class Tagged(Kind[Any]):
                 if field.name == getattr(cls, "short_form", None):
                     self.short = cls, field
 
-    def _read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: one of the classes
+    def read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: one of the classes
         if isinstance(spot.value, str) and self.short is not None:
             cls, field = self.short
             return cls(**{field.name: field.kind.read(spot)})
@@ -162,10 +162,10 @@ class Tagged(Kind[Any]):
         tag = ChoiceType(tuple(self.classes)).read(spot.child("kind"))
         return TableSchema(self.classes[tag]).read(spot)
 
-    def _write(self, value: object) -> dict[str, Any]:
+    def write(self, value: object) -> dict[str, Any]:
         return dict(TableSchema(type(value)).write(value))
 
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+    def schema(self, definitions: dict[str, Schema]) -> Schema:
         branches = [] if self.short is None else [self.short[1].kind.schema(definitions)]
         for cls in self.classes.values():
             reference = TableSchema(cls).schema(definitions)
@@ -350,7 +350,7 @@ class Include:
 class FilePath(Kind[Include]):
     """The path of another file, relative to the one that names it; it must be there."""
 
-    def _read(self, spot: Spot) -> Include:
+    def read(self, spot: Spot) -> Include:
         path = TextType().read(spot)
         document = spot.document
         include = Include(path, document.folder, document.where(spot.path))
@@ -358,10 +358,10 @@ class FilePath(Kind[Include]):
             spot.fail(f"must be a file; there is none at {include.file}")
         return include
 
-    def _write(self, value: Include) -> str:
+    def write(self, value: Include) -> str:
         return value.path
 
-    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+    def schema(self, _definitions: dict[str, Schema]) -> Schema:
         return {"type": "string", "minLength": 1}
 
 

@@ -29,25 +29,16 @@ class Kind(ABC, Generic[Value]):
 
     suffix: ClassVar[str] = ""
 
+    @abstractmethod
     def read(self, spot: Spot) -> Value:
         """Return the Python value; `InputError` at its place when it breaks the rule."""
-        return self._read(spot)
 
     def write(self, value: Value) -> Any:  # noqa: ANN401 # reason: any TOML value
         """Return the TOML value that reads back as `value`."""
-        return self._write(value)
-
-    def schema(self, definitions: dict[str, Schema]) -> Schema:
-        """Return the JSON Schema; shared parts go to `definitions`."""
-        return self._schema(definitions)
-
-    @abstractmethod
-    def _read(self, spot: Spot) -> Value: ...
-
-    def _write(self, value: Value) -> Any:  # noqa: ANN401 # reason: any TOML value
         return value
 
-    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+    def schema(self, _definitions: dict[str, Schema]) -> Schema:
+        """Return the JSON Schema; shared parts go to `definitions`."""
         return {}
 
 
@@ -65,7 +56,7 @@ class TextType(Kind[str]):
     environment: bool = False
     secret: bool = False
 
-    def _read(self, spot: Spot) -> str:
+    def read(self, spot: Spot) -> str:
         if not isinstance(spot.value, str):
             spot.fail("must be a string", secret=self.secret)
         text = self._expanded(spot, spot.value) if self.environment else spot.value
@@ -74,7 +65,7 @@ class TextType(Kind[str]):
             spot.fail(self.rule, secret=self.secret)
         return text
 
-    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+    def schema(self, _definitions: dict[str, Schema]) -> Schema:
         schema: Schema = {"type": "string"}
         if self.pattern is not None and not self.environment:
             schema["pattern"] = f"^(?:{self.pattern})$"
@@ -100,7 +91,7 @@ class ChoiceType(Kind[Any]):
 
     choices: tuple[Any, ...]
 
-    def _read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: strings or numbers
+    def read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: strings or numbers
         for choice in self.choices:
             if type(spot.value) is type(choice) and spot.value == choice:
                 return choice
@@ -111,7 +102,7 @@ class ChoiceType(Kind[Any]):
         rule = f"must be one of {names}{hint}" if len(self.choices) > 1 else f"must be {names}"
         return spot.fail(rule)
 
-    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+    def schema(self, _definitions: dict[str, Schema]) -> Schema:
         if len(self.choices) == 1:
             return {"const": self.choices[0]}
         return {"enum": list(self.choices)}
@@ -124,13 +115,13 @@ class Integer(Kind[int]):
     minimum: int | None = None
     maximum: int | None = 2**63 - 1
 
-    def _read(self, spot: Spot) -> int:
+    def read(self, spot: Spot) -> int:
         if not isinstance(spot.value, int) or isinstance(spot.value, bool):
             spot.fail("must be a whole number")
         _check_bounds(spot, spot.value, self.minimum, self.maximum)
         return spot.value
 
-    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+    def schema(self, _definitions: dict[str, Schema]) -> Schema:
         maximum = None if self.maximum == 2**63 - 1 else self.maximum
         return _bounded({"type": "integer"}, minimum=self.minimum, maximum=maximum)
 
@@ -143,7 +134,7 @@ class Number(Kind[float]):
     minimum: float | None = None
     maximum: float | None = None
 
-    def _read(self, spot: Spot) -> float:
+    def read(self, spot: Spot) -> float:
         value = spot.value
         if not isinstance(value, int | float) or isinstance(value, bool):
             spot.fail("must be a number")
@@ -154,10 +145,10 @@ class Number(Kind[float]):
         _check_bounds(spot, value, self.minimum, self.maximum)
         return float(value)
 
-    def _write(self, value: float) -> float | int:
+    def write(self, value: float) -> float | int:
         return int(value) if value == int(value) and abs(value) < 2**53 else value
 
-    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+    def schema(self, _definitions: dict[str, Schema]) -> Schema:
         return _bounded(
             {"type": "number"},
             exclusiveMinimum=self.above,
@@ -170,12 +161,12 @@ class Number(Kind[float]):
 class Boolean(Kind[bool]):
     """`true` or `false`."""
 
-    def _read(self, spot: Spot) -> bool:
+    def read(self, spot: Spot) -> bool:
         if not isinstance(spot.value, bool):
             spot.fail("must be true or false")
         return spot.value
 
-    def _schema(self, _definitions: dict[str, Schema]) -> Schema:
+    def schema(self, _definitions: dict[str, Schema]) -> Schema:
         return {"type": "boolean"}
 
 
@@ -183,7 +174,7 @@ class Boolean(Kind[bool]):
 class AnyJson(Kind[Any]):
     """Any value that JSON can hold: no date, no time, no infinity."""
 
-    def _read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: any JSON
+    def read(self, spot: Spot) -> Any:  # noqa: ANN401 # reason: any JSON
         value = spot.value
         if isinstance(value, Mapping):
             return {key: self.read(spot.child(key)) for key in value}
@@ -203,7 +194,7 @@ class Items(Kind[tuple[Any, ...]]):
     item: Kind[Any]
     minimum: int = 0
 
-    def _read(self, spot: Spot) -> tuple[Any, ...]:
+    def read(self, spot: Spot) -> tuple[Any, ...]:
         if not isinstance(spot.value, list | tuple):
             header = isinstance(spot.value, Mapping) and len(spot.path) == 1
             hint = f"; write [[{spot.path[0]}]]" if header else ""
@@ -216,10 +207,10 @@ class Items(Kind[tuple[Any, ...]]):
             )
         return tuple(self.item.read(spot.child(index)) for index in range(len(spot.value)))
 
-    def _write(self, value: tuple[Any, ...]) -> list[Any]:
+    def write(self, value: tuple[Any, ...]) -> list[Any]:
         return [self.item.write(item) for item in value]
 
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+    def schema(self, definitions: dict[str, Schema]) -> Schema:
         schema: Schema = {"type": "array", "items": self.item.schema(definitions)}
         return _bounded(schema, minItems=self.minimum or None)
 
@@ -230,15 +221,15 @@ class TableOf(Kind[Mapping[str, Any]]):
 
     item: Kind[Any]
 
-    def _read(self, spot: Spot) -> dict[str, Any]:
+    def read(self, spot: Spot) -> dict[str, Any]:
         if not isinstance(spot.value, Mapping):
             spot.fail("must be a table")
         return {key: self.item.read(spot.child(key)) for key in spot.value}
 
-    def _write(self, value: Mapping[str, Any]) -> dict[str, Any]:
+    def write(self, value: Mapping[str, Any]) -> dict[str, Any]:
         return {key: self.item.write(item) for key, item in value.items()}
 
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+    def schema(self, definitions: dict[str, Schema]) -> Schema:
         return {"type": "object", "additionalProperties": self.item.schema(definitions)}
 
 

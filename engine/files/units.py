@@ -252,7 +252,7 @@ class Duration(Kind[int]):
     minimum_ns: int = 0
     suffix: ClassVar[str] = "_ns"
 
-    def _read(self, spot: Spot) -> int:
+    def read(self, spot: Spot) -> int:
         if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
             spot.fail(f'must name a unit; write "{spot.value}s" for seconds')
         duration_ns = _from_text(spot, duration_or_rule, 'a duration such as "1m30s"')
@@ -261,10 +261,10 @@ class Duration(Kind[int]):
             spot.fail("must be above 0" if self.minimum_ns == 1 else f"must be at least {least}")
         return int(duration_ns)
 
-    def _write(self, value: int) -> str:
+    def write(self, value: int) -> str:
         return format_duration(value)
 
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+    def schema(self, definitions: dict[str, Schema]) -> Schema:
         definitions["duration"] = {
             "type": "string",
             "description": 'A duration such as "1m30s"; units d, h, m, s, ms, us, ns.',
@@ -283,7 +283,7 @@ class RateText(Kind[Rate]):
     may_be_zero: bool = False
     is_mean: bool = False
 
-    def _read(self, spot: Spot) -> Rate:
+    def read(self, spot: Spot) -> Rate:
         if isinstance(spot.value, int | float) and not isinstance(spot.value, bool):
             spot.fail(f'must name a window; write "{spot.value}/1s" for requests a second')
         rate: Rate = _from_text(
@@ -293,10 +293,10 @@ class RateText(Kind[Rate]):
         )
         return rate
 
-    def _write(self, value: Rate) -> str:
+    def write(self, value: Rate) -> str:
         return format_rate(value)
 
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+    def schema(self, definitions: dict[str, Schema]) -> Schema:
         name, examples, count = "rate", '"50/10s"', "[0-9]+"
         if self.is_mean:
             name, examples, count = "mean rate", '"50/10s" or "6.67/1s"', r"[0-9]+(\.[0-9]+)?"
@@ -316,7 +316,7 @@ class Size(Kind[int]):
     minimum_bytes: int = 0
     suffix: ClassVar[str] = "_bytes"
 
-    def _read(self, spot: Spot) -> int:
+    def read(self, spot: Spot) -> int:
         if isinstance(spot.value, int) and not isinstance(spot.value, bool):
             size_bytes = spot.value
         else:
@@ -325,10 +325,10 @@ class Size(Kind[int]):
             spot.fail(f"must be at least {format_size(self.minimum_bytes)}")
         return size_bytes
 
-    def _write(self, value: int) -> str:
+    def write(self, value: int) -> str:
         return format_size(value)
 
-    def _schema(self, definitions: dict[str, Schema]) -> Schema:
+    def schema(self, definitions: dict[str, Schema]) -> Schema:
         definitions["size"] = {
             "type": ["string", "integer"],
             "description": 'A size such as "30MB" or "1MiB", or a number of bytes.',

@@ -152,16 +152,16 @@ def condition_or_rule(text: str) -> Condition | str:  # reason: a return a rule
 class ConditionText(Kind[Condition]):
     """A condition as text."""
 
-    def _read(self, spot: Spot) -> Condition:
+    def read(self, spot: Spot) -> Condition:
         if not isinstance(spot.value, str):
             spot.fail(_FORM)
         condition = condition_or_rule(spot.value)
         return spot.fail(condition) if isinstance(condition, str) else condition
 
-    def _write(self, value: Condition) -> str:
+    def write(self, value: Condition) -> str:
         return str(value)
 
-    def _schema(self, _definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def schema(self, _definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
         subject = rf"\s*({'|'.join(METRICS)})\s*(\{{[^{{}}]*\}})?\s*"
         return {"type": "string", "pattern": rf"^{subject}(<=|>=|==|!=|<|>)\s*\S+\s*$"}
 

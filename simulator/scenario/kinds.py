@@ -24,7 +24,7 @@ class InstantType(Kind[int]):
 
     suffix: ClassVar[str] = "_ns"
 
-    def _read(self, spot: Spot) -> int:
+    def read(self, spot: Spot) -> int:
         value = spot.value
         if isinstance(value, str):
             try:
@@ -37,11 +37,11 @@ class InstantType(Kind[int]):
             spot.fail("must not be before 1970")
         return (value - _EPOCH) // _MICROSECOND * 1_000
 
-    def _write(self, value: int) -> str:
+    def write(self, value: int) -> str:
         moment = _EPOCH + value // 1_000 * _MICROSECOND
         return moment.isoformat().replace("+00:00", "Z")
 
-    def _schema(self, _definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def schema(self, _definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return {"type": "string", "format": "date-time"}
 
 
@@ -55,17 +55,17 @@ NAME: TypeAlias = Annotated[str, _NAME, "name, which no other of these has"]
 class Names(Kind[tuple[str, ...]]):
     """One name or an array of names; a tuple in Python."""
 
-    def _read(self, spot: Spot) -> tuple[str, ...]:
+    def read(self, spot: Spot) -> tuple[str, ...]:
         if isinstance(spot.value, str):
             return (TextType().read(spot),)
         if not isinstance(spot.value, list | tuple):
             spot.fail("must be a name or an array of names")
         return Items(TextType()).read(spot)
 
-    def _write(self, value: tuple[str, ...]) -> Any:  # noqa: ANN401 # reason: a text or an array
+    def write(self, value: tuple[str, ...]) -> Any:  # noqa: ANN401 # reason: a text or an array
         return value[0] if len(value) == 1 else list(value)
 
-    def _schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
         array = Items(TextType()).schema(definitions)
         return {"anyOf": [{"type": "string", "minLength": 1}, array]}
 
@@ -74,12 +74,12 @@ class Names(Kind[tuple[str, ...]]):
 class Choices(Kind[Mapping[str, Mapping[str, object]]]):
     """Some of the profile's sections and fields; checked as a profile, kept as written."""
 
-    def _read(self, spot: Spot) -> dict[str, dict[str, object]]:
+    def read(self, spot: Spot) -> dict[str, dict[str, object]]:
         TableSchema(Profile).read(spot)
         return {section: dict(fields) for section, fields in spot.value.items()}
 
-    def _write(self, value: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+    def write(self, value: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
         return {section: dict(fields) for section, fields in value.items()}
 
-    def _schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return TableSchema(Profile).schema(definitions)

@@ -31,7 +31,6 @@ from engine.http.requests import Network
 from engine.http.slow_destination import SecondServer
 from engine.http.system import SystemClock, SystemWorld
 from engine.messages import Problem
-from engine.resources import OPERATIONS
 from engine.service import Engine
 from engine.tokens.strict_json import check_cost
 
@@ -183,10 +182,6 @@ async def _warm_up(engine: Engine) -> None:
         await world.prepare()
     with contextlib.suppress(Problem):
         check_cost(b"[" * 2, 1)
-    for operation in OPERATIONS:
-        if operation.form is not None:
-            with contextlib.suppress(Problem):
-                operation.form.check(None)
 
 
 async def _pause(stopping: asyncio.Event) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine.command_line import (
     Parser,
+    add_exit_codes,
     add_version,
     complete,
     number_of,
@@ -49,6 +50,11 @@ _COMMANDS: Final = {
     "judge": "judge the recorded exchanges of a run again; sends nothing",
     "selftest": "run the suite against known-bad deployments; it must catch each one",
 }
+_EXIT_CODES: Final = (
+    "0 no finding, 1 a finding, 2 usage or bad input, 3 the deployment is unreachable, refuses the "
+    "keys, or the address is wrong, 4 the harness failed, 5 nothing was judged, or a clause was "
+    "left out because the budget was spent"
+)
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -122,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     judge.add_argument("--strict", action="store_true", help="an undecided clause is a finding too")
 
     _add_selftest(commands)
+    add_exit_codes(parser, commands, _EXIT_CODES)
     return parser
 
 
@@ -484,16 +491,17 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def _print_check(check: Check) -> None:
-    from engine.files import format_duration
+    from engine.files import span_text
 
     print(f"  check {check.id}: {check.says}")
     print(f"    accepted: {check.accepts}")
-    takes = f", {format_duration(check.takes_ns)} at least" if check.takes_ns else ""
-    print(f"    about {check.requests} requests{takes}")
+    takes = f", {span_text(check.takes_ns)} at least" if check.takes_ns else ""
+    print(f"    about {check.requests:,} requests{takes}")
     judges = f"judges {', '.join(check.clauses)}"
     print(textwrap.indent(textwrap.fill(judges, 92, break_on_hyphens=False), "    "))
-    wants = list(dict.fromkeys(check.roles))
+    wants = [f"a key of role {role}" for role in dict.fromkeys(check.roles)]
     if check.sources:
-        wants.append(f"addresses: {check.sources}")
+        addresses = "address" if check.sources == 1 else "addresses"
+        wants.append(f"{check.sources} {addresses}")
     if wants:
         print(f"    needs {', '.join(wants)}")

@@ -37,7 +37,7 @@ from conformance.runner.plan import RunPlan, blocked_addresses, unshown
 from conformance.runner.preflight import Preflight
 from conformance.runner.runner import Progress
 from conformance.target import Target
-from engine.files import format_duration
+from engine.files import span_text
 
 _COLOURS: Final = {
     Verdict.PASS: "green",
@@ -50,7 +50,6 @@ _COLOURS: Final = {
     Verdict.ERROR: "bold magenta",
 }
 _MILLISECOND_NS: Final = 1_000_000
-_TENTH_NS: Final = 100 * _MILLISECOND_NS
 _SECOND_NS: Final = 1_000_000_000
 _BEAT_S: Final = 10.0
 """Seconds between two progress lines in a log."""
@@ -104,8 +103,8 @@ class Terminal(Progress):
         roles = ", ".join(preflight.accepted)
         median, spread = preflight.latency_ns, preflight.jitter_ns
         print_(
-            f"preflight: keys accepted for {escape(roles)}; an answer takes {_ms(median)}, "
-            f"± {_ms(spread)}"
+            f"preflight: keys accepted for {escape(roles)}; the median answer takes "
+            f"{_ms(median)}, and answers vary by {_ms(spread)}"
         )
         print_(f"  addresses: {escape(preflight.apart_says)}")
         if preflight.open_says is not None:
@@ -144,11 +143,12 @@ class Terminal(Progress):
         plan, session = self._planned
         rests, now_ns = dict(session.rests), session.transport.now_ns
         floor_s = plan.floor_without_ns(self._skipped, rests) // _SECOND_NS
-        of = f" of at least {floor_s} s" if floor_s else ""
+        of = f", at least {span_text(floor_s * _SECOND_NS)} planned" if floor_s else ""
         rest = plan.rest_beyond(self._skipped, rests)
         if rest.more_ns:
-            of += f" ({rest.more_ns // _SECOND_NS} s of it for {rest.why})"
-        parts = [f"{took_s} s{of}: {self._done} of {len(plan.dealt)} checks done"]
+            of += f" ({span_text(rest.more_ns)} of it for {rest.why})"
+        took = span_text(took_s * _SECOND_NS)
+        parts = [f"{took} elapsed{of}: {self._done} of {len(plan.dealt)} checks done"]
         # Waits that end within a second are not worth a word.
         waits = [one for one in tuple(session.waits) if one.until_ns > now_ns + _SECOND_NS]
         wait = max(waits, key=lambda one: one.until_ns, default=None)
@@ -202,25 +202,24 @@ def _plan_lines(plan: RunPlan, target: Target, seed: int) -> Iterable[str]:
     yield f"target {escape(target.base_url)} · seed {seed}"
     checks = plan.dealt
     beside = sum(len(each) for each in plan.rounds)
-    yield (
-        f"plan: {len(checks)} checks of {len(plan.clauses)} clauses, {beside} of them in parallel"
-    )
+    parallel = f", {beside} of them in parallel" if beside > 1 else ""
+    yield f"plan: {len(checks)} checks of {len(plan.clauses)} clauses{parallel}"
     yield (
         f"  sends about {plan.requests:,} requests, {plan.requests_most:,} at most "
         f"(budget.requests = {target.budget.requests:,})"
     )
     if plan.floor_ns:
         yield (
-            f"  takes about {format_duration(plan.floor_ns)}: windows, blocks and retentions last "
+            f"  takes about {span_text(plan.floor_ns)}: windows, blocks and retentions last "
             "that long, however fast the deployment answers; up to "
-            f"{format_duration(plan.worst_ns)} if every limit is measured again"
+            f"{span_text(plan.worst_ns)} if every limit is measured again"
         )
     if plan.short_says is not None:
         yield f"  [bold yellow]warning[/] {plan.short_says}"
     rounds = [each for each in plan.rounds if each]
     if len(rounds) > 1:
         yield (
-            f"  in {len(rounds)} rounds, {format_duration(plan.pause_ns)} apart; more keys and "
+            f"  in {len(rounds)} rounds, {span_text(plan.pause_ns)} apart; more keys and "
             "addresses would make it one"
         )
     for line in blocked_addresses(plan, target):
@@ -258,7 +257,7 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
     for note in report.notes:
         console.print(f"note: {escape(note)}")
     for choice, value in report.readings().items():
-        console.print(f"reading: {escape(choice)} = {escape(repr(value))}")
+        console.print(f"choice: {escape(choice)} = {escape(repr(value))}")
     for path in files:
         console.print(f"wrote {escape(str(path))}")
     _show_last(console, report)
@@ -266,11 +265,11 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
 
 def _show_last(console: Console, report: Report) -> None:
     floor_ns, rest = report.floor_ns, report.rest
-    floor = f" (minimum {format_duration(floor_ns)})" if floor_ns else ""
+    floor = f" (minimum {span_text(floor_ns)})" if floor_ns else ""
     if rest.more_ns:
-        more = format_duration(rest.more_ns // _TENTH_NS * _TENTH_NS)
+        more = span_text(rest.more_ns)
         floor += f", and this one {more} more for {rest.why}"
-    took = format_duration(report.took_ns // _TENTH_NS * _TENTH_NS)
+    took = span_text(report.took_ns)
     console.print(f"{report.requests:,} requests in {took}{floor}")
     if report.baseline is not None and report.comparison is not None:
         only = "; only new findings fail this run" if report.only_new else ""

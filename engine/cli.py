@@ -11,7 +11,14 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from engine.command_line import Parser, add_version, complete, run_command, schema_line
+from engine.command_line import (
+    Parser,
+    add_exit_codes,
+    add_version,
+    complete,
+    run_command,
+    schema_line,
+)
 from engine.http._cli_serve import (
     add_backup_arguments,
     add_openapi_arguments,
@@ -34,7 +41,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m engine",
         description="Look up the specification, serve the engine, and maintain its store.",
-        epilog="Exit codes: 0 fine, 2 usage or bad input, 130 interrupted.",
     )
     add_version(parser)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -74,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     add_rotate_key_arguments(
         commands.add_parser("rotate-key", help="encrypt a store's data keys with a new master key")
     )
+    add_exit_codes(parser, commands, "0 fine, 2 usage or bad input")
     return parser
 
 

@@ -65,6 +65,14 @@ def add_version(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
 
 
+def add_exit_codes(
+    parser: argparse.ArgumentParser, commands: argparse._SubParsersAction[Any], codes: str
+) -> None:
+    """End the help of a package, and of each of its commands, with the exit codes."""
+    for each in (parser, *commands.choices.values()):
+        each.epilog = f"Exit codes: {codes}, 130 interrupted."
+
+
 def is_completing() -> bool:
     """Return whether a shell asks for completions: then every subcommand needs its options."""
     return _IS_COMPLETION

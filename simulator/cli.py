@@ -14,7 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
 
-from engine.command_line import Parser, add_version, complete, is_completing, run_command
+from engine.command_line import (
+    Parser,
+    add_exit_codes,
+    add_version,
+    complete,
+    is_completing,
+    run_command,
+)
 
 _LOGS: Final = "simulator.commands.logs"
 _STUDIES: Final = "simulator.commands.studies"
@@ -35,6 +42,11 @@ _COMMANDS: Final = {
     "init": ("write a small scenario to start from", __name__),
 }
 """Command → what the overview says, and the module whose `add_…` takes its flags, `run_…` runs."""
+
+_EXIT_CODES: Final = (
+    "0 fine, 1 a condition that is not met, a broken invariant or a difference, "
+    "2 usage or bad input"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,6 +83,7 @@ def _parser(asked: Collection[str]) -> argparse.ArgumentParser:
             module = import_module(place)
             getattr(module, f"add_{name}")(flags)
             flags.set_defaults(run=getattr(module, f"run_{name}"))
+    add_exit_codes(parser, commands, _EXIT_CODES)
     return parser
 
 

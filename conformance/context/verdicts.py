@@ -189,7 +189,7 @@ class ClauseResult:
         found.sort(key=lambda one: one.reading is not None)  # observations before readings
         more = len({one.says for one in found}) - 1
         text = found[0].says if found else ""
-        return f"{text} (and {more} more)" if more > 0 else text
+        return f"{text} (and {more} more finding{'s' if more > 1 else ''})" if more > 0 else text
 
 
 def assemble(
@@ -212,7 +212,7 @@ def assemble(
         said = by_clause[clause.id]
         if not said:
             verdict = Verdict.NOT_OBSERVABLE if clause.unobservable else Verdict.SKIPPED
-            said = [Finding(clause.id, "registry", verdict, clause.unobservable or unseen)]
+            said = [Finding(clause.id, "no-check", verdict, clause.unobservable or unseen)]
         found.append(ClauseResult(clause, worst(said), tuple(said), clause.id in expected))
     return found
 

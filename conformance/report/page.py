@@ -24,10 +24,18 @@ from conformance.limits.observations import is_gateway_answer
 from conformance.report.evidence import sender_of, status_of
 from conformance.report.report import Report
 from conformance.report.sections import crashes, folds, passes
-from engine.files import format_duration
+from engine.files import span_text
 
-_MILLISECOND_NS: Final = 1_000_000
-_TENTH_NS: Final = 100 * _MILLISECOND_NS
+_SECOND_NS: Final = 1_000_000_000
+_WIDTH: Final = 760
+_LEFT: Final = 12
+_ROW: Final = 60
+_TOP: Final = 8
+_AXIS: Final = 26
+_TICKS: Final = 8
+_NARROW: Final = 30
+_CHARACTER: Final = 8
+_STEPS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300)
 _WORST: Final = frozenset({"fail", "error"})
 _TITLES: Final = {
     "TOK": "Tokenize",
@@ -51,7 +59,7 @@ def page(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"span": _span, "redacted": report.redactor.text}
+    environment.filters |= {"span": span_text, "redacted": report.redactor.text}
     plain = report.plain()
     style = (Path(__file__).parent / "page" / "report.css").read_text("utf-8")
     bad = report.exit_code != 0
@@ -66,7 +74,7 @@ def page(report: Report) -> str:
         told=told,
         titles=_TITLES,
         answer_css="fail" if bad else "skipped" if report.partial else "pass",
-        took_ns=report.took_ns // _TENTH_NS * _TENTH_NS,
+        took_ns=report.took_ns,
         why_more=report.rest.why,
         baseline=report.comparison and report.comparison.line,
         families=dict.fromkeys(one["family"] for one in told.values()),
@@ -95,23 +103,6 @@ def _told(report: Report, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "says": report.redactor.text(result.says),
         }
     return found
-
-
-def _span(duration_ns: int) -> str:
-    rounded = duration_ns // (_MILLISECOND_NS // 10) * (_MILLISECOND_NS // 10)
-    return format_duration(rounded) if rounded else "0s"
-
-
-_SECOND_NS: Final = 1_000_000_000
-_WIDTH: Final = 760
-_LEFT: Final = 12
-_ROW: Final = 60
-_TOP: Final = 8
-_AXIS: Final = 26
-_TICKS: Final = 8
-_NARROW: Final = 30
-_CHARACTER: Final = 8
-_STEPS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300)
 
 
 def picture(timeline: Sequence[Moment]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from conformance.messages.exchange import KeyLabel
 from conformance.target import ROLES, Source, Target
 from engine import LimitTable
 from engine.clauses import Clause
-from engine.files import format_duration
+from engine.files import span_text
 from engine.limits import Rule
 
 _SECOND_NS: Final = 1_000_000_000
@@ -299,7 +299,7 @@ def _lack(check: Check, target: Target) -> str | None:
     if there < check.sources:
         return f"the target has {there} of {check.sources} addresses; add sources or forwarded"
     if _is_too_long(check, target):
-        takes = format_duration(check.takes_ns)
+        takes = span_text(check.takes_ns)
         return f"it takes {takes}, more than budget.minutes = {target.budget.minutes}; raise it"
     pacing = target.pacing
     if pacing is not None and check.is_probe:
@@ -456,7 +456,7 @@ def blocked_addresses(plan: RunPlan, target: Target, limits: LimitTable | None =
         if probe is None or rule.counter != "ip" or rule.shadow:
             continue
         lasts_ns = rule.block_ns or rule.window_ns
-        lasts = format_duration(lasts_ns)
+        lasts = span_text(lasts_ns)
         if target.forwarded is not None:
             header = target.forwarded.partition(":")[0]
             where = f"the addresses that {header} names"
@@ -495,8 +495,8 @@ def outlook(plan: RunPlan, target: Target, limits: LimitTable) -> Iterator[str]:
     yield from _listed("judged in part", part)
     yield f"a run sends about {plan.requests:,} requests, {plan.requests_most:,} at most"
     if plan.floor_ns:
-        floor = format_duration(plan.floor_ns)
-        worst = format_duration(plan.worst_ns)
+        floor = span_text(plan.floor_ns)
+        worst = span_text(plan.worst_ns)
         yield f"  and takes about {floor}; up to {worst} if every limit is measured again"
         yield "  more keys of a role and more `sources` can shorten it: checks then need not wait"
         yield "  until a key or an address has cooled down"

@@ -35,7 +35,7 @@ reading: `document.spot("clients", 0, "loop").fail("must …")`.
 `read_toml(path)` reads a file, `Document(value)` wraps values of a program (no positions).
 Strings may hold `${NAME}` where `TextType(environment=True)` or `environment=True` says so;
 `secret=True` keeps a value out of messages. Units: `parse_duration_ns`, `parse_rate`,
-`parse_size_bytes`, and `format_…` back.
+`parse_size_bytes`, and `format_…` back; `span_text` for sentences.
 '''
 
 from typing import TYPE_CHECKING
@@ -80,5 +80,6 @@ if TYPE_CHECKING:
     from engine.files.units import parse_duration_ns as parse_duration_ns
     from engine.files.units import parse_rate as parse_rate
     from engine.files.units import parse_size_bytes as parse_size_bytes
+    from engine.files.units import span_text as span_text
 
 __getattr__, __dir__, __all__ = on_demand(__name__)

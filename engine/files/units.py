@@ -42,6 +42,14 @@ _SIZE_BYTES: Final = {
     "MI": 2**20,
     "GI": 2**30,
 }
+_UNITS: Final = (
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("min", 60_000_000_000),
+    ("s", 1_000_000_000),
+)
+_SMALL_UNITS: Final = (("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
+_THIN: Final = "\u202f"
 _LONGEST_NS: Final = 2**63 - 1
 _LONGEST_TEXT: Final = 200
 """Longer texts are refused: Python does not parse numbers with thousands of digits."""
@@ -160,6 +168,25 @@ def rate_or_rule(text: str, *, may_be_zero: bool = False, is_mean: bool = False)
     if int(count) > 2**31 - 1:
         return "must be below 2147483648 requests"
     return Rate(int(count), window_ns)
+
+
+def span_text(span_ns: int) -> str:
+    """Return a length of time for a sentence, in its two largest units; the rest is cut.
+
+    >>> span_text(65_000_000_000).replace("\u202f", " "), span_text(2_500_000_000).split()
+    ('1 min 5 s', ['2.5', 's'])
+    """
+    if span_ns <= 0:
+        return f"0{_THIN}s"
+    for place, (unit, size_ns) in enumerate(_UNITS[:-1]):
+        if span_ns >= size_ns:
+            whole, rest_ns = divmod(span_ns, size_ns)
+            small, small_ns = _UNITS[place + 1]
+            rest = rest_ns // small_ns
+            text = f"{whole}{_THIN}{unit}"
+            return f"{text} {rest}{_THIN}{small}" if rest else text
+    unit, size_ns = next(size for size in (_UNITS[-1], *_SMALL_UNITS) if span_ns >= size[1])
+    return f"{span_ns / size_ns:.3g}{_THIN}{unit}"
 
 
 def parse_rate(text: str) -> Rate:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.command_line import RESULTS_PAGE
+from engine.files import span_text
 from simulator.logs import FORMATS, log_name
 from simulator.logs.formats import WRAPPERS
 from simulator.options import (
@@ -40,7 +41,6 @@ from simulator.views.text import (
     plain_table,
     plain_text,
     share_text,
-    span_text,
 )
 
 _SHOWN: Final = 10

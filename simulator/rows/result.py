@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from engine.command_line import schema_line
 from engine.errors import InputError, did_you_mean
-from engine.files import format_duration
+from engine.files import span_text
 from simulator.arguments import (
     DURATION,
     FLAG,
@@ -486,7 +486,7 @@ class Result:
             f"{totals['offered']:,} offered, {totals['refused']:,} refused "
             f"({percent_text(totals['refused_share'])})"
         )
-        blocked = met["blocked_ns"].map(lambda ns: format_duration(int(ns)) if ns else "–")
+        blocked = met["blocked_ns"].map(lambda ns: span_text(int(ns)) if ns else "–")
         counts = ["offered", "admitted", "refused", "refused_by_others", "delayed"]
         table = met[counts].assign(blocked=blocked, keys=met["keys"], ips=met["ips"])
         names = {
@@ -501,7 +501,7 @@ class Result:
 
 
 _COUNTS: Final = (
-    *("offered", "admitted", "refused", "refused by others", "delayed", "blocked (s)"),
+    *("offered", "admitted", "refused", "refused by others", "delayed", "blocked"),
     *("refused keys", "refused IPs", "first refusal"),
 )
 
@@ -515,10 +515,10 @@ def _cells(line: dict[str, Any]) -> list[str]:
         f"{line['refused']:,}{shadow}",
         f"{line['refused_by_others']:,}",
         f"{line['delayed']:,}",
-        f"{line['blocked_ns'] / 1e9:,.1f}",
+        span_text(line["blocked_ns"]) if line["blocked_ns"] else "–",
         str(line["keys"]),
         str(line["ips"]),
-        "–" if first_ns is None else f"{first_ns / 1e9:,.1f} s",
+        "–" if first_ns is None else span_text(first_ns),
     ]
 
 

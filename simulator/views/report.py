@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from engine.files import span_text
 from simulator.rows.warm_up import BINS, warm_up_of
 from simulator.views import charts, svg
 from simulator.views.findings import PARTS, Findings, gather, quantile_ns, together_ns
@@ -32,7 +33,6 @@ from simulator.views.text import (
     plain_text,
     runs_share_text,
     share_text,
-    span_text,
     threshold_lines,
     value_text,
 )
@@ -108,7 +108,10 @@ def tiles(summary: Mapping[str, Any], findings: Findings, axis: Axis) -> list[di
     totals = summary["totals"]
     offered = totals["offered"]
     ips, keys = {p.ip for p in findings.parties}, {p.key for p in findings.parties}
-    span = span_text(axis.end_ns - findings.start_ns)
+    # The last bin of a replay may end after its log.
+    replay = summary.get("replay")
+    span_ns = replay["log_span_ns"] if replay else axis.end_ns - findings.start_ns
+    span = span_text(span_ns)
     shut_ns = together_ns(findings.shut_out.values())
     share = f"{share_text(totals['refused'], offered)}, {count_text(totals['blocked'])} by blocks"
     admitted = share_text(totals["admitted"], offered) + _over_runs(summary, "admitted")

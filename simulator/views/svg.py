@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
 
+from engine.files import span_text
 from simulator.rows.warm_up import WarmUp
 from simulator.views.charts import Estimates, GanttRows, Histogram, Series, StackedBars, joined
 from simulator.views.findings import Findings, Refusals, RequestKey
@@ -30,7 +31,6 @@ from simulator.views.text import (
     number_text,
     plain_text,
     share_text,
-    span_text,
     value_text,
 )
 

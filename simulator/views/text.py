@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from engine.files import format_duration
+from engine.files import format_duration, span_text
 
 if TYPE_CHECKING:
     from rich.box import Box
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from simulator.intervals import Interval
 
 _SECOND_NS: Final = 1_000_000_000
-_UNITS: Final = (
-    ("d", 86_400 * _SECOND_NS),
-    ("h", 3_600 * _SECOND_NS),
-    ("min", 60 * _SECOND_NS),
-    ("s", _SECOND_NS),
-)
-_SMALL: Final = (("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 _PIPE_COLUMNS: Final = 140
 _THIN: Final = "\u202f"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -73,21 +66,6 @@ def share_text(part: int, whole: int) -> str:
         return f">{_THIN}99.99{_THIN}%"
     digits = 2 if percent < 1 else 1 if percent < 99.95 or part < whole else 0
     return f"{percent:.{digits}f}".removesuffix(".0") + f"{_THIN}%"
-
-
-def span_text(span_ns: int) -> str:
-    """Return a length of time in its two largest units: `3 d 10 h`, `1 min 5 s`, `2.5 s`."""
-    if span_ns <= 0:
-        return f"0{_THIN}s"
-    for place, (unit, size_ns) in enumerate(_UNITS[:-1]):
-        if span_ns >= size_ns:
-            whole, rest_ns = divmod(span_ns, size_ns)
-            small, small_ns = _UNITS[place + 1]
-            rest = rest_ns // small_ns
-            text = f"{whole}{_THIN}{unit}"
-            return f"{text} {rest}{_THIN}{small}" if rest else text
-    unit, size_ns = next(size for size in (_UNITS[-1], *_SMALL) if span_ns >= size[1])
-    return f"{span_ns / size_ns:.3g}{_THIN}{unit}"
 
 
 def clock_text(at_ns: int) -> str:
@@ -235,7 +213,7 @@ def group_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
         if binding:
             share = runs_share_text(summary, f"refused_share{{client='{group['name']}'}}")
             share = share or share_text(group["refused"], group["offered"])
-            words = f"{share} by {binding}; {fair_share_text(group['binds'], summary)}"
+            words = f"{share} refused by {binding}; {fair_share_text(group['binds'], summary)}"
         rows.append({**group, "binding": binding, "pace": pace, "words": words})
     return rows
 
@@ -290,7 +268,7 @@ def binding_text(group: Mapping[str, Any]) -> str:
 def pace_text(binds: Mapping[str, Any] | None) -> str:
     """Return the pace per client that the counter with most refusals admits: `6.6/s`.
 
-    Rounded down, so that it passes.
+    Rounded down, so that together they stay within the rate.
 
     >>> pace_text({"limit_requests": 200, "window_ns": 10_000_000_000, "sharing": 3})
     '6.6/s each'
@@ -313,7 +291,7 @@ def fair_share_text(binds: Mapping[str, Any] | None, summary: Mapping[str, Any])
     >>> binds = {"limit_requests": 50, "window_ns": 60_000_000_000, "sharing": 5}
     >>> binds["senders"] = {"shop": {"clients": 4, "offered": 40}}
     >>> fair_share_text(binds, {"duration_ns": 600_000_000_000, "warm_up_ns": 0})
-    'fair share of this counter 0.16/s each; shop 1/min each'
+    'fair share of this counter 0.16/s each; sent: shop 1/min each'
     """
     if binds is None:
         return ""
@@ -323,7 +301,8 @@ def fair_share_text(binds: Mapping[str, Any] | None, summary: Mapping[str, Any])
         + (" each" if row["clients"] > 1 else "")
         for name, row in binds.get("senders", {}).items()
     ]
-    return "; ".join([f"fair share of this counter {pace_text(binds)}", *senders[:_MAX_SENDERS]])
+    sent = f"; sent: {', '.join(senders[:_MAX_SENDERS])}" if senders else ""
+    return f"fair share of this counter {pace_text(binds)}{sent}"
 
 
 def rate_text(per_ns: float) -> str:
@@ -381,7 +360,7 @@ def value_text(metric: str, value: float | None) -> str:
     """Return a metric's value as a person reads it; shares in percent, durations with their unit.
 
     >>> value_text("goodput_per_s{client='a'} >= 0.5", 0.25), value_text("latency_p50", 2.5e9)
-    ('0.25', '2.5s')
+    ('0.25', '2.5\u202fs')
     """
     from simulator.scenario import METRICS  # noqa: PLC0415 # reason: the page of a replay needs no scenario
 
@@ -389,8 +368,7 @@ def value_text(metric: str, value: float | None) -> str:
         return "–"
     name = _name_of(metric)
     if name in METRICS and METRICS[name].is_duration:
-        step = 10 ** max(0, len(str(int(value))) - 4)
-        return format_duration(round(value / step) * step)
+        return span_text(round(value))
     return percent_text(value) if name == _SHARE else number_text(value)
 
 

@@ -271,8 +271,8 @@ def test_each_group_and_threshold_has_a_line_in_the_headline(tmp_path: Path) -> 
     simulator.run(loads(text), fidelity="limits", out=tmp_path / "out")
     page = html.unescape((tmp_path / "out" / "report.html").read_text("utf-8"))
     page = page.replace("\u202f", " ")
-    assert "<b>workers</b>: 31.3 % by LIM-CREATE at one address; fair share of this" in page
-    assert "counter 6.6/s each; workers " in page
+    assert "<b>workers</b>: 31.3 % refused by LIM-CREATE at one address; fair share of this" in page
+    assert "counter 6.6/s each; sent: workers " in page
     assert "<b>readers</b>: nothing is refused" in page
     assert '<li class="bad"><b>not met</b>' in page
     assert '<li class="good"><b>met</b> <span class="mono">latency_p99 < 1s</span>' in page
@@ -324,7 +324,7 @@ def test_replications_show_intervals_spread_and_judgements(tmp_path: Path) -> No
     assert f'<p class="answer">Over 4 runs {share} of the attempts are refused on average' in told
     assert "The run of seed 7: 2,529 of 3,153 attempts (80.2 %) were refused" in told
     browsers = found_in_runs(result, "refused_share{client='browsers'}")
-    assert f"<b>browsers</b>: {browsers} by LIM-PUBLIC at one address" in told
+    assert f"<b>browsers</b>: {browsers} refused by LIM-PUBLIC at one address" in told
     (threshold,) = result.summary["replications"]["thresholds"]
     assert f"<b>{threshold['verdict']}</b>" in page
     found = result.summary["replications"]

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from engine.files import span_text
 from simulator.views.findings import gather
 from simulator.views.text import (
     Axis,
@@ -12,7 +13,6 @@ from simulator.views.text import (
     number_text,
     plain_text,
     share_text,
-    span_text,
 )
 
 SECOND_NS = 10**9

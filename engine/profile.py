@@ -128,14 +128,14 @@ class Choice:
 
         case: called with a section of a profile, such as `limits={"compose": "all"}`, and returns
         what was seen. others: values to try beside the listed ones. A value is the `default`, a
-        `reading`, or for `study`.
+        `permitted` one, or for `study`.
 
         >>> (compose,) = [one for one in choices() if one.path == "limits.compose"]
         >>> compose.trials(lambda limits: limits["compose"].upper())
         [('all', 'default', 'ALL'), ('lowest', 'study', 'LOWEST')]
         """
-        kinds = ["default", *("reading" for _ in self.readings), *("study" for _ in self.study)]
-        kinds += ["reading"] * len(others)
+        kinds = ["default", *("permitted" for _ in self.readings), *("study" for _ in self.study)]
+        kinds += ["permitted"] * len(others)
         return [
             (self.written(value), kind, case(**{self.section: {self.name: value}}))
             for value, kind in zip((*self.listed, *others), kinds, strict=True)

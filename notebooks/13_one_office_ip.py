@@ -40,7 +40,8 @@ RUNS = 20
 # %% [markdown]
 # The people share three public keys, and the script uses the first. `mean` is the refused share
 # over the runs, `low` and `high` are its 95 % interval, and `most` is the largest share in a run.
-# After 20 runs without a refusal the interval still reaches 16.8 %.
+# After 20 runs without a refusal the interval still reaches 16.8 %: 20 runs cannot exclude that one
+# run in six is refused altogether.
 
 # %%
 office = refused_shares(scenario)

@@ -166,8 +166,9 @@ bystanders.round(3)
 #
 # ## Several tables at once
 # `policies` runs scenarios under several limit tables and shows what each does to each group. A `*`
-# marks Pareto-optimal tables, where the highest load on the service counts too. The *goodput* is
-# how many requests a second are admitted and answered without an error.
+# marks Pareto-optimal tables: no other table is better for one group or for the service's highest
+# load without being worse for another. The *goodput* is how many requests a second are admitted and
+# answered without an error.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:

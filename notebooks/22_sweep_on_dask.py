@@ -79,8 +79,8 @@ assert len(cluster.workers) == 2
 # One axis is how many people share an address and a public key, the other is what LIM-PUBLIC allows
 # them a minute. An axis is a path in the scenario and its values; every pair of values is a point,
 # and each point is run with 20 seeds. Each run is written to a Parquet file in a folder, and the
-# sweep returns all runs as a data frame. (These runs are short. By default the runs of a sweep are
-# compiled, which decides the same.)
+# sweep returns all runs as a data frame. (These runs have the fidelity `limits`. The default of a
+# sweep is `compiled`, which makes the same decisions.)
 
 # %%
 PEOPLE, LIMITS = [20, 40, 60, 80], ["25/1m", "50/1m", "100/1m"]
@@ -110,7 +110,7 @@ found.iloc[:4, [0, 1, 3, 4, 10, 15]]
 # The table shows the refused share of each point: its mean over the runs, and the 95 % interval of
 # the mean. The share rises with the people and falls with the limit. Where two intervals overlap,
 # 20 runs do not distinguish the points. After 20 runs without a refusal the interval still reaches
-# 16.8 %.
+# 16.8 %: 20 runs cannot exclude that one run in six is refused altogether.
 
 # %%
 cells = pd.DataFrame(

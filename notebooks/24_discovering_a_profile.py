@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Which choices a deployment has made
-# Where the specification leaves a choice, two deployments may differ and both be right. A *reading*
-# is one permitted way to understand the specification. The suite fails no reading: it finds out
-# which one a deployment follows, and the next run can check that the deployment still follows it.
+# Where the specification leaves a choice, two deployments may differ and both be right. The suite
+# fails no permitted choice: it finds out which one a deployment has made, and the next run can
+# check that the deployment keeps to it.
 #
 # Clauses: LIM-PUBLIC, LIM-THROTTLE, LIM-BLOCK, TOK-LIMIT, REC-CARD-MASK, TOK-DEDUP.
 
@@ -58,7 +58,7 @@ report = conformance.run(other.target, transport=other.transport, seed=7)
 readings = report.readings()
 values = {one.path: (one.of(truth), one.default) for one in choices()}
 print(report.verdict_line)
-assert not (report.clauses["verdict"] == "fail").any(), "a reading is no failure"
+assert not (report.clauses["verdict"] == "fail").any(), "another choice is no failure"
 assert set(differing(truth)) <= set(readings), "every choice that differs was found"
 assert all(values[path][0] == value for path, value in readings.items())
 frame = pd.DataFrame({"found": readings, "default": {path: values[path][1] for path in readings}})
@@ -102,9 +102,9 @@ assert Profile.from_toml(discovered) == truth
 
 # %% [markdown]
 # ## Check that a deployment keeps its choices
-# As long as a choice is open, every reading of it passes. Suppose that the deployment changes: its
-# next release counts by fixed windows. A suite without a profile accepts that and only reports
-# another reading (LIM-PUBLIC, LIM-THROTTLE).
+# As long as a choice is open, every permitted value passes. Suppose that the deployment changes:
+# its next release counts by fixed windows. A suite without a profile accepts that and only reports
+# another choice (LIM-PUBLIC, LIM-THROTTLE).
 
 
 # %%
@@ -165,7 +165,7 @@ shutil.rmtree(folder)
 
 # %% [markdown]
 # ## What was learnt
-# A different reading is reported and does not fail. If the target names a profile, a change of a
+# Another choice is reported and does not fail. If the target names a profile, a change of a
 # choice in it fails.
 #
 # ## Exercise

@@ -97,9 +97,9 @@ pd.Series(
 ).to_frame("how many")
 
 # %% [markdown]
-# A value is the *default*, a *reading* (a conforming service may follow it; the conformance suite
-# reports which), or for *study*: it is for simulations only, and a deployment that follows it fails
-# its clause.
+# A value is the *default*, *permitted* (a conforming service may have it; the conformance suite
+# reports which), or for *study*: it is for simulations only, and a deployment that has it fails its
+# clause.
 #
 # ## What is accepted in a body
 # Each case sends one body and shows the status, or what came back.
@@ -184,17 +184,17 @@ walk(
 
 # %% [markdown]
 # These are 19 choices. The table compares the result of the default with that of the first other
-# value. Some readings accept more, some less.
+# value. Some accept more than the default, some less.
 
 # %%
 first: dict[str, dict[str, object]] = {}
 for row in rows:
-    column = "default" if row["is"] == "default" else "another reading"
+    column = "default" if row["is"] == "default" else "another value"
     first.setdefault(row["choice"], {}).setdefault(column, row["seen"])
-pairs = [(held["default"], held["another reading"]) for held in first.values()]
+pairs = [(held["default"], held["another value"]) for held in first.values()]
 assert len(pairs) == 19
-assert ("400", "200") in pairs, "a reading that accepts more"
-assert ("200", "400") in pairs, "a reading that accepts less"
+assert ("400", "200") in pairs, "a value that accepts more"
+assert ("200", "400") in pairs, "a value that accepts less"
 pd.DataFrame(first).T.rename_axis("choice")
 
 # %% [markdown]

@@ -459,7 +459,7 @@ counts = pd.DataFrame(
     [
         {"section": choice.section, "is": what, "values": len(values)}
         for choice in known
-        for what, values in (("reading", choice.readings), ("study", choice.study))
+        for what, values in (("permitted", choice.readings), ("study", choice.study))
     ]
 )
 assert set(counts.groupby("section")["values"].sum().nlargest(2).index) == {"tokens", "limits"}
@@ -477,7 +477,7 @@ alt.Chart(
 
 # %% [markdown]
 # A choice without listed values is a number or a name; for such a choice, every value but the
-# default is a reading.
+# default is permitted.
 
 # %% [markdown]
 # ## What was learnt

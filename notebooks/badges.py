@@ -2,7 +2,7 @@
 
 A rendered notebook says under each heading which of the section's clauses are *specified*, which
 hold a detail of *our choice*, and for each decision that the section names (or whose statuses it
-shows) the profile field, the other readings and what is *for study*. Sources name ids alone.
+shows) the profile field, the other choices and what is *for study*. Sources name ids alone.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def _clause(clause: Clause) -> str:
 def _decision(decision: OpenDecision) -> str:
     question = " ".join(decision.question.split()).rstrip(".")
     parts = [_field(path) for path in decision.fields] or ["decided once, no field of the profile"]
-    is_listed = any("readings" in part or "study" in part for part in parts)
+    is_listed = any("other choices" in part or "study" in part for part in parts)
     if not is_listed and decision.alternatives:
-        kind = "readings or for study" if decision.study else "other readings"
+        kind = "other choices, some for study" if decision.study else "other choices"
         parts.append(f"{kind}: {' '.join(decision.alternatives.split())}")
     return f"**our choice** {decision.id}, {question}: {'; '.join(parts)}"
 
@@ -110,7 +110,7 @@ def _field(path: str) -> str:
     choice = next(one for one in choices() if one.path == path)
     said = f"`{path}` = {_value(choice.default)}"
     for words, values in (
-        ("other readings", choice.readings),
+        ("other choices", choice.readings),
         ("**for study**", choice.study),
     ):
         if values:

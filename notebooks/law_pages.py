@@ -58,9 +58,9 @@ _OPENING: Final = """\
 # The open decisions
 
 What the specification leaves open, what the engine does, and what a service may do instead. Most
-are fields of the profile: `python -m engine profile` prints them as a file to change. A *reading*
-is an alternative that a conforming service may have; conformance detects and reports it. An
-alternative *for study* exists in simulations only: a deployment that does it fails its clause.
+are fields of the profile: `python -m engine profile` prints them as a file to change. A conforming
+service may make any of the *other choices*; conformance detects and reports which. An alternative
+*for study* exists in simulations only: a deployment that does it fails its clause.
 """
 
 
@@ -141,7 +141,7 @@ def _decision(decision: OpenDecision) -> str:
     lines = [f"### {decision.id}\n", f"{_wrapped(_sentence(decision.question))}\n"]
     lines.append(_item(f"Default: {_end(decision.default)}"))
     if decision.alternatives:
-        kind = "Alternatives, some for study" if decision.study else "Readings"
+        kind = "Alternatives, some for study" if decision.study else "Other choices"
         lines.append(_item(f"{kind}: {_end(decision.alternatives)}"))
     if decision.fields:
         fields = ", ".join(f"`{one}`" for one in decision.fields)

@@ -3,8 +3,8 @@
 A proxy's destination may take 25 s, then the answer is 408. A reactor may run for 30 s. Its code
 and the payload of an invocation have a maximum size.
 
-Units of size are read leniently (D-UNITS): 50 000 characters and 10⁶ bytes must be accepted, more
-than 51 200 characters and more than 2²⁰ bytes refused. Sizes between the two are a reading.
+Units of size are read leniently (D-UNITS): 50,000 characters and 10⁶ bytes must be accepted, more
+than 51,200 characters and more than 2²⁰ bytes refused. Sizes between the two are a choice.
 
 A measured time is an upper bound of the time that the deployment took, because its machine or ours
 may be busy. So *too early* is judged as measured. *Too late* is judged after the known delays are
@@ -250,12 +250,12 @@ async def _sizes(
 @check(
     "reactors.code",
     "RCT-CODE",
-    accepts="2xx for 50 000 characters, any 4xx for more than 51 200",
+    accepts="2xx for 50,000 characters, any 4xx for more than 51,200",
     roles=("management",),
     requests=16,
 )
 async def code(ctx: CheckContext) -> list[Finding]:
-    """The code of a reactor or a transform has at most 50 000 characters."""
+    """The code of a reactor or a transform has at most 50,000 characters."""
     key = ctx.spread_key("management")
 
     async def reactor(characters: int, filler: str = "x") -> Exchange:
@@ -268,7 +268,7 @@ async def code(ctx: CheckContext) -> list[Finding]:
     setting = "outside.reactor_code_limit"
     findings = await _limit_of(ctx, "RCT-CODE", setting, _CODE_LIMITS, reactor)
     wide = await reactor(_CODE_LIMITS[0], "\u00e9")
-    findings.append(ctx.acceptance("RCT-CODE", "50 000 characters of two bytes", wide))
+    findings.append(ctx.acceptance("RCT-CODE", "50,000 characters of two bytes", wide))
     findings += await _patched(ctx, key, await reactor(100))
     return findings + await _transforms(ctx, key)
 

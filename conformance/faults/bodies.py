@@ -911,7 +911,7 @@ async def _limit_of_distinct(engine: FaultyEngine, request: Request, submit: Sub
 
 @fault("limit-of-arrays", "TOK-LIMIT")
 async def _limit_of_arrays(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """The limit holds for arrays only: an object may hold up to 1 000 strings."""
+    """The limit holds for arrays only: an object may hold up to 1,000 strings."""
     body = json_of(request)
     if request.path != "/tokenize" or not isinstance(body, dict) or is_request(body):
         return await submit(request)

@@ -535,13 +535,13 @@ def _timeout_as_bad_gateway(_: FaultyEngine, __: Request, response: Response) ->
 
 @fault_of_profile("code-a-tenth-longer", "RCT-CODE")
 def _code_longer(profile: Profile) -> Profile:
-    """Reactor code may have 55 000 characters."""
+    """Reactor code may have 55,000 characters."""
     return profile.replace(outside={"reactor_code_limit": 55_000})
 
 
 @fault("code-counted-in-bytes", "RCT-CODE")
 async def _code_in_bytes(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
-    """Reactor code may have 50 000 bytes."""
+    """Reactor code may have 50,000 bytes."""
     body = json_of(request) if request.path.startswith("/reactors") else None
     code = body.get("code") if isinstance(body, dict) else None
     limit = engine.profile.outside.reactor_code_limit

@@ -2,7 +2,7 @@
 
 The engine reads a body only after it has checked limits and key, and never beyond the size limit
 (D-ORDER, D-SIZE); a `Content-Length` is checked before a byte is read. A body has 20 s, and a
-second more for each 1 000 bytes received.
+second more for each 1,000 bytes received.
 
 One `MemoryBudget` bounds the memory of all requests, and of a caller's: unfinished heads, bodies,
 what is read for a request or answered from outside, and answers that their clients have not

@@ -97,7 +97,7 @@ class BodySchema:
         self._field_clauses = field_clauses or {}
 
     def check(self, body: Json) -> dict[str, Any]:
-        """Return the body; raises `Problem` 400 with its faults by JSON Pointer, 1 000 at most."""
+        """Return the body; raises `Problem` 400 with its faults by JSON Pointer, 1,000 at most."""
         faults = BodyErrors()
         detail = "The body is not of the form that is asked for."
         for place, message in _faults(self.schema, body):

@@ -83,7 +83,7 @@ class Located(Protocol):
 class BodyErrors(dict[str, list[str]]):
     """Everything that is wrong with one body: JSON Pointer → messages, in order of finding.
 
-    At most 1 000 pointers are kept, and none beyond 250 000 characters of them, so that an answer
+    At most 1,000 pointers are kept, and none beyond 250,000 characters of them, so that an answer
     cannot become much larger than its request: a long name stands in the pointer of all below it.
     The rest is counted. No message quotes a value of the body. clause: what the first one breaks.
     """

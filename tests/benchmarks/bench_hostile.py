@@ -128,9 +128,9 @@ def _bodies(live: Live) -> dict[str, _Hostile]:
         "below the bounds, 100 JWEs": b"[" + b",".join([sealed] * 100) + b"]",
         "empty strings": _repeated(b'""'),
         "equal objects, deduplicated": _repeated(repeated),
-        "below the bounds, 10 000 of these": b"[" + b",".join([repeated] * 10_000) + b"]",
+        "below the bounds, 10,000 of these": b"[" + b",".join([repeated] * 10_000) + b"]",
         "distinct strings": orjson.dumps([f"{number:07}" for number in range(_SIZE // 10)]),
-        "below the bounds, 10 000 strings": orjson.dumps(
+        "below the bounds, 10,000 strings": orjson.dumps(
             [f"{number:07}" for number in range(10_000)]
         ),
         "numbers": _repeated(b"1"),

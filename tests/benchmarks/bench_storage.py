@@ -224,7 +224,7 @@ def main(*, big: bool = False) -> None:
     """Print the tables."""
     warm_up(print)
     sources = {
-        "CL1, 2 000 clients": _cl1_chunks(6_000 if big else 1_500),
+        "CL1, 2,000 clients": _cl1_chunks(6_000 if big else 1_500),
         "W1": _w1_chunks(_W1_ROWS * (10 if big else 1)),
     }
     with tempfile.TemporaryDirectory() as folder:

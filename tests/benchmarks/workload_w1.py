@@ -1,7 +1,7 @@
 """Workload W1: open-loop traffic that meets nearly every row of the limit table, from a seed.
 
-5 000 keys (Zipf 1.1) of three application kinds, a quarter of the tenants test tenants, a tenth
-of the keys legacy, 2 000 IPs, seven resources, 2 004 requests a virtual second. Of 10^6 requests
+5,000 keys (Zipf 1.1) of three application kinds, a quarter of the tenants test tenants, a tenth
+of the keys legacy, 2,000 IPs, seven resources, 2,004 requests a virtual second. Of 10^6 requests
 each meets three to six counters, 3.98 on average, of 77 228 in 84 classes; 35.5 % are refused, and
 12 of 15 rules bind: all but the two of proxies and LIM-PRIVATE's by IP, which LIM-IP masks. A key
 comes mostly from one IP and asks mostly for one resource; some IPs are shared by many keys, and

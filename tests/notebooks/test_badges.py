@@ -50,11 +50,11 @@ def test_a_detail_of_ours_is_told_from_what_is_specified() -> None:
     assert said[1].startswith("> **specified, a detail is our choice**: TOK-COMPOSITE (open: ")
 
 
-def test_a_choice_says_its_field_its_readings_and_what_is_for_study() -> None:
+def test_a_choice_says_its_field_the_other_choices_and_what_is_for_study() -> None:
     assert (
         badges("D-LEAF")
         .strip()
-        .endswith("`tokens.non_string_leaf` = `reject`, other readings: `tokenize`, `pass`")
+        .endswith("`tokens.non_string_leaf` = `reject`, other choices: `tokenize`, `pass`")
     )
     assert "`limits.compose` = `all`, **for study**: `lowest`" in badges("D-COMPOSE")
 

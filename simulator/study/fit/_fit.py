@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from engine.errors import InputError
-from engine.files import format_duration
+from engine.files import span_text
 from simulator.options import FitOptions, takes_options
 from simulator.rows.record import Numbers
 from simulator.scenario import Scenario
@@ -381,7 +381,7 @@ def _rows(found: Judgement) -> list[list[str]]:
 
 def _head(fit: Fit) -> str:
     summary = fit.summary
-    span = format_duration(summary["span_ns"] // 1_000_000_000 * 1_000_000_000)
+    span = span_text(summary["span_ns"])
     words = (
         f"{summary['log']}: {summary['requests']:,} requests of {summary['clients']:,} clients in "
         f"{span}"

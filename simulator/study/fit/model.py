@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from engine.command_line import schema_line
-from engine.files import Include, Rate, format_duration, to_plain, to_toml
+from engine.files import Include, Rate, format_duration, span_text, to_plain, to_toml
 from simulator.logs.parties import Owner
 from simulator.options import FitOptions
 from simulator.rows.record import Numbers, distinct
@@ -527,7 +527,7 @@ def _lost(observed: Observed, model: Model) -> list[str]:
         lost.append("refusals: the log has no status, so retries cannot be recognized")
     if observed.tick_ns >= 1_000_000:
         lost.append(
-            f"the order within {format_duration(observed.tick_ns)}: times are no finer, so "
+            f"the order within {span_text(observed.tick_ns)}: times are no finer, so "
             "requests are spread evenly over it"
         )
     if observed.merged:
@@ -720,7 +720,7 @@ def _evidence(pace: Pace) -> list[str]:
 
 def unit_of(per_second: float) -> tuple[float, str]:
     """Return the unit of time in which a rate is 1 or more: its seconds, and the unit's name."""
-    for factor, word in ((1, "/s"), (60, "/m"), (3_600, "/h"), (86_400, "/d")):
+    for factor, word in ((1, "/s"), (60, "/min"), (3_600, "/h"), (86_400, "/d")):
         if per_second * factor >= 1:
             return factor, word
     return 86_400, "/d"

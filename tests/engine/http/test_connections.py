@@ -239,7 +239,7 @@ SESSIONS: Final[dict[str, tuple[tuple[Step, ...], list[str]]]] = {
         ["405 This method is not allowed at this path. (allow: OPTIONS, POST)"],
     ),
     "no method": ((_head(first=f"{'B' * 33} /tokenize HTTP/1.1"),), [NO_HTTP]),
-    # bodies that come slowly: 20 s, and a second more for each 1 000 bytes
+    # bodies that come slowly: 20 s, and a second more for each 1,000 bytes
     "body slow": (
         (_head("content-length: 4000"), b" " * 2_000, 20, 1.5, 0.5),
         ["", "", "", "", LATE],

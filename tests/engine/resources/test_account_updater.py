@@ -166,7 +166,7 @@ def test_jobs_of_a_tenant_run_side_by_side(outside: Outside) -> None:
 
 
 def test_a_file_holds_30_mb(outside: Outside) -> None:
-    """ACC-FILE: exactly 30 000 000 bytes pass, one more is 413 and the job still waits."""
+    """ACC-FILE: exactly 30,000,000 bytes pass, one more is 413 and the job still waits."""
     job = outside.made(JOBS, {})
     file = HEADER.encode() + b"\n"
     file += b"x" * (30_000_000 - len(file))

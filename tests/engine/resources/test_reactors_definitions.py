@@ -26,7 +26,7 @@ def _react(outside: Outside, args: Any, **more: Any) -> Any:
 
 @pytest.mark.parametrize("character", ["x", "é", "\U0001f511"])
 def test_code_is_bounded_in_code_points(outside: Outside, character: str) -> None:
-    """RCT-CODE: 50 000 characters whatever their bytes (D-UNITS)."""
+    """RCT-CODE: 50,000 characters whatever their bytes (D-UNITS)."""
     path = _reactor(outside, code=character * 50_000)
     for answer in (
         outside.ask("POST", "/reactors", {"name": "n", "code": character * 50_001}),

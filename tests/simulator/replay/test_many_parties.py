@@ -143,7 +143,7 @@ def test_whose_a_key_is_makes_no_kind() -> None:
 
 
 def _log(parties: int) -> pd.DataFrame:
-    """Return a log of 30 000 requests by so many parties: 100 keys, 100 addresses, 4 paths."""
+    """Return a log of 30,000 requests by so many parties: 100 keys, 100 addresses, 4 paths."""
     chance = random.Random(4)
     places = (chance.sample(range(40_000), parties) * (30_000 // parties))[:30_000]
     columns = {
@@ -187,7 +187,7 @@ def test_nothing_is_called_once_a_party() -> None:
         with _calls() as calls:
             replay(log, fidelity="compiled")
         counts.append(calls[0])
-    assert counts[1] - counts[0] < 2_000, "29 000 more parties"
+    assert counts[1] - counts[0] < 2_000, "29,000 more parties"
 
 
 @pytest.mark.slow

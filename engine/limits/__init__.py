@@ -9,7 +9,7 @@ The package reads no clock: callers pass in each instant.
 
 from engine.limits.limiter import CountersFull, Limiter
 from engine.limits.nodes import NodesLimiter
-from engine.limits.subject import Block, KeyIdentity, RateLimitStatus, Subject, TenantIdentity
+from engine.limits.subject import KeyIdentity, RateLimitStatus, Subject, TenantIdentity
 from engine.limits.table import (
     DEFAULT_TABLE,
     SEED_SECTIONS,
@@ -23,7 +23,6 @@ from engine.limits.table import (
 __all__ = [
     "DEFAULT_TABLE",
     "SEED_SECTIONS",
-    "Block",
     "Classifier",
     "CountersFull",
     "KeyIdentity",

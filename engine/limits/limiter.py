@@ -25,8 +25,8 @@ from typing import Final
 from engine.errors import TollgateError, wrong_type
 from engine.files import as_ns
 from engine.limits.counters import FAR_NS, Charge, Counter, charge_all, status_of
-from engine.limits.rules import CounterFamily, RuleSet, present
-from engine.limits.subject import Block, RateLimitStatus, Subject
+from engine.limits.rules import CounterFamily, RequestClass, RuleSet
+from engine.limits.subject import RateLimitStatus, Subject
 from engine.limits.table import LimitTable
 from engine.messages import Decision, Outcome
 from engine.profile import LimitsProfile
@@ -128,7 +128,7 @@ class Limiter:
         self._counts_refused = profile.count_refused and not self._takes_back
         self._counters: dict[object, MatchedCounters] = {}
         self._stale: dict[object, MatchedCounters] = {}
-        self._matches: dict[object, RuleMatch] = {}
+        self._matches: dict[RequestClass, RuleMatch] = {}
         self._epoch = object()
         self._now_ns = 0
         self._sweep_at_ns = FAR_NS if keeps_idle else 0
@@ -249,7 +249,7 @@ class Limiter:
             else:
                 counter.undo_log.refund(charge)
 
-    # --- what is left, and what is active --------------------------------------------------------
+    # --- what is left ----------------------------------------------------------------------------
 
     def status(self, now_ns: int, subject: Subject) -> RateLimitStatus | None:
         """Return what the rule with the smallest remaining ÷ limit has left (D-429-HEADERS).
@@ -260,20 +260,6 @@ class Limiter:
         now_ns, subject = _checked(now_ns, subject)
         return status_of(self.match(subject).in_force, now_ns)
 
-    def applicable(self, subject: Subject) -> tuple[str, ...]:
-        """Return the names of all rules that count such a request, shadows too, in table order."""
-        _, subject = _checked(0, subject)
-        return _names(self.match(subject).counters)
-
-    def blocks(self) -> tuple[Block, ...]:
-        """Return the blocks in force at the last decision's instant."""
-        return tuple(
-            Block(family.name, key, counter.blocked_until_ns)
-            for family in self._rules.families()
-            for key, counter in family.counters.items()
-            if counter.blocked_until_ns > self._now_ns
-        )
-
     @property
     def counter_count(self) -> int:
         """How many counters are held; idle ones are forgotten within two horizons of their rule."""
@@ -283,27 +269,19 @@ class Limiter:
 
     def match(self, subject: Subject) -> MatchedCounters:
         """Find the counters of a subject, and let it remember them."""
-        classifier = self._rules.classifier
-        kinds = (
-            classifier.group(subject.method, subject.path),
-            subject.tenant_kind,
-            subject.application_kind,
-            subject.legacy,
-            subject.table,
-        )
-        values = subject.key_values
-        matched = self._counters.get((kinds, values))
+        resources = self._rules.classifier.matching(subject.method, subject.path)
+        asked, values = RequestClass.of(subject, resources), subject.key_values
+        matched = self._counters.get((asked, values))
         if matched is None:
-            place = kinds, present(values)
-            match = self._matches.get(place)
+            match = self._matches.get(asked)
             if match is None:
-                match = self._matches[place] = RuleMatch(self._rules.of_subject(subject))
+                match = self._matches[asked] = RuleMatch(self._rules.of_class(asked))
             if self._counters_limit is not None:
                 self._check_room(match, values, self._counters_limit)
             matched = MatchedCounters(match, subject)
             if len(self._counters) >= _MATCHES_LIMIT:
                 self._counters.clear()
-            self._counters[kinds, values] = matched
+            self._counters[asked, values] = matched
         subject._counters, subject._epoch = matched, self._epoch  # noqa: SLF001 # reason: a subject remembers its counters
         return matched
 

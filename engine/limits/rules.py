@@ -60,18 +60,13 @@ class RequestClass(NamedTuple):
             subject.tenant_kind,
             subject.application_kind,
             subject.legacy,
-            present(subject.key_values),
+            tuple([value is not None for value in subject.key_values]),
             resources,
         )
 
     def has(self, field: KeyField) -> bool:
         """Return whether the request has a field."""
         return self.present[KEY_FIELDS.index(field)]
-
-
-def present(values: tuple[str | None, ...]) -> tuple[bool, ...]:
-    """Return which of a subject's fields it has."""
-    return tuple([value is not None for value in values])
 
 
 def counter_keys(subject: Subject) -> tuple[CounterKey, ...]:
@@ -216,11 +211,6 @@ class RuleSet:
             in_force = [family for family in families if not family.rule.shadow]
             families = _lowest(families, in_force or families)
         return tuple(families)
-
-    def of_subject(self, subject: Subject) -> tuple[CounterFamily, ...]:
-        """Return the families that count a request, in table order."""
-        resources = self.classifier.matching(subject.method, subject.path)
-        return self.of_class(RequestClass.of(subject, resources))
 
     def _applies(self, rule: Rule, requests: RequestClass) -> bool:
         match = rule.match

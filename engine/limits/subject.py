@@ -175,19 +175,6 @@ class RateLimitStatus(NamedTuple):
     wait_ns: int
 
     @property
-    def reset_s(self) -> int:
-        """`reset_ns` in whole seconds, rounded up."""
-        return -(-self.reset_ns // _SECOND_NS)
-
-    @property
     def retry_after_s(self) -> int:
         """`wait_ns` in whole seconds, rounded up, at least 1: the `Retry-After` of a refusal."""
         return max(1, -(-self.wait_ns // _SECOND_NS))
-
-
-class Block(NamedTuple):
-    """A block in force: the rule's name, its counter's key (an id, an IP or both), and its end."""
-
-    rule: str
-    counter: str | tuple[str | None, str | None] | None
-    until_ns: int

@@ -79,7 +79,7 @@ def _peer_calls(times_ns: list[int], asked: list[Subject]) -> _Calls:
         key, ip = subject.key_id or "", subject.ip
         checks = [
             (items[name], (key,) if name in by_key else (ip,) if name in by_ip else (ip, key))
-            for name in limiter.applicable(subject)
+            for name in (counter.settings.name for counter in limiter.match(subject).counters)
         ]
         calls.append((now_ns / 1e9, checks))
     return calls

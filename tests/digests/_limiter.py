@@ -9,7 +9,7 @@ all. Every other trace looks at few counters at a time, as a limiter with many t
 from __future__ import annotations
 
 import itertools
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 from unittest import mock
 
 from engine.limits import CountersFull, Limiter, LimitTable, Subject, limiter
@@ -112,8 +112,26 @@ def _decided(choose: Seeded) -> list[str]:
             answered = unanswered.pop(choose.whole(0, len(unanswered) - 1))
             limits.settle(answered, choose.one((200, 299, 199, 300, 429)))
         if choose.whole(0, 19) == 0:
-            lines.append(f"{limits.blocks()} {limits.applicable(subject)}")
+            counted = tuple(own.settings.name for own in limits.match(subject).counters)
+            lines.append(f"{_blocks(limits, now_ns)} {counted}")
     return lines
+
+
+class Block(NamedTuple):
+    """A block in force."""
+
+    rule: str
+    counter: object
+    until_ns: int
+
+
+def _blocks(limits: Limiter, now_ns: int) -> tuple[Block, ...]:
+    return tuple(
+        Block(family.name, key, counter.blocked_until_ns)
+        for family in limits._rules.families()
+        for key, counter in family.counters.items()
+        if counter.blocked_until_ns > now_ns
+    )
 
 
 def decided_text() -> str:

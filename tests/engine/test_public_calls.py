@@ -161,7 +161,6 @@ MISTAKES: list[tuple[Callable[[Any], Any], str]] = [
         "subject = <Request> must be a Subject, such as ",
     ),
     (lambda a: a.engine.limiter.status(0, None), "subject = None must be a Subject, such as "),
-    (lambda a: a.engine.limiter.applicable("GET /"), "subject = <str> must be a Subject, such as "),
     (lambda a: TABLE[0], "limits[…] = 0 must be a rule's id, such as 'LIM-IP'"),  # type: ignore[index] # reason: the mistake
     (
         lambda a: TABLE.replace_rule("LIM-PUBLIC", block_ns="30"),

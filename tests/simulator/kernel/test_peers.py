@@ -56,7 +56,7 @@ def theirs(
         for now_ns, subject in calls:
             now_s = now_ns / 1e9
             checks = []
-            for name in limiter.applicable(subject):
+            for name in (counter.settings.name for counter in limiter.match(subject).counters):
                 who = [] if name in BY_KEY else [subject.ip]
                 checks.append(
                     (items[name], [*who, *([] if name in BY_IP else [str(subject.key_id)])])

@@ -17,11 +17,11 @@ from engine.errors import StoreError
 from engine.model import KeptAnswer, Key, LogEntry, Proxy, Token
 from engine.store import selection
 from engine.store.protocol import (
-    BaseStore,
     Cursor,
     D,
     Document,
     LogFilter,
+    Store,
     TokenFilter,
     WithoutCvc,
     drop_cvc,
@@ -31,7 +31,7 @@ from engine.store.protocol import (
 from engine.store.table import Table, equal_to, owned_by, shows, until_ns_of
 
 
-class MemoryStore(BaseStore):
+class MemoryStore(Store):
     """The store in memory; safe among threads, one transaction after the other."""
 
     persistent = False

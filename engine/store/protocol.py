@@ -13,7 +13,6 @@ Transactions of one store, in all its threads, come one after the other; they do
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeAlias, TypeVar, cast
@@ -143,12 +142,26 @@ class Store(Protocol):
     persistent: bool
     """True when the records outlive the process (a seed is refused then)."""
 
-    def transaction(self, *, write: bool = True) -> AbstractContextManager[None]:
+    _writing: Transaction
+    _reading: Transaction
+
+    def __init__(self) -> None:
+        self._writing = Transaction(self, write=True)
+        self._reading = Transaction(self, write=False)
+
+    def transaction(self, *, write: bool = True) -> Transaction:
         """Open the one transaction of a step; commit at the end of the block, undo on raise.
 
         With `write=False` the block only reads, which is cheaper; a write in it is an
         AssertionError.
         """
+        return self._writing if write else self._reading
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def begin(self, *, write: bool = True) -> None:
         """Open a transaction by hand, where a context manager costs too much.
@@ -342,24 +355,6 @@ class Store(Protocol):
     def abandoned_work(self) -> Sequence[LogEntry]:
         """Return those of `unfinished_work` that a process before this one has begun."""
         return []
-
-
-class BaseStore(Store):
-    """What every store does alike: it hands out blocks, and is closed at the end of its own."""
-
-    def __init__(self) -> None:
-        self._writing = Transaction(self, write=True)
-        self._reading = Transaction(self, write=False)
-
-    def transaction(self, *, write: bool = True) -> Transaction:
-        """Return the block of one transaction."""
-        return self._writing if write else self._reading
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Transaction:

@@ -22,11 +22,11 @@ from engine.errors import StoreError, wrong_type
 from engine.model import Application, KeptAnswer, LogEntry, Token
 from engine.store.protocol import (
     UNCACHED,
-    BaseStore,
     Cursor,
     D,
     Document,
     LogFilter,
+    Store,
     TokenFilter,
     WithoutCvc,
     cursor_place,
@@ -100,7 +100,7 @@ def _term_rows(tokens: Sequence[Token]) -> list[tuple[object, ...]]:
     ]
 
 
-class SqliteStore(BaseStore):
+class SqliteStore(Store):
     """The store in one SQLite file (write-ahead log, full synchronisation, mode 0600).
 
     path: the file; made when there is none.

@@ -6,8 +6,8 @@ time.
 
 `backup` copies a store file; `rotate-key` puts it under another master key.
 
-Both may run while a server has the store open. A backup is a consistent snapshot. A rotation is
-one transaction: after a kill, exactly one of the old and the new master key opens the whole store.
+A backup is a consistent snapshot, also of a store that a server has open. A rotation is one
+transaction: after a kill, exactly one of the old and the new master key opens the whole store.
 """
 
 from __future__ import annotations

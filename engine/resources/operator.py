@@ -74,8 +74,7 @@ class Operator:
         tenant = Tenant(services.new_id(), name, kind, held, flags, wall_ns, suffixes)
         with services.store.transaction():
             services.store.put(tenant)
-            services.vault.of(tenant.id)  # its keys are made here, never in a request
-        services.vault.confirm()
+            services.vault.make(tenant.id)
         return tenant
 
     def create_application(
@@ -224,8 +223,14 @@ class Operator:
         All or none is written. Start the next process with the new key. Raises `InputError` for a
         key of another length than 32 bytes.
         """
-        with self.services.store.transaction():
-            self.services.vault.rotate(new_master_key)
+        vault = self.services.vault
+        master = vault.master
+        try:
+            with self.services.store.transaction():
+                vault.rotate(new_master_key)
+        except BaseException:
+            vault.master = master
+            raise
 
     def tenant(self, tenant: Tenant | str) -> Tenant:
         """Return the tenant as it stands now; raises `InputError` when there is none."""

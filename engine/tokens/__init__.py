@@ -14,7 +14,7 @@ One tokenize request, in the order of D-ORDER:
                            created_at_ns=…, cvc_until_ns=…)   # of each CREATE
     token = merge_existing(token, new_token, keys, rules, cvc_until_ns=…)   # for each other
     new_token.slot[new_token.key] = token.id if new_token.is_leaf else record(token, rules, …)
-    answer = walked.answer
+    answer = walked.root[0]
 
 The others:
 
@@ -29,7 +29,7 @@ The others:
 
 Every `Problem` raised here is a 400 (or the profile's `limit_status`) that quotes no value.
 
-This package stores nothing, seals nothing itself and checks no permission.
+This package stores nothing and checks no permission.
 """
 
 from typing import TYPE_CHECKING
@@ -39,15 +39,12 @@ from engine.on_demand import on_demand
 if TYPE_CHECKING:
     from engine.tokens.creation import CREATE as CREATE
     from engine.tokens.creation import Decision as Decision
-    from engine.tokens.creation import Keys as Keys
-    from engine.tokens.creation import base58 as base58
     from engine.tokens.creation import check_limit as check_limit
     from engine.tokens.creation import count_limited as count_limited
     from engine.tokens.creation import create_tokens as create_tokens
     from engine.tokens.creation import cvc_purpose as cvc_purpose
     from engine.tokens.creation import decide as decide
     from engine.tokens.creation import dedup_hashes as dedup_hashes
-    from engine.tokens.creation import hash_indexes as hash_indexes
     from engine.tokens.creation import merge_existing as merge_existing
     from engine.tokens.detokenize import read_expressions as read_expressions
     from engine.tokens.detokenize import splice as splice

@@ -1,6 +1,6 @@
 """Creation: turn new tokens into tokens, sealed and hashed, or find the existing equal ones.
 
-This package does not import the vault: it gets a tenant's `Keys`. Nothing is written here.
+The vault gives a tenant's keys. Nothing is written here.
 
 Fingerprints and the deduplication hash say what "the same value" means (D-FINGERPRINT). A
 fingerprint is HMAC-SHA-256 under a key of the tenant over type and canonical JSON of the value that
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -33,22 +33,7 @@ from engine.tokens.rules import BodyErrors, Rules
 from engine.tokens.shapes import NewToken, detached_token
 from engine.tokens.strict_json import parse
 from engine.tokens.types import derive
-
-
-class Keys(Protocol):
-    """One tenant's keys, as the vault gives them."""
-
-    fingerprint: KeyedHash
-    dedup: KeyedHash
-    index: KeyedHash
-
-    @property
-    def seal(self) -> Callable[[str, str, bytes, str], bytes]:
-        """(container, token id, plaintext, purpose `data` or `cvc_purpose`) → ciphertext."""
-
-    @property
-    def open(self) -> Callable[[str, str, bytes, str], bytes]:
-        """(container, token id, ciphertext, purpose) → plaintext."""
+from engine.vault import TenantKeys
 
 
 def cvc_purpose(until_ns: int | None) -> str:
@@ -56,7 +41,7 @@ def cvc_purpose(until_ns: int | None) -> str:
     return f"cvc until {until_ns}"
 
 
-def dedup_hashes(new_tokens: list[NewToken], keys: Keys, rules: Rules) -> list[bytes]:
+def dedup_hashes(new_tokens: list[NewToken], keys: TenantKeys, rules: Rules) -> list[bytes]:
     """Return what D-DEDUP-KEY compares, one hash per new token."""
     keyed, whole = keys.dedup, rules.dedup.container_in_key
     return [
@@ -67,15 +52,10 @@ def dedup_hashes(new_tokens: list[NewToken], keys: Keys, rules: Rules) -> list[b
     ]
 
 
-def hash_indexes(new_token: NewToken, keys: Keys) -> tuple[bytes, ...]:
-    """Return the keyed hashes of the indexed values, one per index."""
-    return tuple(map(keys.index, new_token.index_messages))
-
-
 def create_tokens(
     new_tokens: Sequence[NewToken],
     hashes: Sequence[bytes],
-    keys: Keys,
+    keys: TenantKeys,
     new_id: Callable[[], str],
     tenant_id: str,
     created_by: str,
@@ -87,7 +67,7 @@ def create_tokens(
     hashes: their deduplication hashes. cvc_until_ns: when a cvc is erased (QUO-CVC, D-CVC),
     whatever the token holds; kept only with a cvc.
     """
-    seal, fingerprinted = keys.seal, keys.fingerprint
+    seal, purpose = keys.seal, cvc_purpose(cvc_until_ns)
     tokens: list[Token] = []
     token_ids = [new_id() for _ in new_tokens]  # obeys REC-ID
     for new_token, token_id, dedup in zip(new_tokens, token_ids, hashes):  # noqa: B905 # reason: asking for equal lengths costs as much as the loop
@@ -104,7 +84,7 @@ def create_tokens(
         sealed_cvc = until_ns = None
         if new_token.cvc is not None:
             until_ns = cvc_until_ns
-            sealed_cvc = seal(container, token_id, new_token.cvc.encode(), cvc_purpose(until_ns))
+            sealed_cvc = seal(container, token_id, new_token.cvc.encode(), purpose)
         tokens.append(
             Token(
                 token_id,
@@ -118,27 +98,14 @@ def create_tokens(
                 new_token.mask,
                 new_token.metadata,
                 new_token.search_indexes,
-                hash_indexes(new_token, keys) if new_token.index_messages else (),
-                None
-                if expression is None
-                else fingerprint(type_, new_token.selected, fingerprinted),
+                tuple(map(keys.index, new_token.index_messages)),
+                None if expression is None else keys.fingerprint(type_, new_token.selected),
                 expression,
                 sealed_cvc,
                 until_ns,
             )
         )
     return tokens
-
-
-KeyedHash = Callable[[bytes], bytes]
-"""A keyed hash, its key inside: message → 32 bytes."""
-
-_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-
-
-def fingerprint(type_: str, selected: bytes, keyed: KeyedHash) -> str:
-    """Return the fingerprint of a selected value, given as canonical JSON."""
-    return base58(keyed(type_.encode() + b"\0" + selected))  # obeys REC-FINGERPRINT
 
 
 @lru_cache(maxsize=1024)
@@ -148,21 +115,6 @@ def dedup_place(type_: str, container: str) -> bytes:
     container: "" where it is not compared.
     """
     return f"{type_}\0{container}\0".encode()
-
-
-def base58(raw: bytes) -> str:
-    """Return base58 (the Bitcoin alphabet) of any bytes; a leading zero byte is a leading `1`.
-
-    >>> base58(bytes([0, 0, 1]))
-    '112'
-    """
-    rest = int.from_bytes(raw, "big")
-    digits = ""
-    while rest:
-        rest, digit = divmod(rest, 58)
-        digits = _ALPHABET[digit] + digits
-    zeros = len(raw) - len(raw.lstrip(b"\0"))
-    return "1" * zeros + digits
 
 
 CREATE: Final = "CREATE"
@@ -218,7 +170,7 @@ def check_limit(count: int, limit: int, rules: Rules) -> None:
 
 
 def merge_existing(
-    token: Token, new_token: NewToken, keys: Keys, rules: Rules, *, cvc_until_ns: int
+    token: Token, new_token: NewToken, keys: TenantKeys, rules: Rules, *, cvc_until_ns: int
 ) -> Token:
     """Return the stored token as a deduplicated new one leaves it (D-DEDUP-RECORD).
 
@@ -243,7 +195,8 @@ def merge_existing(
     indexes = token.search_indexes if brought is None else brought
     renews = new_token.cvc is not None and rules.tokens.cvc_derive == "allow"
     if brought is not None or (renews and indexes):
-        hashes = hash_indexes(_reindexed(token, indexes, new_token.cvc, keys, rules), keys)
+        indexed = _reindexed(token, indexes, new_token.cvc, keys, rules)
+        hashes = tuple(map(keys.index, indexed.index_messages))
     sealed_cvc, until_ns = token.sealed_cvc, token.cvc_until_ns
     if new_token.cvc is not None:
         until_ns = cvc_until_ns
@@ -260,7 +213,7 @@ def merge_existing(
 
 
 def _reindexed(
-    token: Token, indexes: tuple[str, ...] | None, cvc: str | None, keys: Keys, rules: Rules
+    token: Token, indexes: tuple[str, ...] | None, cvc: str | None, keys: TenantKeys, rules: Rules
 ) -> NewToken:
     """Return a new token of the stored data with the indexes and the cvc that the token will have.
 

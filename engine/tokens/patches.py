@@ -36,7 +36,7 @@ from engine.errors import VaultError
 from engine.messages import Json, Problem
 from engine.model import Token
 from engine.tokens import expressions
-from engine.tokens.creation import Keys, cvc_purpose, dedup_hashes, fingerprint, hash_indexes
+from engine.tokens.creation import cvc_purpose, dedup_hashes
 from engine.tokens.rules import BodyErrors, Rules
 from engine.tokens.shapes import NewToken, detached_token, read_container
 from engine.tokens.strict_json import parse
@@ -54,6 +54,7 @@ from engine.tokens.types import (
     read_indexes,
     read_metadata,
 )
+from engine.vault import TenantKeys
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ def validate_patch(
 
 
 def apply_change(
-    token: Token, change: Change, keys: Keys, rules: Rules, *, cvc_until_ns: int
+    token: Token, change: Change, keys: TenantKeys, rules: Rules, *, cvc_until_ns: int
 ) -> Token:
     """Return the token to be stored. cvc_until_ns: the deadline of a cvc that starts anew."""
     new_token = change.new_token
@@ -148,10 +149,10 @@ def apply_change(
         mask=new_token.mask,
         metadata=new_token.metadata,
         search_indexes=new_token.search_indexes,
-        index_hashes=hash_indexes(new_token, keys),
+        index_hashes=tuple(map(keys.index, new_token.index_messages)),
         fingerprint=None
         if expression is None
-        else fingerprint(new_token.type, new_token.selected, keys.fingerprint),
+        else keys.fingerprint(new_token.type, new_token.selected),
         fingerprint_expression=expression,
     )
 
@@ -240,7 +241,7 @@ def _merge(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def without_cvc(token: Token, keys_of: Callable[[str], Keys], rules: Rules) -> Token:
+def without_cvc(token: Token, keys_of: Callable[[str], TenantKeys], rules: Rules) -> Token:
     """Return the card as it stands when its cvc is erased.
 
     keys_of: tenant id → its keys; called only when a fingerprint must be derived again. Never
@@ -275,7 +276,7 @@ def outliving(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(text for text in texts if (expressions.parse(text) or ())[:1] != ("cvc",))
 
 
-def _fingerprinted(token: Token, keys: Keys, rules: Rules) -> Token:
+def _fingerprinted(token: Token, keys: TenantKeys, rules: Rules) -> Token:
     """Return the card with the fingerprint that it has when no expression is supplied."""
     new_token = detached_token(token.type, token.container)
     data = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
@@ -283,6 +284,6 @@ def _fingerprinted(token: Token, keys: Keys, rules: Rules) -> Token:
     return replace(
         token,
         dedup_hash=dedup_hashes([new_token], keys, rules)[0],
-        fingerprint=fingerprint(new_token.type, new_token.selected, keys.fingerprint),
+        fingerprint=keys.fingerprint(new_token.type, new_token.selected),
         fingerprint_expression=new_token.fingerprint_expression,
     )

@@ -1,11 +1,12 @@
 """Encryption at rest and client-side encryption.
 
     vault = Vault(master_key, entropy, store)    # store: secret, put_secret, secrets
-    keys = vault.of(tenant_id)                   # inside the store's transaction
+    vault.make(tenant_id)                        # inside the transaction that stores the tenant
+    keys = vault.of(tenant_id)                   # inside a transaction
     sealed = keys.seal(container, token_id, plaintext, "data")
     plaintext = keys.open(container, token_id, sealed, "data")      # VaultError when it does not
-    keys.fingerprint(message), keys.dedup(message), keys.index(message)     # keyed hashes
-    vault.confirm()                              # after the commit; saves later look-ups
+    keys.dedup(message), keys.index(message)                       # keyed hashes
+    keys.fingerprint(type, selected)                                # one as base58
     vault.rotate(new_master_key)                 # inside one transaction
     hash_key_text(text)                          # of API and proxy keys, job addresses
 

@@ -7,23 +7,21 @@ re-wraps the root keys; no ciphertext changes.
 A ciphertext is `version ‖ nonce ‖ AES-256-GCM(plaintext)` with tenant, container, record id and
 purpose as associated data, so that swapped rows, columns or tenants do not open.
 
-It uses three methods of a store, inside the caller's transaction. No key can be lost: a root key
-made in a transaction that was rolled back is written again by the next use, until `confirm` says
-that it was committed.
+It uses three methods of a store, inside the caller's transaction. A tenant's keys are made in the
+transaction that stores the tenant, so that neither is there without the other.
 
 AES-GCM is the `cryptography` library's, HMAC the standard library's.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import os
 import struct
 import weakref
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -41,30 +39,31 @@ _ONE_NONCE: Final = struct.Struct(f"{NONCE_BYTES}s")
 KeyedHash = Callable[[bytes], bytes]
 """A keyed hash with its key inside: message → 32 bytes."""
 
-_Made = TypeVar("_Made")
 
+class Nonces:
+    """Random 96-bit nonces, drawn in batches, because a batch costs little more than one.
 
-class Supply(Generic[_Made]):
-    """Random values drawn in batches, because a batch costs little more than one.
-
-    draw: returns a batch, not empty. Each of it is given out once: `list.pop` is atomic, so threads
-    share one supply, and a forked child starts with an empty one.
+    Each is given out once: `list.pop` is atomic, so threads share one supply, and a forked child
+    starts with an empty one. With random nonces a key is good for 2^32 messages (NIST SP 800-38D),
+    which a tenant's key reaches after about four billion seals.
     """
 
-    __slots__ = ("__weakref__", "_draw", "_ready")
+    __slots__ = ("__weakref__", "_entropy", "_ready")
 
-    def __init__(self, draw: Callable[[], list[_Made]]) -> None:
-        self._draw = draw
-        self._ready: list[_Made] = []
+    def __init__(self, entropy: Entropy) -> None:
+        self._entropy = entropy
+        self._ready: list[bytes] = []
         _supplies.add(self)
 
-    def take(self) -> _Made:
+    def take(self) -> bytes:
         """Return the next one."""
         try:
             return self._ready.pop()
         except IndexError:
-            fresh = self._draw()
-            mine = fresh.pop()
+            drawn = self._entropy(_BATCH_NONCES * NONCE_BYTES)
+            assert len(drawn) == _BATCH_NONCES * NONCE_BYTES, "the entropy gave too little"
+            fresh = [nonce for (nonce,) in _ONE_NONCE.iter_unpack(drawn)]
+            mine: bytes = fresh.pop()
             self._ready.extend(fresh)
             return mine
 
@@ -73,22 +72,7 @@ class Supply(Generic[_Made]):
         self._ready = []
 
 
-def nonces(entropy: Entropy) -> Supply[bytes]:
-    """Return a supply of random 96-bit nonces.
-
-    With random nonces a key is good for 2^32 messages (NIST SP 800-38D), which a tenant's key
-    reaches after about four billion seals.
-    """
-
-    def draw() -> list[bytes]:
-        drawn = entropy(_BATCH_NONCES * NONCE_BYTES)
-        assert len(drawn) == _BATCH_NONCES * NONCE_BYTES, "the entropy gave too little"
-        return [nonce for (nonce,) in _ONE_NONCE.iter_unpack(drawn)]
-
-    return Supply(draw)
-
-
-_supplies: weakref.WeakSet[Supply[Any]] = weakref.WeakSet()
+_supplies: weakref.WeakSet[Nonces] = weakref.WeakSet()
 
 
 def _drop_all() -> None:
@@ -108,6 +92,24 @@ def hmac_sha256(key: bytes) -> KeyedHash:
 def derive_key(root: bytes, purpose: str) -> bytes:
     """Return the 32-byte subkey of `root` for one purpose (HKDF-SHA-256, RFC 5869)."""
     return HKDF(SHA256(), KEY_BYTES, salt=None, info=purpose.encode()).derive(root)
+
+
+_ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+def base58(raw: bytes) -> str:
+    """Return base58 (the Bitcoin alphabet) of any bytes; a leading zero byte is a leading `1`.
+
+    >>> base58(bytes([0, 0, 1]))
+    '112'
+    """
+    rest = int.from_bytes(raw, "big")
+    digits = ""
+    while rest:
+        rest, digit = divmod(rest, 58)
+        digits = _ALPHABET[digit] + digits
+    zeros = len(raw) - len(raw.lstrip(b"\0"))
+    return "1" * zeros + digits
 
 
 _VERSION: Final = b"\x01"
@@ -141,21 +143,26 @@ class SecretStore(Protocol):
 class TenantKeys:
     """One tenant's keys, unwrapped: sealing, opening, and the keyed hashes.
 
-    `fingerprint`, `dedup` and `index` are HMAC-SHA-256 (bytes → 32 bytes) under three different
-    keys, so that no stored hash equals a fingerprint that callers see (D-FINGERPRINT).
+    `dedup` and `index` are HMAC-SHA-256 (bytes → 32 bytes), and so is what a fingerprint is made
+    of, under three different keys, so that no stored hash equals a fingerprint that callers see
+    (D-FINGERPRINT).
     """
 
-    def __init__(self, tenant_id: str, root: bytes, supply: Supply[bytes]) -> None:
+    def __init__(self, tenant_id: str, root: bytes, supply: Nonces) -> None:
         self._tenant_id = tenant_id
         self._next_nonce = supply.take
         self._cipher = AESGCM(derive_key(root, "seal"))
         self._encrypt = self._cipher.encrypt
-        self.fingerprint = hmac_sha256(derive_key(root, "fingerprint"))
+        self._fingerprint = hmac_sha256(derive_key(root, "fingerprint"))
         self.dedup = hmac_sha256(derive_key(root, "dedup"))
         self.index = hmac_sha256(derive_key(root, "index"))
 
     def __repr__(self) -> str:
         return f"<TenantKeys of {self._tenant_id}>"
+
+    def fingerprint(self, type_: str, selected: bytes) -> str:
+        """Return the fingerprint of a selected value, given as canonical JSON."""
+        return base58(self._fingerprint(type_.encode() + b"\0" + selected))  # obeys REC-FINGERPRINT
 
     def seal(
         self, container: str, record_id: str, plaintext: bytes, purpose: str = "data"
@@ -185,112 +192,73 @@ class TenantKeys:
 class Vault:
     """Every tenant's keys under one master key.
 
-    master_key: 32 bytes from outside; never stored. `of` and `rotate` call the store, so they
-    stand inside its transaction. Raises `InputError` when the master key has another length.
+    master_key: 32 bytes from outside; never stored. `of`, `make`, `verify` and `rotate` call the
+    store, so they stand inside its transaction. master: the cipher that wraps keys. Raises
+    `InputError` when the master key has another length.
     """
 
-    __slots__ = ("_entropy", "_known", "_masters", "_nonces", "_store", "_unconfirmed")
+    __slots__ = ("_entropy", "_known", "_nonces", "_store", "master")
 
     def __init__(self, master_key: bytes, entropy: Entropy, store: SecretStore) -> None:
-        self._masters: tuple[AESGCM, ...] = (_wrapping_cipher(master_key),)
+        self.master = _wrapping_cipher(master_key)
         self._entropy = entropy
         self._store = store
-        self._nonces = nonces(entropy)
+        self._nonces = Nonces(entropy)
         self._known: dict[str, TenantKeys] = {}
-        self._unconfirmed: dict[str, bytes] = {}
 
     def __repr__(self) -> str:
         return f"<Vault of {len(self._known)} unwrapped tenant keys>"
 
     def of(self, tenant_id: str) -> TenantKeys:
-        """Return a tenant's keys; makes and stores them at first use.
+        """Return a tenant's keys.
 
-        Raises `VaultError` when the master key does not open what is stored.
+        Raises `VaultError` when the store holds none, or the master key does not open them.
         """
         keys = self._known.get(tenant_id)
-        if keys is not None and not self._unconfirmed:
-            return keys
-        return self._load(tenant_id)
+        if keys is None:
+            name = _NAME_START + tenant_id
+            wrapped = self._store.secret(name)
+            if wrapped is None:
+                raise VaultError(f"the store holds no key of tenant {tenant_id}")
+            keys = TenantKeys(tenant_id, _unwrap(self.master, wrapped, name), self._nonces)
+            self._known[tenant_id] = keys
+        return keys
 
-    def confirm(self) -> None:
-        """Mark all keys that `of` has made as committed; later uses do not read the store."""
-        self._unconfirmed.clear()
+    def make(self, tenant_id: str) -> TenantKeys:
+        """Make and store the keys of a new tenant, in the transaction that stores the tenant."""
+        root = self._entropy(KEY_BYTES)
+        assert len(root) == KEY_BYTES, "the entropy gave too little"
+        self._put(_NAME_START + tenant_id, root)
+        keys = self._known[tenant_id] = TenantKeys(tenant_id, root, self._nonces)
+        return keys
 
     def verify(self) -> None:
         """Raise `VaultError` unless the master key opens every stored key."""
-        for name, wrapped in self._store.secrets().items():
-            if name.startswith(_NAME_START):
-                self._unwrap(name, wrapped)
+        self._roots()
 
     def rotate(self, new_master_key: bytes) -> None:
-        """Re-wrap every tenant's key under a new master key; all or none is written.
+        """Re-wrap every tenant's key under a new master key, in one transaction.
 
         Raises `VaultError` when the old one does not open a key, `InputError` for a new one of
-        another length; nothing is written then. Call it in one transaction; this vault still
-        opens keys wrapped by either master key, so a rolled-back transaction can be repeated.
-        Other processes keep using their unwrapped keys, and start with the new one next time.
+        another length; nothing is written then. Whoever rolls the transaction back sets `master`
+        back too.
         """
-        fresh = _wrapping_cipher(new_master_key)
-        roots = {
-            name: self._unwrap(name, wrapped)
+        fresh, roots = _wrapping_cipher(new_master_key), self._roots()
+        self.master = fresh
+        for name, root in roots.items():
+            self._put(name, root)
+
+    def _roots(self) -> dict[str, bytes]:
+        return {
+            name: _unwrap(self.master, wrapped, name)
             for name, wrapped in self._store.secrets().items()
             if name.startswith(_NAME_START)
         }
-        for name, root in roots.items():
-            self._store.put_secret(name, self._wrap(fresh, name, root))
-        self._masters = (fresh, *self._masters)
 
-    def _load(self, tenant_id: str) -> TenantKeys:
-        if tenant_id in self._known and tenant_id not in self._unconfirmed:
-            return self._known[tenant_id]
-        name = _NAME_START + tenant_id
-        wrapped = self._store.secret(name)
-        made = self._unconfirmed.get(tenant_id)
-        if wrapped is not None:
-            root = self._unwrap(name, wrapped)
-        else:
-            root = made if made is not None else self._entropy(KEY_BYTES)
-            assert len(root) == KEY_BYTES, "the entropy gave too little"
-            self._store.put_secret(name, self._wrap(self._master_in_force(), name, root))
-            self._unconfirmed[tenant_id] = root
-        if made != root or tenant_id not in self._known:
-            self._known[tenant_id] = TenantKeys(tenant_id, root, self._nonces)
-        return self._known[tenant_id]
-
-    def _master_in_force(self) -> AESGCM:
-        """Return the cipher that the stored keys are wrapped under.
-
-        Another process may have rotated, or a rotation here may have been rolled back; a new key
-        wrapped under a different master key would leave a store that no single key opens.
-        """
-        name, wrapped = "", None
-        for known in self._known:  # any that was committed will do
-            name = _NAME_START + known
-            wrapped = self._store.secret(name)
-            if wrapped is not None:
-                break
-        else:
-            stored = self._store.secrets().items()
-            name, wrapped = next((s for s in stored if s[0].startswith(_NAME_START)), ("", None))
-        if wrapped is None:
-            return self._masters[0]  # the store's first
-        for cipher in self._masters:
-            with contextlib.suppress(VaultError):
-                _unwrap(cipher, wrapped, name)
-                return cipher
-        raise VaultError(
-            "the store's keys were rotated to another master key; start again with that one"
-        )
-
-    def _wrap(self, cipher: AESGCM, name: str, root: bytes) -> bytes:
+    def _put(self, name: str, root: bytes) -> None:
         nonce = self._nonces.take()
-        return _WRAPPED_VERSION + nonce + cipher.encrypt(nonce, root, _place(name))
-
-    def _unwrap(self, name: str, wrapped: bytes) -> bytes:
-        for cipher in self._masters[:-1]:
-            with contextlib.suppress(VaultError):
-                return _unwrap(cipher, wrapped, name)
-        return _unwrap(self._masters[-1], wrapped, name)
+        wrapped = self.master.encrypt(nonce, root, _place(name))
+        self._store.put_secret(name, _WRAPPED_VERSION + nonce + wrapped)
 
 
 def hash_key_text(text: str) -> bytes:

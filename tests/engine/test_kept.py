@@ -10,11 +10,12 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from engine import Engine, InputError, LimitTable, ManualClock, ModelWorld, Profile, Request
-from engine.errors import VaultError
+from engine.errors import StoreError, VaultError
 from engine.messages import Json
 from engine.store import SqliteStore, Store, TokenFilter
 
@@ -176,6 +177,13 @@ def test_a_rotated_master_key_opens_everything_and_the_old_one_nothing(tmp_path:
     assert _ask(first, key, ["Ada"])[1] == body
     with pytest.raises(InputError, match="of 5 bytes must have 32"):
         first.rotate_master_key(b"short")
+    with (
+        mock.patch.object(SqliteStore, "commit", side_effect=StoreError("the disk is full")),
+        pytest.raises(StoreError),
+    ):
+        first.rotate_master_key(b"o" * 32)
+    first.services.store.rollback()
+    first.create_tenant("Made under the key in force")
     first.close()
     asked = Request("POST", "/detokenize", key=key, ip="::1", body=f"{{{{ {body[0]} }}}}")
     world = ModelWorld(clock=ManualClock())

@@ -31,12 +31,12 @@ class _Secrets:
 
 @pytest.fixture(scope="session")
 def keys() -> TenantKeys:
-    return Vault(bytes(32), os.urandom, _Secrets()).of("11111111-1111-4111-8111-111111111111")
+    return Vault(bytes(32), os.urandom, _Secrets()).make("11111111-1111-4111-8111-111111111111")
 
 
 @pytest.fixture(scope="session")
 def other_keys() -> TenantKeys:
-    return Vault(bytes(32), os.urandom, _Secrets()).of("22222222-2222-4222-8222-222222222222")
+    return Vault(bytes(32), os.urandom, _Secrets()).make("22222222-2222-4222-8222-222222222222")
 
 
 @pytest.fixture(scope="session")

@@ -186,7 +186,7 @@ def test_d_fingerprint_equal_values_of_a_type_and_tenant(
     body = [card(), card(expiration_month=1), {"type": "token", "data": NUMBER, **whole}]
     new_tokens, (one, two, token) = make(body)
     assert one.fingerprint == two.fingerprint != token.fingerprint
-    assert other_keys.fingerprint(b"x") != keys.fingerprint(b"x")
+    assert other_keys.fingerprint("token", b"x") != keys.fingerprint("token", b"x")
     assert dedup_hashes(new_tokens, keys, rules) != dedup_hashes(new_tokens, other_keys, rules)
 
 

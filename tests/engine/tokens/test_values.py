@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Json
-from engine.tokens import base58, index_message
+from engine.tokens import index_message
 from engine.tokens.cards import card_mask, is_card_number, is_luhn_valid
-from engine.tokens.creation import dedup_place, fingerprint
+from engine.tokens.creation import dedup_place
 from engine.tokens.expressions import MISSING, canonical, is_empty, parse, select
+from engine.vault import TenantKeys
+from engine.vault.encryption import Nonces, base58, derive_key
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
@@ -117,13 +120,11 @@ def test_base58_is_the_textbooks(raw: bytes) -> None:
     assert base58(raw) == _base58(raw)
 
 
-def _keyed(message: bytes) -> bytes:
-    return hmac.digest(b"key", message, "sha256")
-
-
 def test_rec_fingerprint_is_base58_of_hmac_sha256_over_type_and_value() -> None:
-    expected = _base58(hmac.new(b"key", b'card\0"4242"', hashlib.sha256).digest())
-    assert fingerprint("card", b'"4242"', _keyed) == expected
+    keys = TenantKeys("tenant", bytes(32), Nonces(os.urandom))
+    key = derive_key(bytes(32), "fingerprint")
+    expected = _base58(hmac.new(key, b'card\0"4242"', hashlib.sha256).digest())
+    assert keys.fingerprint("card", b'"4242"') == expected
 
 
 def test_d_dedup_key_tells_type_container_and_value_apart() -> None:

@@ -554,10 +554,10 @@ def _texts(status: RateLimitStatus) -> tuple[str, str]:
     rule = status.rule
     return (
         _policy(rule, status.limit_requests, status.window_ns),
-        f'"{rule}";r={status.remaining_requests};t={status.reset_s}',
+        f'"{rule}";r={status.remaining_requests};t={-(-status.reset_ns // _SECOND_NS)}',
     )
 
 
 @lru_cache(maxsize=256)
 def _policy(rule: str, limit_requests: int, window_ns: int) -> str:
-    return f'"{rule}";q={limit_requests};w={-(-window_ns // 1_000_000_000)}'
+    return f'"{rule}";q={limit_requests};w={-(-window_ns // _SECOND_NS)}'

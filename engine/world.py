@@ -22,7 +22,7 @@ import random
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from engine.errors import (
     DestinationTimeout,
@@ -151,11 +151,9 @@ class CallAnswer:
     body: bytes = field(repr=False)
 
 
-class Runtime(Protocol):
-    """Runs reactor and transform code. The built-in one is `ModelWorld`'s; no code is evaluated."""
-
-    def __call__(self, code: str, args: Json, configuration: Mapping[str, str]) -> Json:
-        """Return the result of the code that goes by `code`, or raise to say that it failed."""
+Runtime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json]
+"""Runs reactor and transform code: `(code, args, configuration) → result`; it raises where code
+fails. No code is evaluated here."""
 
 
 class World(Protocol):

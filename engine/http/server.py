@@ -32,7 +32,7 @@ from engine.http.slow_destination import SecondServer
 from engine.http.system import SystemClock, SystemWorld
 from engine.messages import Problem
 from engine.service import Engine
-from engine.tokens.strict_json import check_cost
+from engine.tokens.strict_json import check_values
 
 _log: Final = logging.getLogger("tollgate")
 _TICK_S: Final = 0.5
@@ -181,7 +181,7 @@ async def _warm_up(engine: Engine) -> None:
     if isinstance(world, SystemWorld):
         await world.prepare()
     with contextlib.suppress(Problem):
-        check_cost(b"[" * 2, 1)
+        check_values(b"[" * 2, 1)
 
 
 async def _pause(stopping: asyncio.Event) -> None:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from typing import Final, TypeGuard, cast
 
+from engine.identity import Caller
 from engine.messages import BodyStream, Json, Problem, Request, find_header
 from engine.profile import Profile
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.tokens.strict_json import check_value, dumps, parse, too_large
+from engine.tokens.strict_json import check_value, check_values, dumps, parse, too_large
 
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""
@@ -28,6 +29,9 @@ _WORD: Final = r"[!#$%&'*+.^_`|~0-9a-z-]++"
 _PARAMETER: Final = re.compile(rf';[ \t]*+(?:({_WORD})=({_WORD}|"(?:[^"\\]|\\.)*+"))?+[ \t]*+')
 _MEDIA_TYPE: Final = re.compile(rf"(?P<type>{_WORD}/{_WORD})[ \t]*+(?:{_PARAMETER.pattern})*+")
 """A Content-Type in small letters (RFC 9110, 8.3.1); an empty parameter is none (5.6.6)."""
+
+_VALUES_AN_ELEMENT: Final = 80
+"""JSON values per element: a card with every optional field has about seventy."""
 
 _UNREAD_FORMS: Final = frozenset({"none", "raw"})
 """Forms of bodies that are not read before the operation runs."""
@@ -66,7 +70,7 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
         return None
     limit_bytes = operation.body_limit_bytes(context.services.profile)
     if form == "json" and type(body) in PARSED:
-        return check_value(body, limit_bytes, context)
+        return check_value(body, limit_bytes, _values_limit(context))
     request = context.request
     if isinstance(body, bytes):
         if len(body) > limit_bytes:
@@ -79,7 +83,7 @@ def read_body(operation: Operation, context: Context, body: Json | bytes) -> Jso
         return parsed(body, context)
     if form == "merge-patch" and request.headers is not None:
         _check_media_type(request, form)
-    return check_value(body, limit_bytes, context)
+    return check_value(body, limit_bytes, _values_limit(context))
 
 
 def parsed(body: bytes, context: Context) -> Json:
@@ -87,8 +91,18 @@ def parsed(body: bytes, context: Context) -> Json:
 
     Raises `Problem` 400 for what is not strict JSON or holds more values than D-BODY-COST allows.
     """
-    context.check_cost(body)
+    check_values(body, _values_limit(context))
     return parse(body)  # obeys TOK-JSON
+
+
+def _values_limit(context: Context) -> int:
+    """Return how many JSON values a body may hold; what a tenant may tokenize fits."""
+    limit = context.services.profile.tokens.values_limit
+    caller: Caller | None = context.caller
+    if caller is None:
+        return limit
+    quota: int = caller.tenant.quotas["Tokenize Limit"]
+    return max(limit, _VALUES_AN_ELEMENT * quota)
 
 
 async def read_raw(request: Request, limit_bytes: int, clause: str = "D-SIZE") -> bytes:

@@ -14,7 +14,6 @@ from engine.model import LogEntry, Proxy, Tenant
 from engine.profile import Profile
 from engine.store import Store
 from engine.tokens import Rules
-from engine.tokens.strict_json import check_cost
 from engine.vault import Vault
 from engine.world import World
 
@@ -43,9 +42,6 @@ Proxies: TypeAlias = tuple[Proxy | None, Proxy | None]
 """The proxy of the proxy key and the proxy of the custom hostname."""
 
 NO_PROXIES: Final[Proxies] = (None, None)
-
-_VALUES_AN_ELEMENT: Final = 80
-"""JSON values per element: a card with every optional field has about seventy."""
 
 
 class Context(Struct, eq=False):
@@ -106,16 +102,6 @@ class Context(Struct, eq=False):
         """The body as JSON."""
         assert not isinstance(self.body, bytes), "this operation takes its body raw"
         return self.body
-
-    def check_cost(self, raw: bytes) -> None:
-        """Raise `Problem` 400 for too many JSON values; what a tenant may tokenize fits."""
-        limit = self.services.profile.tokens.values_limit
-        if len(raw) <= limit:  # each takes a byte at least
-            return
-        if self.known_caller is not None:
-            quota = self.known_caller.tenant.quotas["Tokenize Limit"]
-            limit = max(limit, _VALUES_AN_ELEMENT * quota)
-        check_cost(raw, limit)
 
     def may(self, permission: str, container: str | None = None) -> bool:
         """Return whether the caller holds `permission`; an answer that is kept depends on it."""

@@ -219,7 +219,8 @@ def answer_of(
                 "token:read", token.container
             )  # obeys AUTH-READ
             new_token.slot[new_token.key] = record(token, rules, deduplicated, may_read)
-    return walked.answer
+    answer: Json = walked.root[0]
+    return answer
 
 
 def _prepare(context: Context) -> TokenizeBody:

@@ -104,26 +104,21 @@ _LEAF_FAULT: Final = "must be a string, a token request object, an object or an 
 class TokenizeBody:
     """What a body asks for: its elements in document order, depth first, and the template.
 
-    containers: their destinations, distinct, in the same order (AUTH-CREATE).
+    root: its first item is the template: the answer, once the result of each element stands in its
+    slot. containers: the destinations, distinct, in the same order (AUTH-CREATE).
     deduplicates: whether deduplication is on for any element; `validate` says so.
     """
 
-    __slots__ = ("_root", "containers", "deduplicates", "elements")
+    __slots__ = ("containers", "deduplicates", "elements", "root")
 
     def __init__(self, root: list[Any], elements: list[NewToken]) -> None:
-        self._root = root
+        self.root = root
         self.elements = elements
         containers: dict[str, None] = {}
         for element in elements:
             containers[element.container] = None
         self.containers = tuple(containers)
         self.deduplicates = False
-
-    @property
-    def answer(self) -> Json:
-        """The template: the answer, once the result of each element stands in its slot."""
-        answer: Json = self._root[0]
-        return answer
 
 
 def walk(body: Json, rules: Rules, limit: int = 0) -> TokenizeBody:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import orjson
 
@@ -57,15 +57,16 @@ def parse(raw: bytes) -> Json:
     return value
 
 
-def check_cost(raw: bytes, values_limit: int) -> None:
+def check_values(raw: bytes, values_limit: int) -> None:
     """Raise `Problem` 400 for a text of more JSON values than the limit (D-BODY-COST).
 
     Counted without parsing, because parsing two million empty arrays takes the whole interpreter
     for a third of a second: each value follows a comma or the bracket or brace that opens what
     holds it. So an empty object or array counts as two.
     """
-    count = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
-    if count < values_limit:
+    if len(raw) <= values_limit:  # each takes a byte at least
+        return
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") < values_limit:
         return
     import numpy as np  # noqa: PLC0415 # reason: hardly a body comes this far
 
@@ -97,17 +98,12 @@ def _repeated_key() -> Problem:
     return Problem(400, "The body must not repeat a key in an object.", clause="D-STRICT-JSON")
 
 
-class Payer(Protocol):
-    """Says what a body may cost."""
-
-    def check_cost(self, raw: bytes) -> None:
-        """Raise `Problem` where a body of this JSON costs too much."""
-
-
-def check_value(value: object, limit_bytes: int = sys.maxsize, payer: Payer | None = None) -> Json:
+def check_value(
+    value: object, limit_bytes: int = sys.maxsize, values_limit: int = sys.maxsize
+) -> Json:
     """Return a copy of a body given as Python values, which shares nothing with it.
 
-    limit_bytes: of its compact JSON. payer: checks that JSON.
+    limit_bytes: of its compact JSON. values_limit: of `check_values`.
 
     Raises `Problem` 413 over the limit (D-SIZE), 400 for whatever JSON text could not hold: other
     types (tuples, sets, bytes, subclasses), keys that are no strings, NaN and Infinity, lone
@@ -117,8 +113,7 @@ def check_value(value: object, limit_bytes: int = sys.maxsize, payer: Payer | No
         raw = orjson.dumps(value, option=_STRICT_OPTIONS)
         if len(raw) > limit_bytes:
             raise too_large(limit_bytes)
-        if payer is not None:
-            payer.check_cost(raw)
+        check_values(raw, values_limit)
         copy: Json = orjson.loads(raw)
         if copy == value:
             return copy
@@ -128,8 +123,7 @@ def check_value(value: object, limit_bytes: int = sys.maxsize, payer: Payer | No
     raw = dumps(copy)
     if len(raw) > limit_bytes:
         raise too_large(limit_bytes)
-    if payer is not None:
-        payer.check_cost(raw)
+    check_values(raw, values_limit)
     return copy
 
 

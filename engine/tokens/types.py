@@ -380,16 +380,17 @@ def derive(
     where one selects nothing (D-INDEXES) or the cvc (D-CVC-DERIVE).
     """
     is_text = type(data) is str
-    if is_text:  # nothing but the whole can be selected
-        new_token.plaintext = new_token.selected = orjson.dumps(data)
-    else:
-        new_token.plaintext = dumps(data)
     structured_type = STRUCTURED_TYPES.get(new_token.type)
-    if structured_type is not None:
-        new_token.mask = structured_type.mask(data)
     new_token.fingerprint_expression = expression = expression_in_force(
         new_token.type, supplied, rules
     )
+    if is_text:  # nothing but the whole can be selected
+        new_token.plaintext = new_token.selected = orjson.dumps(data)
+    elif structured_type is not None:
+        new_token.plaintext = orjson.dumps(data)
+        new_token.mask = structured_type.mask(data)
+    else:
+        new_token.plaintext = dumps(data)
     if supplied is not None:
         path = _path(supplied)
         fault = _fault_of(new_token, path, _select(new_token, data, path), rules)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine import tokens
 from engine.messages import Problem
 from engine.resources import bodies, detokenize, invocation, reactors, tokenize
-from engine.tokens.strict_json import check_cost, parse
+from engine.tokens.strict_json import check_values, parse
 from engine.vault import jwe
 from engine.world import CallAnswer, ModelWorld
 from tests.engine.deployment import Deployment
@@ -132,10 +132,10 @@ def _values(value: Any) -> int:
 def test_the_count_is_that_of_the_parsed_values(value: Any) -> None:
     raw = json.dumps(value).encode()
     count = _values(value) if isinstance(value, list | dict) else 1
-    check_cost(raw, count)
+    check_values(raw, count)
     if count > 1:
         with pytest.raises(Problem) as refused:
-            check_cost(raw, count - 1)
+            check_values(raw, count - 1)
         assert refused.value.status == 400
 
 

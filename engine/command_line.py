@@ -69,8 +69,8 @@ def add_exit_codes(
     parser: argparse.ArgumentParser, commands: argparse._SubParsersAction[Any], codes: str
 ) -> None:
     """End the help of a package, and of each of its commands, with the exit codes."""
-    for each in (parser, *commands.choices.values()):
-        each.epilog = f"Exit codes: {codes}, 130 interrupted."
+    for command in (parser, *commands.choices.values()):
+        command.epilog = f"Exit codes: {codes}, 130 interrupted."
 
 
 def is_completing() -> bool:

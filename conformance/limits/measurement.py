@@ -189,8 +189,13 @@ class Measurement:
     async def _unlimited(self, party: BurstSender, burst: Burst) -> Burst:
         """Decide what a burst without any refusal means; returns it where it had refusals."""
         sender = self.sender
-        if any(map(sender.is_slow, burst.all)) and await self._is_alone(party):
-            raise Delays
+        if any(map(sender.is_slow, burst.all)):
+            if await self._is_alone(party):
+                raise Delays
+            more = max(0, 2 * self.limit + 2 - burst.size)
+            burst += await sender.at_once(party, more, slow_ends=False)
+            if burst.refused:
+                return burst
         substitute = sender.refusals.substitute([x.exchange for x in burst.all])
         if substitute is not None and await self._stands_for_refusal(party, substitute):
             sender.refusals.substitutes.add(substitute)
@@ -208,7 +213,7 @@ class Measurement:
             return await self._valid_twin(burst)  # it skips a row whose operation is missing
         if is_missing(exchanges):
             raise Absent("the deployment does not have this operation")
-        if burst.duration_ns >= self.window_ns or any(sender.is_slow(x) for x in burst.all):
+        if burst.duration_ns >= self.window_ns:
             self.undecided(
                 f"{burst.size} requests took {seconds(burst.duration_ns)} s, too long to exceed "
                 f"{self.limit} per {seconds(self.window_ns)} s; run closer to the server"
@@ -338,8 +343,13 @@ class Measurement:
         key, sources = party.key, party.sources
         same_key = self._fresh(lambda x: x.key == key and x.sources != sources)
         same_source = self._fresh(lambda x: x.key != key and x.sources == sources)
-        by_key = await self._share_refused(same_key, times)
-        by_source = await self._share_refused(same_source, times)
+        # The party itself sends beside them, which shows that its counter is still full.
+        by_key, by_source, by_party = await self.sender.gather(
+            [self._share_refused(x, times) for x in (same_key, same_source, [party])]
+        )
+        if not by_party:
+            self.notes.append("the counter was free again before others could be seen beside it")
+            return
         if by_key is None or by_source is None:
             self.notes.append("with one key or one address, whom it holds for cannot be seen")
         if by_key and by_source:

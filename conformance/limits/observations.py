@@ -66,6 +66,8 @@ class RefusalClassifier:
         if status is None or is_gateway_answer(status):
             return None
         usual = self.usual.setdefault(variant, status)
+        if status == 401 and exchange.ask.key is None:
+            return False  # AUTH-HEADER: it has no key
         if usual < 400 <= status and status != usual and status not in _ORDINARY:
             self.odd.append(exchange)
             return True

@@ -261,15 +261,22 @@ class Sender:
         self.parties.used(party, exchange.received_ns + blocked_ns)
         return Observation(exchange.sent_ns, exchange.received_ns, refused, exchange)
 
-    async def at_once(self, party: BurstSender, size: int, variant: str = "plain") -> Burst:
-        """Send as fast as the connections allow; stop at a refusal, and where answers are slow."""
+    async def at_once(
+        self, party: BurstSender, size: int, variant: str = "plain", *, slow_ends: bool = True
+    ) -> Burst:
+        """Send as fast as the connections allow; stop at a refusal.
+
+        slow_ends: stop at a slow answer too, since a limiter may hold it back.
+        """
         self.traffic.note([party.key, *party.sources], size, self.now_ns)
         seen: list[Observation] = []
         left = size
 
         async def work() -> None:
             nonlocal left
-            while left > 0 and not any(x.refused or self.is_slow(x) for x in seen[-WIDTH:]):
+            while left > 0 and not any(
+                x.refused or (slow_ends and self.is_slow(x)) for x in seen[-WIDTH:]
+            ):
                 left -= 1
                 seen.append(await self.send(party, variant))
 

@@ -372,7 +372,7 @@ async def paced(measurement: Measurement, *, is_bucket: bool) -> str:
     is_blocking = measurement.block_ns > 0
     is_saved_up = is_bucket and measurement.fresh[0].size > measurement.limit / 2
 
-    async def run(percent: int) -> tuple[int, int]:
+    async def run(percent: int) -> tuple[int, int, int]:
         party: BurstSender = await sender.take()
         duration_ns = window_ns * 5 // 2
         if is_saved_up:  # empty it; then a train decides soon
@@ -387,18 +387,21 @@ async def paced(measurement: Measurement, *, is_bucket: bool) -> str:
         train = await sender.train(party, step_ns * percent // 100, duration_ns)
         half = train[0 if is_blocking else len(train) // 2 :]
         seen = [x for x in half if x.refused is not None]
-        return sum(bool(x.refused) for x in seen), len(seen)
+        slowest_ns = max((x.rtt_ns for x in train), default=0)  # a pause bunches what follows it
+        return sum(bool(x.refused) for x in seen), len(seen), slowest_ns
 
-    (slow, slow_size), (fast, fast_size) = await sender.gather([run(107), run(93)])
+    trains = await sender.gather([run(107), run(93)])
+    (slow, slow_size, _), (fast, fast_size, _) = trains
+    jitter_ns = max(slowest_ns for *_, slowest_ns in trains) - sender.least_rtt_ns
     text = f"at 93 % of the rate {slow} of {slow_size} were refused, at 108 % {fast} of {fast_size}"
     size = measurement.fresh[0].size
-    if size < SPACED and sender.jitter_ns > step_ns // 20:
-        measurement.undecided(f"{text}, but round trips differ by {seconds(sender.jitter_ns)} s")
+    if size < SPACED and jitter_ns > step_ns // 20:
+        measurement.undecided(f"{text}, but round trips differ by {seconds(jitter_ns)} s")
     if not (slow or fast or is_bucket) and size > measurement.limit / 2:
         return await paced(measurement, is_bucket=True)
     is_fast_refused = bool(fast) if is_blocking else fast > fast_size * _least_share(size)
-    if (slow or not is_fast_refused) and sender.jitter_ns > window_ns // 20:
-        measurement.undecided(f"{text}, but round trips differ by {seconds(sender.jitter_ns)} s")
+    if (slow or not is_fast_refused) and jitter_ns > window_ns // 20:
+        measurement.undecided(f"{text}, but round trips differ by {seconds(jitter_ns)} s")
     if slow or not is_fast_refused:
         measurement.fail(f"{text}: the rate is not {measurement.limit} per {seconds(window_ns)} s")
     return text

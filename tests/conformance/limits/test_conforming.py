@@ -12,7 +12,15 @@ import pytest
 
 from conformance.context.verdicts import Verdict
 from engine import LimitTable, Profile
-from tests.conformance.limits.measured import PROBES, SECOND_NS, Measured, jittery, play, tenth
+from tests.conformance.limits.measured import (
+    PROBES,
+    SECOND_NS,
+    Measured,
+    Stalling,
+    jittery,
+    play,
+    tenth,
+)
 
 LIGHT = tuple(
     name.removeprefix("limits.")
@@ -161,6 +169,14 @@ SLOW_NETWORKS: tuple[tuple[dict[str, Any], bool, int, int, int, tuple[str, ...]]
     ({"algorithm": "gcra"}, False, 20, 600, 440546, ("LIM-MANAGEMENT",)),
     ({"algorithm": "sliding-counter"}, True, 20, 20, 315902, ("LIM-DELETE", "counted")),
     ({"throttle": "delay", "algorithm": "fixed-window"}, True, 0, 100, 903520, ("LIM-MANAGEMENT",)),
+    (
+        {"algorithm": "token-bucket", "and_counter": "each"},
+        False,
+        50,
+        100,
+        1018,
+        ("LIM-PATCH", "LIM-PROXY-KEY"),
+    ),
 )
 """What the engine counts by, whether its windows are a tenth, latency and jitter in ms, a seed."""
 
@@ -179,3 +195,20 @@ def test_a_slow_network_never_makes_a_conforming_service_fail(
         if f"limits.{name}" in found.known and limits.get("throttle") != "delay":
             default = getattr(Profile().limits, name)
             assert getattr(found.profile.limits, name) == limits.get(name, default)
+
+
+PAUSES: tuple[tuple[dict[str, Any], float, float, int, tuple[str, ...]], ...] = (
+    ({"and_counter": "each"}, 3, 2.0, 1037, ("LIM-ACCOUNT-UPDATER", "LIM-CREATE")),
+    ({"count_refused": True}, 1, 1.0, 2034, ("LIM-READ", "LIM-DELETE")),
+)
+"""What the engine counts by, seconds between pauses and the longest pause, a seed."""
+
+
+@pytest.mark.parametrize("pauses", PAUSES, ids=str)
+def test_pauses_of_a_machine_never_make_a_conforming_service_fail(
+    pauses: tuple[dict[str, Any], float, float, int, tuple[str, ...]],
+) -> None:
+    """A pause bunches what follows it; a request without a key is answered 401 throughout."""
+    limits, every_s, most_s, seed, checks = pauses
+    found = play(*checks, latency=Stalling(seed, every_s, most_s), seed=seed % 7, **limits)
+    assert found.failed == set()

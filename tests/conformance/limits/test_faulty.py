@@ -11,7 +11,7 @@ import pytest
 
 from engine import Engine, LimitTable, Request, Response
 from engine.limits import Rule
-from tests.conformance.limits.measured import jittery, play
+from tests.conformance.limits.measured import Stalling, jittery, play
 
 SEED = LimitTable.default()
 THROTTLES = [rule.id for rule in SEED if rule.action == "throttle" and rule.id != "LIM-PRIVATE"]
@@ -153,3 +153,11 @@ def test_a_throttle_that_only_watches() -> None:
 @pytest.mark.parametrize("rule_id", ["LIM-PRIVATE", "LIM-IP"])
 def test_heavy_rows_that_are_off(rule_id: str, change: dict[str, int]) -> None:
     assert rule_id in play(rule_id, table=changed(rule_id, **change)).failed
+
+
+def test_a_missing_limit_fails_beside_pauses_of_the_machine() -> None:
+    """All callers waited alike, so the limiter held nobody back: more requests decide."""
+    table = changed("LIM-PROXY-KEY", per_cent=10_000)
+    latency = Stalling(14, 1, 1.0)
+    found = play("LIM-PROXY-KEY", table=table, told_table=SEED, latency=latency, seed=0)
+    assert "LIM-PROXY-KEY" in found.failed

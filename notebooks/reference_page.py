@@ -210,8 +210,8 @@ def _statuses() -> str:
     return f"""\
 ## Statuses
 
-The first check that fails answers alone, in this order (our choice, D-ORDER): key, limits, path,
-authentication, size and form, permission, the body's faults, quota. Every error has a body of the
+The first check that fails answers alone, in this order (our choice, D-ORDER): rate limits, path and
+method, API key, size and form, permission, the body's faults, quota. Every error has a body of the
 form `application/problem+json` (D-PROBLEM).
 
 | status | when | defined by |

@@ -576,7 +576,7 @@ def _headers(http: HttpProfile) -> dict[str, Any]:
             {"type": "string"},
         ),
         "RateLimit": (
-            "The rule with the least room: requests left, and seconds until the window resets.",
+            "The rule with the least room: requests left, and seconds until its counter is empty.",
             {"type": "string", "pattern": f"^{rule};r=[0-9]+;t=[0-9]+$"},
         ),
         "RateLimit-Policy": (

@@ -158,9 +158,9 @@ def _front(course: list[Chapter]) -> str:
         'the <a href="reference.html">reference</a> shows one complete call and every limit, '
         "status, header and quota with curl.</p>"
         f'<div class="doors">{doors}</div>'
-        '<div class="all"><h2>All chapters, by question</h2>'
+        '<div class="all"><h2>All chapters</h2>'
         '<h3>One call</h3><ul><li><a href="reference.html#a-complete-request-and-response">'
-        "What does one call look like, whole?</a>"
+        "A complete request and response</a>"
         "<p>The request and its answer, byte by byte, with curl.</p></li></ul>"
         f"{rows}"
         f"<h2>Look something up</h2><ul>{documents}"

@@ -50,7 +50,7 @@ from typing import Any, Final, get_args
 from engine.errors import InputError, wrong_type
 from engine.identity import Caller, secret_text
 from engine.messages import Problem, Response
-from engine.model import Job, JobResult, JobStatus, Token
+from engine.model import Job, JobResult, JobStatus, LogEntry, Token
 from engine.profile import Profile
 from engine.resources.bodies import check_coding, read_raw
 from engine.resources.context import Context
@@ -58,9 +58,9 @@ from engine.resources.documents import Collection
 from engine.resources.forms import INSTANT, MADE, OWNED, View
 from engine.resources.identification import principal_of
 from engine.resources.operation import Operation
-from engine.resources.work import Work
+from engine.resources.work import FAILED_STATUS, carry_out
 from engine.store import Store
-from engine.tokens import timestamp
+from engine.tokens.records import timestamp
 from engine.vault import hash_key_text
 
 HEADER: Final = "token,expiration_year,expiration_month"
@@ -206,7 +206,6 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 _CREATE: Final = "account-updater:job:create"
 _READ: Final = "account-updater:job:read"
-_ENTITY: Final = "account-updater-job"
 _PLACE: Final = "/account-updater/"
 _ROWS_A_TRANSACTION: Final = 1_000
 _UNUSED_ERROR: Final = "no file was uploaded in time"
@@ -307,12 +306,15 @@ async def _upload(context: Context) -> Response:
     # obeys ACC-FILE
     limit_bytes = services.profile.account_updater.file_limit_bytes
     data = await read_raw(context.request, limit_bytes, "ACC-FILE")
-    work = Work(
-        context,
+    entry = LogEntry(
+        services.new_id(),
+        tenant_id,
+        context.wall_ns,
         "account-updater:job:upload",
-        (_ENTITY, context.params["id"]),
-        tenant_id=tenant_id,
-        actor_id=None,
+        "account-updater-job",
+        context.params["id"],
+        None,
+        FAILED_STATUS,
     )
 
     def begin() -> Caller | None:
@@ -341,7 +343,7 @@ async def _upload(context: Context) -> Response:
         services.store.put(JobResult(job.id, job.tenant_id, sealed, job.created_at_ns))
         return Response(204)
 
-    return await work.carry_out(begin, look_up, finish)
+    return await carry_out(context, entry, begin, look_up, finish)
 
 
 async def _looked_up(context: Context, data: bytes, principal: Caller | None) -> tuple[bytes, int]:

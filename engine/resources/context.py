@@ -13,7 +13,7 @@ from engine.messages import Json, Problem, Request
 from engine.model import LogEntry, Proxy, Tenant
 from engine.profile import Profile
 from engine.store import Store
-from engine.tokens import Rules
+from engine.tokens.rules import Rules
 from engine.vault import Vault
 from engine.world import World
 
@@ -128,16 +128,12 @@ class Context(Struct, eq=False):
             raise Problem(403, f"{who} lacks {permission}{where}.", clause=clause)
 
     def log(self, operation: str, entity_type: str, entity_id: str, status: int) -> None:
-        """Append one log entry: what was done to what, never a value (D-LOGS)."""
-        services, actor = self.services, self.caller.application
-        entry = LogEntry(
-            services.new_id(),
-            actor.tenant_id,
-            self.wall_ns,
-            operation,
-            entity_type,
-            entity_id,
-            actor.id,
-            status,
-        )
-        services.store.add_log(entry)
+        """Append one log entry (D-LOGS)."""
+        self.services.store.add_log(self.entry(operation, entity_type, entity_id, status))
+
+    def entry(self, operation: str, entity_type: str, entity_id: str, status: int) -> LogEntry:
+        """Return the log entry of what the caller has done to what; it holds no value."""
+        actor, entry_id = self.caller.application, self.services.new_id()
+        tenant_id, at_ns = actor.tenant_id, self.wall_ns
+        what = (operation, entity_type, entity_id)
+        return LogEntry(entry_id, tenant_id, at_ns, *what, actor.id, status)

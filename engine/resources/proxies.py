@@ -59,7 +59,7 @@ from engine.errors import DestinationTimeout, DestinationUnreachable
 from engine.hosts import covers_host, host_fault, host_name, leaves_its_folder
 from engine.identity import secret_text
 from engine.messages import Json, Problem, Response, find_header
-from engine.model import Proxy, Tenant
+from engine.model import LogEntry, Proxy, Tenant
 from engine.profile import HttpProfile
 from engine.resources.authority import check_takes_over, configurer_of, taken_over
 from engine.resources.bodies import parsed, read_raw
@@ -77,10 +77,9 @@ from engine.resources.invocation import (
     seal_code,
 )
 from engine.resources.operation import Operation
-from engine.resources.work import Work, apart_if_large
+from engine.resources.work import FAILED_STATUS, apart_if_large, carry_out
 from engine.targets import FIELD_NAME, FIELD_VALUE
-from engine.tokens import dumps
-from engine.tokens.strict_json import bytes_as_values
+from engine.tokens.strict_json import bytes_as_values, dumps
 from engine.vault import hash_key_text
 from engine.world import Call, CallAnswer
 
@@ -344,12 +343,15 @@ async def _invoke(context: Context) -> Response:
     proxy = _named(context)
     call = await _call(context, proxy, await _body_of(context, proxy))
     caller = context.known_caller if proxy.require_auth else None
-    work = Work(
-        context,
+    entry = LogEntry(
+        services.new_id(),
+        proxy.tenant_id,
+        context.wall_ns,
         "proxy:invoke",
-        ("proxy", proxy.id),
-        tenant_id=proxy.tenant_id,
-        actor_id=None if caller is None else caller.application.id,
+        "proxy",
+        proxy.id,
+        None if caller is None else caller.application.id,
+        FAILED_STATUS,
     )
 
     async def exchange(codes: Codes) -> CallAnswer:
@@ -359,7 +361,9 @@ async def _invoke(context: Context) -> Response:
         answer = dataclasses.replace(answer, headers=passed_answer(answer.headers))
         return await transformed_answer(context, proxy, response_code, answer)
 
-    return await work.carry_out(
+    return await carry_out(
+        context,
+        entry,
         lambda: codes_of(services, proxy),
         exchange,
         lambda answer: Response(answer.status, answer.body, dict(answer.headers)),

@@ -34,9 +34,9 @@ from engine.resources.forms import MADE, NAME, OWNED, TEXT, TEXTS, BodySchema, V
 from engine.resources.invocation import check_code, drop_pool, invoke, open_code, seal_code
 from engine.resources.operation import Operation
 from engine.resources.tokenize import answer_of, create_all, validated
-from engine.resources.work import Work
-from engine.tokens import TokenizeBody, dumps, parse, walk
-from engine.tokens.strict_json import bytes_as_values, too_large
+from engine.resources.work import FAILED_STATUS, carry_out
+from engine.tokens.shapes import TokenizeBody, walk
+from engine.tokens.strict_json import bytes_as_values, dumps, parse, too_large
 
 _CODE = {"type": "string", "minLength": 1}
 
@@ -135,13 +135,7 @@ def _pool_name(reactor: Reactor) -> str:
 async def _react(context: Context) -> Response:
     """Invoke a reactor, in the steps that the module's docstring lists."""
     services = context.services
-    work = Work(
-        context,
-        "reactor:invoke",
-        ("reactor", context.params["id"]),
-        tenant_id=context.tenant.id,
-        actor_id=context.caller.application.id,
-    )
+    entry = context.entry("reactor:invoke", "reactor", context.params["id"], FAILED_STATUS)
 
     def read_args() -> Json:
         body = context.json
@@ -189,7 +183,7 @@ async def _react(context: Context) -> Response:
         return Response(200, {"tokens": tokens, "raw": raw})
 
     args = await services.world.apart(read_args, context.known_caller)
-    return await work.carry_out(begin, run, finish)
+    return await carry_out(context, entry, begin, run, finish)
 
 
 def _read_part(part: Json, context: Context) -> TokenizeBody:

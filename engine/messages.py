@@ -58,7 +58,10 @@ class Request:
         host: str | None = None,
         proxy_key: str | None = None,
     ) -> None:
-        _check_texts(method, path, ip, key, host, proxy_key)
+        _check_texts(
+            needed={"method": method, "path": path, "ip": ip},
+            optional={"key": key, "host": host, "proxy_key": proxy_key},
+        )
         self.method = method
         self.path = path
         self.key = key if key is None else key.strip(_BLANKS)
@@ -74,23 +77,10 @@ class Request:
         return f"<Request {self.method} {path} ip={self.ip}>"
 
 
-def _check_texts(  # reason: called by place, once a request
-    method: object, path: object, ip: object, key: object, host: object, proxy_key: object
-) -> None:
+def _check_texts(*, needed: dict[str, object], optional: dict[str, object]) -> None:
     """Raise `InputError` for the first field of a request that is no text."""
-    if (
-        isinstance(method, str)
-        and isinstance(path, str)
-        and isinstance(ip, str)
-        and (key is None or isinstance(key, str))
-        and (host is None or isinstance(host, str))
-        and (proxy_key is None or isinstance(proxy_key, str))
-    ):
-        return
-    optional = {"key": key, "host": host, "proxy_key": proxy_key}
-    given = {n: value for n, value in optional.items() if value is not None}
-    for name, value in {"method": method, "path": path, "ip": ip, **given}.items():
-        if not isinstance(value, str):
+    for name, value in {**needed, **optional}.items():
+        if not isinstance(value, str) and (value is not None or name in needed):
             raise wrong_type(name, value, "a text")
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, Self
 
 from msgspec.structs import replace
@@ -45,8 +45,10 @@ from engine.resources.operator import Operator, check_tables
 from engine.resources.places import field_names, without_names
 from engine.resources.work import LARGE_BYTES, apart_if_large
 from engine.store import MemoryStore, Store
-from engine.tokens import Rules, without_cvc
+from engine.tokens.patches import without_cvc
+from engine.tokens.rules import Rules
 from engine.vault import Vault
+from engine.vault.encryption import KEY_BYTES
 from engine.world import UNCOUNTED_BYTES, Clock, ClockReading, ModelWorld, World, drive
 
 ASKING_IP: Final = "192.0.2.1"
@@ -55,7 +57,6 @@ ASKING_IP: Final = "192.0.2.1"
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _SECOND_NS: Final = 1_000_000_000
 _LOG_SWEEP_NS: Final = 60 * _SECOND_NS
-_MASTER_KEY_BYTES: Final = 32
 _NOTE_NS: Final = 10 * _SECOND_NS
 """How often the time is written to the store while something in it has a deadline."""
 
@@ -119,18 +120,17 @@ class Engine(Operator):
             raise InputError(f"seed {text} is for simulation; leave it out with a kept store")
         if store.persistent and master_key is None:
             raise InputError("master_key is missing; a kept store needs 32 bytes that you keep too")
-        if master_key is not None and not _is_master_key(master_key):
-            raise InputError(f"master_key must hold {_MASTER_KEY_BYTES} bytes")
         check_region(region)
         world = ModelWorld(clock=clock, seed=seed) if world is None else world
         self.profile = _of_one_node(Profile() if profile is None else profile)
         tables = _tables(limits)
         self.table_names = frozenset(tables)
         self.tables = tables
-        self.limiter = Limiter(
-            tables, self.profile.limits, origin_ns=_origin_ns(world.clock), is_bounded=True
-        )
-        vault = Vault(master_key or world.entropy(_MASTER_KEY_BYTES), world.entropy, store)
+        origin_ns = world.clock.wall_ns - world.clock.now_ns  # windows align to the epoch (D-ALIGN)
+        self.limiter = Limiter(tables, self.profile.limits, origin_ns=origin_ns, is_bounded=True)
+        if master_key is None:
+            master_key = world.entropy(KEY_BYTES)
+        vault = Vault(master_key, world.entropy, store)
         if store.persistent:  # checked before a tenant can be made under a wrong key
             with store.transaction():
                 vault.verify()
@@ -353,8 +353,7 @@ class Engine(Operator):
 
     def _decide(self, subject: Subject) -> tuple[Decision, RateLimitStatus | None, ClockReading]:
         """Ask the limits about the request, at one instant, in order of arrival (D-CLOCK)."""
-        self._lock.acquire()  # by hand: a block would cost every request ten times as much
-        try:
+        with self._lock:
             instant = self._clock.read()
             now_ns, _, steady_ns = instant
             if not self._erases_apart and (
@@ -362,8 +361,6 @@ class Engine(Operator):
             ):
                 self._expire()
             decision, status = self.limiter.decide_with_status(now_ns, subject)
-        finally:
-            self._lock.release()
         return decision, status, instant
 
     def _settle(self, decision: Decision, status: int) -> None:
@@ -463,10 +460,6 @@ class _Options(Exception):
         self.allowed = ", ".join(allowed)
 
 
-def _is_master_key(value: object) -> bool:
-    return isinstance(value, bytes) and len(value) == _MASTER_KEY_BYTES
-
-
 _FULL_PROBLEM: Final = Problem(
     503,
     "The service counts for as many callers as it can; try again.",
@@ -525,11 +518,6 @@ def _refusal(
     return response
 
 
-def _origin_ns(clock: Clock) -> int:
-    """Return the clock's instant 0 since the Unix epoch, from which windows align (D-ALIGN)."""
-    return clock.wall_ns - clock.now_ns
-
-
 def _seconds(duration_ns: int) -> str:
     return f"{duration_ns / _SECOND_NS:g} s"
 
@@ -544,20 +532,8 @@ def _rate_fields(
     if decision.refusing and profile.retry_after:
         headers["Retry-After"] = str(status.retry_after_s)
     if profile.rate_limit_fields:
-        headers["RateLimit-Policy"], headers["RateLimit"] = _texts(status)
+        rule, window_s = status.rule, -(-status.window_ns // _SECOND_NS)
+        reset_s = -(-status.reset_ns // _SECOND_NS)
+        headers["RateLimit-Policy"] = f'"{rule}";q={status.limit_requests};w={window_s}'
+        headers["RateLimit"] = f'"{rule}";r={status.remaining_requests};t={reset_s}'
     return headers
-
-
-@lru_cache(maxsize=4096)  # most repeat
-def _texts(status: RateLimitStatus) -> tuple[str, str]:
-    """Return the values of `RateLimit-Policy` and `RateLimit`."""
-    rule = status.rule
-    return (
-        _policy(rule, status.limit_requests, status.window_ns),
-        f'"{rule}";r={status.remaining_requests};t={-(-status.reset_ns // _SECOND_NS)}',
-    )
-
-
-@lru_cache(maxsize=256)
-def _policy(rule: str, limit_requests: int, window_ns: int) -> str:
-    return f'"{rule}";q={limit_requests};w={-(-window_ns // _SECOND_NS)}'

@@ -54,7 +54,7 @@ from engine.messages import Problem, Request, Response
 from engine.model import Application
 from engine.resources.idempotency import IDEMPOTENCY_KEY
 from engine.service import Engine
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 from engine.world import UNCOUNTED_BYTES
 
 EXPOSED: Final = (
@@ -144,10 +144,6 @@ _REPEATED_KEY: Final = b"\0"
 _JSON_FIELD: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _OWN_FIELDS: Final = frozenset({b"x-request-id", b"date", b"content-length"})
-_NAMES: Final = {
-    name: name.lower().encode()
-    for name in ("RateLimit", "RateLimit-Policy", "Retry-After", "Content-Type", "Location")
-}
 _BODILESS_STATUSES: Final = frozenset({204, 304})
 _FAILED_PROBLEM: Final = Problem(
     500, "The service has failed; the request id finds this in its log.", clause=None
@@ -414,7 +410,7 @@ def _fields(response: Response, request_id: bytes) -> tuple[list[tuple[bytes, by
     headers = [(b"x-request-id", request_id)]
     has_type = False
     for name, value in response.headers.items():
-        lower = _NAMES.get(name) or name.lower().encode("latin-1")
+        lower = name.lower().encode("latin-1")
         if lower == b"content-type":
             has_type = True
         elif lower in _OWN_FIELDS:

@@ -96,10 +96,5 @@ def timestamp(at_ns: int) -> str:
     '2026-01-01T00:00:00.000001+00:00'
     """
     seconds, rest_ns = divmod(at_ns, _SECOND_NS)
-    return f"{_to_second(seconds)}.{rest_ns // 1000:06d}+00:00"
-
-
-@lru_cache(maxsize=64)
-def _to_second(seconds: int) -> str:
     moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest_ns // 1000:06d}+00:00"

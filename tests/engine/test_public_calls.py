@@ -149,7 +149,7 @@ MISTAKES: list[tuple[Callable[[Any], Any], str]] = [
     (lambda a: Engine(store="a.sqlite"), "store = <str> must be a store such as SqliteStore(path)"),  # type: ignore[arg-type] # reason: the mistake
     (lambda a: Engine(world=ManualClock()), "world = <ManualClock> must be a World such as "),  # type: ignore[arg-type] # reason: the mistake
     (lambda a: Engine(region=5), "region = 5 must be a text such as 'us'"),  # type: ignore[arg-type] # reason: the mistake
-    (lambda a: Engine(master_key="k" * 32), "master_key must hold 32 bytes"),  # type: ignore[arg-type] # reason: the mistake
+    (lambda a: Engine(master_key="k" * 32), "master_key = <str> must be 32 bytes"),  # type: ignore[arg-type] # reason: the mistake
     # limits
     (lambda a: Limiter(TABLE, LimitsProfile()), "tables = <LimitTable> must be a mapping such as "),  # type: ignore[arg-type] # reason: the mistake
     (

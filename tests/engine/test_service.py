@@ -250,7 +250,7 @@ def test_a_seed_goes_with_no_kept_store_and_a_world_with_no_clock() -> None:
         Engine(store=Kept(), seed=3, master_key=b"k" * 32)
     with pytest.raises(InputError, match="master_key is missing"):
         Engine(store=Kept())
-    with pytest.raises(InputError, match="master_key must hold 32 bytes"):
+    with pytest.raises(InputError, match="master_key of 5 bytes must have 32"):
         Engine(master_key=b"short")
     with pytest.raises(InputError, match="leave clock and seed out"):
         Engine(world=ModelWorld(), clock=ManualClock())

@@ -25,7 +25,7 @@ from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding, Symptom, Verdict
 from conformance.messages.exchange import Exchange, KeyLabel
 from engine.messages import Json
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 
 # --- timing ---------------------------------------------------------------------------------------
 

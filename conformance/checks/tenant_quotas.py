@@ -17,7 +17,7 @@ from conformance.context.verdicts import Finding, Verdict
 from conformance.messages.exchange import Exchange
 from engine.files import format_duration
 from engine.messages import Json
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 
 _SECOND_NS: Final = 1_000_000_000
 _LONGEST_NS: Final = 60 * _SECOND_NS

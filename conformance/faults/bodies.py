@@ -31,7 +31,7 @@ from conformance.faults.registry import (
 )
 from engine import Profile, Request, Response
 from engine.messages import Json, Problem
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 from engine.world import Sleep
 
 _SPORADIC: Final = 50

@@ -34,7 +34,7 @@ from conformance.faults.registry import (
 )
 from engine import Request, Response
 from engine.messages import Json
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 
 # --- values changed on the way to the store -------------------------------------------------------
 

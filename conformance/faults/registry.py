@@ -25,7 +25,7 @@ from engine.errors import InputError, did_you_mean
 from engine.identity import Caller
 from engine.messages import Json, Problem
 from engine.model import Tenant
-from engine.tokens import dumps, parse
+from engine.tokens.strict_json import dumps, parse
 
 Submit: TypeAlias = Callable[[Request], Awaitable[Response]]
 Around: TypeAlias = "Callable[[FaultyEngine, Request, Submit], Awaitable[Response]]"

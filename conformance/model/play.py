@@ -37,7 +37,7 @@ from conformance.model.values import (
 )
 from engine import Profile
 from engine.messages import Json
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 from engine.vault import jwe
 
 _SECOND_NS: Final = 1_000_000_000

@@ -19,7 +19,7 @@ from engine.identity import ASKABLE
 from engine.messages import Json
 from engine.model import DEFAULT_QUOTAS, Tenant
 from engine.resources.encryption_keys import new_key
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 
 _TABLE: Final = "Rate Limit"
 _ADDRESS: Final = "192.0.2.1"

@@ -18,7 +18,7 @@ from engine import Call, CallAnswer, Engine, LimitTable, ManualClock, ModelWorld
 from engine.files import Document, from_document
 from engine.http.demo import demo_lines, target_of
 from engine.messages import Json
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 
 _DESTINATION: Final = "https://destination.example"
 _DELAY: Final = re.compile(r"/delay/([0-9]{1,2})(?:\?|$)")

@@ -32,7 +32,7 @@ from conformance.target import Source, Target, Tls
 from conformance.wire.transport import PROXY_KEY, Answer, Place, fields_of, with_keys
 from engine import InputError
 from engine.files import Include
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 
 _HEAD_BYTES: Final = 65_536
 _PIECE_BYTES: Final = 262_144

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from conformance.messages.exchange import KEY_PLACE, HttpRequest, KeyLabel
 from conformance.target import Target
 from engine import Engine, ManualClock, Request, VirtualLoop
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 from engine.world import Bell, Sleep, Task
 
 Latency = Callable[[], tuple[int, int]]

@@ -31,7 +31,7 @@ from engine.limits import LimitTable
 from engine.messages import CLAUSES_PAGE, Problem
 from engine.service import Engine
 from engine.store import Store
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 
 REFUSALS_PAGE: Final = "/docs/429"
 """What a 429 says, and what to do about it. The clause of each refusal leads to it."""

@@ -49,7 +49,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from engine.http.requests import MemoryBudget, Reservation
 from engine.messages import Problem
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 
 EXCHANGE: Final = "tollgate.exchange"
 """The name of `HttpExchange` among the extensions of an ASGI scope."""

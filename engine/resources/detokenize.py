@@ -15,7 +15,9 @@ from engine.messages import Json, Response
 from engine.model import Token
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.tokens import cvc_purpose, parse, read_expressions, splice
+from engine.tokens.creation import cvc_purpose
+from engine.tokens.detokenize import read_expressions, splice
+from engine.tokens.strict_json import parse
 from engine.vault import TenantKeys
 
 _TOKENS_A_TRANSACTION: Final = 10

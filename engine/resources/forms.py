@@ -17,7 +17,7 @@ from types import UnionType
 from typing import Any, Final, TypeAlias
 
 from engine.messages import Json, Problem
-from engine.tokens import timestamp
+from engine.tokens.records import timestamp
 from engine.tokens.rules import BodyErrors, escaped
 
 Schema: TypeAlias = Mapping[str, Any]

@@ -21,7 +21,7 @@ from engine.messages import Problem, Response, find_header
 from engine.model import KeptAnswer
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 """The request header's name."""

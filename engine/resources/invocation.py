@@ -26,8 +26,7 @@ from engine.instances import Claim, InstancePool
 from engine.messages import Json, Problem
 from engine.profile import Profile
 from engine.resources.context import Services
-from engine.tokens import check_value, dumps
-from engine.tokens.strict_json import bytes_as_values
+from engine.tokens.strict_json import bytes_as_values, check_value, dumps
 
 _NAME_START: Final = "instances/"
 

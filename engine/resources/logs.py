@@ -10,7 +10,7 @@ from engine.resources.forms import INSTANT, OWNED, TEXT, View
 from engine.resources.operation import Operation
 from engine.resources.pages import Page, check_filters, instant_ns, page_of
 from engine.store import LogFilter
-from engine.tokens import timestamp
+from engine.tokens.records import timestamp
 
 VIEW: Final = View(
     {

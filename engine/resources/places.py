@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from engine.resources.operation import Operation
-from engine.tokens import Rules
+from engine.tokens.rules import Rules
 from engine.tokens.structures import STRUCTURED_TYPES
 
 _UNKNOWN_PLACE: Final = "-"

@@ -10,7 +10,9 @@ from engine.resources.context import Context
 from engine.resources.documents import Collection
 from engine.resources.forms import INSTANT, MADE, OWNED, TEXT, View
 from engine.resources.tokenize import decrypter
-from engine.tokens import timestamp, validate_intent, walk_one
+from engine.tokens.records import timestamp
+from engine.tokens.shapes import walk_one
+from engine.tokens.types import validate_intent
 
 VIEW: Final = View({**OWNED, "type": TEXT, "mask": {}, **MADE, "expires_at": INSTANT})
 

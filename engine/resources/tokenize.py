@@ -19,30 +19,24 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from itertools import compress, repeat
-from types import MethodType
 from typing import Any
 
 from engine.messages import Json, Response
 from engine.model import EncryptionKey, Intent, Token
 from engine.resources.context import Context
 from engine.resources.operation import Operation
-from engine.tokens import (
-    CREATE,
-    Decision,
-    NewToken,
-    TokenizeBody,
+from engine.tokens.creation import (
     check_limit,
-    consumed,
     count_limited,
     create_tokens,
     decide,
     dedup_hashes,
     merge_existing,
-    parse,
-    record,
-    validate,
-    walk,
 )
+from engine.tokens.records import record
+from engine.tokens.shapes import NewToken, TokenizeBody, walk
+from engine.tokens.strict_json import parse
+from engine.tokens.types import consumed, validate
 from engine.vault import TenantKeys, jwe
 
 
@@ -103,8 +97,7 @@ def validated(walked: TokenizeBody, context: Context) -> TokenizeBody:
         if not (is_plain and caller.may("token:create", container)):  # obeys AUTH-CREATE
             context.require("token:create", container)
     deduplicates = caller.tenant.settings.get(rules.dedup.setting_name, False)
-    # A partial would cost every request four times as much.
-    decrypt, open_intent = MethodType(_decrypt, context), MethodType(_open_intent, context)
+    decrypt, open_intent = partial(_decrypt, context), partial(_open_intent, context)
     validate(walked, rules, deduplicates, decrypt, open_intent)
     return walked
 
@@ -121,12 +114,12 @@ def create_all(walked: TokenizeBody, context: Context) -> list[tuple[NewToken, T
     keys = services.vault.of(tenant.id)
     new_tokens = walked.elements
     limit = tenant.quotas["Tokenize Limit"]
-    decisions: list[Decision] | None = None  # the common case: every element creates
+    decisions: list[int | Token | None] | None = None  # the common case: every element creates
     if walked.deduplicates:
         hashes = dedup_hashes(new_tokens, keys, rules)
         decisions = decide(new_tokens, hashes, partial(store.duplicate, tenant.id))
         check_limit(count_limited(decisions, rules), limit, rules)  # obeys QUO-TOKENIZE
-        is_new = [decision is CREATE for decision in decisions]
+        is_new = [decision is None for decision in decisions]
         creating, hashes = [*compress(new_tokens, is_new)], [*compress(hashes, is_new)]
     else:
         check_limit(len(new_tokens), limit, rules)  # before a million of them are hashed
@@ -152,11 +145,10 @@ def create_all(walked: TokenizeBody, context: Context) -> list[tuple[NewToken, T
     made: list[tuple[NewToken, Token, bool]] = []
     following = iter(created)
     for new_token, decision in zip(new_tokens, decisions, strict=True):
-        if decision is CREATE:
+        if decision is None:
             made.append((new_token, next(following), False))
         else:
             existing = made[decision][1] if isinstance(decision, int) else decision
-            assert isinstance(existing, Token), "an earlier element, or a stored token"
             made.append((new_token, existing, True))
     return _merge(context, keys, made, until_ns)
 

@@ -30,9 +30,10 @@ from engine.resources.operation import Operation
 from engine.resources.pages import DEFAULT_SIZE, LIMIT_SIZE, Page, check_filters, page_of
 from engine.resources.tokenize import create_all, decrypter, log_made, validated
 from engine.store import TokenFilter
-from engine.tokens import TokenizeBody, index_message, record, walk_one
+from engine.tokens.expressions import index_message
 from engine.tokens.patches import apply_change, validate_patch
-from engine.tokens.records import NO_PLAINTEXT
+from engine.tokens.records import NO_PLAINTEXT, record
+from engine.tokens.shapes import TokenizeBody, walk_one
 
 _TERM: Final = re.compile(
     r"(?P<field>data(?:\.[\w-]+)*|container):"

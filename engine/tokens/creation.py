@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -117,22 +116,18 @@ def dedup_place(type_: str, container: str) -> bytes:
     return f"{type_}\0{container}\0".encode()
 
 
-CREATE: Final = "CREATE"
-
-Decision = Literal["CREATE"] | int | Token
-"""`CREATE`; or the place in the request of the element that creates the equal token; or the stored
-token."""
-
-
 def decide(
     new_tokens: Sequence[NewToken], hashes: Sequence[bytes], find: Callable[[bytes], Token | None]
-) -> list[Decision]:
+) -> list[int | Token | None]:
     """Return one decision per new token.
+
+    None: it creates a token. A number: it is equal to the one that the element at this place of the
+    request creates. A token: it is equal to this stored one.
 
     find: deduplication hash → the tenant's oldest token of that hash. It is called once per
         distinct hash, and only for new tokens whose deduplication is on.
     """
-    decisions: list[Decision] = []
+    decisions: list[int | Token | None] = []
     creating: dict[bytes, int] = {}
     stored: dict[bytes, Token | None] = {}
     for place, (new_token, digest) in enumerate(zip(new_tokens, hashes, strict=True)):
@@ -147,15 +142,15 @@ def decide(
                 decisions.append(creating[digest])
                 continue
         creating.setdefault(digest, place)
-        decisions.append(CREATE)
+        decisions.append(None)
     return decisions
 
 
-def count_limited(decisions: Sequence[Decision], rules: Rules) -> int:
+def count_limited(decisions: Sequence[int | Token | None], rules: Rules) -> int:
     """Return what Tokenize Limit counts (D-LIMIT-COUNT): new tokens, or every element."""
     if rules.tokens.limit_counts == "elements":
         return len(decisions)
-    return decisions.count(CREATE)
+    return decisions.count(None)
 
 
 def check_limit(count: int, limit: int, rules: Rules) -> None:

@@ -23,7 +23,7 @@ from conformance.target import Grant, Target
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, Place
 from engine import InputError, Profile
-from engine.tokens import dumps
+from engine.tokens.strict_json import dumps
 from tests.conformance.checks.changed import clause_checks
 
 Change = Callable[[HttpRequest, Answer], None]

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import tokens
 from engine.messages import Problem
 from engine.resources import bodies, detokenize, invocation, reactors, tokenize
+from engine.tokens import types
+from engine.tokens.detokenize import splice
 from engine.tokens.strict_json import check_values, parse
 from engine.vault import jwe
 from engine.world import CallAnswer, ModelWorld
@@ -153,7 +154,7 @@ def test_an_intent_that_is_consumed_meanwhile_makes_no_token(
     """D-INTENT, TOK-ATOMIC: a body is read before its transaction; another may come between."""
     key = acme.key_with("token:create", "token-intent:create", "token-intent:delete")
     intent = acme.ask("POST", "/token-intents", OBJECT, key=key).body["id"]
-    validated = tokens.validate
+    validated = types.validate
 
     def slowly(*arguments: Any) -> Any:
         found = validated(*arguments)
@@ -278,7 +279,7 @@ def test_d_pass_through_a_string_is_found_whatever_is_escaped(
 ) -> None:  # reason: drawn
     token = "01234567-89ab-cdef-0123-456789abcdef"
     sent = json.dumps([text, f"{{{{ {token} }}}}", text], ensure_ascii=is_ascii).encode()
-    spliced = tokens.splice(sent, {token: 7}.__getitem__)
+    spliced = splice(sent, {token: 7}.__getitem__)
     assert json.loads(spliced) == [text, 7, text]
     assert spliced == sent.replace(json.dumps(f"{{{{ {token} }}}}").encode(), b"7")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.profile import Profile
-from engine.tokens import Rules
+from engine.tokens.rules import Rules
 from engine.vault import TenantKeys, Vault
 
 MakeRules = Callable[..., Rules]

@@ -14,24 +14,20 @@ import pytest
 from engine.errors import VaultError
 from engine.messages import Json, Problem
 from engine.model import Token
-from engine.tokens import (
-    CREATE,
-    Decision,
-    NewToken,
-    Rules,
+from engine.tokens.creation import (
     check_limit,
     count_limited,
     create_tokens,
     cvc_purpose,
     decide,
     dedup_hashes,
-    index_message,
     merge_existing,
-    record,
-    timestamp,
-    validate,
-    walk,
 )
+from engine.tokens.expressions import index_message
+from engine.tokens.records import record, timestamp
+from engine.tokens.rules import Rules
+from engine.tokens.shapes import NewToken, walk
+from engine.tokens.types import validate
 from engine.vault import TenantKeys
 
 MakeRules = Callable[..., Rules]
@@ -74,7 +70,7 @@ def card(metadata: dict[str, str] | None = None, **data: Json) -> dict[str, Any]
 
 
 def test_a_leaf_is_sealed_and_shows_nothing(make: Make, keys: TenantKeys, rules: Rules) -> None:
-    """REC-ID, REC-TENANT, REC-TYPE, REC-CREATED, REC-EXTRAS, REC-TOKEN-DATA."""
+    """REC-ID, REC-TENANT, REC-TYPE, REC-NoneD, REC-EXTRAS, REC-TOKEN-DATA."""
     _, (token,) = make(["Ada"])
     assert keys.open(token.container, token.id, token.sealed_data, "data") == b'"Ada"'
     assert record(token, rules) == {
@@ -196,7 +192,7 @@ def decided(
     rules: Rules,
     stored: Iterable[Token] = (),
     deduplicate: bool = True,
-) -> list[Decision]:
+) -> list[int | Token | None]:
     new_tokens = validate(walk(body, rules), rules, deduplicate=deduplicate)
     by_hash = {token.dedup_hash: token for token in stored}
     return decide(new_tokens, dedup_hashes(new_tokens, keys, rules), by_hash.get)
@@ -208,7 +204,7 @@ def test_e8_six_elements_create_four_tokens(
     """TOK-DEDUP, TOK-LIMIT, D-LIMIT-COUNT."""
     body = {"a": "x", "b": ["x", card()], "c": card(), "d": "y", "e": "z"}
     decisions = decided(body, keys, rules)
-    assert decisions == [CREATE, 0, CREATE, 2, CREATE, CREATE]
+    assert decisions == [None, 0, None, 2, None, None]
     assert count_limited(decisions, rules) == 4
     check_limit(4, 5, rules)
     elements = make_rules(limit_counts="elements", limit_status=422)
@@ -220,9 +216,9 @@ def test_e8_six_elements_create_four_tokens(
 
 
 def test_d_dedup_off_creates_every_one(keys: TenantKeys, rules: Rules, make: Make) -> None:
-    assert decided(["x", "x"], keys, rules, deduplicate=False) == [CREATE, CREATE]
+    assert decided(["x", "x"], keys, rules, deduplicate=False) == [None, None]
     _, stored = make(["x"])
-    assert decided(["x", "x"], keys, rules, stored, deduplicate=False) == [CREATE, CREATE]
+    assert decided(["x", "x"], keys, rules, stored, deduplicate=False) == [None, None]
 
 
 def test_d_dedup_key_a_flagged_one_finds_what_an_unflagged_one_creates(
@@ -231,20 +227,20 @@ def test_d_dedup_key_a_flagged_one_finds_what_an_unflagged_one_creates(
     plain = {"type": "token", "data": "x"}
     flagged = {**plain, "deduplicate_token": True}
     decisions = decided([plain, flagged, plain, flagged], keys, rules, deduplicate=False)
-    assert decisions == [CREATE, 0, CREATE, 0]
-    assert decided([flagged, plain, "x"], keys, rules, deduplicate=False) == [CREATE] * 3
+    assert decisions == [None, 0, None, 0]
+    assert decided([flagged, plain, "x"], keys, rules, deduplicate=False) == [None] * 3
     _, (stored,) = make(["x"])
     # The stored one is older than what this request creates.
-    assert decided([plain, flagged], keys, rules, [stored], deduplicate=False) == [CREATE, stored]
+    assert decided([plain, flagged], keys, rules, [stored], deduplicate=False) == [None, stored]
 
 
 def test_d_dedup_key_containers_part_tokens_or_not(
     keys: TenantKeys, rules: Rules, make_rules: MakeRules
 ) -> None:
     body = [{"type": "token", "data": "x", "containers": [c]} for c in ("/a/", "/A/", "/b/")]
-    assert decided(body, keys, rules) == [CREATE, 0, CREATE]
+    assert decided(body, keys, rules) == [None, 0, None]
     together = make_rules(dedup={"container_in_key": False})
-    assert decided(body, keys, together) == [CREATE, 0, 0]
+    assert decided(body, keys, together) == [None, 0, 0]
 
 
 def test_d_dedup_an_expression_makes_other_values_equal(keys: TenantKeys, rules: Rules) -> None:
@@ -252,8 +248,8 @@ def test_d_dedup_an_expression_makes_other_values_equal(keys: TenantKeys, rules:
     one = card(expiration_year=2030) | year
     two = {**card(expiration_year=2030), "data": {"number": "5555555555554444"}}
     two["data"]["expiration_year"] = 2030
-    assert decided([one, two | year], keys, rules) == [CREATE, 0]
-    assert decided([one, two], keys, rules) == [CREATE, CREATE]
+    assert decided([one, two | year], keys, rules) == [None, 0]
+    assert decided([one, two], keys, rules) == [None, None]
 
 
 def test_the_store_is_asked_once_a_value_and_only_where_it_is_on(

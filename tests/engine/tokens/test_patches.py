@@ -9,18 +9,12 @@ import pytest
 
 from engine.messages import Json, Problem
 from engine.model import Token
-from engine.tokens import (
-    Decrypt,
-    Rules,
-    apply_change,
-    create_tokens,
-    cvc_purpose,
-    dedup_hashes,
-    index_message,
-    validate,
-    validate_patch,
-    walk,
-)
+from engine.tokens.creation import create_tokens, cvc_purpose, dedup_hashes
+from engine.tokens.expressions import index_message
+from engine.tokens.patches import apply_change, validate_patch
+from engine.tokens.rules import Rules
+from engine.tokens.shapes import walk
+from engine.tokens.types import Decrypt, validate
 from engine.vault import TenantKeys
 
 MakeRules = Callable[..., Rules]

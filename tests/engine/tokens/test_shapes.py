@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from engine.errors import InputError
 from engine.messages import Json, Problem
-from engine.tokens import Rules, TokenizeBody, validate, walk, walk_one
+from engine.tokens.rules import Rules
+from engine.tokens.shapes import TokenizeBody, walk, walk_one
+from engine.tokens.types import validate
 
 MakeRules = Callable[..., Rules]
 

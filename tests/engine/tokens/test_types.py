@@ -13,7 +13,9 @@ from rich.pretty import pretty_repr
 
 from engine.errors import VaultError
 from engine.messages import Json, Problem
-from engine.tokens import NewToken, Rules, validate, validate_intent, walk, walk_one
+from engine.tokens.rules import Rules
+from engine.tokens.shapes import NewToken, walk, walk_one
+from engine.tokens.types import validate, validate_intent
 
 MakeRules = Callable[..., Rules]
 

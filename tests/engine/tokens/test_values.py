@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Json
-from engine.tokens import index_message
 from engine.tokens.cards import card_mask, is_card_number, is_luhn_valid
 from engine.tokens.creation import dedup_place
-from engine.tokens.expressions import MISSING, canonical, is_empty, parse, select
+from engine.tokens.expressions import MISSING, canonical, index_message, is_empty, parse, select
 from engine.vault import TenantKeys
 from engine.vault.encryption import Nonces, base58, derive_key
 

@@ -54,7 +54,6 @@ from engine.world import UNCOUNTED_BYTES, Clock, ClockReading, ModelWorld, World
 ASKING_IP: Final = "192.0.2.1"
 """The default client address of `Engine.ask`: an address for documentation (RFC 5737)."""
 
-_NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _SECOND_NS: Final = 1_000_000_000
 _LOG_SWEEP_NS: Final = 60 * _SECOND_NS
 _NOTE_NS: Final = 10 * _SECOND_NS
@@ -315,7 +314,7 @@ class Engine(Operator):
         if who.caller is None and operation.authentication == "key":
             raise unauthenticated(self.profile.http.key_header)  # obeys AUTH-HEADER
         # What stands behind ANY is a proxy, whose query is its destination's to read.
-        parameters = parse_query(query) if query and operation.method != "ANY" else _NO_PARAMETERS
+        parameters = parse_query(query) if query and operation.method != "ANY" else {}
         return operation, Context(
             self.services,
             request,

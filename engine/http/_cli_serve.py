@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from engine.limits import LimitTable
     from engine.profile import Profile
     from engine.service import Engine
-    from engine.store import SqliteStore
+    from engine.store import Store
 
 
 _log: Final = logging.getLogger("tollgate")
@@ -271,7 +271,7 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
     from engine.http.destinations import Destinations
     from engine.http.system import SystemWorld
     from engine.service import Engine
-    from engine.store import MemoryStore
+    from engine.store import MemoryStore, SqliteStore
 
     profile = _profile(args)
     path = args.store or (None if config.store == "memory" else config.store)
@@ -282,7 +282,9 @@ def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tup
         destinations = Destinations(config.allowed_destinations, config.private_destinations)
     runtime = None if config.reactor_runtime is None else load_runtime(config.reactor_runtime)
     limits = _limits(args, config)
-    store = MemoryStore() if path is None else _open_store(path)
+    store: Store = MemoryStore()
+    if path is not None:  # a timer empties its log
+        store = SqliteStore(path, truncates=False, checked_bytes=_CHECKED_BYTES)
     try:
         engine = Engine(
             profile=profile,
@@ -325,13 +327,6 @@ def master_key_of(config: ServeConfig, path: str | None) -> bytes:
     if key is None:
         raise InputError(f"{KEY_VARIABLE} must be 32 bytes in base64 or hex")
     return key
-
-
-def _open_store(path: str) -> SqliteStore:
-    """Open the store of this server, which owns the file; a timer empties its log."""
-    from engine.store import SqliteStore
-
-    return SqliteStore(path, truncates=False, checked_bytes=_CHECKED_BYTES)
 
 
 def _profile(args: argparse.Namespace) -> Profile:

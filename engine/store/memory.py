@@ -37,7 +37,6 @@ class MemoryStore(Store):
     persistent = False
 
     def __init__(self) -> None:
-        super().__init__()
         self._lock = threading.RLock()
         self._is_open = False
         self._undo: list[tuple[Any, ...]] | None = None

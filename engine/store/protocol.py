@@ -12,9 +12,9 @@ Transactions of one store, in all its threads, come one after the other; they do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Protocol, Self, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
@@ -142,20 +142,20 @@ class Store(Protocol):
     persistent: bool
     """True when the records outlive the process (a seed is refused then)."""
 
-    _writing: Transaction
-    _reading: Transaction
-
-    def __init__(self) -> None:
-        self._writing = Transaction(self, write=True)
-        self._reading = Transaction(self, write=False)
-
-    def transaction(self, *, write: bool = True) -> Transaction:
+    @contextmanager
+    def transaction(self, *, write: bool = True) -> Iterator[None]:
         """Open the one transaction of a step; commit at the end of the block, undo on raise.
 
         With `write=False` the block only reads, which is cheaper; a write in it is an
         AssertionError.
         """
-        return self._writing if write else self._reading
+        self.begin(write=write)
+        try:
+            yield
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
 
     def __enter__(self) -> Self:
         return self
@@ -355,31 +355,3 @@ class Store(Protocol):
     def abandoned_work(self) -> Sequence[LogEntry]:
         """Return those of `unfinished_work` that a process before this one has begun."""
         return []
-
-
-class Transaction:
-    """Begin at the top; at the end commit, or roll back when the block raised.
-
-    A block has no state of its own: two of them, one that writes and one that only reads, serve a
-    store for good.
-    """
-
-    __slots__ = ("_store", "_write")
-
-    def __init__(self, store: Store, *, write: bool) -> None:
-        self._store = store
-        self._write = write
-
-    def __enter__(self) -> None:
-        self._store.begin(write=self._write)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self._store.commit()
-        else:
-            self._store.rollback()

@@ -60,11 +60,6 @@ def token_terms(token: Token) -> list[Term]:
     return terms
 
 
-def terms_of(tokens: Iterable[Token]) -> list[tuple[Token, Term]]:
-    """Return each of the tokens with each term that it is filed under."""
-    return [(token, term) for token in tokens for term in token_terms(token)]
-
-
 def token_unions(chosen: TokenFilter) -> list[Union]:
     """Return the unions of terms that cover the filter; none when every token has to be judged."""
     unions: list[Union] = []

@@ -34,7 +34,7 @@ from engine.store.protocol import (
     owner_of,
     unique_names,
 )
-from engine.store.selection import Union, terms_of, token_matches, token_unions
+from engine.store.selection import Union, token_matches, token_terms, token_unions
 from engine.store.sqlite_file import StoreFile, store_error
 
 # ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound
@@ -96,7 +96,9 @@ def _token(token_id: str, record: bytes, sealed_data: bytes) -> Token:
 
 def _term_rows(tokens: Sequence[Token]) -> list[tuple[object, ...]]:
     return [
-        (token.tenant_id, term, token.created_at_ns, token.id) for token, term in terms_of(tokens)
+        (token.tenant_id, term, token.created_at_ns, token.id)
+        for token in tokens
+        for term in token_terms(token)
     ]
 
 
@@ -118,7 +120,6 @@ class SqliteStore(Store):
         given: object = path
         if not isinstance(given, str | Path):
             raise wrong_type("path", given, "a file's path")
-        super().__init__()
         self._file = StoreFile(Path(path), checked_bytes)
         self._connection = self._file.connection
         self._truncates = truncates
@@ -129,7 +130,7 @@ class SqliteStore(Store):
         self._version = 0
         self._deadline_ns: int | None = None
         self._knows_deadline = False
-        with self._reading:
+        with self.transaction(write=False):
             self._abandoned = self.unfinished_work()
 
     def __repr__(self) -> str:
@@ -231,7 +232,7 @@ class SqliteStore(Store):
 
     def probe(self) -> None:
         # Larger than a log that was emptied has room for.
-        with self._writing:
+        with self.transaction():
             self._run("INSERT INTO probes VALUES (zeroblob(?))", (_PROBE_BYTES,))
             assert self._one("SELECT length(bytes) FROM probes")[0] == _PROBE_BYTES
             self._run("DELETE FROM probes")
@@ -511,7 +512,7 @@ class SqliteStore(Store):
         with self._lock:
             if not self._knows_deadline:
                 if not self._is_open:
-                    with self._reading:
+                    with self.transaction(write=False):
                         return self.next_deadline_ns()
                 cvc = self._one(
                     "SELECT min(cvc_until_ns) FROM tokens WHERE cvc_until_ns IS NOT NULL"

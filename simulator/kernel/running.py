@@ -233,8 +233,7 @@ class _Writer:
         """Write the counts that are not made from rows."""
         clock, tally = self._run.sim.clock[0], self._book.tally
         tally.add_requests(int(clock["began"]), int(clock["ended"]), int(clock["well"]))
-        for clause, count in self._run.limiter.shadow_requests().items():
-            tally.add_shadow_requests(clause, count)
+        self._book.recorder.shadow.update(self._run.limiter.shadow_requests())
 
 
 def is_compiled() -> bool:

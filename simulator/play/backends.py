@@ -7,10 +7,9 @@ attempt by attempt in a run (`simulator.kernel`), block by block in a replay
 own, one an admitted attempt, whatever the fidelity.
 
 `begin` makes what the attempts of one request share; it is None where bodies are not run. `submit`
-records an attempt and returns its result: a plain latency in the usual case (admitted, cannot fail,
-latency known), else a `SimulatedAnswer`. When the answer is not known yet, `SimulatedAnswer.later`
-is a generator of SimPy events that returns it. `violations` returns the invariants of the service
-that are broken at the run's end, None where nobody looked.
+records an attempt and returns what became of it. When the answer is not known yet,
+`SimulatedAnswer.later` is a generator of SimPy events that returns it. `violations` returns the
+invariants of the service that are broken at the run's end, None where nobody looked.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import simpy
 
 from engine.limits import Limiter, NodesLimiter, Subject
-from engine.messages import Decision, Json, Request
+from engine.messages import Json, Request
 from engine.profile import Profile
 from simulator.play.outside import (
     OutsideTiming,
@@ -35,7 +34,7 @@ from simulator.play.outside import (
 )
 from simulator.rows.invariants import Violation
 from simulator.rows.record import NO_STATUS, Recorder
-from simulator.rows.statistics import NodesStatistics, RunStatistics
+from simulator.rows.statistics import NodesStatistics
 from simulator.scenario.clients import Ask
 from simulator.scenario.model import Proxy
 from simulator.traffic.population import Client, KeyHolder
@@ -51,19 +50,6 @@ _NOTHING: Final = Ask(request="")
 """In the place of an entry of a mix, which a log's requests have none of."""
 
 Waiting: TypeAlias = Generator[simpy.Event, object, "SimulatedAnswer"]
-
-
-class RunOutput(NamedTuple):
-    """What a backend writes to: the rows, and the tally of what rules in shadow would refuse."""
-
-    recorder: Recorder
-    tally: RunStatistics
-
-    def verdict(self, now_ns: int, decision: Decision) -> int:
-        """Return a decision's number, and count what shadow rules would have refused."""
-        if decision.shadow:
-            self.tally.add_shadow(now_ns, decision.shadow)
-        return self.recorder.verdicts[decision.outcome, decision.rule]
 
 
 @dataclass(eq=False, slots=True)
@@ -120,13 +106,13 @@ class LimitsBackend:
         start_time_ns: int,
         profile: Profile,
         limiter: Limiter | NodesLimiter,
-        rows: RunOutput,
+        recorder: Recorder,
     ) -> None:
         self._env = env
         self._decide = limiter.decide
-        self._recorder = rows.recorder
-        self._add = rows.recorder.add
-        self._verdict = rows.verdict
+        self._recorder = recorder
+        self._add = recorder.add
+        self._verdict = recorder.verdict
         self._profile = profile
         self._world = OutsideWorld(SimpyClock(env, start_time_ns), 0)
         self._outside: Services | None = None
@@ -139,7 +125,7 @@ class LimitsBackend:
         attempt: int,
         service: Duration,
         waited_ns: int = 0,
-    ) -> SimulatedAnswer | int:
+    ) -> SimulatedAnswer:
         """Decide about an attempt that is sent now, and record it.
 
         waited_ns: how long ago it arrived at its client; its recorded latency counts from there.
@@ -162,9 +148,8 @@ class LimitsBackend:
             return SimulatedAnswer(0, 0, wait_ns, later)
         latency_ns = wait_ns + service_ns
         self._add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns + latency_ns)
-        if asked.follow is not None:
-            return SimulatedAnswer(NO_STATUS, latency_ns, wait_ns, body=_JOB)
-        return latency_ns
+        body = None if asked.follow is None else _JOB
+        return SimulatedAnswer(NO_STATUS, latency_ns, wait_ns, None, body)
 
     def violations(self) -> list[Violation] | None:
         """Return None: no body was run, so nothing was created."""
@@ -201,10 +186,10 @@ class NodesBackend(LimitsBackend):
         start_time_ns: int,
         profile: Profile,
         limiter: NodesLimiter,
-        rows: RunOutput,
+        recorder: Recorder,
         nodes: NodesStatistics,
     ) -> None:
-        super().__init__(env, start_time_ns, profile, limiter, rows)
+        super().__init__(env, start_time_ns, profile, limiter, recorder)
         self._limiter = limiter
         self._nodes = nodes
 
@@ -216,7 +201,7 @@ class NodesBackend(LimitsBackend):
         attempt: int,
         service: Duration,
         waited_ns: int = 0,
-    ) -> SimulatedAnswer | int:
+    ) -> SimulatedAnswer:
         """Decide about an attempt that is sent now, and record it."""
         answer = super().submit(now_ns, asked, content, attempt, service, waited_ns)
         limiter = self._limiter
@@ -225,9 +210,7 @@ class NodesBackend(LimitsBackend):
         if not decided.admitted:
             return answer
         limiter.balancer.begin(node)
-        if isinstance(answer, int):
-            limiter.balancer.end(node, now_ns + answer)
-        elif answer.later is None:
+        if answer.later is None:
             limiter.balancer.end(node, now_ns + answer.latency_ns)
         else:
             answer = answer._replace(later=self._to_its_end(node, answer.later))

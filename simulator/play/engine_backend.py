@@ -18,7 +18,7 @@ from engine.limits import RateLimitStatus
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
 from engine.world import Sleep
-from simulator.play.backends import RequestSpec, RunOutput, SimulatedAnswer, Waiting
+from simulator.play.backends import RequestSpec, SimulatedAnswer, Waiting
 from simulator.play.outside import (
     REACT,
     REQUEST,
@@ -30,6 +30,7 @@ from simulator.play.outside import (
     step,
 )
 from simulator.rows.invariants import Violation
+from simulator.rows.record import Recorder
 from simulator.scenario import Scenario
 from simulator.scenario.clients import Ask
 from simulator.traffic.bodies import (
@@ -81,12 +82,11 @@ class EngineBackend:
         profile: Profile,
         tables: Mapping[str, LimitTable],
         seed: int,
-        rows: RunOutput,
+        recorder: Recorder,
         traffic: Traffic,
     ) -> None:
         self._env = env
-        self._recorder = rows.recorder
-        self._verdict = rows.verdict
+        self._recorder = recorder
         self._world = OutsideWorld(SimpyClock(env, start_time_ns), seed)
         self._engine = engine = Engine(profile=profile, limits=tables, world=self._world)
         limiter = engine.limiter
@@ -114,7 +114,7 @@ class EngineBackend:
         decision = self._listener.last
         verdict = 0
         if decision.rule is not None or decision.shadow:
-            verdict = self._verdict(now_ns, decision)
+            verdict = self._recorder.verdict(now_ns, decision)
         add, wait_ns = self._recorder.add, decision.wait_ns
         service_ns = drawn_ns(service) if decision.admitted else 0
         if not isinstance(state, tuple):
@@ -126,7 +126,8 @@ class EngineBackend:
         response = state[0]
         add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns + service_ns, response.status)
         self._traffic.learn(asked, content, response)
-        answer = SimulatedAnswer(response.status, service_ns, wait_ns, body=_job(response))
+        job = None if asked.follow is None else _job(response)
+        answer = SimulatedAnswer(response.status, service_ns, wait_ns, None, job)
         if asked.plan is not None and decision.admitted:
             return answer._replace(later=_at_once(answer))  # as if the outside had taken time
         return answer
@@ -287,7 +288,7 @@ class ScenarioTraffic:
 
     def learn(self, asked: RequestSpec, content: Request, response: Response) -> None:
         """Note the records that an answer created or deleted."""
-        method, path = asked.subject.method, asked.ask.request.partition(" ")[2]
+        method, path = asked.subject.method, asked.subject.path
         known = self._known[asked.key.application if asked.key else None]
         if method == "POST" and response.ok and isinstance(response.body, dict | list):
             if path == "/tokenize":

@@ -10,10 +10,9 @@ a reactor at the same instant as fidelity `engine`.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import simpy
 
@@ -25,7 +24,7 @@ from simulator.play.events import SERVICE, At
 from simulator.rows.record import NO_STATUS
 from simulator.scenario.clients import Ask
 from simulator.scenario.draws import Draw
-from simulator.scenario.model import Proxy, Reactor, Scenario
+from simulator.scenario.model import Proxy, Scenario
 from simulator.traffic.population import Client
 from simulator.traffic.sampling import Duration, drawn_ns, duration_of
 
@@ -63,7 +62,8 @@ class SimpyClock:
 
     def read(self) -> ClockReading:
         """Return all three at one instant."""
-        return ClockReading(self.now_ns, self.wall_ns, self.wall_ns)
+        wall_ns = self._start_time_ns + self._env.now
+        return ClockReading(self._env.now, wall_ns, wall_ns)  # type: ignore[arg-type] # reason: time is whole here
 
 
 @dataclass(slots=True)
@@ -86,7 +86,6 @@ class OutsideWorld(ModelWorld):
         super().__init__(
             clock=clock, seed=seed, destination=self._destination, service_ns=self._service_ns
         )
-        self.random = random.Random(seed)
         self.plan = OutsideTiming()
 
     def _destination(self, call: Call) -> tuple[int, CallAnswer | None]:
@@ -136,54 +135,24 @@ def go_on(
     return state[0]
 
 
-class Downstream(NamedTuple):
-    """What is behind a proxy or a reactor; a reactor is a response's code and nothing else.
-
-    destination, request, response: how long a call takes, and code. streams: those of a client from
-    which they are drawn: the destination, whether it is reached, the request's code, the
-    response's; None where nothing is drawn.
-    """
-
-    destination: Draw | None
-    unreachable_share: float
-    request: Draw | None
-    response: Draw | None
-    streams: tuple[str | None, ...]
-
-
-def downstream_of(service: Proxy | Reactor) -> Downstream:
-    """Return what is behind a proxy or a reactor."""
-    if isinstance(service, Reactor):
-        return Downstream(
-            None, 0.0, None, service.service, (None, None, None, f"react {service.name}")
-        )
-    share = service.unreachable_share
-    request, response = service.request_transform, service.response_transform
-    streams = (
-        f"destination {service.name}",
-        f"reach {service.name}" if share else None,
-        None if request is None else f"{REQUEST} {service.name}",
-        None if response is None else f"{RESPONSE} {service.name}",
-    )
-    return Downstream(service.destination, share, request, response, streams)
-
-
 def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], OutsideTiming] | None:
     """Return a function that draws the plan of an attempt at `ask`; None when it needs none."""
-    met = scenario.proxy_of(ask) or scenario.reactor_of(ask)
-    if met is None:
-        return None
-    service = downstream_of(met)
-    to_destination, to_reach, to_request, to_response = service.streams
-    destination = _duration(service.destination, client, to_destination)
-    request = _duration(service.request, client, to_request)
-    response = _duration(service.response, client, to_response)
-    reach = None if to_reach is None else client.stream(to_reach).uniform
+    reactor, proxy = scenario.reactor_of(ask), scenario.proxy_of(ask)
+    if proxy is None:
+        if reactor is None:
+            return None
+        react = _duration(reactor.service, client, f"react {reactor.name}")
+        return lambda: OutsideTiming(response_ns=drawn_ns(react))
+    share = proxy.unreachable_share
+    destination = _duration(proxy.destination, client, f"destination {proxy.name}")
+    request = _duration(proxy.request_transform, client, f"{REQUEST} {proxy.name}")
+    response = _duration(proxy.response_transform, client, f"{RESPONSE} {proxy.name}")
+    reach = client.stream(f"reach {proxy.name}").uniform if share else None
 
     def plan() -> OutsideTiming:
         return OutsideTiming(
             destination_ns=drawn_ns(destination),
-            reachable=reach is None or reach() >= service.unreachable_share,
+            reachable=reach is None or reach() >= share,
             request_ns=drawn_ns(request),
             response_ns=drawn_ns(response),
         )
@@ -191,10 +160,8 @@ def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], Out
     return plan
 
 
-def _duration(draw: Draw | None, client: Client, stream: str | None) -> Duration:
-    if draw is None or stream is None:
-        return 0
-    return duration_of(draw, lambda: client.stream(stream))
+def _duration(draw: Draw | None, client: Client, stream: str) -> Duration:
+    return 0 if draw is None else duration_of(draw, lambda: client.stream(stream))
 
 
 async def play_outside(ask: Ask, proxy: Proxy | None, services: Services, wait_ns: int) -> int:

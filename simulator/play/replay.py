@@ -8,7 +8,6 @@ in the log's order.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,9 +17,7 @@ import simpy
 from engine.hosts import read_address
 from engine.limits import (
     KeyIdentity,
-    Limiter,
     LimitTable,
-    NodesLimiter,
     Subject,
     TenantIdentity,
 )
@@ -29,20 +26,13 @@ from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import Profile
 from simulator.logs.arrivals import BLOCK_ROWS, ArrivalBatch, Arrivals
 from simulator.logs.parties import LogCaller, LogCallers
-from simulator.play.backends import (
-    Backend,
-    LimitsBackend,
-    NodesBackend,
-    RequestSpec,
-    RunOutput,
-    SimulatedAnswer,
-)
+from simulator.play.backends import Backend, RequestSpec
 from simulator.play.events import FIRST_OF_CLIENT, At, spawn
+from simulator.play.simpy_driver import backend_of
 from simulator.play.simulation import is_without_kernel
 from simulator.progress import Progress
-from simulator.rows.record import NO_STATUS
+from simulator.rows.record import NO_STATUS, Recorder
 from simulator.rows.statistics import NodesStatistics
-from simulator.traffic.draws import BALANCE_STREAM, Stream
 
 if TYPE_CHECKING:
     from engine.service import Engine
@@ -62,7 +52,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     arrivals: Arrivals,
     limits: LimitTable,
     profile: Profile,
-    rows: RunOutput,
+    recorder: Recorder,
     subjects: npt.NDArray[np.int64],
     *,
     fidelity: Fidelity = "limits",
@@ -83,8 +73,10 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     tables = {"Default": limits}
     if fidelity != "compiled" or is_without_kernel():
         env = simpy.Environment()
-        backend = _backend(env, arrivals, tables, profile, fidelity, seed, rows, nodes)
-        yield from _Feed(env, arrivals, backend, subjects, progress).play(block_rows)
+        traffic = LogTraffic(arrivals) if fidelity == "engine" else None
+        run = arrivals.start_ns, profile, tables, seed
+        backend = backend_of(env, *run, recorder, nodes, traffic)
+        yield from _decided_one_by_one(env, arrivals, backend, subjects, progress, block_rows)
         return
     from simulator.kernel.limiter import ColumnLimiter, Columns, VerdictNumbers  # noqa: PLC0415 # reason: numba loads where it is asked for
 
@@ -96,12 +88,12 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     if limiter.is_by_other_fields:  # two parties of one class may have other counters
         kind_of = np.array([limiter.kind(limit_subject(who)) for who in parties], dtype=np.int64)
     columns = np.array([kind_of, parties.key.codes, parties.ip.codes], dtype=np.int64)
-    verdicts = VerdictNumbers(limiter, rows.recorder)
+    verdicts = VerdictNumbers(limiter, recorder)
     done = 0
     for block in arrivals.blocks(block_rows):
         kind, key, ip = columns[:, block.party]
         decided = limiter.decide(Columns(block.t_ns, kind, key, ip))
-        rows.recorder.take(
+        recorder.take(
             {
                 "t_ns": block.t_ns,
                 "subject": subjects[block.party],
@@ -116,59 +108,27 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
         if progress is not None:
             progress(done)
         yield block
-    for clause, count in limiter.shadow_requests().items():
-        rows.tally.add_shadow_requests(clause, count)
+    recorder.shadow.update(limiter.shadow_requests())
 
 
-def _backend(
+def _decided_one_by_one(
     env: simpy.Environment,
     arrivals: Arrivals,
-    tables: Mapping[str, LimitTable],
-    profile: Profile,
-    fidelity: Fidelity,
-    seed: int,
-    rows: RunOutput,
-    nodes: NodesStatistics | None,
-) -> Backend:
-    """Return the backend of a fidelity: the engine's, or the limits' on one node or on several."""
-    start_ns = arrivals.start_ns
-    if fidelity == "engine":
-        from simulator.play.engine_backend import EngineBackend  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+    backend: Backend,
+    subjects: npt.NDArray[np.int64],
+    progress: Progress | None,
+    block_rows: int,
+) -> Iterator[ArrivalBatch]:
+    """Put the log to a backend as one client, which asks at the log's instants."""
+    begin, submit = backend.begin, backend.submit
+    parties = zip(subjects.tolist(), arrivals.parties, strict=True)
+    asking = [RequestSpec(limit_subject(party), row) for row, party in parties]
+    decided = env.event()
 
-        return EngineBackend(env, start_ns, profile, tables, seed, rows, LogTraffic(arrivals))
-    if nodes is None:
-        limiter = Limiter(tables, profile.limits, origin_ns=start_ns)
-        return LimitsBackend(env, start_ns, profile, limiter, rows)
-    draw = Stream(seed, BALANCE_STREAM).uniform
-    shared = NodesLimiter(tables, profile.limits, profile.nodes, draw, origin_ns=start_ns)
-    return NodesBackend(env, start_ns, profile, shared, rows, nodes)
-
-
-@dataclass(slots=True)
-class _Feed:
-    """The log's requests as one client of a backend, which asks at the log's instants."""
-
-    env: simpy.Environment
-    arrivals: Arrivals
-    backend: Backend
-    subjects: npt.NDArray[np.int64]
-    progress: Progress | None
-    _fed: simpy.Event = field(init=False)
-
-    def play(self, block_rows: int) -> Iterator[ArrivalBatch]:
-        """Play the log to its end; yield each block of it."""
-        self._fed = self.env.event()
-        feed = self.env.process(self._feed(block_rows))
-        while feed.is_alive:
-            yield self.env.run(until=self._fed)  # type: ignore[misc] # reason: what `_feed` says
-        self.env.run()
-
-    def _feed(self, block_rows: int) -> Generator[simpy.Event, object, None]:
-        env, begin, submit = self.env, self.backend.begin, self.backend.submit
-        parties = zip(self.subjects.tolist(), self.arrivals.parties, strict=True)
-        asking = [RequestSpec(limit_subject(party), row) for row, party in parties]
+    def process() -> Generator[simpy.Event, object, None]:
+        nonlocal decided
         now_ns = number = 0
-        for block in self.arrivals.blocks(block_rows):
+        for block in arrivals.blocks(block_rows):
             for at_ns, party in zip(block.t_ns.tolist(), block.party.tolist(), strict=True):
                 if at_ns > now_ns:
                     yield At(env, at_ns - now_ns, FIRST_OF_CLIENT)
@@ -176,13 +136,18 @@ class _Feed:
                 asked = asking[party]
                 content = None if begin is None else begin(asked, None, None)
                 answer = submit(now_ns, asked, content, 1, 0)
-                if isinstance(answer, SimulatedAnswer) and answer.later is not None:
+                if answer.later is not None:
                     spawn(env, answer.later)
-                if self.progress is not None and not number % _TELL_EVERY:
-                    self.progress(number)
+                if progress is not None and not number % _TELL_EVERY:
+                    progress(number)
                 number += 1
-            self._fed.succeed(block)
-            self._fed = env.event()
+            decided.succeed(block)
+            decided = env.event()
+
+    client = env.process(process())
+    while client.is_alive:
+        yield env.run(until=decided)  # type: ignore[misc] # reason: a block
+    env.run()
 
 
 class LogTraffic:

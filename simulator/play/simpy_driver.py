@@ -21,29 +21,28 @@ that changes the pace moves that instant. An attempt whose deadline passes leave
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import simpy
 
-from engine.limits import Limiter, NodesLimiter
-from engine.messages import Json, Request
+from engine.limits import Limiter, LimitTable, NodesLimiter
+from engine.messages import Json
+from engine.profile import Profile
 from simulator.play.backends import (
     LIMITED,
     Backend,
     LimitsBackend,
     NodesBackend,
     RequestSpec,
-    RunOutput,
-    SimulatedAnswer,
 )
 from simulator.play.events import ANSWER, FILE, FIRST, NEVER_NS, At, order_of, spawn
 from simulator.play.request_mix import RequestGenerator, SubjectRegistry
 from simulator.progress import Progress
 from simulator.rows import RunRecorder
-from simulator.rows.record import NO_STATUS
-from simulator.rows.statistics import RunStatistics
+from simulator.rows.record import NO_STATUS, Recorder
+from simulator.rows.statistics import NodesStatistics, RunStatistics
 from simulator.scenario.clients import Pacing
 from simulator.scenario.draws import SessionArrivals
 from simulator.traffic.draws import BALANCE_STREAM, Stream
@@ -57,6 +56,9 @@ from simulator.traffic.sampling import (
     duration_of,
     processes_of,
 )
+
+if TYPE_CHECKING:
+    from simulator.play.engine_backend import Traffic
 
 _Process: TypeAlias = Generator[simpy.Event, object, None]
 
@@ -202,59 +204,37 @@ class ClientRun:
     def _to_its_end(
         self, arrival_ns: int, now_ns: int, spec: RequestSpec, serial: int, given: Json = None
     ) -> _Process:
-        """Run one request up to its end; and the upload that may follow.
+        """Run the attempts of one request up to its end; and the upload that may follow.
 
         given: the answer that an upload follows.
         """
-        content_of = self._content_of
+        content_of, paced, retry = self._content_of, self._paced, self._retry
         content = None if content_of is None else content_of(spec, self._client, given)
-        answer: SimulatedAnswer | int | None = None
-        if self._paced is None:
-            waited_ns = now_ns - arrival_ns
-            answer = self._backend.submit(now_ns, spec, content, 1, self._service, waited_ns)
-            if type(answer) is int:
-                # The usual case, kept short: it was admitted, and nothing can fail any more.
-                if answer and self._awaits(spec):
-                    yield At(self._env, answer, self._answer_order + serial)
-                self._end(arrival_ns, now_ns + answer, NO_STATUS)
-                return
-        yield from self._attempts(arrival_ns, now_ns, spec, content, serial, answer)
-
-    def _attempts(
-        self,
-        began_ns: int,
-        now_ns: int,
-        spec: RequestSpec,
-        content: Request | None,
-        serial: int,
-        answer: SimulatedAnswer | int | None,
-    ) -> _Process:
-        """Run the attempts of a request, up to its end; `answer` is the first one's, if made."""
-        paced, retry, awaits = self._paced, self._retry, self._awaits(spec)
-        until_ns = NEVER_NS if self._deadline_ns is None else began_ns + self._deadline_ns
-        waited_ns = now_ns - began_ns if answer is None else 0
-        attempt, delay_ns = 1, 0
+        awaits = self._wants_answer or spec.follow is not None
+        until_ns = NEVER_NS if self._deadline_ns is None else arrival_ns + self._deadline_ns
+        waited_ns, attempt, delay_ns = now_ns - arrival_ns, 1, 0
         while True:
             if paced is not None:
                 in_time = yield from self._wait_for_turn(paced, attempt, serial, until_ns)
                 now_ns = self._now_ns()
                 if not in_time:
                     break
-            if answer is None:
-                answer = self._backend.submit(
-                    now_ns, spec, content, attempt, self._service, waited_ns
-                )
-                waited_ns = 0
-            if isinstance(answer, int):
-                answer = SimulatedAnswer(NO_STATUS, answer)
-            # A retry is counted from the answer, so that is waited for too.
-            is_retried = answer.latency_ns > 0 and retry.retries(answer.status, attempt)
-            if answer.later is not None or awaits or is_retried:
-                answer = yield from self._wait_for_answer(answer, serial)
+            answer = self._backend.submit(now_ns, spec, content, attempt, self._service, waited_ns)
+            is_late = answer.later is not None
+            if answer.later is not None:
+                answer = yield from answer.later
                 now_ns = self._now_ns()
-            if not retry.retries(answer.status, attempt):
-                self._end(began_ns, now_ns + answer.latency_ns, answer.status)
-                yield from self._follow(spec.follow, serial, answer.body)
+            latency_ns, retries = answer.latency_ns, retry.retries(answer.status, attempt)
+            # A retry is counted from the answer, so that is waited for too.
+            if is_late or (latency_ns and (awaits or retries)):
+                yield At(self._env, latency_ns, self._answer_order + serial)
+            now_ns += latency_ns
+            if paced is not None:
+                paced.on_answer(limited=answer.status == LIMITED)
+            if not retries:
+                self._end(arrival_ns, now_ns, answer.status)
+                if spec.follow is not None and answer.body is not None:
+                    yield from self._follow(spec.follow, serial, answer.body)
                 return
             wait_ns = answer.wait_ns if answer.status == LIMITED else None
             delay_ns = retry.delay_ns(attempt, delay_ns)
@@ -264,8 +244,8 @@ class ClientRun:
                 break
             attempt += 1
             yield At(self._env, at_ns - now_ns, order_of(self._client.number, attempt, serial))
-            now_ns, answer = at_ns, None
-        self._ended(began_ns, self._now_ns(), well=False)
+            now_ns, waited_ns = at_ns, 0
+        self._ended(arrival_ns, self._now_ns(), well=False)
 
     def _wait_for_turn(
         self, paced: PacedQueue, attempt: int, serial: int, until_ns: int
@@ -286,32 +266,13 @@ class ClientRun:
             yield self._never
         yield At(self._env, until_ns - now_ns, self._answer_order + serial)
 
-    def _wait_for_answer(
-        self, answer: SimulatedAnswer, serial: int
-    ) -> Generator[simpy.Event, object, SimulatedAnswer]:
-        """Wait for an answer; returns it with nothing left to wait for."""
-        is_late = answer.later is not None
-        if answer.later is not None:
-            answer = yield from answer.later
-        if is_late or answer.latency_ns:
-            yield At(self._env, answer.latency_ns, self._answer_order + serial)
-            answer = answer._replace(latency_ns=0)
-        if self._paced is not None:
-            self._paced.on_answer(limited=answer.status == LIMITED)
-        return answer
-
-    def _follow(self, upload: RequestSpec | None, serial: int, given: Json) -> _Process:
-        """Run the upload that follows an answer, if any."""
-        if upload is None or given is None:
-            return
+    def _follow(self, upload: RequestSpec, serial: int, given: Json) -> _Process:
+        """Run the upload that follows an answer."""
         yield At(self._env, 0, self._first_order + serial)
         now_ns = self._now_ns()
         if now_ns < self._stop_ns:
             self._began(now_ns)
             yield from self._to_its_end(now_ns, now_ns, upload, serial, given)
-
-    def _awaits(self, spec: RequestSpec) -> bool:
-        return self._wants_answer or spec.follow is not None
 
     def _end(self, began_ns: int, answered_ns: int, status: int) -> None:
         """Count a request that got its last answer; late or an error is not well."""
@@ -410,7 +371,13 @@ def simulate_simpy(
     """Play a scenario, write every row to `book`, and return the backend that decided."""
     env = simpy.Environment()
     scenario, profile = setup.scenario, setup.profile
-    backend = _backend(env, setup, book, fidelity)
+    traffic = None
+    if fidelity == "engine":
+        from simulator.play.engine_backend import ScenarioTraffic  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+
+        traffic = ScenarioTraffic(scenario, setup.population)
+    run = scenario.start_time_ns, profile, setup.tables, setup.seed
+    backend = backend_of(env, *run, book.recorder, book.nodes, traffic)
     processes = processes_of(scenario)
     numbering = SubjectRegistry(scenario, book.recorder.subjects, book.view)
     for client in setup.population.clients:
@@ -425,7 +392,7 @@ def simulate_simpy(
             profile.account_updater.file_limit_bytes,
             None if sessions is None else sessions.entry,
         )
-        run = ClientRun(
+        client_run = ClientRun(
             env,
             client,
             asker,
@@ -436,33 +403,42 @@ def simulate_simpy(
         )
         group = client.group
         if sessions is not None:
-            env.process(run.open_loop(sessions.instants()))
+            env.process(client_run.open_loop(sessions.instants()))
         elif group.arrivals is not None:
-            env.process(run.open_loop(processes[group.name].instants(client)))
+            env.process(client_run.open_loop(processes[group.name].instants(client)))
         else:
             for loop in range(group.concurrency or 1):
-                env.process(run.closed_loop(loop))
+                env.process(client_run.closed_loop(loop))
     if progress is not None:
         env.process(_ticks(env, scenario.duration_ns, progress))
     env.run()
     return backend
 
 
-def _backend(env: simpy.Environment, setup: Setup, book: RunRecorder, fidelity: str) -> Backend:
-    """Return the backend of a fidelity: the engine's, or the limits' on one node or on several."""
-    rows = RunOutput(book.recorder, book.tally)
-    start_time_ns, profile, tables = setup.scenario.start_time_ns, setup.profile, setup.tables
-    if fidelity == "engine":
-        from simulator.play.engine_backend import EngineBackend, ScenarioTraffic  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+def backend_of(  # reason: the parts of a run
+    env: simpy.Environment,
+    start_time_ns: int,
+    profile: Profile,
+    tables: Mapping[str, LimitTable],
+    seed: int,
+    recorder: Recorder,
+    nodes: NodesStatistics | None,
+    traffic: Traffic | None,
+) -> Backend:
+    """Return the backend of a run: an engine's, or the limits' on one node or on several.
 
-        traffic = ScenarioTraffic(setup.scenario, setup.population)
-        return EngineBackend(env, start_time_ns, profile, tables, setup.seed, rows, traffic)
-    if book.nodes is None:
-        limits_alone = Limiter(tables, profile.limits, origin_ns=start_time_ns)
-        return LimitsBackend(env, start_time_ns, profile, limits_alone, rows)
-    draw = Stream(setup.seed, BALANCE_STREAM).uniform
-    limiter = NodesLimiter(tables, profile.limits, profile.nodes, draw, origin_ns=start_time_ns)
-    return NodesBackend(env, start_time_ns, profile, limiter, rows, book.nodes)
+    traffic: whose requests an engine is asked; None where no bodies are run.
+    """
+    if traffic is not None:
+        from simulator.play.engine_backend import EngineBackend  # noqa: PLC0415 # reason: the limits alone need no store and no vault
+
+        return EngineBackend(env, start_time_ns, profile, tables, seed, recorder, traffic)
+    if nodes is None:
+        limiter = Limiter(tables, profile.limits, origin_ns=start_time_ns)
+        return LimitsBackend(env, start_time_ns, profile, limiter, recorder)
+    draw = Stream(seed, BALANCE_STREAM).uniform
+    shared = NodesLimiter(tables, profile.limits, profile.nodes, draw, origin_ns=start_time_ns)
+    return NodesBackend(env, start_time_ns, profile, shared, recorder, nodes)
 
 
 def _ticks(

@@ -17,7 +17,7 @@ not with the length of the run.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from engine.limits.table import COUNTER_KEYS
-from engine.messages import Outcome
+from engine.messages import Decision, Outcome
 
 Table: TypeAlias = npt.NDArray[Any]
 _FIRST_SIZE = 64
@@ -427,6 +427,8 @@ class _Open:
 class Recorder:
     """Collects a run's rows and hands them to `watchers`.
 
+    shadow: clause → requests that its rules in shadow would have refused, from `from_ns` on.
+
     `add` returns the row's number; a row added with `latency_ns` None is under way, and `answer`
     must be called for it. `close` hands on what is left.
     """
@@ -437,15 +439,24 @@ class Recorder:
         *,
         chunk_rows: int = CHUNK_ROWS,
         subjects: SubjectTable | None = None,
+        from_ns: int = 0,
     ) -> None:
         assert chunk_rows > 0, "a chunk holds rows"
         self.subjects = SubjectTable() if subjects is None else subjects
+        self.shadow: Counter[str] = Counter()
+        self._from_ns = from_ns
         self.verdicts = Interner(("admitted", None))
         self._watchers = tuple(watchers)
         self._chunk_cells = chunk_rows * CELLS
         self._last = _Open()
         self._chunks = deque([self._last])
         self._first = 0  # number of the first chunk that is not handed on, times its rows
+
+    def verdict(self, now_ns: int, decision: Decision) -> int:
+        """Return a decision's number, and count what shadow rules would have refused."""
+        if decision.shadow and now_ns >= self._from_ns:
+            self.shadow.update({clause_of(rule) for rule in decision.shadow})
+        return self.verdicts[decision.outcome, decision.rule]
 
     def add(
         self,

@@ -134,7 +134,9 @@ class RunRecorder:
                 self.view.legs, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
             )
             watchers.append(self._headroom)
-        self.recorder = Recorder(watchers, chunk_rows=chunk_rows, subjects=subjects)
+        self.recorder = Recorder(
+            watchers, chunk_rows=chunk_rows, subjects=subjects, from_ns=header.warm_up_ns
+        )
 
     def close(self, of_service: Sequence[Violation] | None = None) -> Result:
         """Finish the run; returns its result, with the rows in memory or in the folder's file.
@@ -202,7 +204,7 @@ class RunRecorder:
             **({} if self._columns is None else {"columns": self._columns}),
             "totals": self.tally.totals(),
             "windows": self.tally.windows(),
-            "clauses": self.tally.clauses(),
+            "clauses": self.tally.clauses(self.recorder.shadow),
             "counters": {
                 leg.name: list(columns_by(COUNTER_KEYS[leg.key_place]))
                 for leg in self.view.legs

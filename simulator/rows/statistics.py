@@ -96,7 +96,6 @@ class RunStatistics:
         self._cells = CrossTab()
         self._pending = 0
         self._statuses: Counter[int] = Counter()
-        self._shadow: Counter[str] = Counter()
         self._blocks = defaultdict[int, BlockedTime](lambda: BlockedTime(warm_up_ns, end_ns))
         self._touched = {clause: (_NumberSet(), _NumberSet()) for clause in clauses}
         self._digest = TDigest()
@@ -135,15 +134,6 @@ class RunStatistics:
             # Sort here, where it is fast; the digest would sort in the same way.
             self._digest.batch_update(np.sort(chunk.latency_ns[served]).tolist())
         self._first_refusals(chunk, chosen & ~passed)
-
-    def add_shadow(self, t_ns: int, rules: Iterable[str]) -> None:
-        """Count what shadow rules would have refused at `t_ns`; ids as in `Decision.shadow`."""
-        if t_ns >= self._warm_up_ns:
-            self._shadow.update({clause_of(rule) for rule in rules})
-
-    def add_shadow_requests(self, clause: str, count: int) -> None:
-        """Count requests that a clause in shadow would have refused, all after the warm-up."""
-        self._shadow[clause] += count
 
     def request_began(self, began_ns: int) -> None:
         """Count a request that began."""
@@ -254,9 +244,10 @@ class RunStatistics:
             return None
         return {f"p{q * 100:g}": round(self._digest.quantile(q)) for q in QUANTILES}
 
-    def clauses(self) -> list[dict[str, Any]]:
+    def clauses(self, shadow: Mapping[str, int]) -> list[dict[str, Any]]:
         """Return the table by clause: those that refused most first, and then in table order.
 
+        shadow: clause → requests that its rules in shadow would have refused.
         offered = admitted + refused + refused_by_others; all are 0 where no request met a clause.
         """
         lines: dict[str, dict[str, Any]] = {
@@ -267,7 +258,7 @@ class RunStatistics:
                 "refused": 0,
                 "refused_by_others": 0,
                 "delayed": 0,
-                "shadow_refused": self._shadow[clause],
+                "shadow_refused": shadow.get(clause, 0),
                 "blocked_ns": self._blocked_ns[clause],
                 "keys": len(keys),
                 "ips": len(ips),

@@ -31,7 +31,6 @@ from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
 from simulator.logs.parties import RowNumbers
 from simulator.options import DEFAULT, ReplayOptions, table_of, takes_options
-from simulator.play.backends import RunOutput
 from simulator.play.replay import limit_subject, replay_arrivals
 from simulator.play.simulation import Fidelity, has_kernel
 from simulator.rows import Result, RunHeader, RunRecorder
@@ -50,7 +49,6 @@ from simulator.rows.record import (
 )
 from simulator.rows.reducer import BlockedTime, CrossTab
 from simulator.rows.run_recorder import iso_text
-from simulator.rows.statistics import RunStatistics
 
 SHOWN: Final = 50
 """Keys and addresses that a summary names; the counts are of all."""
@@ -214,7 +212,7 @@ class ChunkQueue(deque[Chunk]):
 class ReplayComparison:
     """Takes what two tables decided about the same arrivals, and counts by subject and by verdict.
 
-    old: what the older table's gate writes to, ahead of the newer one's. It is a watcher of the
+    old: what the older table's backend writes to, ahead of the newer one's. It is a watcher of the
     newer one's rows. subjects: who asks, in both.
     """
 
@@ -225,8 +223,7 @@ class ReplayComparison:
         self._verdicts: list[Sequence[tuple[Outcome, str | None]]] = [(), ()]
         self._olds = ChunkQueue()
         self.newly_refused = NewlyRefused(subjects)
-        recorder = Recorder([self._olds], subjects=subjects)
-        self.old = RunOutput(recorder, RunStatistics((), (), end_ns=0))
+        self.old = Recorder([self._olds], subjects=subjects)
 
     def take(self, chunk: Chunk) -> None:
         """Take what the newer table decided about the next rows."""
@@ -447,20 +444,16 @@ def _decided(
         fidelity=fidelity,
         seed=SEED,
     )
-    rows = RunOutput(book.recorder, book.tally)
-    passes = [
-        decide(
-            limits, rows=rows, nodes=book.nodes, progress=options.stage("deciding", len(arrivals))
-        )
-    ]
+    progress = options.stage("deciding", len(arrivals))
+    passes = [decide(limits, recorder=book.recorder, nodes=book.nodes, progress=progress)]
     if compared is not None:
         assert old is not None
         unread = None if book.nodes is None else dataclasses.replace(book.nodes)
-        passes.insert(0, decide(old, rows=compared.old, nodes=unread))
+        passes.insert(0, decide(old, recorder=compared.old, nodes=unread))
     for _ in zip_longest(*passes):
         pass  # side by side, so that neither table's rows wait long for the other's
     if compared is not None:
-        compared.old.recorder.close()
+        compared.old.close()
     book.recorder.close()
     if refused is not None:
         refused.close()

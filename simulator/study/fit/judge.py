@@ -25,7 +25,6 @@ from engine.files import Include
 from engine.limits import LimitTable
 from simulator.logs.arrivals import ArrivalBatch
 from simulator.options import FitOptions
-from simulator.play.backends import RunOutput
 from simulator.play.replay import replay_arrivals
 from simulator.play.simulation import has_sessions, simulate
 from simulator.quantiles import student_quantile
@@ -205,10 +204,9 @@ def replayed(
         keep="totals",
         watchers=[kept],
     )
-    rows = RunOutput(book.recorder, book.tally)
     told = options.stage("deciding", len(part) if window == observed.whole else None)
     for block in replay_arrivals(
-        part, table, profile, rows, numbers, fidelity="compiled", progress=told
+        part, table, profile, book.recorder, numbers, fidelity="compiled", progress=told
     ):
         found = _log_rows(observed, block, kept[0].wait_ns, of_client)
         series.take(found.after(lead_ns))

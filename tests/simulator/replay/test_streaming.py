@@ -27,12 +27,9 @@ from engine.limits import LimitTable
 from engine.profile import Profile
 from simulator.logs import stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals
-from simulator.play.backends import RunOutput
 from simulator.play.replay import replay_arrivals
 from simulator.play.simulation import Fidelity
-from simulator.rows.counters import CounterIndex
 from simulator.rows.record import Chunk, Recorder
-from simulator.rows.statistics import RunStatistics
 from tests.memory import ONE_HEAP, STATUS
 
 TIGHT = (
@@ -83,17 +80,16 @@ def decided(
     arrivals: Arrivals, profile: Profile, fidelity: Fidelity, block_rows: int
 ) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
     """Return every row with what was decided about it, and what shadow rules say."""
-    kept, view = Kept(arrivals), CounterIndex({"Default": TIGHT}, profile.limits)
-    tally = RunStatistics(view.legs, view.clauses, end_ns=1 << 62)
-    rows = RunOutput(Recorder([kept], chunk_rows=block_rows), tally)
+    kept = Kept(arrivals)
+    recorder = Recorder([kept], chunk_rows=block_rows)
     numbers = np.arange(len(arrivals.parties))
     played = replay_arrivals(
-        arrivals, TIGHT, profile, rows, numbers, fidelity=fidelity, block_rows=block_rows
+        arrivals, TIGHT, profile, recorder, numbers, fidelity=fidelity, block_rows=block_rows
     )
     for _ in played:
         pass
-    rows.recorder.close()
-    return kept.rows, {line["clause"]: line["shadow_refused"] for line in tally.clauses()}
+    recorder.close()
+    return kept.rows, dict(recorder.shadow)
 
 
 LOGS = st.lists(

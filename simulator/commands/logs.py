@@ -32,7 +32,7 @@ from simulator.options import (
 )
 from simulator.progress import progress_shown
 from simulator.rows import Result, check_out
-from simulator.views.findings import Findings, gather, together_ns
+from simulator.rows.findings import Findings, together_ns
 from simulator.views.text import (
     Axis,
     console,
@@ -126,7 +126,7 @@ def _print_answer(result: Result, args: argparse.Namespace, console: Console) ->
     Text from the log is shown without control characters and never as markup.
     """
     summary = result.summary
-    findings = gather(result.batches(), summary, bins=1)
+    findings = result.findings()
     replayed = summary["replay"]
     axis = Axis.of(summary)
     _print_reading(replayed, args, summary["fidelity"], console)

@@ -1,7 +1,8 @@
 """What a run's rows say, gathered batch by batch: nothing here grows with the number of rows.
 
-The input is `requests.parquet` (or its table) and nothing else, so a report can be made again from
-a folder. Counts are exact; instants are cut into bins before anything is drawn.
+`Result.findings` keeps them: the page, the plots and the terminal read what was counted once. The
+input is `requests.parquet` (or its table) and nothing else, so a report can be made again from a
+folder. Counts are exact; instants are cut into bins before anything is drawn.
 
 - refused: by a throttle or a block (`refused` and `blocked` in the column `outcome`).
 - locked out: the time in which a key and address, under one clause, had to wait: from a refused

@@ -40,6 +40,7 @@ from simulator.arguments import (
     takes,
 )
 from simulator.intervals import Interval, Share
+from simulator.rows.findings import Findings, gather
 from simulator.rows.invariants import Violation
 from simulator.rows.metrics import (
     BY,
@@ -190,6 +191,7 @@ class Result:
         self.scenario_text: str | None = None
         self.folder = folder
         self._table = table
+        self._findings: dict[int, Findings] = {}
 
     @classmethod
     @takes(folder=FOLDER)
@@ -246,6 +248,12 @@ class Result:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the attempt rows in batches, from the file where they are not in memory."""
         return self._batches(self.columns)
+
+    def findings(self, bins: int = BINS) -> Findings:
+        """Return what the rows say, over time in at most so many bins; they are counted once."""
+        if bins not in self._findings:
+            self._findings[bins] = gather(self.batches(), self.summary, bins=bins)
+        return self._findings[bins]
 
     @property
     def groups(self) -> dict[str, range]:
@@ -430,7 +438,7 @@ class Result:
             if not text.startswith("#:schema "):  # as that of a loaded result does
                 text = schema_line("simulator.scenario", "scenario.schema.json") + text
             (folder / RESOLVED_FILE).write_text(text, "utf-8")
-        write_report(folder)
+        write_report(folder, self.findings() if columns is None else None)
 
     @takes(folder=FOLDER, columns=COLUMNS, force=FLAG)
     def save(

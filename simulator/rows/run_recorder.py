@@ -95,7 +95,7 @@ class RunRecorder:
         watchers: Sequence[Watcher] = (),
         nodes: NodesProfile | None = None,
     ) -> None:
-        self.header = header
+        self.header, self._folder = header, folder
         self._columns = None if folder is None or columns is None else list(columns)
         self.view, subjects = known or (CounterIndex(tables, profile), SubjectTable())
         self.nodes = None
@@ -154,6 +154,7 @@ class RunRecorder:
         return Result(
             summary,
             table=table,
+            folder=self._folder,
             violations=tuple(violations),
             check_s=sum(timed.spent_s for timed in self._timed),
         )

@@ -21,11 +21,11 @@ from simulator.arguments import TEXT, ArgumentRule, optional, takes
 from simulator.options import SCENARIO, ScenarioLike, resolve
 from simulator.play.simulation import Fidelity, is_compiled, simulate, warm_up
 from simulator.rows import Result
+from simulator.rows.findings import PARTS, Findings, gather
 from simulator.scenario import Scenario, limits_of, profile_of, with_values
 from simulator.scenario.draws import ConstantArrivals, PoissonArrivals
 from simulator.scenario.model import needs_bodies
 from simulator.views import charts
-from simulator.views.findings import PARTS, Findings, gather
 from simulator.views.svg import rates_compared
 from simulator.views.text import Axis, percent_text
 

@@ -16,11 +16,11 @@ import pandas as pd
 
 from simulator.intervals import CONFIDENCE, Interval, Share, difference_of, pooled
 from simulator.rows import Result
+from simulator.rows.findings import gather
 from simulator.rows.record import PASSED
 from simulator.rows.result import share_of
 from simulator.scenario import Scenario
 from simulator.study.runs import Replicator, RunLine, max_attempts
-from simulator.views.findings import gather
 
 _SECOND_NS: Final = 1_000_000_000
 

@@ -461,7 +461,6 @@ def _run_once(
             headroom=options.check,
             progress=progress,
         )
-        result.folder = folder
         result.scenario_text = dump(scenario, absolute=True)
         result.summary["question"] = scenario.question
         result.summary["answer"] = scenario.answer

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from simulator.arguments import takes, whole
-from simulator.rows.parquet import refuse_missing
-from simulator.views.findings import (
+from simulator.rows.findings import (
     PARTS,
     Findings,
     Numbers,
     Refusals,
     RequestKey,
-    gather,
     histogram,
 )
+from simulator.rows.parquet import refuse_missing
+from simulator.rows.warm_up import BINS
 from simulator.views.text import Axis, count_text
 
 if TYPE_CHECKING:
@@ -294,12 +294,11 @@ class Plots:
     def __init__(self, result: Result) -> None:
         self._summary = result.summary
         self._result = result
-        self._known: dict[int, Findings] = {}
         self._in_log_time = Axis.of(self._summary).start_ns is not None
         self._ends = ["from:T", "to:T"] if self._in_log_time else ["from:Q", "to:Q"]
 
     @takes(bins=whole(1))
-    def timeline(self, bins: int = 180) -> alt.Chart:
+    def timeline(self, bins: int = BINS) -> alt.Chart:
         """Requests over time, stacked by result: admitted, or refused by a clause."""
         findings = self._findings("timeline", bins)
         return self._stacked(timeline(findings, clause_colours(self._summary, findings)))
@@ -427,13 +426,11 @@ class Plots:
         )
         return chart
 
-    def _findings(self, part: str, bins: int = 1) -> Findings:
+    def _findings(self, part: str, bins: int = BINS) -> Findings:
         if (columns := self._summary.get("columns")) is not None:
             timed = ("t_ns",) if self._summary["warm_up_ns"] else ()
             refuse_missing(f"plots.{_METHODS.get(part, part)}", (*PARTS[part], *timed), columns)
-        if bins not in self._known:
-            self._known[bins] = gather(self._result.batches(), self._summary, bins=bins)
-        return self._known[bins]
+        return self._result.findings(bins)
 
     def _times(self, from_start_ns: pd.Index) -> Any:  # noqa: ANN401 # reason: instants or seconds
         import pandas as pd  # noqa: PLC0415 # reason: loads where drawn

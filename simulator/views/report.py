@@ -18,9 +18,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from engine.files import span_text
+from simulator.rows.findings import PARTS, Findings, gather, quantile_ns, together_ns
 from simulator.rows.warm_up import BINS, warm_up_of
 from simulator.views import charts, svg
-from simulator.views.findings import PARTS, Findings, gather, quantile_ns, together_ns
 from simulator.views.text import (
     Axis,
     count_text,
@@ -251,7 +251,6 @@ _STYLE_FILE: Final = Path(__file__).parent / "page" / "report.css"
 
 _GANTT_ROWS: Final = 24
 _QUANTILES: Final = (("half", 0.5), ("90\u202f%", 0.9), ("99\u202f%", 0.99))
-_BATCH_ROWS: Final = 1 << 17
 _UNTOLD: Final = {
     "timeline": "the timeline",
     "attempts": "retries and goodput",
@@ -261,17 +260,19 @@ _UNTOLD: Final = {
 }
 
 
-def write_report(folder: str | Path) -> Path:
+def write_report(folder: str | Path, findings: Findings | None = None) -> Path:
     """Write `report.html` into a run's folder, from its `requests.parquet` and `summary.json`.
 
-    Returns the page's path. Raises `OSError` when the folder's files cannot be read or written.
+    findings: of the rows, where they are counted already. Returns the page's path. Raises
+    `OSError` when the folder's files cannot be read or written.
     """
     folder = Path(folder)
     summary = json.loads((folder / "summary.json").read_text("utf-8"))
+    if findings is None:
+        # Whatever is buffered ahead stays in memory until the whole file is read.
+        with pq.ParquetFile(folder / "requests.parquet", pre_buffer=False) as file:
+            findings = gather(file.iter_batches(), summary, bins=BINS)
     resolved = folder / "scenario.resolved.toml"
-    # Whatever is buffered ahead stays in memory until the whole file is read.
-    with pq.ParquetFile(folder / "requests.parquet", pre_buffer=False) as file:
-        findings = gather(file.iter_batches(_BATCH_ROWS), summary, bins=BINS)
     scenario = resolved.read_text("utf-8") if resolved.is_file() else None
     if scenario is not None and scenario.startswith("#:schema "):  # a path of this machine
         scenario = scenario.partition("\n")[2]

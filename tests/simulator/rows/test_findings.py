@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.rows.record import SCHEMA
-from simulator.views.findings import (
+from simulator.rows.findings import (
     Findings,
     RequestKey,
     _steps,
@@ -19,6 +18,7 @@ from simulator.views.findings import (
     quantile_ns,
     together_ns,
 )
+from simulator.rows.record import SCHEMA
 
 OUTCOMES = {
     "admitted": (None,),

@@ -13,11 +13,11 @@ import pytest
 
 import simulator
 from engine.limits import LimitTable
+from simulator.rows.findings import gather
 from simulator.scenario import load, loads
 from simulator.study.explorer import picture
 from simulator.study.replay import replay
 from simulator.views.charts import ADMITTED, CLAUSES, REFUSED
-from simulator.views.findings import gather
 from simulator.views.report import spread_rows, versus, write_report
 from tests.chromium import chromium, needs_chromium
 from tests.simulator.rows.test_groups import WORKERS

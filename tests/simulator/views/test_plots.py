@@ -8,9 +8,9 @@ import vl_convert
 from markupsafe import escape
 
 import simulator
+from simulator.rows.findings import gather
 from simulator.views import svg
 from simulator.views.charts import RATES, Estimates, Plots, PlottedEstimate, estimates
-from simulator.views.findings import gather
 from simulator.views.text import Axis
 
 SECOND_NS = 10**9

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from engine.files import span_text
-from simulator.views.findings import gather
+from simulator.rows.findings import gather
 from simulator.views.text import (
     Axis,
     binding_text,

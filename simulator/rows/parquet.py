@@ -16,7 +16,6 @@ a byte per row. Only `t_ns` has statistics, the one column by which a reader can
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -341,48 +340,54 @@ class _Lane:
             self._thread.shutdown(cancel_futures=True)
 
 
-class _Sink(ABC):
-    """What both sinks share: the digest."""
+class CountSink:
+    """Counts rows, and keeps neither them nor a digest: for runs of which totals are enough."""
 
-    def __init__(self) -> None:
-        self._digest = ColumnDigest()
+    def __init__(self, digest: ColumnDigest | None = None) -> None:
         self.rows = 0
+        self._digest = digest
 
     def take(self, chunk: Chunk) -> None:
         """Take in the next rows, which must not change any more."""
-        self._put(encode(chunk))
         self.rows += len(chunk)
 
     def hexdigest(self, *, without: str | None = None) -> str:
-        """Return the SHA-256 over the columns so far, or over all but one.
+        """Return the SHA-256 over the columns so far, or over all but one; empty without any.
 
         Without `status`, which only bodies give, it is equal for two fidelities with equal
         decisions.
         """
-        return self._digest.hexdigest(without=without)
+        return "" if self._digest is None else self._digest.hexdigest(without=without)
 
-    @abstractmethod
-    def _put(self, coded: Coded) -> None:
-        """Keep one chunk, and digest it."""
+    def close(self) -> None:
+        """Finish what is kept."""
+
+    def table(self) -> pa.Table | None:
+        """Return the rows so far, where they are in memory."""
+        return None
 
 
-class CountSink:
-    """Counts rows, and keeps neither them nor a digest: for runs of which totals are enough."""
+class MemorySink(CountSink):
+    """Keeps rows as Arrow batches."""
 
     def __init__(self) -> None:
-        self.rows = 0
+        self._column_digest = ColumnDigest()
+        super().__init__(self._column_digest)
+        self._batches: list[pa.RecordBatch] = []
 
     def take(self, chunk: Chunk) -> None:
-        """Count the next rows."""
-        self.rows += len(chunk)
+        """Keep the next rows, and digest them."""
+        super().take(chunk)
+        coded = encode(chunk)
+        self._column_digest.add(coded)
+        self._batches.append(record_batch(coded))
 
-    def hexdigest(self, *, without: str | None = None) -> str:
-        """Return no digest."""
-        del without
-        return ""
+    def table(self) -> pa.Table:
+        """Return the rows so far."""
+        return pa.Table.from_batches(self._batches, schema=SCHEMA)
 
 
-class FileSink(_Sink):
+class FileSink(CountSink):
     """Streams rows into `requests.parquet`, one row group a chunk.
 
     Writing and hashing have a thread each: both leave Python's lock while they work, so a run goes
@@ -393,14 +398,18 @@ class FileSink(_Sink):
     """
 
     def __init__(self, path: Path, columns: Collection[str] | None = None) -> None:
-        super().__init__()
+        self._column_digest = ColumnDigest()
+        super().__init__(self._column_digest)
         self._schema = schema_of(columns)
         self._writer = open_file(path, self._schema)
         self._writing, self._digesting = _Lane(), _Lane()
 
-    def _put(self, coded: Coded) -> None:
+    def take(self, chunk: Chunk) -> None:
+        """Write the next rows, and digest them."""
+        super().take(chunk)
+        coded = encode(chunk)
         self._writing.do(partial(self._write, coded))
-        self._digesting.do(partial(self._digest.add, coded))
+        self._digesting.do(partial(self._column_digest.add, coded))
 
     def _write(self, coded: Coded) -> None:
         self._writer.write_batch(record_batch(coded, self._schema))
@@ -410,22 +419,6 @@ class FileSink(_Sink):
         self._digesting.close()
         self._writing.close()
         self._writer.close()
-
-
-class MemorySink(_Sink):
-    """Keeps rows as Arrow batches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._batches: list[pa.RecordBatch] = []
-
-    def _put(self, coded: Coded) -> None:
-        self._digest.add(coded)
-        self._batches.append(record_batch(coded))
-
-    def table(self) -> pa.Table:
-        """Return the rows so far."""
-        return pa.Table.from_batches(self._batches, schema=SCHEMA)
 
 
 def open_file(path: Path, schema: pa.Schema = SCHEMA) -> pq.ParquetWriter:

@@ -109,7 +109,6 @@ class RunRecorder:
             groups=header.groups,
             by_subject=keep != "totals" and bool(header.groups),
         )
-        self._sink: CountSink | MemorySink | FileSink
         if keep != "rows":
             self._sink = CountSink()
         elif folder is None:
@@ -145,15 +144,13 @@ class RunRecorder:
         looked at them.
         """
         self.recorder.close()
-        if isinstance(self._sink, FileSink):
-            self._sink.close()
+        self._sink.close()
         violations = [v for checker in self._checkers for v in checker.violations]
         violations += [*self._sums(), *(of_service or ())]
         summary = self._summary(violations, looked_inside=of_service is not None)
-        table = self._sink.table() if isinstance(self._sink, MemorySink) else None
         return Result(
             summary,
-            table=table,
+            table=self._sink.table(),
             folder=self._folder,
             violations=tuple(violations),
             check_s=sum(timed.spent_s for timed in self._timed),

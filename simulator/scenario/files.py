@@ -447,8 +447,8 @@ def load(source: str | Path) -> Scenario:
 def document_of(source: str | Path) -> Document:
     """Return what `load` reads, before it is checked as a scenario."""
     name = str(source)
-    if isinstance(source, str) and "\n" in source:
-        return parse_toml(source, _TEXT_NAME)
+    if is_toml(source):
+        return parse_toml(name, _TEXT_NAME)
     if name in _builtin_names():
         return parse_toml(_builtin_text(name), name)
     if isinstance(source, str) and not Path(source).exists() and re.fullmatch(r"[\w-]+", source):

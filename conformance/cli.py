@@ -478,8 +478,9 @@ def _explain(args: argparse.Namespace) -> int:
             print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))
             if clause.decisions:
                 print(f"  left open: {', '.join(clause.decisions)}")
-                print("    A run reports what the deployment does; only alternatives that")
-                print("    docs/DECISIONS.md marks as for study fail.")
+                print(
+                    "    a run reports the choice; one that is for study fails (docs/DECISIONS.md)"
+                )
             if clause.unobservable:
                 print(f"  not observable: {clause.unobservable}")
             if clause.masked:
@@ -494,7 +495,8 @@ def _print_check(check: Check) -> None:
     from engine.files import span_text
 
     print(f"  check {check.id}: {check.says}")
-    print(f"    accepted: {check.accepts}")
+    accepted = f"accepted: {check.accepts}"
+    print(textwrap.indent(textwrap.fill(accepted, 92, break_on_hyphens=False), "    "))
     takes = f", {span_text(check.takes_ns)} at least" if check.takes_ns else ""
     print(f"    about {check.requests:,} requests{takes}")
     judges = f"judges {', '.join(check.clauses)}"

@@ -186,15 +186,15 @@ def test_who_comes_only_in_what_was_held_out_is_in_no_group() -> None:
 def test_an_attempt_that_a_log_states_is_taken_as_it_stands() -> None:
     rows = poisson_log(5, 1.0, 300.0)
     stated = rows.assign(attempt=np.where(np.arange(len(rows)) % 4 == 0, "1", "2"))
-    assert "rate 14.9/m" in simulator.fit(stated, judged=False).text, "a retry is no arrival"
-    assert "rate 59.5/m" in simulator.fit(rows, judged=False).text
+    assert "rate 14.9/min" in simulator.fit(stated, judged=False).text, "a retry is no arrival"
+    assert "rate 59.5/min" in simulator.fit(rows, judged=False).text
 
 
 @pytest.mark.parametrize("stated", ["²", "9" * 5_000])
 def test_an_attempt_that_is_no_number_is_unknown(stated: str) -> None:
     rows = poisson_log(5, 1.0, 300.0)
     odd = rows.assign(attempt=np.where(np.arange(len(rows)) % 4 == 0, stated, ""))
-    assert "rate 59.5/m" in simulator.fit(odd, judged=False).text
+    assert "rate 59.5/min" in simulator.fit(odd, judged=False).text
 
 
 RETRYING = """

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, Self
 
 from msgspec.structs import replace
@@ -531,8 +531,16 @@ def _rate_fields(
     if decision.refusing and profile.retry_after:
         headers["Retry-After"] = str(status.retry_after_s)
     if profile.rate_limit_fields:
-        rule, window_s = status.rule, -(-status.window_ns // _SECOND_NS)
-        reset_s = -(-status.reset_ns // _SECOND_NS)
-        headers["RateLimit-Policy"] = f'"{rule}";q={status.limit_requests};w={window_s}'
-        headers["RateLimit"] = f'"{rule}";r={status.remaining_requests};t={reset_s}'
+        headers["RateLimit-Policy"], headers["RateLimit"] = _rate_texts(status)
     return headers
+
+
+@lru_cache(maxsize=4096)  # most repeat
+def _rate_texts(status: RateLimitStatus) -> tuple[str, str]:
+    """Return the values of `RateLimit-Policy` and `RateLimit`."""
+    rule, window_s = status.rule, -(-status.window_ns // _SECOND_NS)
+    reset_s = -(-status.reset_ns // _SECOND_NS)
+    return (
+        f'"{rule}";q={status.limit_requests};w={window_s}',
+        f'"{rule}";r={status.remaining_requests};t={reset_s}',
+    )

@@ -97,12 +97,13 @@ def parsed(body: bytes, context: Context) -> Json:
 
 def _values_limit(context: Context) -> int:
     """Return how many JSON values a body may hold; what a tenant may tokenize fits."""
-    limit = context.services.profile.tokens.values_limit
+    limit_values = context.services.profile.tokens.values_limit
     caller: Caller | None = context.caller
-    if caller is None:
-        return limit
-    quota: int = caller.tenant.quotas["Tokenize Limit"]
-    return max(limit, _VALUES_AN_ELEMENT * quota)
+    if caller is not None:
+        quota: int = caller.tenant.quotas["Tokenize Limit"]
+        if quota * _VALUES_AN_ELEMENT > limit_values:
+            return quota * _VALUES_AN_ELEMENT
+    return limit_values
 
 
 async def read_raw(request: Request, limit_bytes: int, clause: str = "D-SIZE") -> bytes:

@@ -134,6 +134,13 @@ class Context(Struct, eq=False):
     def entry(self, operation: str, entity_type: str, entity_id: str, status: int) -> LogEntry:
         """Return the log entry of what the caller has done to what; it holds no value."""
         actor, entry_id = self.caller.application, self.services.new_id()
-        tenant_id, at_ns = actor.tenant_id, self.wall_ns
-        what = (operation, entity_type, entity_id)
-        return LogEntry(entry_id, tenant_id, at_ns, *what, actor.id, status)
+        return LogEntry(
+            entry_id,
+            actor.tenant_id,
+            self.wall_ns,
+            operation,
+            entity_type,
+            entity_id,
+            actor.id,
+            status,
+        )

@@ -59,15 +59,14 @@ def _address(ctx: CheckContext, job: Exchange) -> str:
 async def file(ctx: CheckContext) -> list[Finding]:
     """A batch file holds at most 30 MB."""
     lane = ctx.lane("file", key=ctx.spread_key("management"))
-    method, create, form = ctx.shaped("create_account_updater_job")
-    shown = []
+    sent = []
     for size_bytes in (0, _LEAST_BYTES, _MOST_BYTES + 1):
         body = batch_file(size_bytes) if size_bytes else _FEW
-        job = await lane.insist(method, create, form)
+        job = await lane.call("create_account_updater_job")
         must_be_there("create_account_updater_job", job)
         path = _address(ctx, job)
-        shown.append(await lane.insist("PUT", path, body, key=None, headers=_CSV))
-    small, below, above = shown
+        sent.append(await lane.insist("PUT", path, body, key=None, headers=_CSV))
+    small, below, above = sent
     if not small.ok:
         raise Inconclusive(f"a small file is not accepted ({small.status})")
     return [
@@ -88,48 +87,46 @@ async def jobs(ctx: CheckContext) -> list[Finding]:
     """A volume split into two files is processed by two jobs that exist at the same time."""
     key = ctx.spread_key("management")
     lanes = [ctx.lane(f"job {number}", key=key) for number in (1, 2)]
-    method, path, body = ctx.shaped("create_account_updater_job")
-    made = [await lane.insist(method, path, body) for lane in lanes]
+    made = [await lane.call("create_account_updater_job") for lane in lanes]
     must_be_there("create_account_updater_job", made[0])
     if made[0].status == _CONFLICT:  # a job of another check or of another client exists
-        says = f"a job must be created whatever other jobs exist, got {made[0].status}"
-        return [ctx.fails("ACC-SPLIT", says, made[0])]
+        message = f"a job must be created whatever other jobs exist, got {made[0].status}"
+        return [ctx.fails("ACC-SPLIT", message, made[0])]
     if made[0].ok and is_refused(made[1]):
-        says = f"a second job must be created while the first exists, got {made[1].status}"
-        return [ctx.fails("ACC-SPLIT", says, *made)]
+        message = f"a second job must be created while the first exists, got {made[1].status}"
+        return [ctx.fails("ACC-SPLIT", message, *made)]
     paths = [_address(ctx, job) for job in made]
     ids = [member_of(job, "id") for job in made]
     if len(set(paths)) == 1 or None in ids or ids[0] == ids[1]:
-        says = "each job must have its own id and its own upload_url"
-        return [ctx.fails("ACC-SPLIT", says, *made)]
+        message = "each job must have its own id and its own upload_url"
+        return [ctx.fails("ACC-SPLIT", message, *made)]
     sent = []
     for lane, address in zip(lanes, paths, strict=True):
         sent.append(await lane.insist("PUT", address, _FEW, key=None, headers=_CSV))
     if not all(exchange.ok for exchange in sent):
         statuses = " and ".join(str(exchange.status) for exchange in sent)
-        says = f"both files must be accepted while neither job has completed, got {statuses}"
-        return [ctx.fails("ACC-SPLIT", says, *sent)]
-    found = [await _end(ctx, lane, job) for lane, job in zip(lanes, made, strict=True)]
+        message = f"both files must be accepted while neither job has completed, got {statuses}"
+        return [ctx.fails("ACC-SPLIT", message, *sent)]
+    findings = [await _end(ctx, lane, job) for lane, job in zip(lanes, made, strict=True)]
     second = await lanes[0].insist("PUT", paths[0], _FEW_MORE, key=None, headers=_CSV)
     if is_refused(second):
-        says = f"a second file for one job is refused: {second.status}"
-        found.append(ctx.passes("ACC-SPLIT", says, second))
+        message = f"a second file for one job is refused: {second.status}"
+        findings.append(ctx.passes("ACC-SPLIT", message, second))
     else:
-        says = f"a second file for one job gets {second.status}"
-        found.append(ctx.informs("ACC-SPLIT", says, second))
-    return found
+        message = f"a second file for one job gets {second.status}"
+        findings.append(ctx.informs("ACC-SPLIT", message, second))
+    return findings
 
 
 async def _end(ctx: CheckContext, lane: Lane, job: Exchange) -> Finding:
     """Wait until a job completes, for at most 20 s."""
-    method, path, _ = ctx.shaped("get_account_updater_job", {"id": job.json["id"]})
     for _ in range(_WAITS):
-        seen = await lane.insist(method, path)
+        seen = await lane.call("get_account_updater_job", {"id": job.json["id"]})
         status = text_of(seen, "status")
         if status in {"completed", "failed"} or status is None:
             break
         await lane.sleep_ns(_SECOND_NS)
     if status == "completed":
         return ctx.passes("ACC-SPLIT", "the job completed", job, seen)
-    says = f"the job was not seen to complete: {status or seen.status}"
-    return ctx.unsettled("ACC-SPLIT", says, job, seen)
+    message = f"the job was not seen to complete: {status or seen.status}"
+    return ctx.unsettled("ACC-SPLIT", message, job, seen)

@@ -67,7 +67,7 @@ async def _field_bound(ctx: CheckContext, key: KeyLabel, bound: _Bound) -> Findi
     clause, setting, usual, fields_of = bound
 
     async def send(size: int) -> Exchange:
-        return await ctx.tokenize(ctx.token(f"{setting} {size}", **fields_of(size)), key)
+        return await ctx.client.tokenize(ctx.token(f"{setting} {size}", **fields_of(size)), key)
 
     single = await send(1)
     if not single.ok:
@@ -95,19 +95,19 @@ async def _field_bound(ctx: CheckContext, key: KeyLabel, bound: _Bound) -> Findi
 async def depth(ctx: CheckContext) -> list[Finding]:
     """A body may be nested at least 8 levels deep; find how much deeper (D-DEPTH)."""
     key = await ctx.ready_key("private_prod")
-    shown = await _nested(ctx, key, _LEAST_DEPTH)
-    findings = [ctx.ok_or_unsettled("TOK-COMPOSITE", f"{_LEAST_DEPTH} levels of nesting", shown)]
-    if not shown.ok:
+    exchange = await _nested(ctx, key, _LEAST_DEPTH)
+    findings = [ctx.ok_or_unsettled("TOK-COMPOSITE", f"{_LEAST_DEPTH} levels of nesting", exchange)]
+    if not exchange.ok:
         return findings
     low, high = _LEAST_DEPTH, _MOST_DEPTH + 1
     while high - low > 1:
         middle = (low + high) // 2
-        shown = await _nested(ctx, key, middle)
-        low, high = (middle, high) if shown.ok else (low, middle)
+        exchange = await _nested(ctx, key, middle)
+        low, high = (middle, high) if exchange.ok else (low, middle)
     if low == _MOST_DEPTH:
-        findings.append(ctx.passes("TOK-COMPOSITE", f"{low} levels are accepted too", shown))
+        findings.append(ctx.passes("TOK-COMPOSITE", f"{low} levels are accepted too", exchange))
     else:
-        findings.append(ctx.reads("TOK-COMPOSITE", "tokens.depth_limit", low, shown))
+        findings.append(ctx.reads("TOK-COMPOSITE", "tokens.depth_limit", low, exchange))
     return findings
 
 
@@ -115,4 +115,4 @@ async def _nested(ctx: CheckContext, key: KeyLabel, levels: int) -> Exchange:
     body: Json = ctx.value(f"{levels} levels")
     for level in range(levels):
         body = [body] if level % 2 else {"in": body}
-    return await ctx.tokenize(body, key)
+    return await ctx.client.tokenize(body, key)

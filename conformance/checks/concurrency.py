@@ -24,9 +24,8 @@ async def at_once(ctx: CheckContext) -> list[Finding]:
     key = await ctx.ready_key("dedup")
     findings = []
     for what, body in (("cards", ctx.card("at once")), ("tokens", ctx.token("at once"))):
-        asked = ctx.shaped("tokenize", {"value": body})
-        lanes = [ctx.lane(f"{what} {number}", key=key) for number in range(_AT_ONCE)]
-        exchanges = await ctx.gather([lane.insist(*asked) for lane in lanes])
+        lanes = [ctx.lane(f"{what} {number}") for number in range(_AT_ONCE)]
+        exchanges = await ctx.gather([lane.tokenize(body, key) for lane in lanes])
         bad = [exchange for exchange in exchanges if not exchange.ok]
         equal = f"{_AT_ONCE} equal {what} at the same time"
         if bad:

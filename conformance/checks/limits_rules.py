@@ -120,8 +120,10 @@ async def classes(ctx: CheckContext) -> list[Finding]:
         kinds = dataclasses.replace(kinds, follows="AUTH-LEGACY")
     else:
         message = f"public and management keys are limited, a private one not in {size} requests"
-        shown = [x.exchange for role in ("public", "management") for x in bursts[role].refused[:1]]
-        kinds = ctx.passes("AUTH-KINDS", message, *shown)
+        evidence = [
+            x.exchange for role in ("public", "management") for x in bursts[role].refused[:1]
+        ]
+        kinds = ctx.passes("AUTH-KINDS", message, *evidence)
     return [kinds, legacy]
 
 
@@ -193,12 +195,11 @@ async def _made_legacy_key(ctx: CheckContext) -> KeyLabel | None:
         "kind": "public",
         "grants": [{"container": "/", "permissions": ["token:create"]}],
     }
-    method, path, _ = ctx.shaped("create_application")
-    application = text_of(await lane.ask(method, path, body), "id")
+    application = text_of(await lane.call("create_application", body=body), "id")
     if application is None:
         return None
-    method, path, _ = ctx.shaped("create_application_key", {"id": application})
-    text = text_of(await lane.ask(method, path, {"legacy": True}), "key")
+    made = await lane.call("create_application_key", {"id": application}, body={"legacy": True})
+    text = text_of(made, "key")
     if text is None or _MARKED.search(text):
         return None
     ctx.learn_key("made.legacy-1", text)
@@ -232,10 +233,10 @@ async def lowest(ctx: CheckContext) -> list[Finding]:
             continue  # no row limits an operation that does not exist
         if _is_limited(sender, burst):
             message = f"{name}: {burst.size} of {len(burst.all)} admitted, then refused or slowed"
-            shown = [x.exchange for x in burst.refused[:2]]
-            findings.append(ctx.passes("LIM-LOWEST", message, *shown))
+            evidence = [x.exchange for x in burst.refused[:2]]
+            findings.append(ctx.passes("LIM-LOWEST", message, *evidence))
             if name == "resource":  # the legacy key's own row has the lower rate
-                findings.append(ctx.reads("LIM-LOWEST", "limits.compose", "all", *shown))
+                findings.append(ctx.reads("LIM-LOWEST", "limits.compose", "all", *evidence))
         else:
             _check_exceeded(sender, burst)
             message = (
@@ -284,18 +285,20 @@ async def counted(ctx: CheckContext) -> list[Finding]:
             return [ctx.informs("LIM-TEST-TENANT", "not decided whether failed requests count")]
         share = plain.size / rule.limit_requests
         regained = (plain.last_received_ns - failed.first_sent_ns) / rule.rate.window_ns
-        shown = [x.exchange for x in (*failed.all[-1:], *plain.admitted[-1:], *plain.refused[:1])]
+        evidence = [
+            x.exchange for x in (*failed.all[-1:], *plain.admitted[-1:], *plain.refused[:1])
+        ]
         if regained > 0.5 and not failed.refused:
             message = "not decided whether failed requests count: half a window passed meanwhile"
             return [ctx.informs("LIM-TEST-TENANT", message)]
         if failed.refused or share >= 0.8 or share - regained <= 0.2:
             value = "success" if share >= 0.8 else "every"
-            return [ctx.reads("LIM-TEST-TENANT", "limits.counted_statuses", value, *shown)]
+            return [ctx.reads("LIM-TEST-TENANT", "limits.counted_statuses", value, *evidence)]
     message = (
         f"after {len(failed.all)} failed requests {plain.size} others were admitted: some failed "
         "requests count and some do not, but the row counts all alike"
     )
-    return [ctx.fails("LIM-TEST-TENANT", message, *shown)]
+    return [ctx.fails("LIM-TEST-TENANT", message, *evidence)]
 
 
 @_probe(

@@ -69,9 +69,9 @@ async def stalls_beside(
             await ctx.transport.sleep_until_ns(due_ns)
             late_ns += max(0, ctx.transport.now_ns - due_ns - _BEAT_NS)
 
-    found, _ = await ctx.gather([watched(), beat()])
+    results, _ = await ctx.gather([watched(), beat()])
     # Does not follow from the seed, so it is recorded: a later judgement must use the same.
-    return found, int(ctx.make("stalled_ns", lambda: str(late_ns)))
+    return results, int(ctx.make("stalled_ns", lambda: str(late_ns)))
 
 
 # --- proxies --------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ async def proxy_timeout(ctx: CheckContext) -> list[Finding]:
         front = path[: delay.start()]
         paths += [f"{front}/delay/{_JUST_BELOW}", f"{front}/delay/0"]
     lanes = [ctx.lane(f"destination {place}", proxy_key=label) for place in range(len(paths))]
-    asked = [lane.ask("GET", one) for lane, one in zip(lanes, paths, strict=True)]
+    asked = [lane.ask("GET", way) for lane, way in zip(lanes, paths, strict=True)]
     asked += _other_ways(ctx, label, path) if delay is not None else []
     (slow, *rest), held_ns = await stalls_beside(ctx, asked)
     quick, others = rest[: len(paths) - 1], rest[len(paths) - 1 :]
@@ -114,13 +114,15 @@ async def proxy_timeout(ctx: CheckContext) -> list[Finding]:
         # Right after the slow one has ended, measure how long a request without a wait takes.
         after = await lanes[-1].ask("GET", paths[-1])
         held_ns += max(took_ns(quick[-1]), took_ns(after))
-    found = [_quick(ctx, exchange) for exchange in quick]
+    findings = [_quick(ctx, exchange) for exchange in quick]
     if quick and not any(exchange.ok for exchange in quick):
-        says = f"no destination answers through this proxy: {quick[-1].status}"
-        return [ctx.unsettled(clause, says, *quick, slow) for clause in ctx.check.clauses]
+        message = f"no destination answers through this proxy: {quick[-1].status}"
+        return [ctx.unsettled(clause, message, *quick, slow) for clause in ctx.check.clauses]
     by_others = [finding for other in others for finding in _slow(ctx, other, held_ns)]
-    found += [finding for finding in by_others if finding.verdict in {Verdict.PASS, Verdict.FAIL}]
-    return [*found, *_slow(ctx, slow, held_ns)]
+    findings += [
+        finding for finding in by_others if finding.verdict in {Verdict.PASS, Verdict.FAIL}
+    ]
+    return [*findings, *_slow(ctx, slow, held_ns)]
 
 
 def _other_ways(
@@ -139,14 +141,18 @@ def _quick(ctx: CheckContext, exchange: Exchange) -> Finding:
     """Judge a destination that takes less than 25 s by itself."""
     path, took = exchange.ask.path, seconds(took_ns(exchange))
     if exchange.status == 408 and took_ns(exchange) < _PROXY_TIMEOUT_NS:
-        says = f"{path}: a destination that takes less than 25 s must not get 408, got it in {took}"
-        return ctx.fails("PRX-TIMEOUT", says, exchange)
+        message = (
+            f"{path}: a destination that takes less than 25 s must not get 408, got it in {took}"
+        )
+        return ctx.fails("PRX-TIMEOUT", message, exchange)
     if exchange.status == 408:
-        says = f"{path}: 408 after {took}; whatever delayed it may have delayed the destination too"
-        return ctx.unsettled("PRX-TIMEOUT", says, exchange)
+        message = (
+            f"{path}: 408 after {took}; whatever delayed it may have delayed the destination too"
+        )
+        return ctx.unsettled("PRX-TIMEOUT", message, exchange)
     if not exchange.ok:
-        says = f"{path}: the destination did not answer, {exchange.status or exchange.error}"
-        return ctx.unsettled("PRX-TIMEOUT", says, exchange)
+        message = f"{path}: the destination did not answer, {exchange.status or exchange.error}"
+        return ctx.unsettled("PRX-TIMEOUT", message, exchange)
     return ctx.passes("PRX-TIMEOUT", f"{path}: the destination's answer, after {took}", exchange)
 
 
@@ -155,8 +161,8 @@ def _slow(ctx: CheckContext, exchange: Exchange, held_ns: int) -> list[Finding]:
     after_ns = took_ns(exchange)
     took = f"after {seconds(after_ns)}"
 
-    def unsaid(says: str) -> list[Finding]:
-        return [ctx.unsettled(clause, says, exchange) for clause in ctx.check.clauses]
+    def unsaid(message: str) -> list[Finding]:
+        return [ctx.unsettled(clause, message, exchange) for clause in ctx.check.clauses]
 
     if exchange.status in {None, 401, 403, 404, 429}:
         return unsaid(
@@ -165,23 +171,23 @@ def _slow(ctx: CheckContext, exchange: Exchange, held_ns: int) -> list[Finding]:
     if exchange.status != 408 and after_ns < _PROXY_TIMEOUT_NS - _EARLY_NS:
         return unsaid(f"the slow destination must take longer than 25 s, but answered {took}")
     if exchange.status != 408:
-        says = f"a destination that takes longer than 25 s must get 408, got {exchange.status}"
+        message = f"a destination that takes longer than 25 s must get 408, got {exchange.status}"
         symptoms: tuple[Symptom, ...] = ("late-answer",) if exchange.ok else ()
         return [
-            ctx.fails(clause, f"{says} {took}", exchange, symptoms=symptoms)
+            ctx.fails(clause, f"{message} {took}", exchange, symptoms=symptoms)
             for clause in ctx.check.clauses
         ]
-    found = [ctx.passes("ERR-408", f"408 {took}", exchange)]
+    findings = [ctx.passes("ERR-408", f"408 {took}", exchange)]
     late_ns = after_ns - _PROXY_TIMEOUT_NS
     if -_EARLY_NS <= late_ns <= _LATE_NS + ctx.session.latency_ns:
-        found.append(ctx.passes("PRX-TIMEOUT", f"408 {took}", exchange))
+        findings.append(ctx.passes("PRX-TIMEOUT", f"408 {took}", exchange))
     elif late_ns < 0 or late_ns - held_ns > _LATE_NS:
-        says = f"408 must come after 25 s, but came {took}"
-        found.append(ctx.fails("PRX-TIMEOUT", says, exchange))
+        message = f"408 must come after 25 s, but came {took}"
+        findings.append(ctx.fails("PRX-TIMEOUT", message, exchange))
     else:
-        says = f"408 came {took}, but up to {seconds(held_ns)} of that may have other causes"
-        found.append(ctx.unsettled("PRX-TIMEOUT", says, exchange))
-    return found
+        message = f"408 came {took}, but up to {seconds(held_ns)} of that may have other causes"
+        findings.append(ctx.unsettled("PRX-TIMEOUT", message, exchange))
+    return findings
 
 
 # --- reactors -------------------------------------------------------------------------------------
@@ -263,7 +269,7 @@ async def code(ctx: CheckContext) -> list[Finding]:
             "value": ctx.value(f"code {characters}"),
             "code": _code(characters, filler),
         }
-        return await ctx.call("create_reactor", values, key=key)
+        return await ctx.client.call("create_reactor", values, key=key)
 
     setting = "outside.reactor_code_limit"
     findings = await _limit_of(ctx, "RCT-CODE", setting, _CODE_LIMITS, reactor)
@@ -279,7 +285,9 @@ async def _patched(ctx: CheckContext, key: KeyLabel, made: Exchange) -> list[Fin
     async def send(characters: int) -> Exchange:
         body = dumps({"code": _code(characters)})
         values: dict[str, Json] = {"id": _reactor_id(made)}
-        return await ctx.call("patch_reactor", values, body=body, key=key, headers=_MERGE_PATCH)
+        return await ctx.client.call(
+            "patch_reactor", values, body=body, key=key, headers=_MERGE_PATCH
+        )
 
     small = await send(200)
     if small.ok:
@@ -312,7 +320,7 @@ async def _proxy(ctx: CheckContext, key: KeyLabel, fields: dict[str, Any]) -> Ex
         "destination_url": ctx.target.destination_url or _ANYWHERE,
         **fields,
     }
-    return await ctx.call("create_proxy", body=body, key=key)
+    return await ctx.client.call("create_proxy", body=body, key=key)
 
 
 @check(
@@ -325,18 +333,18 @@ async def payload(ctx: CheckContext) -> list[Finding]:
     """The payload for a reactor, or for a proxy with a transform, has at most 1 MB."""
     key = ctx.spread_key("management")
     values: dict[str, Json] = {"value": ctx.value("invoked"), "code": _code(100)}
-    reactor_id = _reactor_id(await ctx.call("create_reactor", values, key=key))
+    reactor_id = _reactor_id(await ctx.client.call("create_reactor", values, key=key))
 
     async def invoke(size_bytes: int) -> Exchange:
         # The payload may mean the body or `args` alone: so count the envelope up to 10⁶ bytes only.
         letters = size_bytes - (_ENVELOPE if size_bytes <= _PAYLOAD_LIMITS[0] else 2)
         args: dict[str, Json] = {"id": reactor_id, "args": "x" * letters}
-        return await ctx.call("invoke_reactor", args, key=key)
+        return await ctx.client.call("invoke_reactor", args, key=key)
 
     setting = "outside.reactor_payload_limit_bytes"
     findings = await _limit_of(ctx, "RCT-PAYLOAD", setting, _PAYLOAD_LIMITS, invoke)
     wide: dict[str, Json] = {"id": reactor_id, "args": "\u00e9" * (_PAYLOAD_LIMITS[1] * 6 // 10)}
-    exchange = await ctx.call("invoke_reactor", wide, key=key)
+    exchange = await ctx.client.call("invoke_reactor", wide, key=key)
     what = "fewer characters than the limit, but more bytes"
     findings.append(ctx.refusal("RCT-PAYLOAD", what, exchange))
     return findings + await _proxy_payload(ctx, key)
@@ -358,24 +366,24 @@ async def fan_out(ctx: CheckContext) -> list[Finding]:
     key = ctx.spread_key("management")
     maker = ctx.lane("maker", key=key)
     values: dict[str, Json] = {"value": ctx.value("busy"), "code": _code(100)}
-    made = await maker.insist(*ctx.shaped("create_reactor", values))
-    reactor_id = _reactor_id(made)
+    reactor_id = _reactor_id(await maker.call("create_reactor", values))
     asked: dict[str, Json] = {"id": reactor_id, "args": "busy"}
-    shaped = ctx.shaped("invoke_reactor", asked)
-    alone = await maker.insist(*shaped)
+    alone = await maker.call("invoke_reactor", asked)
     if not alone.ok:
         raise Inconclusive(f"a single invocation is not accepted: {alone.status}")
     nobody: dict[str, Json] = {"id": _NO_ID, "args": "busy"}
-    missing = await maker.insist(*ctx.shaped("invoke_reactor", nobody))
+    missing = await maker.call("invoke_reactor", nobody)
     if not is_refused(missing):
         raise Inconclusive(f"invoking a reactor that does not exist got {missing.status}")
     lanes = [ctx.lane(f"caller {number}", key=key) for number in range(_AT_A_TIME)]
-    shown = await ctx.gather([lane.insist(*shaped) for lane in lanes])
-    refused = [exchange for exchange in shown if not exchange.ok]
+    exchanges = await ctx.gather([lane.call("invoke_reactor", asked) for lane in lanes])
+    refused = [exchange for exchange in exchanges if not exchange.ok]
     if refused:
-        says = f"{_AT_A_TIME} concurrent invocations must all be answered, got {refused[0].status}"
-        return [ctx.fails("RCT-HOT", says, alone, *refused)]
-    return [ctx.passes("RCT-HOT", f"{_AT_A_TIME} concurrent invocations were answered", *shown)]
+        message = (
+            f"{_AT_A_TIME} concurrent invocations must all be answered, got {refused[0].status}"
+        )
+        return [ctx.fails("RCT-HOT", message, alone, *refused)]
+    return [ctx.passes("RCT-HOT", f"{_AT_A_TIME} concurrent invocations were answered", *exchanges)]
 
 
 @check(
@@ -399,11 +407,11 @@ async def reactor_timeout(ctx: CheckContext) -> list[Finding]:
     shaped = []
     for name, code in (("slow", _waiting(31)), ("short", _waiting(3)), ("none", _code(100))):
         values: dict[str, Json] = {"value": ctx.value(name), "code": code}
-        made = await maker.insist(*ctx.shaped("create_reactor", values))
+        made = await maker.call("create_reactor", values)
         values = {"id": _reactor_id(made), "args": name}
         shaped.append((ctx.lane(name, key=key), ctx.shaped("invoke_reactor", values)))
     # Made here and not above, where a reactor that cannot be created would drop those before it.
-    asked = [lane.ask(*each) for lane, each in shaped]
+    asked = [lane.ask(*request) for lane, request in shaped]
     (slow, short, none), stalled_ns = await stalls_beside(ctx, asked)
     held_ns = stalled_ns + took_ns(none)
     waited_ns = took_ns(short) - took_ns(none) - stalled_ns
@@ -425,16 +433,16 @@ def _timed_out(
         return ctx.unsettled("RCT-TIMEOUT", f"the reactor gave no answer: {took}", slow)
     if not is_run:
         seen = f"{short.status or short.error} after {seconds(took_ns(short))}"
-        says = f"JavaScript that waits is not run here: {took}; code that waits for 3 s: {seen}"
-        return ctx.finding("RCT-TIMEOUT", Verdict.NOT_OBSERVABLE, says, slow, short)
+        message = f"JavaScript that waits is not run here: {took}; code that waits for 3 s: {seen}"
+        return ctx.finding("RCT-TIMEOUT", Verdict.NOT_OBSERVABLE, message, slow, short)
     if slow.ok and late_ns < _SECOND_NS - _EARLY_NS:
-        says = f"code that should wait for 31 s did not: {took}"
-        return ctx.unsettled("RCT-TIMEOUT", says, slow, short)
+        message = f"code that should wait for 31 s did not: {took}"
+        return ctx.unsettled("RCT-TIMEOUT", message, slow, short)
     if is_error and 0 < late_ns <= _LATE_NS + held_ns:
-        says = f"{took}, but up to {seconds(held_ns)} of that may have other causes"
-        return ctx.unsettled("RCT-TIMEOUT", says, slow, short)
-    says = f"code that waits for 31 s must end in an error after 30 s, got {took}"
-    return ctx.fails("RCT-TIMEOUT", says, slow, short)
+        message = f"{took}, but up to {seconds(held_ns)} of that may have other causes"
+        return ctx.unsettled("RCT-TIMEOUT", message, slow, short)
+    message = f"code that waits for 31 s must end in an error after 30 s, got {took}"
+    return ctx.fails("RCT-TIMEOUT", message, slow, short)
 
 
 async def _proxy_payload(ctx: CheckContext, key: KeyLabel) -> list[Finding]:
@@ -452,7 +460,9 @@ async def _proxy_payload(ctx: CheckContext, key: KeyLabel) -> list[Finding]:
 
     async def send(size_bytes: int) -> Exchange:
         body = b"x" * size_bytes
-        return await ctx.ask("POST", "/proxy", body, proxy_key="made.proxy", headers=headers)
+        return await ctx.client.insist(
+            "POST", "/proxy", body, proxy_key="made.proxy", headers=headers
+        )
 
     small = await send(100)
     if not small.ok:
@@ -465,8 +475,8 @@ async def _proxy_payload(ctx: CheckContext, key: KeyLabel) -> list[Finding]:
 def _reactor_id(made: Exchange) -> str:
     """Return the id of a new reactor; raises `Skip` or `Inconclusive` if there is none."""
     must_be_there("create_reactor", made)
-    found = text_of(made, "id")
-    if found is None:
-        says = f"no reactor can be created ({made.status}); see [requests.create_reactor]"
-        raise Inconclusive(says)
-    return found
+    reactor_id = text_of(made, "id")
+    if reactor_id is None:
+        message = f"no reactor can be created ({made.status}); see [requests.create_reactor]"
+        raise Inconclusive(message)
+    return reactor_id

@@ -48,9 +48,9 @@ async def tenants(ctx: CheckContext) -> list[Finding]:
         await ctx.ready(key, role)
         most = ctx.quota("Tokenize Limit", key)
         values = _values(ctx, role, 2 * most + 1)
-        below = await ctx.tokenize(values[:most], key)
+        below = await ctx.client.tokenize(values[:most], key)
         findings.append(ctx.ok_or_unsettled("QUO-TENANT", f"{role}: {most} tokens", below))
-        above = await ctx.over_limit("tokenize", values[most:], key)
+        above = await ctx.over_limit(values[most:], key)
         what = f"{role}: {most + 1} tokens"
         findings.append(ctx.refusal("QUO-TENANT", what, above, is_quota=True))
     return findings
@@ -64,10 +64,10 @@ async def tenants(ctx: CheckContext) -> list[Finding]:
     requests=1,
     beside=("QUO-TENANT",),
 )
-async def shown(ctx: CheckContext) -> list[Finding]:
+async def quotas_shown(ctx: CheckContext) -> list[Finding]:
     """The tenant's own record shows its quotas, if the deployment offers it."""
     key = ctx.key("management")
-    exchange = await ctx.call("get_tenant", key=key)
+    exchange = await ctx.client.call("get_tenant", key=key)
     quotas = member_of(exchange, "quotas")
     if not isinstance(quotas, dict):
         message = f"no answer shows the quotas: {exchange.status}"
@@ -95,29 +95,28 @@ _IN_ARRAY: Final = "a cvc in an array"
 _PATCHED: Final = "a cvc that PATCH has replaced"
 _READ: Final = "a log entry of a read"
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
-_Look = Callable[[CheckContext, Lane, str], Awaitable[tuple[bool | None, Exchange]]]
+_Look = Callable[[Lane, str], Awaitable[tuple[bool | None, Exchange]]]
 """Returns whether what was created is readable, None if that is unknown, and the exchange."""
 
 
-async def _cvc(ctx: CheckContext, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
-    method, path, _ = ctx.shaped("detokenize", {"id": made_id})
-    exchange = await lane.insist(method, path, {"value": f"{{{{ {made_id} }}}}"})
+async def _cvc(lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
+    body: Json = {"value": f"{{{{ {made_id} }}}}"}
+    exchange = await lane.call("detokenize", {"id": made_id}, body=body)
     data = member_of(exchange, "value")
     if not isinstance(data, dict) or "number" not in data:
         return None, exchange  # the card itself must stay readable, before and after
     return "cvc" in data, exchange
 
 
-async def _intent(ctx: CheckContext, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
-    exchange = await lane.insist(*ctx.shaped("get_token_intent", {"id": made_id}))
+async def _intent(lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
+    exchange = await lane.call("get_token_intent", {"id": made_id})
     if exchange.ok:
         return True, exchange
     return (False if is_refused(exchange) else None), exchange
 
 
-async def _log(ctx: CheckContext, lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
-    method, path, _ = ctx.shaped("list_logs")
-    exchange = await lane.insist(method, f"{path}?entity_id={made_id}")
+async def _log(lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
+    exchange = await lane.call("list_logs", query=f"?entity_id={made_id}")
     entries = member_of(exchange, "data")
     return (bool(entries) if isinstance(entries, list) else None), exchange
 
@@ -140,18 +139,17 @@ async def _create(
     make = ctx.card if clause == "QUO-CVC" else ctx.token
     asked = make(f"kept {what}")
     sent: Json = [asked] if what == _IN_ARRAY else asked
-    method, path, shaped = ctx.shaped(operation, {"value": sent})
-    made = await lane.insist(method, path, shaped if operation == "tokenize" else asked)
+    body = None if operation == "tokenize" else asked
+    made = await lane.call(operation, {"value": sent}, body=body)
     if what == _IN_ARRAY and made.ok:
         return made, str(records_of(made, 1)[0]["id"])
     made_id = text_of(made, "id")
     if what == _PATCHED and made_id is not None:
-        method, path, _ = ctx.shaped("patch", {"id": made_id})
-        body = dumps({"data": {"cvc": "842"}})
-        patched = await lane.insist(method, path, body, headers=_MERGE_PATCH)
+        change = dumps({"data": {"cvc": "842"}})
+        patched = await lane.call("patch", {"id": made_id}, body=change, headers=_MERGE_PATCH)
         made = patched if patched.ok else made  # the shape of PATCH is assumed
     if what == _READ and made_id is not None:
-        read = await lane.insist(*ctx.shaped("detokenize", {"id": made_id}))
+        read = await lane.call("detokenize", {"id": made_id})
         made = read if read.ok else made
     return made, made_id
 
@@ -163,40 +161,40 @@ async def _retained(
     lane = ctx.lane(what, key=ctx.key("short"))
     retained_ns = ctx.quota(name, ctx.key("short"))
     if retained_ns > _LONGEST_NS:
-        says = (
+        message = (
             f"the tenant of role short has a {name} of "
             f"{retained_ns // _SECOND_NS} s; set it to a few, in [[tenants]] too"
         )
-        return [ctx.finding(clause, Verdict.SKIPPED, says)]
+        return [ctx.finding(clause, Verdict.SKIPPED, message)]
     made, made_id = await _create(ctx, lane, clause, what, operation)
     if made_id is None:
         return [_unsaid(ctx, clause, f"{what} could not be created, got {made.status}", made)]
     if look is _log and not is_uuid(made_id):
-        says = f"{what} cannot be looked up by an id that is no UUID"
-        return [_unsaid(ctx, clause, says, made)]
-    found: list[Finding] = []
+        message = f"{what} cannot be looked up by an id that is no UUID"
+        return [_unsaid(ctx, clause, message, made)]
+    findings: list[Finding] = []
     for part in (0, 3):
         await lane.sleep_until_ns(made.received_ns + part * retained_ns // 5, _RETENTION)
-        there, exchange = await look(ctx, lane, made_id)
+        there, exchange = await look(lane, made_id)
         if exchange.received_ns >= made.sent_ns + retained_ns:
             continue  # too late to judge: the retention may have expired
         if there is None:
-            says = f"{what} cannot be looked up, got {exchange.status}"
-            return [_unsaid(ctx, clause, says, made, exchange)]
-        says = f"{what} must be readable until its {name} has expired"
-        found.append(ctx.rule(clause, says, made, exchange, is_so=there))
+            message = f"{what} cannot be looked up, got {exchange.status}"
+            return [_unsaid(ctx, clause, message, made, exchange)]
+        message = f"{what} must be readable until its {name} has expired"
+        findings.append(ctx.rule(clause, message, made, exchange, is_so=there))
         if not there:
-            return found
-    if not found:
-        says = f"answers took longer than the {name} of {format_duration(retained_ns)}"
-        return [ctx.unsettled(clause, says, made)]
+            return findings
+    if not findings:
+        message = f"answers took longer than the {name} of {format_duration(retained_ns)}"
+        return [ctx.unsettled(clause, message, made)]
     await lane.sleep_until_ns(made.received_ns + retained_ns + _CLOCK_SLACK_NS, _RETENTION)
-    there, exchange = await look(ctx, lane, made_id)
+    there, exchange = await look(lane, made_id)
     if there is None:
-        says = f"{what} cannot be looked up after its {name}, got {exchange.status}"
-        return [*found, ctx.unsettled(clause, says, made, exchange)]
-    says = f"{what} must not be readable after its {name}"
-    return [*found, ctx.rule(clause, says, made, exchange, is_so=not there)]
+        message = f"{what} cannot be looked up after its {name}, got {exchange.status}"
+        return [*findings, ctx.unsettled(clause, message, made, exchange)]
+    message = f"{what} must not be readable after its {name}"
+    return [*findings, ctx.rule(clause, message, made, exchange, is_so=not there)]
 
 
 async def _converted(ctx: CheckContext) -> list[Finding]:
@@ -207,28 +205,29 @@ async def _converted(ctx: CheckContext) -> list[Finding]:
     if retained_ns > _LONGEST_NS:
         return []  # the intent that is read says so
     asked = [ctx.token(f"converted {turn}") for turn in range(2)]
-    method, path, _ = ctx.shaped("create_token_intent")
-    made = [await lane.insist(method, path, body) for body in asked]
+    made = [await lane.call("create_token_intent", body=body) for body in asked]
     exchanges = []
-    for each, part_ns in zip(made, (0, retained_ns + _CLOCK_SLACK_NS), strict=True):
-        await lane.sleep_until_ns(each.received_ns + part_ns, _RETENTION)
-        body: Json = {"type": "token", "token_intent_id": text_of(each, "id")}
-        exchanges.append(await lane.insist(*ctx.shaped("tokenize", {"value": body})))
+    for intent, part_ns in zip(made, (0, retained_ns + _CLOCK_SLACK_NS), strict=True):
+        await lane.sleep_until_ns(intent.received_ns + part_ns, _RETENTION)
+        body: Json = {"type": "token", "token_intent_id": text_of(intent, "id")}
+        exchanges.append(await lane.call("tokenize", {"value": body}))
     if not exchanges[0].ok:  # how an intent is converted is assumed
         message = f"a token intent is not converted by its id: {exchanges[0].status}"
         return [ctx.informs(clause, message, exchanges[0])]
     return [ctx.refusal(clause, f"an intent after its {name}", exchanges[1])]
 
 
-def _unsaid(ctx: CheckContext, clause: str, says: str, *shown: Exchange) -> Finding:
+def _unsaid(ctx: CheckContext, clause: str, message: str, *evidence: Exchange) -> Finding:
     """Report that nothing can be judged; an unspecified operation is not a failure."""
-    if shown[-1].is_absent:
-        asked = f"{shown[-1].ask.method} {shown[-1].ask.path.partition('?')[0]}"
-        says = f"{says} to {asked}, whose method and path are not specified; if it is offered "
-        says += "under another path, describe it in [requests]"
-        finding = ctx.finding(clause, Verdict.SKIPPED, says, *shown)
+    if evidence[-1].is_absent:
+        asked = f"{evidence[-1].ask.method} {evidence[-1].ask.path.partition('?')[0]}"
+        message = (
+            f"{message} to {asked}, whose method and path are not specified; if it is offered "
+        )
+        message += "under another path, describe it in [requests]"
+        finding = ctx.finding(clause, Verdict.SKIPPED, message, *evidence)
         return dataclasses.replace(finding, is_absent=True)
-    return ctx.unsettled(clause, says, *shown)
+    return ctx.unsettled(clause, message, *evidence)
 
 
 @check(
@@ -243,8 +242,8 @@ def _unsaid(ctx: CheckContext, clause: str, says: str, *shown: Exchange) -> Find
 )
 async def retention(ctx: CheckContext) -> list[Finding]:
     """A cvc, a token intent and a log entry are readable until their retention has expired."""
-    found = await ctx.gather([*(_retained(ctx, *kept) for kept in _KEPT), _converted(ctx)])
-    return [finding for each in found for finding in each]
+    groups = await ctx.gather([*(_retained(ctx, *kind) for kind in _KEPT), _converted(ctx)])
+    return [finding for group in groups for finding in group]
 
 
 # --- Tokenize Limit -------------------------------------------------------------------------------
@@ -255,19 +254,19 @@ _STATUSES: Final = (400, 403, 413, 422, 429)
 
 def _records(ctx: CheckContext, values: list[Json]) -> Json:
     return [
-        ctx.card(str(one)) if place % 2 else {"type": "token", "data": one}
-        for place, one in enumerate(values)
+        ctx.card(str(value)) if place % 2 else {"type": "token", "data": value}
+        for place, value in enumerate(values)
     ]
 
 
 def _mixed(_: CheckContext, values: list[Json]) -> Json:
-    wrapped: list[Json] = [{"type": "token", "data": one} for one in values[1::2]]
+    wrapped: list[Json] = [{"type": "token", "data": value} for value in values[1::2]]
     return {"strings": values[::2], "records": wrapped}
 
 
 _SHAPES: Final[tuple[tuple[str, Callable[[CheckContext, list[Json]], Json]], ...]] = (
     ("an array of strings", lambda _, values: values),
-    ("an object of strings", lambda _, values: {f"k{n}": one for n, one in enumerate(values)}),
+    ("an object of strings", lambda _, values: {f"k{n}": value for n, value in enumerate(values)}),
     ("one top-level element", lambda _, values: {"only": [values[::2], {"rest": values[1::2]}]}),
     ("records of two types", _records),
     ("strings and records", _mixed),
@@ -291,7 +290,7 @@ async def tokenize_limit(ctx: CheckContext) -> list[Finding]:
     for what, shape in _SHAPES:
         for count in (most - 1, most) if most > 1 else (most,):
             body = shape(ctx, _values(ctx, f"{what} {count}", count))
-            exchange = await ctx.tokenize(body, key)
+            exchange = await ctx.client.tokenize(body, key)
             case = f"{count} tokens of {most} allowed ({what})"
             findings += [
                 dataclasses.replace(ctx.ok_or_unsettled(clause, case, exchange), place=what)
@@ -299,7 +298,7 @@ async def tokenize_limit(ctx: CheckContext) -> list[Finding]:
             ]
         for count in (most + 1, 2 * most + 1):
             body = shape(ctx, _values(ctx, f"{what} {count}", count))
-            exchange = await ctx.over_limit("tokenize", body, key)
+            exchange = await ctx.over_limit(body, key)
             case = f"{count} tokens of {most} allowed ({what})"
             findings += [
                 dataclasses.replace(ctx.refusal(clause, case, exchange, is_quota=True), place=what)

@@ -6,12 +6,13 @@ the check that they serve is about something else.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
 from conformance.context.check import Absent, Inconclusive
-from conformance.messages.exchange import Exchange
+from conformance.messages.exchange import Exchange, parsed_or_none
 from engine.messages import Json
 
 UUID: Final = re.compile(
@@ -132,6 +133,32 @@ def is_known(record: Mapping[str, Any]) -> bool:
 def is_refused(exchange: Exchange) -> bool:
     """Whether the answer refuses the request: any 4xx but 429 (D-STATUSES)."""
     return exchange.status is not None and 400 <= exchange.status < 500 and not exchange.refused
+
+
+def text_in(exchange: Exchange) -> str:
+    """Return all the text of an answer: its body, the body's decoded strings, and its headers."""
+    headers = (f"{name}: {text}" for name, text in exchange.headers.items())
+    strings = strings_in(parsed_or_none(exchange.content))
+    return "\n".join((exchange.body.decode(errors="replace"), *headers, *strings))
+
+
+def strings_in(answer: Json) -> Iterator[str]:
+    """Yield the strings of JSON, those of names included."""
+    if isinstance(answer, str):
+        yield answer
+    elif isinstance(answer, dict | list):
+        inner = (*answer, *answer.values()) if isinstance(answer, dict) else answer
+        for part in inner:
+            yield from strings_in(part)
+
+
+def is_secret_in(text: str, secret: str) -> bool:
+    """Whether a text holds a secret, as it is or in base64.
+
+    >>> is_secret_in('{"debug": "YSB2YWx1ZQ=="}', "a value")
+    True
+    """
+    return secret in text or base64.b64encode(secret.encode()).decode().rstrip("=") in text
 
 
 def must_be_there(name: str, exchange: Exchange) -> None:

@@ -1,7 +1,7 @@
 """The registry of checks: each one bound to the clauses that it judges.
 
 A check is a coroutine of a `CheckContext` that returns its findings. It sends through lanes
-(`ctx.tokenize`, `ctx.lane(…)`), which stay below the limits. Checks that wait for windows, blocks
+(`ctx.client`, `ctx.lane(…)`), which stay below the limits. Checks that wait for windows, blocks
 or retentions run at the same time as all others, and probes of limits have keys and addresses of
 their own. The others share keys and addresses, and run one after another.
 

@@ -21,7 +21,7 @@ import random
 import re
 import string
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from conformance.context.answers import accepted, is_identifier, is_refused
 from conformance.context.check import Check, Inconclusive, Skip
@@ -41,15 +41,13 @@ _TRIES: Final = 3
 _INVOCATIONS: Final = frozenset({"invoke_proxy", "invoke_reactor"})
 GATEWAY_STATUSES: Final = frozenset({502, 503, 504})
 """Statuses that a gateway gives when the service does not answer."""
-_LUHN_PREFIX: Final = "4242"
 _MUST: Final = re.compile(r" must (not )?(\w+)")
-_Computed = TypeVar("_Computed")
 
 
 class Lane:
     """One sender: its own defaults, such as key and source address, and its own request counter.
 
-    Lanes run in parallel inside `ctx.gather`.
+    Lanes run in parallel inside `ctx.gather`. A check that needs one alone has `ctx.client`.
     """
 
     def __init__(self, ctx: CheckContext, name: str, **defaults: Any) -> None:  # noqa: ANN401 # reason: fields of HttpRequest
@@ -68,6 +66,31 @@ class Lane:
         return await self.send(
             HttpRequest(method=method, path=path, body=body, **{**self.defaults, **more})
         )
+
+    async def call(
+        self,
+        name: str,
+        values: Mapping[str, Json] | None = None,
+        *,
+        body: Json | bytes = None,
+        query: str = "",
+        **more: Any,  # noqa: ANN401 # reason: fields of HttpRequest
+    ) -> Exchange:
+        """Send an operation by its name, in the shape that the target gives it, as `insist` does.
+
+        `await lane.call("search", {"value": "x"}, key=…)`; `body` replaces the shape's own.
+        """
+        method, path, shaped = self._ctx.shaped(name, values)
+        return await self.insist(method, path + query, shaped if body is None else body, **more)
+
+    async def tokenize(
+        self,
+        body: Json,
+        key: KeyLabel | None,
+        **more: Any,  # noqa: ANN401 # reason: fields of HttpRequest
+    ) -> Exchange:
+        """Send a tokenize request with a key, or with none."""
+        return await self.call("tokenize", {"value": body}, key=key, **more)
 
     async def insist(
         self,
@@ -104,7 +127,7 @@ class Lane:
                 is_usable = is_sporadic and not second.refused
                 return evidence_of(session.target, second if is_usable else found)
             evidence_of(session.target, found)
-            told_ns = _retry_after_ns(found)
+            told_ns = retry_after_ns(found)
             wait_ns = max(told_ns, backoff_ns)
             patient_ns = longest_ns if told_ns or patience_ns is None else patience_ns
             if self.now_ns + wait_ns > began_ns + patient_ns:
@@ -121,7 +144,7 @@ class Lane:
             source, wait_ns = ctx.session.pacer.admit(now_ns, ask, sources)
             if not wait_ns:
                 return await self.send(dataclasses.replace(ask, source=source))
-            await ctx.sleep_until_ns(now_ns + wait_ns)
+            await ctx.transport.sleep_until_ns(now_ns + wait_ns)
 
     async def send(self, ask: HttpRequest) -> Exchange:
         """Send a request as it is; from this check's first address when it names none."""
@@ -140,7 +163,7 @@ class Lane:
         """
         self._ctx.session.check_time(at_ns, self._ctx.check.id)
         with self._ctx.session.waiting(self._ctx.check.id, at_ns, why):
-            await self._ctx.sleep_until_ns(at_ns)
+            await self._ctx.transport.sleep_until_ns(at_ns)
 
     async def sleep_ns(self, for_ns: int, why: str = "") -> None:
         """Wait for a duration."""
@@ -171,7 +194,7 @@ class CheckContext:
         self.sources: tuple[Source, ...] = tuple(sources or session.target.addresses)
         self._keys = keys
         self._lanes: dict[str, Lane] = {}
-        self._main = self.lane("main")
+        self.client = self.lane("main")
 
     def __repr__(self) -> str:
         return f"<CheckContext of {self.check.id}>"
@@ -187,29 +210,6 @@ class CheckContext:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    async def ask(self, method: str, path: str, body: Json | bytes = None, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of HttpRequest
-        """Send a request by the main lane; `key="private_prod.1"` …, as in `HttpRequest`.
-
-        It stays below the limits, retries when refused, and raises `Inconclusive` when there is no
-        answer: see `Lane.insist`.
-        """
-        return await self._main.insist(method, path, body, **more)
-
-    async def call(
-        self,
-        name: str,
-        values: Mapping[str, Json] | None = None,
-        *,
-        body: Json | bytes = None,
-        **more: Any,  # noqa: ANN401 # reason: fields of HttpRequest
-    ) -> Exchange:
-        """Send an operation by its name, in the shape that the target gives it.
-
-        `await ctx.call("search", {"value": "x"}, key=…)`; `body` replaces the shape's own.
-        """
-        method, path, shaped = self.shaped(name, values)
-        return await self.ask(method, path, shaped if body is None else body, **more)
-
     def shaped(self, name: str, values: Mapping[str, Json] | None = None) -> tuple[str, str, Json]:
         """Return method, path and body of an operation here; for lanes."""
         return filled(self.target.shape(name), values or {})
@@ -223,25 +223,6 @@ class CheckContext:
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run coroutines of lanes at the same time; results in order."""
         return await self.transport.gather(coroutines)
-
-    async def in_thread(self, compute: Callable[[], _Computed]) -> _Computed:
-        """Return what a function computes that sends by `send_from_thread`, in a thread."""
-        return await self.transport.aside(compute)
-
-    def send_from_thread(
-        self,
-        method: str,
-        path: str,
-        body: Json | bytes = None,
-        **more: Any,  # noqa: ANN401 # reason: fields of HttpRequest
-    ) -> Exchange:
-        """Send a request and wait for its answer, inside `in_thread`."""
-        exchange: Exchange = self.transport.run([self.ask(method, path, body, **more)])[0]
-        return exchange
-
-    async def sleep_until_ns(self, at_ns: int) -> None:
-        """Wait until an instant of the suite's clock."""
-        await self.transport.sleep_until_ns(at_ns)
 
     # --- keys, addresses, chance ----------------------------------------------------------------
 
@@ -284,22 +265,12 @@ class CheckContext:
         """Return a valid `token` request with a unique value."""
         return {"type": "token", "data": self.value(name), **more}
 
-    def card_number(self, name: str, digits: int = 16) -> str:
-        """Return a unique, Luhn-valid card number with this many digits."""
-        chance = self.random(f"{name}/{digits}")
-        drawn = [str(chance.randrange(10)) for _ in range(digits - len(_LUHN_PREFIX) - 1)]
-        front = _LUHN_PREFIX + "".join(drawn)
-        return next(front + digit for digit in string.digits if is_luhn_valid(front + digit))
-
-    def card(self, name: str, **more: Json) -> dict[str, Any]:
+    def card(self, name: str) -> dict[str, Any]:
         """Return a valid card request with a unique number."""
-        data = {
-            "number": self.card_number(name),
-            "expiration_month": 12,
-            "expiration_year": 2031,
-            "cvc": "731",
-        }
-        return {"type": "card", "data": data, **more}
+        front = f"4242{self.random(name).randrange(10**11):011}"
+        number = next(front + digit for digit in string.digits if is_luhn_valid(front + digit))
+        data = {"number": number, "expiration_month": 12, "expiration_year": 2031, "cvc": "731"}
+        return {"type": "card", "data": data}
 
     def container_of(self, path: str, form: str | None = None) -> dict[str, Json]:
         """Return the field that selects a container, as this deployment names it (D-CONTAINER).
@@ -323,24 +294,13 @@ class CheckContext:
 
     # --- tokens -----------------------------------------------------------------------------------
 
-    async def tokenize(
-        self,
-        body: Json | bytes,
-        key: KeyLabel | None,
-        **more: Any,  # noqa: ANN401 # reason: fields of HttpRequest
-    ) -> Exchange:
-        """Send a tokenize request; raises `Inconclusive` without an answer, or if all are 429."""
-        if isinstance(body, bytes):
-            return await self.call("tokenize", body=body, key=key, **more)
-        return await self.call("tokenize", {"value": body}, key=key, **more)
-
     async def ready(self, key: KeyLabel, name: str = "ready") -> Exchange:
         """Tokenize one plain string; raises `Inconclusive` unless an identifier comes back.
 
         Where the preflight has reported that accepted answers have a wrong form, a 2xx is enough.
         """
         sent = self.value(f"{name} {key}")
-        exchange = await self.tokenize({"ready": sent}, key)
+        exchange = await self.client.tokenize({"ready": sent}, key)
         if self.session.is_misshapen and exchange.ok:
             return exchange
         answer = accepted(exchange)
@@ -358,30 +318,26 @@ class CheckContext:
         await self.ready(key)
         return key
 
-    async def over_limit(self, name: str, body: Json, key: KeyLabel) -> Exchange:
+    async def over_limit(self, body: Json, key: KeyLabel) -> Exchange:
         """Send a request over a token quota; returns a 429 only if no rate limit can cause it.
 
         D-LIMIT-STATUS permits 429 here, but a rate limit gives the same answer. So a small request
         must be accepted right before and right after; otherwise raises `Inconclusive`.
         """
-        asked = self.shaped(name, {"value": body})
-        if name != "tokenize":
-            asked = (*asked[:2], body)
-        after = self.shaped("tokenize", {"value": {"after": self.value("after")}})
+
+        async def once(value: Json) -> Exchange:
+            method, path, shaped = self.shaped("tokenize", {"value": value})
+            ask = HttpRequest(method=method, path=path, body=shaped, key=key)
+            return evidence_of(self.target, await self.client.once(ask))
+
         for _ in range(_TRIES):
-            exchange = await self._once(asked, key)
-            if not exchange.refused or (await self._once(after, key)).ok:
+            exchange = await once(body)
+            if not exchange.refused or (await once({"after": self.value("after")})).ok:
                 return exchange
             await self.ready(key, "before")  # waits for as long as the rate limit says
         raise Inconclusive(
             "a rate limit hides how a request over the quota is answered; add keys or sources"
         )
-
-    async def _once(self, asked: tuple[str, str, Json], key: KeyLabel) -> Exchange:
-        """Send a request once the known limits leave room; a 429 is returned, not retried."""
-        method, path, body = asked
-        ask = HttpRequest(method=method, path=path, body=body, key=key)
-        return evidence_of(self.target, await self._main.once(ask))
 
     # --- saying ---------------------------------------------------------------------------------
 
@@ -408,16 +364,15 @@ class CheckContext:
         says: str,
         *shown: Exchange,
         symptoms: tuple[Symptom, ...] = (),
-        place: str = "",
     ) -> Finding:
-        """Return a finding that the deployment breaks the clause; symptoms, place: as in `Finding`.
+        """Return a finding that the deployment breaks the clause; symptoms: as in `Finding`.
 
         An answer of 5xx among the evidence is a symptom by itself.
         """
         if any((exchange.status or 0) >= 500 for exchange in shown):
             symptoms = (*symptoms, "crashed")
         finding = self.finding(clause, Verdict.FAIL, says, *shown)
-        return dataclasses.replace(finding, symptoms=symptoms, place=place)
+        return dataclasses.replace(finding, symptoms=symptoms)
 
     def judges(
         self,
@@ -497,7 +452,8 @@ def _kept(rule: re.Match[str]) -> str:
     return {"be": " is", "have": " has"}.get(verb, f" {verb}s")
 
 
-def _retry_after_ns(exchange: Exchange) -> int:
+def retry_after_ns(exchange: Exchange) -> int:
+    """Return what an answer's `Retry-After` asks for, 0 without one."""
     text = exchange.header("Retry-After") or ""
     return int(text) * _SECOND_NS if text.isascii() and text.isdigit() else 0
 

@@ -66,6 +66,7 @@ class Session:
     form. waits: what checks wait for now. allowances: the most requests that each check may send,
     by its id, as planned; without them only the budget applies. rests: by the id of the check whose
     keys had to rest. traffic: of the probes. cooldown: the counters that earlier runs have used.
+    made: by check and name, the texts that no seed determines.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Session:
         self._sent_by: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._last: dict[str, int] = {}
-        self._made: dict[tuple[str, str], str] = {}
+        self.made: dict[tuple[str, str], str] = {}
         self.requests = 0
         self._next_slot_ns = 0
 
@@ -238,10 +239,10 @@ class Session:
 
         A name gets its text once: asked for again, it is the same.
         """
-        if (check_id, name) not in self._made:
-            text = self._made[check_id, name] = maker()
+        if (check_id, name) not in self.made:
+            text = self.made[check_id, name] = maker()
             self.history.write("made", {"check": check_id, "name": name, "text": text})
-        return self._made[check_id, name]
+        return self.made[check_id, name]
 
     def learn(self, reading: tuple[str, object]) -> str | None:
         """Record a discovered choice; returns what is wrong with it, None when nothing is."""

@@ -157,22 +157,22 @@ def parsed(raw: bytes) -> Any:  # noqa: ANN401 # reason: any JSON
     ValueError: the JSON holds half of a surrogate pair
     """
     try:
-        found = json.loads(raw)
+        value = json.loads(raw)
         if b"\\u" in raw or b"\xed" in raw:  # else there is no surrogate
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
     except UnicodeEncodeError:
         raise ValueError("the JSON holds half of a surrogate pair") from None
-    level = [found]
+    level = [value]
     for _ in range(_DEEPEST):
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for part in level
+            if isinstance(part, dict | list)
+            for inner in (part.values() if isinstance(part, dict) else part)
             if isinstance(inner, dict | list)
         ]
         if not level:
-            return found
+            return value
     raise ValueError("the JSON is nested too deep")

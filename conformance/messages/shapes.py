@@ -62,13 +62,13 @@ _BODIES: Final[Mapping[str, Json]] = {
 
 
 def _default_shapes() -> dict[str, RequestShape]:
-    found = {}
+    shapes = {}
     for operation in OPERATIONS:
         name = _SHORT.get(operation.name, operation.name)
         method = "POST" if operation.method == "ANY" else operation.method
         path = operation.path.replace("/{path...}", "{path}")
-        found[name] = RequestShape(method=method, path=path, body=_BODIES.get(name))
-    return found
+        shapes[name] = RequestShape(method=method, path=path, body=_BODIES.get(name))
+    return shapes
 
 
 SHAPES: Final[Mapping[str, RequestShape]] = _default_shapes()
@@ -94,9 +94,9 @@ def filled(shape: RequestShape, values: Mapping[str, Json]) -> tuple[str, str, J
 
 def _fill(body: Json, values: Mapping[str, Json]) -> Json:
     if isinstance(body, Mapping):
-        return {key: _fill(one, values) for key, one in body.items()}
+        return {key: _fill(part, values) for key, part in body.items()}
     if isinstance(body, list | tuple):
-        return [_fill(one, values) for one in body]
+        return [_fill(part, values) for part in body]
     if not isinstance(body, str):
         return body
     whole = _NAME.fullmatch(body)
@@ -124,17 +124,17 @@ class Spelling:
 
     def assumed(self, method: str, path: str) -> str:
         """Return the engine's path of a request to the deployment; an unknown path stays."""
-        found = self.operation(method, path) if self._own else None
-        if found is None or found[0] not in self._own:
+        known = self.operation(method, path) if self._own else None
+        if known is None or known[0] not in self._own:
             return path
-        return self._filled(SHAPES[found[0]], found[1], path)[1]
+        return self._filled(SHAPES[known[0]], known[1], path)[1]
 
     def here(self, method: str, path: str) -> tuple[str, str]:
         """Return the deployment's method and path of a request in the engine's form."""
-        found = _found(self._assumed, method, path.partition("?")[0]) if self._own else None
-        if found is None or found[0] not in self._own:
+        known = _found(self._assumed, method, path.partition("?")[0]) if self._own else None
+        if known is None or known[0] not in self._own:
             return method, path
-        return self._filled(self._own[found[0]], found[1], path)
+        return self._filled(self._own[known[0]], known[1], path)
 
     def deletion(self, name: str, values: Mapping[str, str]) -> tuple[str, str]:
         """Return method and path of a deleting operation, by its name."""
@@ -151,15 +151,15 @@ _Patterns = dict[str, list[tuple[str, re.Pattern[str]]]]
 
 def _patterns(shapes: Mapping[str, RequestShape]) -> _Patterns:
     """Return the patterns of the paths by method, those with the fewest placeholders first."""
-    found: _Patterns = {}
-    for name, shape in sorted(shapes.items(), key=lambda one: one[1].path.count("{")):
+    patterns: _Patterns = {}
+    for name, shape in sorted(shapes.items(), key=lambda item: item[1].path.count("{")):
         parts = _NAME.split(shape.path.partition("?")[0])
         steps = [
             re.escape(part) if place % 2 == 0 else f"(?P<{part}>{_value(part)})"
             for place, part in enumerate(parts)
         ]
-        found.setdefault(shape.method, []).append((name, re.compile("".join(steps))))
-    return found
+        patterns.setdefault(shape.method, []).append((name, re.compile("".join(steps))))
+    return patterns
 
 
 def _value(name: str) -> str:

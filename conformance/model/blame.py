@@ -209,6 +209,11 @@ def records_in(answer: Json) -> Iterator[dict[str, Any]]:
             yield from records_in(part)
 
 
+def value_of(element: Json) -> Json:
+    """Return what an element stores."""
+    return element.get("data") if isinstance(element, dict) else element
+
+
 def value_clause(element: Json) -> str:
     """Return the clause of an element whose stored value is not the one that was sent."""
     if not isinstance(element, dict):

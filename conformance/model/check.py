@@ -46,10 +46,7 @@ JUDGED: Final = tuple(
     if clause.id not in {"AUTH-KINDS", "AUTH-LEGACY", "QUO-RATE", "QUO-LOG", "QUO-TENANT"}
 )
 """The clauses that a difference of two answers can name."""
-BESIDE: Final = (
-    *("TOK-CONTAINER", "AUTH-HEADER", "REC-SECRET", "QUO-CVC", "QUO-INTENT"),
-    *("TOK-LIMIT", "QUO-TOKENIZE"),
-)
+BESIDE: Final = (*("AUTH-HEADER", "QUO-CVC", "QUO-INTENT", "TOK-LIMIT", "QUO-TOKENIZE"),)
 """Those of them that other checks judge as a whole."""
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "TOK-DEDUP": ("dedup",),
@@ -100,19 +97,14 @@ async def sequences(ctx: CheckContext) -> list[Finding]:
         if exchange.ok and exchange.ask.path == ctx.target.shape("tokenize").path
     }
     if len(statuses) == 1 and statuses <= {200, 201}:
-        shown = readings.learned[0].exchanges[:1]
-        learned.append(ctx.reads("TOK-OBJECT", "http.tokenize_status", statuses.pop(), *shown))
-    crashed = [
-        ctx.fails(
-            question.clause,
-            f"{question.setting}: must be accepted or refused with a 4xx, got {exchange.status}",
-            exchange,
-        )
-        for question, exchange in readings.crashes
-    ]
+        evidence = readings.learned[0].exchanges[:1]
+        learned.append(ctx.reads("TOK-OBJECT", "http.tokenize_status", statuses.pop(), *evidence))
+    if any(reading.setting == "tokens.container_form" for reading in readings.learned):
+        outcome.covered["TOK-CONTAINER"] += 1
     return [
         *learned,
-        *crashed,
+        *(ctx.fails(clause, rule, *evidence) for clause, rule, evidence in readings.faults),
+        *(ctx.unsettled(clause, why, *evidence) for clause, why, evidence in readings.undecided),
         *_left_out(ctx, readings),
         *findings_of(ctx, outcome, readings.offer),
     ]
@@ -126,7 +118,7 @@ async def _usable(ctx: CheckContext, offer: Offer) -> Offer:
     for role in sorted(offer.roles - closed):
         may = ctx.target.may(ctx.keys(role)[0], "token:create")
         if may and role != "private_one_container":
-            exchange = await ctx.tokenize([ctx.value(f"usable {role}")], ctx.keys(role)[0])
+            exchange = await ctx.client.tokenize([ctx.value(f"usable {role}")], ctx.keys(role)[0])
             if exchange.status in NO_ACCESS:
                 closed.add(role)
     if "private_prod" in closed:
@@ -171,7 +163,7 @@ def offer_of(ctx: CheckContext) -> Offer:
         if ctx.session.forbids(target.shape(name).method, target.shape(name).path) is None
         and not (name == "patch" and target.fields)  # a patch has no `type` to translate by
     ]
-    one = ctx.keys("private_one_container")
+    narrow = ctx.keys("private_one_container")
     return Offer(
         roles=roles,
         operations=frozenset(allowed),
@@ -182,7 +174,7 @@ def offer_of(ctx: CheckContext) -> Offer:
         is_virtual=_is_virtual(ctx),
         untold=frozenset(role for role in roles if _is_untold(ctx, role)),
         fields=OPEN_FIELDS - ({"flag"} if "deduplication" in target.always else set()),
-        narrow=target.container_of(one[0]) if one else "/pci/",
+        narrow=target.container_of(narrow[0]) if narrow else "/pci/",
     )
 
 
@@ -254,10 +246,10 @@ def _together(cases: Sequence[Case]) -> list[Case]:
     by_clause: dict[str, list[Case]] = {}
     for case in cases:
         by_clause.setdefault(case.difference.clause, []).append(case)
-    shown, hidden = by_clause.get("REC-DEDUP-REDACT", []), by_clause.get("AUTH-READ", [])
-    is_for_nobody = {case.difference.place for case in shown} == {"card", "token"}
-    if shown and (hidden or is_for_nobody):
-        for case in (*shown, *hidden):
+    unredacted, hidden = by_clause.get("REC-DEDUP-REDACT", []), by_clause.get("AUTH-READ", [])
+    is_for_nobody = {case.difference.place for case in unredacted} == {"card", "token"}
+    if unredacted and (hidden or is_for_nobody):
+        for case in (*unredacted, *hidden):
             case.difference.clause = "REC-DEDUP-REDACT" if hidden else "AUTH-READ"
     if "TOK-TYPES" in by_clause:
         for case in by_clause.get("TOK-OBJECT", ()):

@@ -13,8 +13,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from conformance.context.answers import UUID, is_request, is_uuid
-from conformance.messages.exchange import Exchange
+from conformance.context.answers import (
+    UUID,
+    flag_of,
+    is_known,
+    is_request,
+    is_secret_in,
+    is_uuid,
+    strings_in,
+    text_in,
+)
+from conformance.messages.exchange import Exchange, parsed_or_none
 from conformance.model.blame import (
     FIELD_CLAUSES,
     acceptance_clause,
@@ -22,6 +31,7 @@ from conformance.model.blame import (
     refusal_clause,
     shape_clause,
     value_clause,
+    value_of,
 )
 from conformance.model.reference import ReferenceAnswer
 from engine.messages import Json
@@ -65,7 +75,7 @@ class Mismatch(Exception):
 class SentStep:
     """What a step sent, and what is needed to judge it.
 
-    operation: its name. label: of its key. body: the rendered body of the reference. number: the
+    operation: its name. body: the rendered body of the reference. number: the
     step's. quota: the Tokenize Limit of the caller's tenant; of a detokenize, the Detokenize Limit.
     has_dedup: whether deduplication is on for the tenant. is_odd: whether a value is not plain.
     elements: of a detokenize, the request elements behind its expressions. is_filtered: whether it
@@ -76,7 +86,6 @@ class SentStep:
 
     operation: str
     number: int
-    label: str
     body: Json = None
     quota: int = 5
     has_dedup: bool = False
@@ -117,14 +126,14 @@ class AnswerComparison:
         """Compare the answers to a step; raises `Mismatch`."""
         status = exchange.status
         assert status is not None, "a step without an answer is not compared"
-        is_expected, is_ok = 200 <= expected.status < 300, exchange.ok
+        is_expected, is_ok = expected.ok, exchange.ok
         if not is_expected and is_ok:
             raise self._accepted(sent, expected, status)
         if is_expected and not is_ok:
             self._check_secrets(sent, expected, exchange)
             raise self._refused_by(sent, status)
         if is_expected and sent.operation == "detokenize":
-            self._detokenized(sent, expected.body, _json(exchange))
+            self._detokenized(sent, expected.body, parsed_or_none(exchange.content))
         if not is_expected:
             self._check_secrets(sent, expected, exchange)
             self._note_refusal(sent, expected)
@@ -134,7 +143,7 @@ class AnswerComparison:
             return
         if sent.operation == "detokenize":
             return
-        self._answers(sent, expected.body, _json(exchange))
+        self._answers(sent, expected.body, parsed_or_none(exchange.content))
         self._check_secrets(sent, expected, exchange)
 
     def _answers(self, sent: SentStep, expected: Any, given: Any) -> None:  # noqa: ANN401 # reason: any JSON
@@ -192,18 +201,20 @@ class AnswerComparison:
     def _check_secrets(self, sent: SentStep, expected: ReferenceAnswer, exchange: Exchange) -> None:
         """No answer may show what was sent as sensitive, unless the reference shows it too."""
         text = exchange.body.decode(errors="replace")
-        headers = "\n".join(exchange.headers.values())
-        lower = f"{text}\n{headers}".lower()
+        whole = text_in(exchange)
+        lower = whole.lower()
+        due = "\n".join((expected.raw, *strings_in(expected.body))).lower()
         query = str(sent.body).lower() if sent.operation == "search" else ""
         for secret in self.secrets:
             if secret.lower() in query:
                 continue  # an answer may repeat its own query
             if len(secret) > _SHORT:
-                is_there, is_due = secret.lower() in lower, secret.lower() in expected.raw.lower()
+                is_there = secret.lower() in lower or is_secret_in(whole, secret)
+                is_due = secret.lower() in due
             else:
                 word = re.compile(_WORD.format(re.escape(secret)))
                 is_there, is_due = bool(word.search(text)), bool(word.search(expected.raw))
-                is_there |= secret in _numbers(_json(exchange))
+                is_there |= secret in _numbers(parsed_or_none(exchange.content))
             if is_there and not is_due:
                 message = f"the answer ({exchange.status}) shows a value that was sent as sensitive"
                 raise Mismatch("REC-SECRET", "secret", message)
@@ -310,24 +321,24 @@ class AnswerComparison:
     ) -> None:
         """Compare two records; element: the token request object, None for a read."""
         is_strict = sent.operation in TOKENIZING
-        is_known = _flag(expected) is True
+        known = is_known(expected)
         if is_strict:
             self._deduplicated(expected, given, element)
         for name in expected:
-            clause = self._field_clause(name, is_known=is_known)
+            clause = self._field_clause(name, is_known=known)
             if clause is None:
                 continue
             if name not in given:
                 if is_strict and name not in {self.container_field, "containers"}:
                     message = f"the record must hold `{name}`"
-                    if is_known and name in {"data", "metadata"}:
+                    if known and name in {"data", "metadata"}:
                         clause = "AUTH-READ"  # a reader does not see what it may
                     raise Mismatch(clause, f"field {name}", message)
                 continue
             self._field(sent, name, clause, expected, given, element)
-        if is_strict and not is_known:
+        if is_strict and not known:
             self._check_now(sent, given)
-        self._check_absent(expected, given, is_known=is_known, is_strict=is_strict)
+        self._check_absent(expected, given, is_known=known, is_strict=is_strict)
 
     @staticmethod
     def _check_now(sent: SentStep, given: Mapping[str, Any]) -> None:
@@ -376,7 +387,7 @@ class AnswerComparison:
         return FIELD_CLAUSES.get(name)
 
     def _deduplicated(self, expected: dict[str, Any], given: dict[str, Any], element: Json) -> None:
-        due, flag = _flag(expected), _flag(given)
+        due, flag = flag_of(expected), flag_of(given)
         if flag is None:
             message = "`_extras.deduplicated` must be a boolean"
             raise Mismatch("REC-EXTRAS", "field _extras", message)
@@ -514,7 +525,7 @@ class AnswerComparison:
             message = f"the cvc {rule}: its retention decides"
             return Mismatch("QUO-CVC", "cvc", message, is_direct=False)
         for number, body in self._bodies.items():
-            values = [_value_of(other) for other in elements_of(body)]
+            values = [value_of(other) for other in elements_of(body)]
             if due in values and value in values:
                 message = f"step {number}: an identifier stands for the value of another element"
                 return Mismatch(_order_clause(body), "value", message)
@@ -556,13 +567,9 @@ def _order_clause(body: Json) -> str:
     return "TOK-ARRAY" if clause in {"TOK-LEAF", "TOK-OBJECT"} else clause
 
 
-def _value_of(element: Json) -> Json:
-    return element.get("data") if isinstance(element, dict) else element
-
-
 def _value_key(element: Json) -> str:
     """Return what makes an element's value; for deduplication within a type."""
-    value = _value_of(element)
+    value = value_of(element)
     if isinstance(value, dict):
         value = value.get("number")
     kind = element.get("type") if isinstance(element, dict) else "token"
@@ -586,12 +593,6 @@ def _numbers(answer: Json) -> set[str]:
     return {str(answer)} if isinstance(answer, int | float) else set()
 
 
-def _flag(record: Mapping[str, Any]) -> bool | None:
-    extras = record.get("_extras")
-    flag = extras.get("deduplicated") if isinstance(extras, dict) else None
-    return flag if isinstance(flag, bool) else None
-
-
 def _kind(part: Json) -> str:
     if isinstance(part, dict) and "_extras" in part:
         fields = ("type", *_SHOWN_FIELDS[1:4], "fingerprint_expression")
@@ -612,13 +613,6 @@ def is_equal(value: Json, other: Json) -> bool:
     if isinstance(value, list) and isinstance(other, list):
         return len(value) == len(other) and all(map(is_equal, value, other))
     return isinstance(value, bool) == isinstance(other, bool) and value == other
-
-
-def _json(exchange: Exchange) -> Any:  # noqa: ANN401 # reason: any JSON
-    try:
-        return exchange.json if exchange.content else None
-    except ValueError:
-        return None
 
 
 def _short(value: Json) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from conformance.model.play import SequenceStep
+from conformance.model.play import SequenceStep, identified
 from conformance.model.reference import ReferenceAnswer
 from conformance.model.values import FORMS, VARIANTS, Join, Node, Ref, Sealed, TextValue
 from engine import Profile
@@ -254,8 +254,8 @@ class Generator:
     def _caller(self) -> str | Ref:
         if self._keys and self._chance.random() < 0.4:
             return self._chance.choice(self._keys)
-        told = [role for role in self._roles if role not in self._offer.untold]
-        return self._chance.choice(told or self._roles)
+        stated = [role for role in self._roles if role not in self._offer.untold]
+        return self._chance.choice(stated or self._roles)
 
     def _tokenize(self) -> SequenceStep:
         again = self._chance.random() < 0.6 and self._refused
@@ -628,14 +628,13 @@ class Generator:
 
     def learn(self, step: SequenceStep, answer: ReferenceAnswer, refs: Mapping[str, Ref]) -> None:
         """Note what a step has created, changed or deleted."""
-        is_ok = 200 <= answer.status < 300
-        body = step.body if step.body is not None else step.values.get("value")
         if step.operation in {"tokenize", "create"} and step.raw is None:
-            if is_ok:
-                self._note_tokens(step, body, answer, refs)
+            if answer.ok:
+                self._note_tokens(step, answer, refs)
             else:
-                self._refused += [element for element in _elements(body) if _is_valid(element)]
-        elif not is_ok:
+                elements = _elements(step.payload)
+                self._refused += [element for element in elements if _is_valid(element)]
+        elif not answer.ok:
             return
         elif step.operation == "delete":
             self._change(step.values["id"], lambda token: replace(token, is_live=False))
@@ -650,10 +649,10 @@ class Generator:
             self._keys.append(Ref(step.number, 0))
 
     def _note_tokens(
-        self, step: SequenceStep, body: Node, answer: ReferenceAnswer, refs: Mapping[str, Ref]
+        self, step: SequenceStep, answer: ReferenceAnswer, refs: Mapping[str, Ref]
     ) -> None:
         owner = step.role if isinstance(step.role, str) else "private_reader"
-        for element, name in _pairs(body, answer.body):
+        for element, name in identified(step.payload, answer.body):
             value = element.get("data") if isinstance(element, dict) else element
             if isinstance(element, dict) and isinstance(element.get("encrypted"), Sealed):
                 value = element["encrypted"].data
@@ -692,19 +691,3 @@ def _elements(body: Node) -> Iterator[Node]:
     elif isinstance(body, dict | list):
         for part in body.values() if isinstance(body, dict) else body:
             yield from _elements(part)
-
-
-def _pairs(body: Node, answer: Any) -> Iterator[tuple[Node, str]]:  # noqa: ANN401 # reason: any JSON
-    """Yield (element, identifier) of a body of nodes and its answer."""
-    if isinstance(body, TextValue):
-        if isinstance(answer, str):
-            yield body, answer
-    elif isinstance(body, dict) and "type" in body:
-        if isinstance(answer, dict) and isinstance(answer.get("id"), str):
-            yield body, answer["id"]
-    elif isinstance(body, dict) and isinstance(answer, dict):
-        for key, part in body.items():
-            yield from _pairs(part, answer.get(key))
-    elif isinstance(body, list) and isinstance(answer, list):
-        for part, other in zip(body, answer, strict=False):
-            yield from _pairs(part, other)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, TypeAlias, cast
 
-from conformance.context.context import GATEWAY_STATUSES, CheckContext, Lane
+from conformance.context.answers import is_request
+from conformance.context.context import GATEWAY_STATUSES, CheckContext, Lane, retry_after_ns
 from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel, parsed_or_none
 from conformance.messages.shapes import SHAPES, filled
-from conformance.model.blame import covered
+from conformance.model.blame import covered, value_of
 from conformance.model.comparison import TOKENIZING, AnswerComparison, Mismatch, SentStep, Tie
 from conformance.model.reference import Reference, ReferenceAnswer
 from conformance.model.values import (
@@ -82,12 +83,14 @@ class SequenceStep:
     wait_ns: int = 0
     is_filtered: bool = False
 
+    @property
+    def payload(self) -> Node:
+        """What stands for a value in its body."""
+        return self.body if self.body is not None else self.values.get("value")
 
-class Observer(Protocol):
-    """Learns from each step that both sides answered alike."""
 
-    def learn(self, step: SequenceStep, answer: ReferenceAnswer, refs: Mapping[str, Ref]) -> None:
-        """Receive the reference's answer and the `Ref` of each identifier in it."""
+Observer: TypeAlias = Callable[[SequenceStep, ReferenceAnswer, Mapping[str, Ref]], None]
+"""Receives a step that both sides answered alike, the answer, and the `Ref` of each identifier."""
 
 
 class SequencePlay:
@@ -146,7 +149,7 @@ class SequencePlay:
             except Mismatch as difference:
                 return difference, done
             if observer is not None:
-                observer.learn(step, answer, self._refs)
+                observer(step, answer, self._refs)
         return None, done
 
     async def send(self, step: SequenceStep) -> ReferenceAnswer:
@@ -160,17 +163,17 @@ class SequencePlay:
         """Send a step without comparing anything; later steps can refer to its identifiers."""
         exchange = await self._exchange(step)
         self.exchanges.append(exchange)
-        body = self._render(_payload(step), self._given_names, is_deployment=True)
+        body = self._render(step.payload, self._given_names, is_deployment=True)
         if exchange.ok:
             answer = parsed_or_none(exchange.content)
-            for place, (_, name) in enumerate(_identified(body, answer)):
+            for place, (_, name) in enumerate(identified(body, answer)):
                 self._given_names[Ref(step.number, place)] = name
 
     def unread(self) -> list[Ref]:
         """Return the elements of the last tokenize that hold a string, unless some were read."""
         last = max((ref.step for ref in self._elements), default=0)
         refs = [ref for ref in self._elements if ref.step == last]
-        texts = [ref for ref in refs if isinstance(_text_in(self._elements[ref]), str)]
+        texts = [ref for ref in refs if isinstance(value_of(self._elements[ref]), str)]
         return [] if self._read.intersection(refs) else texts
 
     def judge(self, step: SequenceStep, exchange: Exchange) -> ReferenceAnswer:
@@ -179,7 +182,7 @@ class SequencePlay:
         self.reference.set_time(exchange.sent_ns - self.began_ns)
         answer, body = self._expect(step)
         self._check_offered(step, answer, exchange)
-        if step.operation != "detokenize" or not 200 <= answer.status < 300:
+        if step.operation != "detokenize" or not answer.ok:
             self.comparison.secrets |= set(self._secrets(step))
         try:
             sent = self._sent(step, body)
@@ -205,7 +208,7 @@ class SequencePlay:
         status = exchange.status
         if step.operation == "create" and answer.status == 403 and exchange.ok:
             raise Abandoned("rights of POST /tokens are assumed")
-        if step.operation == "tokenize" or not 200 <= answer.status < 300 or exchange.ok:
+        if step.operation == "tokenize" or not answer.ok or exchange.ok:
             return
         if step.operation not in self._proven or status in {401, 403}:
             raise NotOffered(step.operation, str(step.role), status)
@@ -222,7 +225,7 @@ class SequencePlay:
                 return exchange
             if self._profile.tokens.limit_status == 429 and turn:
                 return exchange
-            await self._lane.sleep_ns(_retry_after_ns(exchange) or _SECOND_NS << turn)
+            await self._lane.sleep_ns(retry_after_ns(exchange) or _SECOND_NS << turn)
         raise Abandoned("a rate limit refuses the requests of the model")
 
     def _ask(self, step: SequenceStep) -> HttpRequest:
@@ -271,16 +274,14 @@ class SequencePlay:
         return answer, body
 
     def _sent(self, step: SequenceStep, body: Any) -> SentStep:  # noqa: ANN401 # reason: JSON or bytes
-        label = self._key(step)
-        keys = self._ctx.target.key_labels
+        label, keys = self._key(step), self._ctx.target.key_labels
         role = step.role if isinstance(step.role, str) else "private_prod"
         kind = "Detokenize Limit" if step.operation == "detokenize" else "Tokenize Limit"
         quota = self._ctx.quota(kind, self._labels[role])
-        texts = [part for part in parts_of(_payload(step)) if isinstance(part, TextValue)]
+        texts = [part for part in parts_of(step.payload) if isinstance(part, TextValue)]
         return SentStep(
             operation=step.operation,
             number=step.number,
-            label=label,
             body=parsed_or_none(body) if step.raw is not None else body,
             quota=quota,
             has_dedup=label in keys and keys[label].role.startswith("dedup"),
@@ -349,7 +350,7 @@ class SequencePlay:
         """Yield what a step sends and no answer may show: cores, whole numbers, cvcs."""
         if step.operation not in {*TOKENIZING, "patch", "create_token_intent"}:
             return
-        for part in parts_of(_payload(step)):
+        for part in parts_of(step.payload):
             if isinstance(part, TextValue):
                 if part.wraps and part.wraps[0] in PLAIN_FORMS:
                     text = text_of(part, self._salt)
@@ -362,10 +363,10 @@ class SequencePlay:
 
     def _name(self, step: SequenceStep, answer: ReferenceAnswer, body: Json) -> None:
         """Number the identifiers of an answer, so that later steps can refer to them."""
-        if not 200 <= answer.status < 300:
+        if not answer.ok:
             return
-        if step.operation in {"tokenize", "create", "create_token_intent", "patch"}:
-            pairs = list(_identified(body, answer.body))
+        if step.operation in {"tokenize", "create", "create_token_intent"}:
+            pairs = list(identified(body, answer.body))
         else:
             record = answer.body if isinstance(answer.body, dict) else {}
             pairs = [(None, record["id"])] if isinstance(record.get("id"), str) else []
@@ -389,29 +390,17 @@ class SequencePlay:
         self._ctx.learn_key(label, other)
 
 
-def _text_in(element: Json) -> Json:
-    return element.get("data") if isinstance(element, dict) else element
-
-
-def _payload(step: SequenceStep) -> Node:
-    return step.body if step.body is not None else step.values.get("value")
-
-
-def _identified(body: Json, answer: Json) -> Iterator[tuple[Json, str]]:
-    """Yield (element, identifier) of an answer, in document order."""
-    if isinstance(answer, dict) and isinstance(answer.get("id"), str) and isinstance(body, dict):
-        yield body, answer["id"]
-        return
-    if isinstance(body, dict) and isinstance(answer, dict):
+def identified(body: Node, answer: Any) -> Iterator[tuple[Node, str]]:  # noqa: ANN401 # reason: any JSON
+    """Yield (element, identifier) of a body, rendered or not, and its answer, in order."""
+    if is_request(body):
+        if isinstance(answer, dict) and isinstance(answer.get("id"), str):
+            yield body, answer["id"]
+    elif isinstance(body, dict):
         for key, part in body.items():
-            yield from _identified(part, answer.get(key))
-    elif isinstance(body, list) and isinstance(answer, list):
-        for part, other in zip(body, answer, strict=False):
-            yield from _identified(part, other)
+            yield from identified(part, answer.get(key) if isinstance(answer, dict) else None)
+    elif isinstance(body, list):
+        if isinstance(answer, list):
+            for part, other in zip(body, answer, strict=False):
+                yield from identified(part, other)
     elif isinstance(answer, str):
         yield body, answer
-
-
-def _retry_after_ns(exchange: Exchange) -> int:
-    text = exchange.header("Retry-After") or ""
-    return int(text) * _SECOND_NS if text.isascii() and text.isdigit() else 0

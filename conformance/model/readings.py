@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from conformance.context.answers import is_request
+from conformance.context.answers import is_refused, is_request
 from conformance.context.context import CheckContext, Lane
 from conformance.messages.exchange import Exchange, KeyLabel
 from conformance.model.comparison import Mismatch
 from conformance.model.generator import Offer
 from conformance.model.play import Abandoned, NotOffered, SequencePlay, SequenceStep
-from conformance.model.values import Join, Node, Ref, Sealed, TextValue
+from conformance.model.values import Join, Node, Ref, Sealed, TextValue, card_data
 from engine import InputError, Profile
 from engine.profile import choices
 
@@ -70,13 +70,7 @@ def _token(number: int = 1, **fields: Node) -> dict[str, Node]:
 
 
 def _card(number: int = 1, **fields: Node) -> dict[str, Node]:
-    data = {
-        "number": TextValue(number, ("card 16",)),
-        "expiration_month": 12,
-        "expiration_year": 2031,
-        "cvc": TextValue(number + 1, ("cvc 3",)),
-    }
-    return {"type": "card", "data": data, **fields}
+    return {"type": "card", "data": card_data(number), **fields}
 
 
 def _partial_cards() -> list[dict[str, Node]]:
@@ -268,7 +262,11 @@ def _nested(depth: int) -> Node:
 
 
 class Readings:
-    """Asks the questions that the profile does not answer."""
+    """Asks the questions that the profile does not answer.
+
+    faults: the clause, the rule and the exchanges of what no reading allows. undecided: those of
+    what cannot be learned.
+    """
 
     def __init__(
         self, ctx: CheckContext, lane: Lane, offer: Offer, labels: Mapping[str, KeyLabel]
@@ -281,7 +279,8 @@ class Readings:
         self.offer = offer
         self.profile = ctx.session.given_profile
         self.learned: list[Learned] = []
-        self.crashes: list[tuple[Question, Exchange]] = []
+        self.faults: list[tuple[str, str, Sequence[Exchange]]] = []
+        self.undecided: list[tuple[str, str, Sequence[Exchange]]] = []
         self.left_out: list[str] = []
 
     async def run(self) -> None:
@@ -355,11 +354,16 @@ class Readings:
         steps = self._adapted(question.steps(quota))
         with contextlib.suppress(Abandoned):
             number, exchanges = await self._answers(steps)
-            crashes = [exchange for exchange in exchanges if (exchange.status or 0) >= 500]
-            if crashes:  # whatever the reading is, a refusal is a 4xx
-                self.crashes.append((question, crashes[0]))
-                return
-            self._posed[question.setting] = _Posed(question, number, steps, exchanges)
+            if not self._is_crashed(question.clause, question.setting, exchanges):
+                self._posed[question.setting] = _Posed(question, number, steps, exchanges)
+
+    def _is_crashed(self, clause: str, what: str, exchanges: Sequence[Exchange]) -> bool:
+        """Note an answer of 5xx: whatever the reading is, a refusal is a 4xx."""
+        crashes = [exchange for exchange in exchanges if (exchange.status or 0) >= 500]
+        for exchange in crashes[:1]:
+            message = f"{what}: must be accepted or refused with a 4xx, got {exchange.status}"
+            self.faults.append((clause, message, [exchange]))
+        return bool(crashes)
 
     def _learn(self, setting: str) -> None:
         """Note the value whose reference agrees, where it is one alone."""
@@ -398,6 +402,9 @@ class Readings:
             return
         if difference is None or (name == "detokenize" and difference.kind == "value"):
             return
+        self._leave_out(name)
+
+    def _leave_out(self, name: str) -> None:
         self.left_out.append(name)
         self.offer = replace(
             self.offer,
@@ -434,23 +441,59 @@ class Readings:
         return renamed
 
     async def _learn_container_field(self) -> None:
-        """Find the field whose container the record then shows, and its form (D-CONTAINER)."""
-        is_known = self._knows("tokens.container_field")
-        if is_known and self._knows("tokens.container_form"):
-            return
-        path = self._containers()[0]
-        usual = self.profile.tokens.container_field
-        names = (usual,) if is_known else (usual, *_CONTAINER_FIELDS)
-        for name, form in itertools.product(dict.fromkeys(names), ("array", "string")):
+        """Find the field whose container the record then shows, and its form (D-CONTAINER).
+
+        The field that the profile names must be the one. A field that refuses what names no
+        container is understood: the token must go where it says.
+        """
+        clause, path = "TOK-CONTAINER", self._containers()[0]
+        usual, form_told = self.profile.tokens.container_field, self.profile.tokens.container_form
+        is_told = self._knows("tokens.container_field")
+        is_understood = await self._refuses_odd_containers(usual) or is_told
+        names, forms = (usual, *_CONTAINER_FIELDS), (form_told, "array", "string")
+        accepted: list[tuple[str, str | None, Sequence[Exchange]]] = []
+        for name, form in itertools.product(dict.fromkeys(names), dict.fromkeys(forms)):
             value: Node = [path] if form == "array" else path
-            shown, exchanges = await self._container_of({**_token(), name: value}, name)
-            if shown == path:
-                self._note("tokens.container_field", "TOK-CONTAINER", name, exchanges)
-                self._note("tokens.container_form", "TOK-CONTAINER", form, exchanges)
+            container, exchanges = await self._container_of({**_token(), name: value}, name)
+            if container == path and (name == usual or not is_told):
+                self._note("tokens.container_field", clause, name, exchanges)
+                self._note("tokens.container_form", clause, form, exchanges)
                 return
-        if not is_known:
-            self.left_out.append("containers")
-            self.offer = replace(self.offer, fields=self.offer.fields - {"containers"})
+            if container == path:
+                rule = f"`{usual}` must select the container, as the profile says; `{name}` does"
+                self.faults.append((clause, rule, exchanges))
+                self._leave_out("containers")
+                return
+            if name == usual and exchanges and exchanges[0].ok:
+                accepted.append((form, container, exchanges))
+        if not accepted or not is_understood:
+            message = f"none of {', '.join(dict.fromkeys(names))} was seen to select a container"
+            self.undecided.append((clause, f"{message}; {self._way_out(is_told)}", ()))
+        elif accepted[0][1] is None:
+            self._note("tokens.container_form", clause, accepted[0][0], accepted[0][2])
+        else:
+            rule = f"the token must be in {path}; its record shows {accepted[0][1]}"
+            self.faults.append((clause, rule, accepted[0][2]))
+        if not is_told:
+            self._leave_out("containers")
+
+    async def _refuses_odd_containers(self, field: str) -> bool:
+        """Return whether values that cannot name a container are refused."""
+        bodies = ({**_token(), field: value} for value in (5, {"a": "b"}, [5]))
+        try:
+            _, exchanges = await self._answers(_tokenize("private_prod", *bodies))
+        except Abandoned:
+            return False
+        self._is_crashed("TOK-CONTAINER", f"`{field}` that names no container", exchanges)
+        return all(map(is_refused, exchanges))
+
+    def _way_out(self, is_told: bool) -> str:  # noqa: FBT001 # reason: its one question
+        """Return what to add to the target or its profile so that containers can be judged."""
+        if not is_told:
+            return "name the field in the profile (tokens.container_field)"
+        if not self.offer.containers:
+            return "name containers that exist in the target (containers)"
+        return "neither the record nor a read of the token shows its container"
 
     async def _learn_default_containers(self) -> None:
         """Find the container of a token whose request names none (D-CONTAINER-DEFAULT)."""
@@ -459,9 +502,9 @@ class Readings:
             setting = f"tokens.container_default_{kind}"
             if self._knows(setting):
                 continue
-            shown, exchanges = await self._container_of(element, field)
-            if shown is not None:
-                self._note(setting, "TOK-CONTAINER", shown, exchanges)
+            container, exchanges = await self._container_of(element, field)
+            if container is not None:
+                self._note(setting, "TOK-CONTAINER", container, exchanges)
 
     async def _container_of(self, element: Node, field: str) -> tuple[str | None, list[Exchange]]:
         """Tokenize an element; return the container that its record, or a read of it, shows."""
@@ -474,9 +517,9 @@ class Readings:
         except Abandoned:
             return None, []
         for exchange in exchanges:
-            shown = list(_containers_of(exchange, field))
-            if len(shown) == 1:
-                return shown[0], exchanges
+            containers = list(_containers_of(exchange, field))
+            if len(containers) == 1:
+                return containers[0], exchanges
         return None, exchanges
 
     async def _learn_limit_status(self) -> None:
@@ -500,11 +543,11 @@ def _containers_of(exchange: Exchange, field: str) -> Iterator[str]:
     except ValueError:
         return
     for name in dict.fromkeys((field, "containers", "container")):
-        shown = record.get(name) if isinstance(record, dict) else None
-        if isinstance(shown, str | list):
+        value = record.get(name) if isinstance(record, dict) else None
+        if isinstance(value, str | list):
             yield from (
-                [shown]
-                if isinstance(shown, str)
-                else [path for path in shown if isinstance(path, str)]
+                [value]
+                if isinstance(value, str)
+                else [path for path in value if isinstance(path, str)]
             )
             return

@@ -41,6 +41,11 @@ class ReferenceAnswer(NamedTuple):
     raw: str
     clause: str | None
 
+    @property
+    def ok(self) -> bool:
+        """Whether it is a success."""
+        return 200 <= self.status < 300
+
 
 class Reference:
     """One engine; labels: the keys that it knows, by their labels."""
@@ -61,10 +66,6 @@ class Reference:
     def labels(self) -> tuple[KeyLabel, ...]:
         """The keys that it knows."""
         return tuple(self._keys)
-
-    def tenant_of(self, label: KeyLabel) -> str:
-        """Return the name of a key's tenant."""
-        return self._names[label]
 
     def _add(self, label: KeyLabel) -> None:
         target = self._target

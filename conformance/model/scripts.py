@@ -13,7 +13,7 @@ from typing import Final
 
 from conformance.model.generator import ODD_KEYS, ODD_REQUESTS, Offer
 from conformance.model.play import SequenceStep
-from conformance.model.values import FORMS, Join, Node, Ref, Sealed, TextValue
+from conformance.model.values import FORMS, Join, Node, Ref, Sealed, TextValue, card_data
 
 _BATCH: Final = 5
 _DIGITS: Final = (13, 14, 15, 16, 19)
@@ -126,7 +126,7 @@ def _places(role: str, offer: Offer, *, can_read: bool) -> Iterator[list[Sequenc
             again = [{"type": "token", "data": value, **flag} for value in values]
             steps.append(SequenceStep(1, "tokenize", role, {"value": again}))
         yield steps
-    yield _steps((role, [{"type": "card", "data": _card(2 * n)} for n in (1, 2, 3)]))
+    yield _steps((role, [{"type": "card", "data": card_data(2 * n)} for n in (1, 2, 3)]))
 
 
 def _fields(role: str) -> Iterator[list[SequenceStep]]:
@@ -135,7 +135,7 @@ def _fields(role: str) -> Iterator[list[SequenceStep]]:
     for metadata in _METADATA:
         yield _steps((role, {**token, "metadata": metadata}))
     indexes: Node = [f"{{{{ data.{name} }}}}" for name in ("number", "expiration_year")]
-    card: dict[str, Node] = {"type": "card", "data": _card(2)}
+    card: dict[str, Node] = {"type": "card", "data": card_data(2)}
     for element in (
         {**card, "search_indexes": indexes, "metadata": {"a": "b"}},
         {**card, "search_indexes": indexes[::-1]},
@@ -144,10 +144,10 @@ def _fields(role: str) -> Iterator[list[SequenceStep]]:
     ):
         yield _steps((role, element), (role, [token, {**element, "metadata": {"c": "d"}}]))
     for digits in (*_DIGITS, 12, 17, 18):
-        data = {**_card(1, digits), "expiration_month": 1 + digits % 12}
+        data = {**card_data(1, digits), "expiration_month": 1 + digits % 12}
         yield _steps((role, {"type": "card", "data": data}))
     later = {**card["data"], "expiration_year": 2040, "cvc": TextValue(9, ("cvc 4",))}
-    yield _steps((role, [card, {**card, "data": later}, {"type": "card", "data": _card(5)}]))
+    yield _steps((role, [card, {**card, "data": later}, {"type": "card", "data": card_data(5)}]))
     printed = {**token, "fingerprint_expression": "{{ data }}"}
     again = {**printed, "metadata": {"a": "b"}}
     yield _steps((role, [printed, again, {**printed, "data": TextValue(2)}]))
@@ -159,23 +159,14 @@ def _keys(role: str) -> Iterator[list[SequenceStep]]:
         yield _steps((role, {key: TextValue(place + 1) for place, key in enumerate(keys)}))
 
 
-def _card(number: int = 1, digits: int = 16) -> dict[str, Node]:
-    return {
-        "number": TextValue(number, (f"card {digits}",)),
-        "expiration_month": 12,
-        "expiration_year": 2031,
-        "cvc": TextValue(number + 1, ("cvc 3",)),
-    }
-
-
 def _elements(offer: Offer) -> Iterator[dict[str, Node]]:
     """Yield an element of each kind."""
     yield {"type": "token", "data": TextValue(1)}
-    yield {"type": "card", "data": _card(1)}
+    yield {"type": "card", "data": card_data(1)}
     yield {"type": "token", "data": TextValue(1), "search_indexes": ["{{ data }}"]}
     yield {"type": "token", "data": TextValue(1), "fingerprint_expression": "{{ data }}"}
     for digits in _DIGITS:
-        yield {"type": "card", "data": _card(1, digits)}
+        yield {"type": "card", "data": card_data(1, digits)}
     if "containers" in offer.fields:
         tokens = offer.profile.tokens
         path = (offer.containers or ("/pci/",))[0]
@@ -285,7 +276,7 @@ def _counts(reader: str, offer: Offer) -> Iterator[list[SequenceStep]]:
         kinds: list[list[Node]] = [
             [TextValue(number) for number in range(1, count + 1)],
             [{"type": "token", "data": TextValue(number)} for number in range(1, count + 1)],
-            [{"type": "card", "data": _card(2 * number)} for number in range(1, count + 1)],
+            [{"type": "card", "data": card_data(2 * number)} for number in range(1, count + 1)],
             [{"type": "token", "data": TextValue(1)}] * count,
         ]
         if offer.can_encrypt:

@@ -122,7 +122,7 @@ class SequenceSearch:
             if number < len(self._scripts):
                 difference, steps = await play.run(iter(self._scripts[number]))
             else:
-                difference, steps = await play.run(generator.steps(), generator)
+                difference, steps = await play.run(generator.steps(), generator.learn)
             if difference is None and steps:
                 reading = self._reading(play, steps)
                 more, read = await play.run(iter(reading))

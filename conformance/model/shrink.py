@@ -27,7 +27,7 @@ def smaller(steps: Sequence[SequenceStep]) -> Iterator[list[SequenceStep]]:
     for place, step in enumerate(steps):
         if step.raw is not None:
             continue
-        for body in _smaller_bodies(_payload(step)):
+        for body in _smaller_bodies(step.payload):
             yield [*steps[:place], _with_payload(step, body), *steps[place + 1 :]]
     for text in dict.fromkeys(_texts(steps)):
         for wraps in dict.fromkeys(((), text.wraps[:1], text.wraps[-1:])):
@@ -46,10 +46,6 @@ def _needed(steps: Sequence[SequenceStep]) -> list[SequenceStep]:
                 part.step for node in nodes for part in parts_of(node) if isinstance(part, Ref)
             }
     return [step for step in steps if step.number in wanted]
-
-
-def _payload(step: SequenceStep) -> Node:
-    return step.body if step.body is not None else step.values.get("value")
 
 
 def _with_payload(step: SequenceStep, body: Node) -> SequenceStep:

@@ -79,6 +79,16 @@ def _card(count: int) -> Callable[[str], str]:
     return number
 
 
+def card_data(number: int = 1, digits: int = 16) -> dict[str, Node]:
+    """Return the data of a card, whose number and cvc are two fresh cores."""
+    return {
+        "number": TextValue(number, (f"card {digits}",)),
+        "expiration_month": 12,
+        "expiration_year": 2031,
+        "cvc": TextValue(number + 1, ("cvc 3",)),
+    }
+
+
 def _wrong_card(core: str) -> str:
     number = _card(16)(core)
     return number[:-1] + str((int(number[-1]) + 1) % 10)

@@ -11,7 +11,7 @@ recorded findings are kept, and a note says so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,20 +107,6 @@ class _Past:
         return [*self.ended, *(one for one in self.began if one not in self.ended)]
 
 
-class _PastSession(Session):
-    """A session whose answers and generated texts come from a history."""
-
-    made: Mapping[tuple[str, str], str] = {}
-
-    def make(self, check_id: str, name: str, maker: Callable[[], str]) -> str:  # noqa: ARG002 # reason: the session's form
-        assert isinstance(self.transport, _HistoryTransport), "nothing is sent while judging"
-        made = self.made.get((check_id, name))
-        if made is None:
-            self.transport.is_missing = True
-            raise Inconclusive(f"the history holds no {name!r} that {check_id} made")
-        return made
-
-
 class _PastContext(CheckContext):
     """A ctx whose profile is what was known at each instant of the recorded run.
 
@@ -193,7 +179,7 @@ def _session(head: Mapping[str, Any], past: _Past, target: Target) -> Session:
     profile: Profile = from_document(Profile, parse_toml(head["profile"], "history"))
     limits = LimitTable.from_text(head["limits"], "history")
     nowhere = _HistoryTransport({}, 0, Redactor(target.key_texts))
-    session = _PastSession(target, nowhere, seed=head["seed"], profile=profile, limits=limits)
+    session = Session(target, nowhere, seed=head["seed"], profile=profile, limits=limits)
     session.made = past.made
     session.nonce = head.get("nonce", "")
     session.cooldown = Cooldown(head.get("recently_used", ()))

@@ -26,17 +26,27 @@ from conformance.context.verdicts import Finding, Verdict
 
 async def judge(ctx: CheckContext) -> list[Finding]:
     """Run a check; raises nothing except an interrupt."""
+    check, redacted = ctx.check, ctx.session.redactor.text
     try:
-        findings = list(await ctx.check.judge(ctx))
+        findings = list(await check.judge(ctx))
+    except (Skip, Inconclusive) as why:
+        return about_all(
+            check,
+            Verdict.SKIPPED if isinstance(why, Skip) else Verdict.INCONCLUSIVE,
+            redacted(str(why)),
+            ctx.session.last_of(check.id),
+            is_cut=isinstance(why, OutOfBudget),
+            is_absent=isinstance(why, Absent),
+        )
     except Exception as error:  # noqa: BLE001 # reason: a check's crash is a verdict
-        return _raised(ctx, error)
-    return [*_clean(ctx, findings), *_unsaid(ctx, findings)]
-
-
-def _clean(ctx: CheckContext, said: list[Finding]) -> list[Finding]:
-    """Return the findings with all key texts removed from their sentences."""
-    text = ctx.session.redactor.text
-    return [dataclasses.replace(finding, says=text(finding.says)) for finding in said]
+        return crashed(check, ctx.session, error)
+    judged = {finding.clause for finding in findings}
+    why_open = "the check ended without a verdict"
+    silent = about_all(check, Verdict.INCONCLUSIVE, why_open, ctx.session.last_of(check.id))
+    return [
+        *(dataclasses.replace(finding, says=redacted(finding.says)) for finding in findings),
+        *(finding for finding in silent if finding.clause not in judged),
+    ]
 
 
 def settled(
@@ -86,36 +96,8 @@ def crashed(check: Check, session: Session, error: Exception) -> list[Finding]:
     They say nothing of the deployment: an error is a fault of the harness.
     """
     says = f"the harness failed, which says nothing of the deployment: {crash_text(error)}"
-    return _about_all(check, session, Verdict.ERROR, session.redactor.text(says))
-
-
-def _raised(ctx: CheckContext, error: Exception) -> list[Finding]:
-    if isinstance(error, Skip | Inconclusive):
-        verdict = Verdict.SKIPPED if isinstance(error, Skip) else Verdict.INCONCLUSIVE
-        text = ctx.session.redactor.text(str(error))
-        return about_all(
-            ctx.check,
-            verdict,
-            text,
-            ctx.session.last_of(ctx.check.id),
-            is_cut=isinstance(error, OutOfBudget),
-            is_absent=isinstance(error, Absent),
-        )
-    return crashed(ctx.check, ctx.session, error)
-
-
-def _unsaid(ctx: CheckContext, said: list[Finding]) -> list[Finding]:
-    silent = set(ctx.check.clauses) - {finding.clause for finding in said}
-    why = "the check ended without a verdict"
-    return [
-        one
-        for one in _about_all(ctx.check, ctx.session, Verdict.INCONCLUSIVE, why)
-        if one.clause in silent
-    ]
-
-
-def _about_all(check: Check, session: Session, verdict: Verdict, says: str) -> list[Finding]:
-    return about_all(check, verdict, says, session.last_of(check.id))
+    evidence = session.last_of(check.id)
+    return about_all(check, Verdict.ERROR, session.redactor.text(says), evidence)
 
 
 _MODEL: Final = "model.sequences"

@@ -176,8 +176,7 @@ class _Role:
         body: Any = {"preflight": f"preflight {ctx.random(self.role).getrandbits(64):016x}"}
         if self.role == "private_one_container":
             return await self._tokenized_in_container(body["preflight"], key)
-        asked = _tokenize(ctx, body)
-        return await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
+        return await self.lane.tokenize(body, key, patience_ns=_PATIENCE_NS)
 
     async def _tokenized_in_container(self, value: str, key: KeyLabel) -> Exchange:
         """Create a token in the key's own container, named in the form that is accepted.
@@ -189,8 +188,7 @@ class _Role:
         other = "array" if choices.container_form == "string" else "string"
         for form in (choices.container_form, other)[: 1 if is_told else 2]:
             body = {"type": "token", "data": value, **ctx.container_of(path, form)}
-            asked = _tokenize(ctx, body)
-            exchange = await self.lane.insist(*asked, key=key, patience_ns=_PATIENCE_NS)
+            exchange = await self.lane.tokenize(body, key, patience_ns=_PATIENCE_NS)
             if exchange.ok and not is_told:
                 ctx.session.learn(("tokens.container_form", form))
             if exchange.ok or exchange.status in {401, 403}:
@@ -223,9 +221,8 @@ class _Role:
             return f"{label} got {_answered(exchange)}"
         if (await self._tokenized(_UNKNOWN)).status != exchange.status:
             return None
-        method, path, _ = self.ctx.shaped("get_tenant")
         statuses = [
-            (await self.lane.insist(method, path, key=key, patience_ns=_PATIENCE_NS)).status
+            (await self.lane.call("get_tenant", key=key, patience_ns=_PATIENCE_NS)).status
             for key in (label, _UNKNOWN)
         ]
         if statuses[0] == statuses[1]:
@@ -291,7 +288,7 @@ def _baseline(ctx: CheckContext, lane: Lane, found: Preflight) -> None:
     async def several() -> None:
         for _ in range(_BASELINE):
             try:
-                sent = await lane.insist(*_tokenize(ctx, {}), key=label)
+                sent = await lane.tokenize({}, label)
                 took.append(sent.received_ns - sent.sent_ns)
             except Inconclusive as why:
                 found.fatal = str(why)

@@ -88,11 +88,11 @@ def _fresh_settings() -> Iterator[None]:
 
 def _config(generation: dict[str, Any], phases: Sequence[str], seed: int) -> SchemathesisConfig:
     quiet = {"extra-data-sources": {"responses": False}}
-    found: dict[str, Any] = {name: {"enabled": name in phases} for name in _PHASES}
-    found["fuzzing"] |= {**quiet, "error-feedback": {"enabled": False}}
-    found["coverage"] |= {**quiet, "unexpected-methods": []}
-    found["examples"] |= quiet
-    found["stateful"] |= {"inference": {"algorithms": []}, "max-steps": 4}
+    configured: dict[str, Any] = {name: {"enabled": name in phases} for name in _PHASES}
+    configured["fuzzing"] |= {**quiet, "error-feedback": {"enabled": False}}
+    configured["coverage"] |= {**quiet, "unexpected-methods": []}
+    configured["examples"] |= quiet
+    configured["stateful"] |= {"inference": {"algorithms": []}, "max-steps": 4}
     return SchemathesisConfig.from_dict(
         {
             "base-url": "http://localhost",
@@ -103,7 +103,7 @@ def _config(generation: dict[str, Any], phases: Sequence[str], seed: int) -> Sch
             "suppress-health-check": ["all"],
             "analysis": {"constants": {"enabled": False}},
             "generation": generation,
-            "phases": found,
+            "phases": configured,
             "checks": {"enabled": False, _CHECK: {"enabled": True}},
         }
     )

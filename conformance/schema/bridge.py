@@ -18,6 +18,7 @@ from conformance.context.check import Inconclusive, Skip
 from conformance.context.context import CheckContext
 from conformance.messages.exchange import Exchange, KeyLabel
 from conformance.schema.oracle import Contradiction
+from engine.messages import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +97,23 @@ class Bridge:
             method, path = self._ctx.target.spelling.here(environ["REQUEST_METHOD"], path)
             key = next(self.keys, None)
             headers = _headers(environ)
-            return self._ctx.send_from_thread(method, path, body, key=key, headers=headers)
+            return self.send(method, path, body, key=key, headers=headers)
         except (Inconclusive, Skip) as why:
             self.stopped = why
             return None
 
+    def send(self, method: str, path: str, body: Json | bytes, **more: Any) -> Exchange:  # noqa: ANN401 # reason: fields of HttpRequest
+        """Send a request and wait for its answer, in the generator's thread."""
+        asked = self._ctx.client.insist(method, path, body, **more)
+        exchange: Exchange = self._ctx.transport.run([asked])[0]
+        return exchange
+
 
 def _headers(environ: dict[str, Any]) -> dict[str, str]:
-    found = {}
+    headers = {}
     for name, value in environ.items():
         if name.startswith("HTTP_"):
-            found[name.removeprefix("HTTP_").replace("_", "-").title()] = str(value)
+            headers[name.removeprefix("HTTP_").replace("_", "-").title()] = str(value)
     if environ.get("CONTENT_TYPE"):
-        found["Content-Type"] = str(environ["CONTENT_TYPE"])
-    return {name: text for name, text in found.items() if name.lower() not in _OWN}
+        headers["Content-Type"] = str(environ["CONTENT_TYPE"])
+    return {name: text for name, text in headers.items() if name.lower() not in _OWN}

@@ -4,9 +4,8 @@ The *floor* is a closed schema of what must be accepted, and is run with valid d
 is an open schema of what may be accepted, and is run with invalid data. A strict service and a
 lenient one both pass. These checks need real HTTP; the runner leaves them out in virtual time.
 
-Each answer is judged for its mirror, masks, formats, redaction, and secrets. The in-process engine
-is the oracle: it says whether a body is valid, what its mirror is and, where it is not valid, which
-clause says so.
+Each answer is judged for its mirror, masks, formats, redaction, and secrets. The reference says
+whether a body is valid and, where it is not, which clause says so.
 """
 
 from __future__ import annotations
@@ -15,20 +14,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from conformance.checks.secrets import secrets_found
-from conformance.context.answers import elements, is_known
+from conformance.context.answers import elements, is_known, is_secret_in, text_in
 from conformance.context.check import Inconclusive, check
 from conformance.context.context import CheckContext
 from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, parsed_or_none
 from conformance.model.blame import shape_clause, shapes_in
+from conformance.model.reference import Reference, ReferenceAnswer
 from conformance.schema.bridge import Bridge, GeneratedCase
 from conformance.schema.oracle import (
     SHAPES,
     Contradiction,
-    Oracle,
     answer_faults,
-    failure_of,
     record_rules,
 )
 from engine.http.openapi import document
@@ -61,20 +58,29 @@ _LONG: Final = 8
 """Shorter values may occur in answers by chance."""
 
 
-class AnswerJudge:
-    """Judges answers. seen: for each clause, those that show it."""
+class GeneratedRequests:
+    """The requests that are generated for one check, and what their answers show.
 
-    def __init__(self, ctx: CheckContext, bridge: Bridge, tokenize_limit: int) -> None:
-        self._bridge = bridge
+    seen: for each clause, the answers that show it.
+    """
+
+    def __init__(self, ctx: CheckContext) -> None:
+        self.ctx = ctx
+        self.bridge = Bridge(ctx)
+        self.writers = (*ctx.keys("private_prod"), *ctx.keys("dedup"))
+        self.seen: dict[str, list[Exchange]] = defaultdict(list)
         self._ceiling = _ceiling(ctx)
         self._readers = set(ctx.target.labels("private_reader"))
         self._readers |= set(ctx.target.labels("dedup_reader"))
-        self._oracle = Oracle(ctx.profile, tokenize_limit)
-        self.seen: dict[str, list[Exchange]] = defaultdict(list)
+        self._writer = min(self.writers, key=lambda key: ctx.quota("Tokenize Limit", key))
+        self._reference = Reference(ctx.target, ctx.profile, [self._writer])
+
+    def _expected(self, body: Json) -> ReferenceAnswer:
+        return self._reference.answer("POST", "/tokenize", label=self._writer, body=body)
 
     def judge(self, asked: GeneratedCase) -> Iterator[Contradiction]:
         """Yield what is wrong with one answer."""
-        exchange = self._bridge.exchanges.get(asked.number)
+        exchange = self.bridge.exchanges.get(asked.number)
         if exchange is None:
             return
         if asked.is_negative:
@@ -83,9 +89,9 @@ class AnswerJudge:
             yield from self._judge_valid(asked, exchange)
         elif exchange.ok:
             for record in _records(parsed_or_none(exchange.content)):
-                for clause, says, is_so in record_rules(record, None):
+                for clause, message, is_so in record_rules(record, None):
                     if not is_so:
-                        yield Contradiction(clause, says)
+                        yield Contradiction(clause, message)
 
     def _judge_invalid(self, asked: GeneratedCase, exchange: Exchange) -> Iterator[Contradiction]:
         """Judge a body outside the ceiling, which every conforming service must refuse."""
@@ -94,12 +100,12 @@ class AnswerJudge:
         body = _without_nulls(asked.body)
         if self._ceiling.is_valid(asked.body) or self._ceiling.is_valid(body):
             return
-        if self._oracle.answer(body)[0]:
+        if self._expected(body).ok:
             return  # a member that is null may be read as one that is not there
-        is_valid, problem = self._oracle.answer(asked.body)
-        if is_valid or not isinstance(problem, dict):
+        expected = self._expected(asked.body)
+        if expected.ok or not isinstance(expected.body, dict):
             return
-        clause = _broken_clause(asked.body, problem)
+        clause = _broken_clause(asked.body, expected.body)
         if exchange.status is not None and 400 <= exchange.status < 500:
             self.seen[clause].append(exchange)
         else:
@@ -107,14 +113,13 @@ class AnswerJudge:
             yield Contradiction(clause, message)
 
     def _judge_valid(self, asked: GeneratedCase, exchange: Exchange) -> Iterator[Contradiction]:
-        is_valid, _ = self._oracle.answer(asked.body)
-        if not is_valid or _has_fraction(asked.body):
+        if not self._expected(asked.body).ok or _has_fraction(asked.body):
             return
         clause = shape_clause(asked.body)
         if not exchange.ok:
             if asked.operation == "tokenize":
                 message = f"a valid body must be accepted, got {exchange.status}"
-                yield Contradiction(clause, message, symptom="refused")
+                yield Contradiction(clause, message, symptoms=("refused",))
             return
         answer = parsed_or_none(exchange.content)
         faults = list(answer_faults(asked.body, answer))
@@ -122,11 +127,11 @@ class AnswerJudge:
         if {*SHAPES, "TOK-LEAF"} & {fault.clause for fault in faults}:
             return
         self._note_parts(asked.body, answer, exchange)
-        if any(self._is_shown(one, exchange) for _, one in elements(asked.body, answer)):
+        if any(self._is_shown(part, exchange) for _, part in elements(asked.body, answer)):
             yield Contradiction(
                 "REC-DEDUP-REDACT", "a redacted record must hold no data and no metadata"
             )
-        if secrets_found(exchange, _secrets(asked.body)):
+        if any(is_secret_in(text_in(exchange), secret) for secret in _secrets(asked.body)):
             yield Contradiction("REC-SECRET", "a value that was sent stands in the answer")
 
     def _note_parts(self, body: Json, answer: Json, exchange: Exchange) -> None:
@@ -145,6 +150,43 @@ class AnswerJudge:
             return False
         return is_known(part) and bool({"data", "metadata"} & part.keys())
 
+    def explore(self, searched: dict[str, Any], **how: Any) -> None:  # noqa: ANN401 # reason: those of the adapter
+        """Generate requests from a document; how: keys, mode, phases and examples."""
+        from conformance.schema.adapter import explore  # noqa: PLC0415 # reason: slow, and not every run's
+
+        explore(searched, self.bridge, self.judge, seed=self.ctx.seed, **how)
+
+    def failures(self) -> Iterator[Finding]:
+        """Yield a failure for each clause that was seen broken, with its smallest body."""
+        ctx, bridge = self.ctx, self.bridge
+        if bridge.stopped is not None:
+            raise bridge.stopped
+        seen: dict[Contradiction, list[Exchange]] = defaultdict(list)
+        for fault, number in bridge.failures:
+            seen[fault].append(bridge.exchanges[number])
+        for fault, evidence in seen.items():
+            if fault.clause in ctx.check.clauses:
+                where = f"at {fault.place}: " if fault.place else ""
+                smallest = min(evidence, key=_body_bytes)
+                message, symptoms = where + fault.message, fault.symptoms
+                yield ctx.fails(fault.clause, message, smallest, symptoms=symptoms)
+        if not bridge.failures and bridge.errors:
+            raise Inconclusive(f"the generator failed: {bridge.errors[0].splitlines()[0]}")
+
+    def unbroken(self, what: str) -> Iterator[Finding]:
+        """Yield a pass for each clause that was seen often enough and never broken."""
+        failed = {fault.clause for fault, _ in self.bridge.failures}
+        for clause in self.ctx.check.clauses:
+            if clause in failed:
+                continue
+            seen = self.seen[clause]
+            if len(seen) >= _LEAST:
+                message = f"{len(seen)} generated {what}, none of them broken"
+                yield self.ctx.passes(clause, message, seen[0])
+            else:
+                message = f"only {len(seen)} generated {what}; {_LEAST} are needed to say anything"
+                yield self.ctx.unsettled(clause, message, *seen[:1])
+
 
 def _without_nulls(body: Json) -> Json:
     """Return a body without null members in its token request objects and what these hold.
@@ -153,18 +195,18 @@ def _without_nulls(body: Json) -> Json:
     [{'type': 'card', 'data': {'number': '4'}}]
     """
     if isinstance(body, list):
-        return [_without_nulls(one) for one in body]
+        return [_without_nulls(part) for part in body]
     if not isinstance(body, dict):
         return body
     if "type" not in body:
-        return {key: _without_nulls(one) for key, one in body.items()}
-    return {key: _without(one) for key, one in body.items() if one is not None}
+        return {key: _without_nulls(part) for key, part in body.items()}
+    return {key: _without(part) for key, part in body.items() if part is not None}
 
 
 def _without(member: Json) -> Json:
     """Return a member of a token request object without its own null members."""
     if isinstance(member, dict):
-        return {key: one for key, one in member.items() if one is not None}
+        return {key: part for key, part in member.items() if part is not None}
     return member
 
 
@@ -182,8 +224,8 @@ def _has_fraction(body: Json) -> bool:
 def _ceiling(ctx: CheckContext) -> Draft202012Validator:
     from jsonschema import Draft202012Validator  # noqa: PLC0415 # reason: slow, and not every run's
 
-    found = document("ceiling", ctx.profile)
-    whole = {"$ref": "#/components/schemas/TokenizeBody", "components": found["components"]}
+    ceiling = document("ceiling", ctx.profile)
+    whole = {"$ref": "#/components/schemas/TokenizeBody", "components": ceiling["components"]}
     return Draft202012Validator(whole)
 
 
@@ -204,9 +246,9 @@ def _broken_clause(body: Json, problem: dict[str, Any]) -> str:
 def _records(answer: Json) -> Iterator[dict[str, Any]]:
     """Yield the token records of an answer of /tokens: the record itself, or those of a page."""
     page = answer.get("data") if isinstance(answer, dict) and "pagination" in answer else [answer]
-    for one in page if isinstance(page, list) else ():
-        if isinstance(one, dict) and "_extras" in one:
-            yield one
+    for record in page if isinstance(page, list) else ():
+        if isinstance(record, dict) and "_extras" in record:
+            yield record
 
 
 def _secrets(body: Json) -> list[str]:
@@ -215,20 +257,20 @@ def _secrets(body: Json) -> list[str]:
     open_text: list[str] = []
     stack: list[Json] = [body]
     while stack:
-        one = stack.pop()
-        if isinstance(one, str):
-            secrets.add(one)
-        elif isinstance(one, list):
-            stack += one
-        elif isinstance(one, dict) and "type" not in one:
-            open_text += one
-            stack += one.values()
-        elif isinstance(one, dict):
-            data = one.get("data")
+        part = stack.pop()
+        if isinstance(part, str):
+            secrets.add(part)
+        elif isinstance(part, list):
+            stack += part
+        elif isinstance(part, dict) and "type" not in part:
+            open_text += part
+            stack += part.values()
+        elif isinstance(part, dict):
+            data = part.get("data")
             secrets.add(data["number"] if isinstance(data, dict) else str(data))
-            open_text += [str(one.get(name, "")) for name in ("metadata", "search_indexes")]
-    shown = "\n".join(open_text)
-    return [one for one in secrets if len(one) >= _LONG and one not in shown]
+            open_text += [str(part.get(name, "")) for name in ("metadata", "search_indexes")]
+    plain = "\n".join(open_text)
+    return [part for part in secrets if len(part) >= _LONG and part not in plain]
 
 
 CEILING_CLAUSES: Final = (
@@ -261,9 +303,9 @@ _LINKED_PATHS: Final = ("/tokenize", "/tokens", "/tokens/{id}", "/detokenize")
 
 def _trimmed(ctx: CheckContext, kind: Kind, paths: tuple[str, ...]) -> dict[str, Any]:
     """Return a document reduced to some paths and the links between them."""
-    found = document(kind, ctx.profile)
-    found["paths"] = {path: item for path, item in found["paths"].items() if path in paths}
-    operations = [operation for item in found["paths"].values() for operation in item.values()]
+    trimmed = document(kind, ctx.profile)
+    trimmed["paths"] = {path: item for path, item in trimmed["paths"].items() if path in paths}
+    operations = [operation for item in trimmed["paths"].values() for operation in item.values()]
     known = {operation["operationId"] for operation in operations}
     for operation in operations:
         for response in operation["responses"].values():
@@ -271,7 +313,7 @@ def _trimmed(ctx: CheckContext, kind: Kind, paths: tuple[str, ...]) -> dict[str,
             response["links"] = {
                 name: link for name, link in links.items() if link.get("operationId") in known
             }
-    return found
+    return trimmed
 
 
 def _narrowed(whole: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
@@ -280,58 +322,13 @@ def _narrowed(whole: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     return {**whole, "components": {**whole["components"], "schemas": schemas}}
 
 
-class _Generated:
-    """The requests that are generated for one check, and what their answers show."""
-
-    def __init__(self, ctx: CheckContext) -> None:
-        self.ctx = ctx
-        self.bridge = Bridge(ctx)
-        self.writers = (*ctx.keys("private_prod"), *ctx.keys("dedup"))
-        limit = min(ctx.quota("Tokenize Limit", key) for key in self.writers)
-        self.judge = AnswerJudge(ctx, self.bridge, limit)
-
-    def explore(self, searched: dict[str, Any], **how: Any) -> None:  # noqa: ANN401 # reason: those of the adapter
-        """Generate requests from a document; how: keys, mode, phases and examples."""
-        from conformance.schema.adapter import explore  # noqa: PLC0415 # reason: slow, and not every run's
-
-        explore(searched, self.bridge, self.judge.judge, seed=self.ctx.seed, **how)
-
-    def failures(self) -> Iterator[Finding]:
-        """Yield a failure for each clause that was seen broken, with its smallest body."""
-        ctx, bridge = self.ctx, self.bridge
-        if bridge.stopped is not None:
-            raise bridge.stopped
-        seen: dict[Contradiction, list[Exchange]] = defaultdict(list)
-        for fault, number in bridge.failures:
-            seen[fault].append(bridge.exchanges[number])
-        for fault, shown in seen.items():
-            if fault.clause in ctx.check.clauses:
-                yield failure_of(ctx, fault, min(shown, key=_body_bytes))
-        if not bridge.failures and bridge.errors:
-            raise Inconclusive(f"the generator failed: {bridge.errors[0].splitlines()[0]}")
-
-    def unbroken(self, what: str) -> Iterator[Finding]:
-        """Yield a pass for each clause that was seen often enough and never broken."""
-        failed = {fault.clause for fault, _ in self.bridge.failures}
-        for clause in self.ctx.check.clauses:
-            if clause in failed:
-                continue
-            seen = self.judge.seen[clause]
-            if len(seen) >= _LEAST:
-                says = f"{len(seen)} generated {what}, none of them broken"
-                yield self.ctx.passes(clause, says, seen[0])
-            else:
-                says = f"only {len(seen)} generated {what}; {_LEAST} are needed to say anything"
-                yield self.ctx.unsettled(clause, says, *seen[:1])
-
-
 async def _in_thread(
     ctx: CheckContext, judge: Callable[[CheckContext], Iterator[Finding]]
 ) -> list[Finding]:
     """Run the generator, which waits for answers by itself, in a thread."""
     for key in ctx.keys("private_prod")[:1]:
         await ctx.ready(key)
-    return await ctx.in_thread(lambda: list(judge(ctx)))
+    return await ctx.transport.aside(lambda: list(judge(ctx)))
 
 
 def _body_bytes(exchange: Exchange) -> int:
@@ -356,7 +353,7 @@ async def floor(ctx: CheckContext) -> list[Finding]:
 
 
 def _floor_findings(ctx: CheckContext) -> Iterator[Finding]:
-    generated = _Generated(ctx)
+    generated = GeneratedRequests(ctx)
     whole = _trimmed(ctx, "floor", ("/tokenize",))
     for searched, phases, examples in (
         (whole, ("examples", "coverage", "fuzzing"), _FLOOR_EXAMPLES),
@@ -381,7 +378,7 @@ async def ceiling(ctx: CheckContext) -> list[Finding]:
 
 
 def _ceiling_findings(ctx: CheckContext) -> Iterator[Finding]:
-    generated = _Generated(ctx)
+    generated = GeneratedRequests(ctx)
     # A body made to break one form of a token request object mostly has one fault, and the ceiling
     # tells whether every service must refuse that one; made to break the ceiling, it has several.
     floor_ = _trimmed(ctx, "floor", ("/tokenize",))
@@ -412,23 +409,25 @@ async def links(ctx: CheckContext) -> list[Finding]:
 
 
 def _link_findings(ctx: CheckContext) -> Iterator[Finding]:
-    generated = _Generated(ctx)
+    generated = GeneratedRequests(ctx)
     linked = _trimmed(ctx, "floor", _LINKED_PATHS)
     keys, examples = ctx.keys("private_reader"), _LINKED_EXAMPLES
     generated.explore(linked, keys=keys, mode="positive", phases=["stateful"], examples=examples)
     yield from generated.failures()
     bridge = generated.bridge
     paths = ("/tokens/", "/detokenize")
-    asked = [one for one in bridge.exchanges.values() if _path(ctx, one).startswith(paths)]
-    followed = [one for one in asked if one.ok]
-    generated.judge.seen |= {"REC-ID": followed, "REC-EXTRAS": followed}
-    is_absent = not asked or any(one.is_absent for one in asked)
+    asked = [
+        exchange for exchange in bridge.exchanges.values() if _path(ctx, exchange).startswith(paths)
+    ]
+    followed = [exchange for exchange in asked if exchange.ok]
+    generated.seen |= {"REC-ID": followed, "REC-EXTRAS": followed}
+    is_absent = not asked or any(exchange.is_absent for exchange in asked)
     for finding in generated.unbroken("linked requests"):
         if finding.clause == "AUTH-HEADER":
             continue
         if not followed and is_absent:
-            says = "no token can be read by its identifier here: no link was followed"
-            yield ctx.informs(finding.clause, says, *asked[:1])
+            message = "no token can be read by its identifier here: no link was followed"
+            yield ctx.informs(finding.clause, message, *asked[:1])
         else:
             yield finding
     yield from _keyless(ctx, bridge)
@@ -452,5 +451,5 @@ def _keyless(ctx: CheckContext, bridge: Bridge) -> Iterator[Finding]:
         )
     for (method, place), accepted in kinds.items():
         ask = accepted.ask
-        exchange = ctx.send_from_thread(ask.method, ask.path, ask.body, headers=ask.headers)
+        exchange = bridge.send(ask.method, ask.path, ask.body, headers=ask.headers)
         yield ctx.refusal("AUTH-HEADER", f"{method} /{place} without a key", exchange)

@@ -1,9 +1,8 @@
-"""The oracle: what the answer to a body must be, and whether a body is valid.
+"""The oracle: what the answer to a body must be.
 
 The parts of a body are leaves, token request objects, plain objects and arrays; each part of the
 answer is checked against the clause of its part of the body. Identifiers, times and fingerprints
-differ between deployments: only their form is checked. The engine in this process says whether a
-body is valid.
+differ between deployments: only their form is checked.
 """
 
 from __future__ import annotations
@@ -19,59 +18,24 @@ from conformance.context.answers import (
     is_request,
     is_uuid,
 )
-from conformance.context.choices import playable
-from conformance.context.context import CheckContext
-from conformance.context.verdicts import Finding, Symptom
-from conformance.messages.exchange import Exchange
+from conformance.context.verdicts import Symptom
 from conformance.model.blame import shape_clause
 from conformance.model.comparison import instant
-from engine import Engine, LimitTable, ManualClock, Profile, Request
 from engine.messages import Json
 from engine.tokens.cards import card_mask
 
 
 class Contradiction(NamedTuple):
-    """A clause's id, what is wrong, where in the body, and the symptom that this is, if any."""
+    """A clause's id, what is wrong, where in the body, and the symptoms that this is."""
 
     clause: str
     message: str
     place: str = ""
-    symptom: Symptom | None = None
-
-    def symptoms(self) -> tuple[Symptom, ...]:
-        """Return the symptoms of a finding."""
-        return () if self.symptom is None else (self.symptom,)
+    symptoms: tuple[Symptom, ...] = ()
 
 
 SHAPES: Final = ("TOK-OBJECT", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE")
 """The clauses of the four shapes of a body."""
-_RIGHTS: Final = {"token:create", "token:read"}
-
-
-class Oracle:
-    """An engine in this process that follows the deployment's profile."""
-
-    def __init__(self, profile: Profile, tokenize_limit: int) -> None:
-        self._engine = Engine(
-            profile=playable(profile), limits=LimitTable(()), clock=ManualClock(), seed=1
-        )
-        tenant = self._engine.create_tenant("oracle", kind="production")
-        self._engine.set_quota(tenant, "Tokenize Limit", tokenize_limit)
-        application = self._engine.create_application(tenant, "oracle", grants=[("/", _RIGHTS)])
-        self._key = str(self._engine.create_key(application))
-
-    def answer(self, body: Json) -> tuple[bool, Json]:
-        """Return whether the engine accepts a body, and its answer."""
-        request = Request("POST", "/tokenize", key=self._key, ip="192.0.2.1", body=body)
-        found = self._engine.handle(request)
-        return found.ok, found.body
-
-
-def failure_of(ctx: CheckContext, fault: Contradiction, *evidence: Exchange) -> Finding:
-    """Return the failure that a fault of an answer is."""
-    where = f"at {fault.place}: " if fault.place and fault.symptom is None else ""
-    message = f"{where}{fault.message}"
-    return ctx.fails(fault.clause, message, *evidence, symptoms=fault.symptoms(), place=fault.place)
 
 
 def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Contradiction]:
@@ -86,17 +50,17 @@ def mirror_faults(body: Json, answer: Json, at: str = "") -> Iterator[Contradict
         yield Contradiction(clause, fault, where)
     elif isinstance(body, dict) and not is_request(body):
         assert isinstance(answer, dict)
-        for key, one in body.items():
-            yield from mirror_faults(one, answer[key], f"{at}/{key}")
+        for key, part in body.items():
+            yield from mirror_faults(part, answer[key], f"{at}/{key}")
     elif isinstance(body, list):
         assert isinstance(answer, list)
-        seen = [_kind(one) for one in answer]
-        wanted = [_kind(one) for one in body]
+        seen = [_kind(part) for part in answer]
+        wanted = [_kind(part) for part in body]
         if seen != wanted and sorted(seen) == sorted(wanted):
             yield Contradiction(clause, "the elements must be in the body's order", where)
             return
-        for place, one in enumerate(body):
-            yield from mirror_faults(one, answer[place], f"{at}/{place}")
+        for place, part in enumerate(body):
+            yield from mirror_faults(part, answer[place], f"{at}/{place}")
 
 
 def _kind(part: Json) -> str:
@@ -158,9 +122,9 @@ def record_rules(record: dict[str, Any], type_: str | None) -> Iterator[tuple[st
 
 def record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[Contradiction]:
     """Yield what is wrong with the record of a token request object."""
-    for clause, says, is_so in record_rules(record, asked["type"]):
+    for clause, message, is_so in record_rules(record, asked["type"]):
         if not is_so:
-            yield Contradiction(clause, says)
+            yield Contradiction(clause, message)
     if asked["type"] == "token" and "data" in record:
         yield Contradiction("REC-TOKEN-DATA", "the record of a `token` must have no `data`")
     if flag_of(record) is not False:
@@ -168,7 +132,7 @@ def record_faults(asked: dict[str, Any], record: dict[str, Any]) -> Iterator[Con
     views = [record[name] for name in ("mask", "data") if name in record]
     if _is_card_of_plain_data(asked):
         masked = card_mask(asked["data"])
-        if not views or any(one != masked for one in views):
+        if not views or any(view != masked for view in views):
             yield Contradiction(
                 "REC-CARD-MASK", "the masked object must show the last four digits and the expiry"
             )

@@ -126,33 +126,35 @@ class Dialect:
             plain = parsed(body)
         except ValueError:
             return ask
-        told = self._asked(plain, is_patch=self._is_patch(ask))
-        if told == plain or _tight(json.dumps(plain).encode()) != _tight(body):
+        translated = self._asked(plain, is_patch=self._is_patch(ask))
+        if translated == plain or _tight(json.dumps(plain).encode()) != _tight(body):
             return ask  # translation would lose a repeated key, for example
-        return dataclasses.replace(ask, body=json.dumps(told).encode())
+        return dataclasses.replace(ask, body=json.dumps(translated).encode())
 
     def _is_patch(self, ask: HttpRequest) -> bool:
-        found = self._spelling.operation(ask.method, ask.path)
-        return found is not None and found[0] == "patch"
+        operation = self._spelling.operation(ask.method, ask.path)
+        return operation is not None and operation[0] == "patch"
 
     def _asked(self, body: Json, *, is_patch: bool = False) -> Json:
         if isinstance(body, list):
-            return [self._asked(one) for one in body]
+            return [self._asked(part) for part in body]
         if not isinstance(body, dict):
             return body
         if "type" in body or is_patch:
             return self._renamed(body, self._there.get, self._paths)
-        found = {key: self._asked(one) for key, one in body.items()}
+        translated = {key: self._asked(part) for key, part in body.items()}
         if {"container", "permissions"} == set(body):  # a grant of an application
-            found["container"] = _each(body["container"], lambda path: self._paths.get(path, path))
-        return found
+            translated["container"] = _each(
+                body["container"], lambda path: self._paths.get(path, path)
+            )
+        return translated
 
     # --- answers --------------------------------------------------------------------------------
 
     def heard(self, ask: HttpRequest, status: int | None, body: bytes) -> Heard:
         """Return an answer in the names of the specification."""
-        found = self._spelling.operation(ask.method, ask.path) if self._requests else None
-        shape = None if found is None else self._requests.get(found[0])
+        operation = self._spelling.operation(ask.method, ask.path) if self._requests else None
+        shape = None if operation is None else self._requests.get(operation[0])
         is_ok = None if shape is None or not shape.success else status in shape.success
         if status is None or not (self.speaks_otherwise or self._errors or shape):
             return Heard(status)
@@ -160,9 +162,9 @@ class Dialect:
             answer = parsed(body)
         except ValueError:
             return Heard(status, is_ok)
-        told = self._error(status, answer)
-        if told is not None:
-            return Heard(told, is_ok=False)
+        error_status = self._error(status, answer)
+        if error_status is not None:
+            return Heard(error_status, is_ok=False)
         if not (200 <= status < 300 if is_ok is None else is_ok):
             return Heard(status, is_ok)
         read = answer
@@ -180,20 +182,20 @@ class Dialect:
             return None
         if _at(answer, self._errors.at) in (_ABSENT, None, False):
             return None
-        told = _at(answer, self._errors.status) if self._errors.status else 400
-        if not isinstance(told, int) or not 400 <= told < 600:
+        error_status = _at(answer, self._errors.status) if self._errors.status else 400
+        if not isinstance(error_status, int) or not 400 <= error_status < 600:
             return 400
-        return status if told in _FIXED else told
+        return status if error_status in _FIXED else error_status
 
     def _read(self, answer: Json) -> Json:
         if isinstance(answer, list):
-            return [self._read(one) for one in answer]
+            return [self._read(part) for part in answer]
         if not isinstance(answer, dict):
             return answer
         there = self._there
         if {there.get("id", "id"), there.get("type", "type")} <= set(answer):
             return self._renamed(answer, self._here.get, self._names)
-        return {key: self._read(one) for key, one in answer.items()}
+        return {key: self._read(part) for key, part in answer.items()}
 
     # --- one token request object, or one record ------------------------------------------------
 
@@ -204,7 +206,7 @@ class Dialect:
         containers: Mapping[str, str],
     ) -> dict[str, Json]:
         is_asked = containers is self._paths
-        found: dict[str, Json] = {}
+        renamed: dict[str, Json] = {}
         for key, value in record.items():
             if is_asked and key in self._without:
                 continue
@@ -215,16 +217,16 @@ class Dialect:
             elif plain not in _NO_CONTAINER:
                 value = _each(value, lambda text: containers.get(text, text))  # noqa: PLW2901 # reason: the value told
             elif plain in {"data", "mask", "_extras"} and isinstance(value, Mapping):
-                value = {name_of(inner) or inner: one for inner, one in value.items()}  # noqa: PLW2901 # reason: the value told
-            found[name] = value
-        return found
+                value = {name_of(inner) or inner: member for inner, member in value.items()}  # noqa: PLW2901 # reason: the value told
+            renamed[name] = value
+        return renamed
 
 
-def _each(value: Json, told: Callable[[str], str]) -> Json:
+def _each(value: Json, translate: Callable[[str], str]) -> Json:
     """Return a text, or an array with each of its texts, translated."""
     if isinstance(value, list):
-        return [told(one) if isinstance(one, str) else one for one in value]
-    return told(value) if isinstance(value, str) else value
+        return [translate(item) if isinstance(item, str) else item for item in value]
+    return translate(value) if isinstance(value, str) else value
 
 
 def _expression(text: str, name_of: Callable[[str], str | None]) -> str:
@@ -237,16 +239,16 @@ def _expression(text: str, name_of: Callable[[str], str | None]) -> str:
 
 def _paths_of(containers: Sequence[str]) -> dict[str, str]:
     """Return name → path; a name that is a path stays as it is."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for name in dict.fromkeys(containers):
         path = name
         if not _PATH.fullmatch(name):
             segment = _NOT_IN_SEGMENTS.sub("-", name).strip("-").lower() or "container"
             path, number = f"/{segment}/", 1
-            while path in found.values():
+            while path in paths.values():
                 path, number = f"/{segment}-{number}/", number + 1
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
 def _at(answer: Any, place: str) -> Any:  # noqa: ANN401 # reason: any JSON
@@ -268,10 +270,12 @@ def _at(answer: Any, place: str) -> Any:  # noqa: ANN401 # reason: any JSON
 def _picked(template: Any, answer: Any) -> Any:  # noqa: ANN401 # reason: any JSON
     """Return a template filled with values of an answer; members without a value are left out."""
     if isinstance(template, Mapping):
-        made = {key: _picked(one, answer) for key, one in template.items()}
-        return {key: one for key, one in made.items() if one is not _ABSENT}
+        made = {key: _picked(part, answer) for key, part in template.items()}
+        return {key: part for key, part in made.items() if part is not _ABSENT}
     if isinstance(template, list | tuple):
-        return [one for one in (_picked(each, answer) for each in template) if one is not _ABSENT]
+        return [
+            part for part in (_picked(inner, answer) for inner in template) if part is not _ABSENT
+        ]
     match = _PLACE.fullmatch(template) if isinstance(template, str) else None
     return template if match is None else _at(answer, match[1])
 

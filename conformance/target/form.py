@@ -257,16 +257,16 @@ class Target:
     @cached_property
     def key_labels(self) -> Mapping[KeyLabel, TargetKey]:
         """Label (`role.place`, places from 1) → key."""
-        found: dict[KeyLabel, TargetKey] = {}
+        labelled: dict[KeyLabel, TargetKey] = {}
         places: dict[str, int] = {}
         for key in self.keys:
             places[key.role] = places.get(key.role, 0) + 1
             path = None if key.container is None else self.dialect.path_of(key.container)
             grants = None if key.grants is None else tuple(map(self._grant, key.grants))
-            found[f"{key.role}.{places[key.role]}"] = dataclasses.replace(
+            labelled[f"{key.role}.{places[key.role]}"] = dataclasses.replace(
                 key, container=path, grants=grants
             )
-        return found
+        return labelled
 
     @property
     def key_texts(self) -> dict[KeyLabel, str]:
@@ -290,9 +290,9 @@ class Target:
         Where deduplication is always on, a private key stands in for a missing role with
         deduplication.
         """
-        found = tuple(label for label, key in self.key_labels.items() if key.role == role)
-        if found or role not in _STAND_INS or "deduplication" not in self.always:
-            return found
+        labels = tuple(label for label, key in self.key_labels.items() if key.role == role)
+        if labels or role not in _STAND_INS or "deduplication" not in self.always:
+            return labels
         others = (self.labels(other)[:1] for other in _STAND_INS[role])
         return next((labels for labels in others if labels), ())
 
@@ -313,7 +313,9 @@ class Target:
     def container_of(self, label: KeyLabel) -> str:
         """Return the one container that a key of role private_one_container may write to."""
         key = self.key_labels[label]
-        granted = [one.container for one in key.grants or () if "token:create" in one.permissions]
+        granted = [
+            grant.container for grant in key.grants or () if "token:create" in grant.permissions
+        ]
         return key.container or next(filter(None, granted), None) or "/pci/"
 
     def tenant_of(self, key: TargetKey) -> TargetTenant:
@@ -357,12 +359,12 @@ class Target:
             for name in self.dialect.names
             if self.dialect.path_of(name) != name
         ]
-        found = []
+        notes = []
         if fields:
-            found.append(f"the deployment writes {', '.join(fields)}; reports use the first name")
+            notes.append(f"the deployment writes {', '.join(fields)}; reports use the first name")
         if paths:
-            found.append(f"reports write the container {', '.join(paths)}")
-        return tuple(found)
+            notes.append(f"reports write the container {', '.join(paths)}")
+        return tuple(notes)
 
     @cached_property
     def containers(self) -> tuple[str, ...]:

@@ -63,13 +63,13 @@ def deploy(
         ),
     )
     lines = list(demo_lines(made, b"in process" * 4, keys_a_role, _DESTINATION))
-    told = from_document(Target, Document(target_of("http://in-process.example", made, lines)))
+    demo = from_document(Target, Document(target_of("http://in-process.example", made, lines)))
     own: dict[str, Any] = {
         "proxy_key_header": made.profile.http.proxy_key_header,
         "budget": Budget(requests=1_000_000, minutes=100_000),
     }
-    found = dataclasses.replace(told, **own | target)
-    return Deployment(made, found, EngineTransport(made, found, latency))
+    described = dataclasses.replace(demo, **own | target)
+    return Deployment(made, described, EngineTransport(made, described, latency))
 
 
 def _service_ns(code: str, args: Json) -> int:  # noqa: ARG001 # reason: the port's form

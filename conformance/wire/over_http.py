@@ -363,7 +363,7 @@ class HttpTransport:
             if connection.is_open and connection.idle_since_ns > oldest_ns:
                 return connection
             connection.close()
-        _, found = await self._loop.create_connection(
+        _, connection = await self._loop.create_connection(
             lambda: Connection(source),
             self._host,
             self._port,
@@ -371,7 +371,7 @@ class HttpTransport:
             server_hostname=self._server_name if self._tls is not None else None,
             local_addr=None if source is None else (source, 0),
         )
-        return found
+        return connection
 
     # --- time and running -----------------------------------------------------------------------
 
@@ -386,11 +386,11 @@ class HttpTransport:
 
     async def gather(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         """Run them as tasks; the first exception is raised once all have ended."""
-        found = await asyncio.gather(*coroutines, return_exceptions=True)
-        for one in found:
-            if isinstance(one, BaseException):
-                raise one
-        return found
+        results = await asyncio.gather(*coroutines, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return results
 
     def start(self, coroutines: Sequence[Coroutine[Any, Any, Any]]) -> Callable[[], list[Any]]:
         """Start coroutines at once; the function that it returns waits for their results."""
@@ -426,7 +426,7 @@ class HttpTransport:
         sys.setswitchinterval(self._switch_s)
 
     async def _close(self) -> None:
-        for connection in (one for idle in self._idle.values() for one in idle):
+        for connection in (connection for idle in self._idle.values() for connection in idle):
             connection.close()
         mine = asyncio.current_task()
         tasks = [task for task in asyncio.all_tasks() if task is not mine]
@@ -450,18 +450,18 @@ def _reason(error: OSError) -> str:
 
 def _context(tls: Tls) -> ssl.SSLContext:
     if tls.ca_file is None:
-        found = ssl.create_default_context()
+        context = ssl.create_default_context()
     else:
         with _pem("tls.ca_file", tls.ca_file, "certificates"):
-            found = ssl.create_default_context(cafile=str(tls.ca_file.file))
+            context = ssl.create_default_context(cafile=str(tls.ca_file.file))
     if tls.certificate is not None:
         key = None if tls.private_key is None else str(tls.private_key.file)
         with _pem("tls.certificate", tls.certificate, "a certificate, with its tls.private_key"):
-            found.load_cert_chain(str(tls.certificate.file), key, _no_password)
+            context.load_cert_chain(str(tls.certificate.file), key, _no_password)
     if not tls.verify:
-        found.check_hostname = False
-        found.verify_mode = ssl.CERT_NONE
-    return found
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 @contextlib.contextmanager
@@ -470,8 +470,8 @@ def _pem(name: str, file: Include, what: str) -> Iterator[None]:
         yield
     except (OSError, ssl.SSLError) as error:
         reason = str(error.args[-1] if error.args else error).lower()
-        says = f"{file.where}{name} = {file.path} must hold {what}, in PEM: {reason}"
-        raise InputError(says) from None
+        message = f"{file.where}{name} = {file.path} must hold {what}, in PEM: {reason}"
+        raise InputError(message) from None
 
 
 def _no_password() -> str:

@@ -129,13 +129,13 @@ def _own_rules(target: Target) -> list[Rule]:
 
     The rule counts by key (of proxies by address), whatever the deployment counts by.
     """
-    found = []
+    rules = []
     for name, shape in (target.requests or {}).items():
         if shape.limit is None:
             continue
         is_proxy = name == "invoke_proxy"
         resource = "ANY /proxy/*" if is_proxy else f"{SHAPES[name].method} {SHAPES[name].path}"
-        found.append(
+        rules.append(
             Rule(
                 id="OWN-" + name.replace("_", "-").upper(),
                 match=Match(resource=(resource,)),
@@ -143,7 +143,7 @@ def _own_rules(target: Target) -> list[Rule]:
                 rate=shape.limit,
             )
         )
-    return found
+    return rules
 
 
 def application_kind(key: TargetKey) -> ApplicationKind:

@@ -120,8 +120,8 @@ def made_key(spelling: Spelling, ask: HttpRequest, status: int | None, body: byt
     """
     if status is None or not 200 <= status < 300:
         return None
-    found = spelling.operation(ask.method, ask.path.rstrip("/"))
-    if found is None or found[0] not in _MAKING:
+    operation = spelling.operation(ask.method, ask.path.rstrip("/"))
+    if operation is None or operation[0] not in _MAKING:
         return None
     answer = parsed_or_none(body)
     text = answer.get("key") if isinstance(answer, dict) else None

@@ -107,26 +107,26 @@ def fields_of(target: Target, ask: HttpRequest) -> list[tuple[str, str]]:
 
     A proxy's host and a custom hostname are the `Host`; without one it is the target's own.
     """
-    found = []
+    fields = []
     if ask.source is not None and target.forwarded is not None:
         name, _, template = target.forwarded.partition(":")
-        found.append((name, (template.strip() or "{source}").replace("{source}", ask.source)))
+        fields.append((name, (template.strip() or "{source}").replace("{source}", ask.source)))
     if ask.key is not None:
         name = _header_of(target, ask.key, target.key_header)
-        found.append((name, _formatted(target, f"{{key:{ask.key}}}")))
+        fields.append((name, _formatted(target, f"{{key:{ask.key}}}")))
     host = None if ask.host is None else f"{{key:{ask.host}}}"
     if ask.proxy_key is not None:
         key = f"{{key:{ask.proxy_key}}}"
         if target.proxy_host is not None:
             host = host or target.proxy_host.replace(PROXY_KEY, key)
         elif PROXY_KEY not in ask.path:
-            found.append((_header_of(target, ask.proxy_key, target.proxy_key_header), key))
+            fields.append((_header_of(target, ask.proxy_key, target.proxy_key_header), key))
     if host is not None:
-        found.append(("Host", host))
+        fields.append(("Host", host))
     for name, text in ask.headers.items():
         is_key = name.lower() == target.key_header.lower()
-        found.append((name, _formatted(target, text) if is_key else text))
-    return found
+        fields.append((name, _formatted(target, text) if is_key else text))
+    return fields
 
 
 def _header_of(target: Target, label: KeyLabel, usual: str) -> str:
@@ -170,15 +170,15 @@ class VirtualTransport:
         left = len(coroutines)
         bell = Bell()
 
-        async def one(coroutine: Work) -> tuple[Any, Exception | None]:
+        async def run_one(coroutine: Work) -> tuple[Any, Exception | None]:
             nonlocal left
-            found = await _kept(coroutine)
+            result = await _kept(coroutine)
             left -= 1
             if not left:
                 bell.ring()
-            return found
+            return result
 
-        tasks = [self._loop.at(self.now_ns, one(each)) for each in coroutines]
+        tasks = [self._loop.at(self.now_ns, run_one(coroutine)) for coroutine in coroutines]
         if tasks:
             await Sleep(_EVER_NS, bell)
         return _values(tasks)
@@ -191,7 +191,7 @@ class VirtualTransport:
         """Run coroutines on one virtual loop."""
         outer, loop = self._loop, VirtualLoop(self._clock)
         self._loop = loop
-        tasks = [loop.at(self.now_ns, _kept(each)) for each in coroutines]
+        tasks = [loop.at(self.now_ns, _kept(coroutine)) for coroutine in coroutines]
         try:
             loop.run()
         finally:

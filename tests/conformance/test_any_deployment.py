@@ -17,8 +17,8 @@ from conformance.context.verdicts import Verdict
 from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.report import Report
 from conformance.runner.runner import Options, Run
-from conformance.schema.bridge import Bridge, GeneratedCase
-from conformance.schema.layer import AnswerJudge
+from conformance.schema.bridge import GeneratedCase
+from conformance.schema.layer import GeneratedRequests
 from conformance.target import Grant, Target
 from conformance.wire.in_process import Deployment, deploy
 from conformance.wire.transport import Answer, Place
@@ -202,7 +202,7 @@ def test_a_told_field_of_containers_is_not_asked_for_again(tmp_path: Path) -> No
     """TOK-CONTAINER must not ask to name in the profile what the profile names."""
     profile = Profile().replace(tokens={"container_field": "vault"})
     deployment = deploy()
-    options = Options(checks=("containers.named", "containers.field"), seed=5)
+    options = Options(checks=("model.sequences",), select=("TOK-CONTAINER",), seed=5)
     run = Run(deployment.target, options, transport=deployment.transport, profile=profile)
     run.execute()
     says = [one.says for one in run.findings if one.clause == "TOK-CONTAINER"]
@@ -244,11 +244,9 @@ def _judged(body: Any, status: int, *, is_negative: bool) -> Any:
     run = Run(deployment.target, transport=deployment.transport)
     ctx = CheckContext(all_checks()["schema.floor"], run.session)
     ask = HttpRequest(method="POST", path="/tokenize", body=dumps(body))
-    bridge = Bridge(ctx)
-    bridge.exchanges[1] = Exchange(1, "c", "l", 1, ask, 0, 1, status, {}, b"{}")
-    judge = AnswerJudge(ctx, bridge, 5)
-    asked = GeneratedCase("tokenize", is_negative, body, number=1)
-    return judge.judge(asked)
+    generated = GeneratedRequests(ctx)
+    generated.bridge.exchanges[1] = Exchange(1, "c", "l", 1, ask, 0, 1, status, {}, b"{}")
+    return generated.judge(GeneratedCase("tokenize", is_negative, body, number=1))
 
 
 # --- answers of another form --------------------------------------------------------------------

@@ -27,12 +27,14 @@ DEEP = b"[" * 200_000
 
 
 async def _passes(ctx: CheckContext) -> list[Finding]:
-    exchange = await ctx.ask("POST", "/tokenize", {"a": "value"}, key=ctx.key("private_prod"))
+    exchange = await ctx.client.insist(
+        "POST", "/tokenize", {"a": "value"}, key=ctx.key("private_prod")
+    )
     return [ctx.passes(ctx.check.clauses[0], f"got {exchange.status}", exchange)]
 
 
 async def _fails(ctx: CheckContext) -> list[Finding]:
-    exchange = await ctx.ask("GET", "/nowhere", key=ctx.key("private_prod"))
+    exchange = await ctx.client.insist("GET", "/nowhere", key=ctx.key("private_prod"))
     return [ctx.fails(ctx.check.clauses[0], f"got {exchange.status}", exchange)]
 
 

@@ -220,7 +220,7 @@ def test_a_long_body_only_begins_to_be_shown() -> None:
 
 def test_an_interrupted_run_deletes_what_it_created(monkeypatch: pytest.MonkeyPatch) -> None:
     async def interrupted(ctx: CheckContext) -> list[Finding]:
-        await ctx.ask("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
+        await ctx.client.insist("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
         if ctx.seed:
             raise KeyboardInterrupt
         return [ctx.passes("TOK-LEAF", "never said")]

@@ -274,14 +274,15 @@ _CHECK = _Extension(
     2,
     [
         _Edit(
-            "conformance/checks/secrets.py",
+            "conformance/checks/concurrency.py",
             """
-            @check("secrets.twice", "TOK-ARRAY", accepts="an identifier for each", requests=1)
-            def twice(ctx: CheckContext) -> Iterator[Finding]:
+            @check("arrays.twice", "TOK-ARRAY", accepts="an identifier for each", requests=1)
+            async def twice(ctx: CheckContext) -> list[Finding]:
                 '''Two strings have two identifiers.'''
-                exchange = ctx.tokenize(["Ada", "Grace"], ctx.ready_key("private_prod"))
-                are_two, says = len(set(exchange.json)) == 2, "equal identifiers for two strings"
-                yield ctx.judges("TOK-ARRAY", are_two, "two identifiers", says, exchange)
+                key = await ctx.ready_key("private_prod")
+                exchange = await ctx.client.tokenize(["Ada", "Grace"], key)
+                are_two, rule = len(set(exchange.json)) == 2, "two strings must have two ids"
+                return [ctx.judges("TOK-ARRAY", are_two, "two identifiers", rule, exchange)]
             """,
         ),
         _Edit(
@@ -297,7 +298,7 @@ _CHECK = _Extension(
     """
     from conformance.faults.trial import try_fault
 
-    assert "secrets.twice" in str(try_fault("array-of-one", everything=False)), "not caught"
+    assert "arrays.twice" in try_fault("array-of-one").killers, "not caught"
     """,
 )
 

@@ -62,9 +62,9 @@ def test_subtle_faults_are_caught_by_their_own_clause(fault_id: str) -> None:
 @pytest.mark.parametrize(
     ("fault_id", "check_id"),
     [
-        ("container-field-not-as-told", "containers.field"),
-        ("default-container-alternates", "containers.default"),
-        ("number-as-container-crashes", "containers.form"),
+        ("container-field-not-as-told", "model.sequences"),
+        ("default-container-alternates", "model.sequences"),
+        ("number-as-container-crashes", "model.sequences"),
         ("fingerprint-is-the-value", "model.sequences"),
         ("failures-counted-apart", "limits.counted"),
         ("public-legacy-unlimited", "limits.legacy-class"),

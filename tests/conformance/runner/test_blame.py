@@ -82,7 +82,7 @@ def test_two_faults_are_two_causes() -> None:
     found = blamed(
         [
             _fail("TOK-METADATA", "model.sequences", 1),
-            _fail("REC-SECRET", "secrets.answers", 9),
+            _fail("REC-SECRET", "answers.json", 9),
             _fail("QUO-TENANT", "quotas.shown", 3),
             _fail("QUO-CVC", "quotas.retention", 4),
         ]
@@ -99,7 +99,7 @@ def test_passes_are_left_as_they_are() -> None:
     ("check", "clause", "doubt", "addresses_count", "expected"),
     [
         ("reactors.code", "RCT-CODE", None, False, Verdict.INCONCLUSIVE),  # its key is in doubt
-        ("containers.named", "TOK-CONTAINER", None, False, Verdict.FAIL),  # it uses no such key
+        ("bounds.fields", "TOK-METADATA", None, False, Verdict.FAIL),  # it uses no such key
         ("limits.LIM-PRIVATE", "LIM-PRIVATE", "one proxy", False, Verdict.INCONCLUSIVE),
         ("limits.LIM-PRIVATE", "LIM-PRIVATE", "one proxy", True, Verdict.FAIL),
         ("model.sequences", "TOK-ARRAY", "one proxy", False, Verdict.FAIL),

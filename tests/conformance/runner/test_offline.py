@@ -55,7 +55,7 @@ def test_what_no_seed_fixes_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
     async def makes(ctx: CheckContext) -> list[Finding]:
         made = [ctx.make(name, lambda: f"{chance.getrandbits(64):x}") for name in ("a", "b")]
-        exchange = await ctx.ask("POST", "/tokenize", made, key=ctx.key("private_prod"))
+        exchange = await ctx.client.insist("POST", "/tokenize", made, key=ctx.key("private_prod"))
         return [ctx.passes("TOK-LEAF", f"made {made}", exchange)]
 
     report, judged = _played(monkeypatch, tmp_path, _check("a", makes))
@@ -71,7 +71,7 @@ def test_what_it_now_asks_otherwise_is_kept_as_it_was_and_said(
     async def asks(ctx: CheckContext) -> list[Finding]:
         body = next(bodies)
         key = ctx.key("private_prod")
-        found = await ctx.ask(
+        found = await ctx.client.insist(
             "POST", "/tokenize", body, key=key, headers={"Content-Type": "a/json"}
         )
         return [ctx.passes("TOK-LEAF", f"asked {body!r}", found)]
@@ -87,7 +87,9 @@ def test_a_long_body_that_is_the_same_is_recognised(
     async def asks(ctx: CheckContext) -> list[Finding]:
         key = ctx.key("private_prod")
         shown = [
-            await ctx.ask("POST", "/tokenize", body, key=key, headers={"Content-Type": "text/json"})
+            await ctx.client.insist(
+                "POST", "/tokenize", body, key=key, headers={"Content-Type": "text/json"}
+            )
             for body in (b"x" * 70_000, ["x" * 70_000], b"\xff\x00")
         ]
         return [ctx.passes("TOK-LEAF", f"got {[one.status for one in shown]}", *shown)]
@@ -140,7 +142,9 @@ def test_a_history_that_was_changed_is_refused_in_one_line(
 
     async def judged(ctx: CheckContext) -> list[Finding]:
         return [
-            ctx.passes("TOK-LEAF", ctx.value("leaf"), await ctx.tokenize("a", "private_prod.1"))
+            ctx.passes(
+                "TOK-LEAF", ctx.value("leaf"), await ctx.client.tokenize("a", "private_prod.1")
+            )
         ]
 
     _played(monkeypatch, tmp_path, _check("own.leaf", judged))

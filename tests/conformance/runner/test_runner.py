@@ -36,14 +36,14 @@ def _check(check_id: str, judge_: Any, *clauses: str, **more: Any) -> Check:
 
 
 async def _passes(ctx: CheckContext) -> list[Finding]:
-    exchange = await ctx.ask(
+    exchange = await ctx.client.insist(
         "POST", "/tokenize", {"a": "secret value"}, key=ctx.key("private_prod")
     )
     return [ctx.passes(ctx.check.clauses[0], f"got {exchange.status}", exchange)]
 
 
 async def _fails(ctx: CheckContext) -> list[Finding]:
-    exchange = await ctx.ask("GET", "/nowhere", key=ctx.key("private_prod"))
+    exchange = await ctx.client.insist("GET", "/nowhere", key=ctx.key("private_prod"))
     return [ctx.fails(ctx.check.clauses[0], f"got {exchange.status}", exchange)]
 
 
@@ -165,15 +165,15 @@ def test_a_registered_reason_makes_a_clause_not_observable(play: Any) -> None:
 def test_what_a_run_creates_it_deletes(play: Any) -> None:
     async def creates(ctx: CheckContext) -> list[Finding]:
         key = ctx.key("private_prod")
-        await ctx.ask("POST", "/tokenize", ["a", {"b": "c"}], key=key)
-        await ctx.ask("POST", "/tokens", {"type": "token", "data": "d"}, key=key)
-        await ctx.ask("POST", "/tokenize", {"e": "f"}, key=ctx.key("public"))
+        await ctx.client.insist("POST", "/tokenize", ["a", {"b": "c"}], key=key)
+        await ctx.client.insist("POST", "/tokens", {"type": "token", "data": "d"}, key=key)
+        await ctx.client.insist("POST", "/tokenize", {"e": "f"}, key=ctx.key("public"))
         by_hand = {ctx.target.key_header.lower(): f"{{key:{key}}}"}
-        await ctx.ask("POST", "/tokenize", ["h"], headers=by_hand)
-        gone = (await ctx.ask("POST", "/tokens", {"type": "token", "data": "g"}, key=key)).json[
-            "id"
-        ]
-        await ctx.ask("DELETE", f"/tokens/{gone}", key=key)
+        await ctx.client.insist("POST", "/tokenize", ["h"], headers=by_hand)
+        gone = (
+            await ctx.client.insist("POST", "/tokens", {"type": "token", "data": "g"}, key=key)
+        ).json["id"]
+        await ctx.client.insist("DELETE", f"/tokens/{gone}", key=key)
         return [ctx.passes("TOK-LEAF", "created")]
 
     deployment = deploy()
@@ -191,7 +191,7 @@ def test_what_a_deployment_cannot_delete_is_left_and_told(play: Any) -> None:
     async def makes(ctx: CheckContext) -> list[Finding]:
         for place in range(20):
             body: Any = {"a": f"made {place}"}
-            await ctx.ask("POST", "/tokenize", body, key=ctx.key("private_prod"))
+            await ctx.client.insist("POST", "/tokenize", body, key=ctx.key("private_prod"))
         return [ctx.passes("TOK-LEAF", "made")]
 
     deployment = deploy()
@@ -212,7 +212,7 @@ def test_what_a_deployment_cannot_delete_is_left_and_told(play: Any) -> None:
 
 def test_what_is_forbidden_is_never_asked(play: Any) -> None:
     async def deletes(ctx: CheckContext) -> list[Finding]:
-        await ctx.ask("DELETE", "/tokens/1234", key=ctx.key("private_prod"))
+        await ctx.client.insist("DELETE", "/tokens/1234", key=ctx.key("private_prod"))
         return [ctx.passes("TOK-LEAF", "deleted")]
 
     deployment = deploy(forbidden=("DELETE /tokens/{id}",))
@@ -288,7 +288,7 @@ def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -
 def test_the_budget_of_requests_holds(play: Any) -> None:
     async def asks(ctx: CheckContext) -> list[Finding]:
         for _ in range(100):
-            await ctx.ask("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
+            await ctx.client.insist("POST", "/tokenize", {"a": "b"}, key=ctx.key("private_prod"))
         return [ctx.passes("TOK-LEAF", "asked")]
 
     deployment = deploy(budget=Budget(requests=50, minutes=1))
@@ -349,7 +349,7 @@ def test_cleaning_up_ends_soon_after_the_budget_of_time(play: Any) -> None:
         findings: list[Finding] = []
         key = ctx.key("private_prod")
         for place in range(40):
-            made = await ctx.ask("POST", "/tokenize", {"a": f"text {place}"}, key=key)
+            made = await ctx.client.insist("POST", "/tokenize", {"a": f"text {place}"}, key=key)
             findings.append(ctx.passes("TOK-LEAF", f"got {made.status}"))
         answer = ctx.transport.send
 
@@ -508,7 +508,7 @@ def test_one_address_stays_for_the_checks_beside_a_probe() -> None:
 
 def test_a_shape_of_the_targets_own_is_asked(play: Any) -> None:
     async def searches(ctx: CheckContext) -> list[Finding]:
-        exchange = await ctx.call("search", {"value": "x y"}, key=ctx.key("private_prod"))
+        exchange = await ctx.client.call("search", {"value": "x y"}, key=ctx.key("private_prod"))
         assert (exchange.ask.path, exchange.ask.body) == ("/find", {"q": "data:x y"})
         return [ctx.passes("TOK-LEAF", f"got {exchange.status}")]
 
@@ -522,7 +522,9 @@ def test_patience_outlasts_a_limit_that_was_not_foreseen(play: Any) -> None:
 
     async def asks(ctx: CheckContext) -> list[Finding]:
         key = ctx.key("private_test")
-        statuses = {(await ctx.ask("POST", "/tokenize", {}, key=key)).status for _ in range(120)}
+        statuses = {
+            (await ctx.client.insist("POST", "/tokenize", {}, key=key)).status for _ in range(120)
+        }
         return [ctx.passes("TOK-LEAF", f"got {statuses}")]
 
     base = deploy()
@@ -542,7 +544,8 @@ async def _wanders(ctx: CheckContext) -> list[Finding]:
     chance = ctx.random("walk")
     key = ctx.key("private_prod")
     answers = [
-        await ctx.ask("POST", "/tokenize", {"a": str(chance.random())}, key=key) for _ in range(5)
+        await ctx.client.insist("POST", "/tokenize", {"a": str(chance.random())}, key=key)
+        for _ in range(5)
     ]
     ids = sorted(answer.json["a"] for answer in answers)
     findings.append(ctx.finding("TOK-LEAF", Verdict.FAIL, f"saw {ids}", *answers))
@@ -605,16 +608,16 @@ def test_no_file_of_a_run_holds_a_key(play: Any, tmp_path: Path) -> None:
         key = ctx.key("private_prod")
         text = ctx.target.key_labels[key].value
         management = ctx.key("management")
-        exchange = await ctx.ask(
+        exchange = await ctx.client.insist(
             "POST", "/tokenize", {text: text}, key=key, headers={"X-Echo": text}
         )
         body = {"name": "x", "kind": "private", "grants": []}
-        made = await ctx.ask("POST", "/applications", body, key=management)
+        made = await ctx.client.insist("POST", "/applications", body, key=management)
         path = f"/applications/{made.json['id']}/keys"
-        new = await ctx.ask("POST", path, {}, key=management)
+        new = await ctx.client.insist("POST", path, {}, key=management)
         secrets.append(new.json["key"])
         ctx.learn_key("made", new.json["key"])
-        await ctx.ask("POST", "/tokenize", {"a": secrets[-1]}, key="made")
+        await ctx.client.insist("POST", "/tokenize", {"a": secrets[-1]}, key="made")
         return [ctx.fails("TOK-LEAF", f"{text} came back, and {secrets[-1]}", exchange, new)]
 
     secrets: list[str] = []

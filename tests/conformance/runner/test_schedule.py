@@ -108,7 +108,7 @@ def test_what_ended_checks_left_is_deleted_without_a_probes_keys() -> None:
     for check_id, label in (("a", "private_prod.1"), ("b", "private_prod.1"), ("a", "short.1")):
         ctx = CheckContext(Check(check_id, (), "says", "accepts", _waits), session)
         body: Any = {"x": f"{check_id} {label}"}
-        ctx.transport.run([ctx.ask("POST", "/tokenize", body, key=label)])
+        ctx.transport.run([ctx.client.insist("POST", "/tokenize", body, key=label)])
     assert clean(session, made_by={"a"}, busy=["short.1"], sources=["127.0.0.9"]) == 1
     asked = [one.ask for one in session.exchanges.values() if one.ask.method == "DELETE"]
     assert [(ask.key, ask.source) for ask in asked] == [("private_prod.1", "127.0.0.9")]

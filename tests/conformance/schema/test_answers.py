@@ -12,8 +12,8 @@ from conformance.context.context import CheckContext
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding
 from conformance.messages.exchange import Exchange, HttpRequest
-from conformance.schema.bridge import Bridge, GeneratedCase
-from conformance.schema.layer import AnswerJudge
+from conformance.schema.bridge import GeneratedCase
+from conformance.schema.layer import GeneratedRequests
 from conformance.schema.oracle import record_rules
 from conformance.wire.in_process import deploy
 from engine import Request
@@ -32,8 +32,8 @@ class Judged:
         self.deployment = deploy()
         session = Session(self.deployment.target, self.deployment.transport, seed=7)
         ctx = CheckContext(Check("schema.test", (), "says", "accepts", _nothing), session)
-        self.bridge = Bridge(ctx)
-        self.judge = AnswerJudge(ctx, self.bridge, 5)
+        self.judge = GeneratedRequests(ctx)
+        self.bridge = self.judge.bridge
 
     def good(self, body: Any) -> Any:
         label = self.deployment.target.labels("private_prod")[0]

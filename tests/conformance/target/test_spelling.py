@@ -144,14 +144,15 @@ def test_generated_requests_are_spelled_so_too(tmp_path: Path) -> None:
     class CheckContext:
         target = deploy(requests=_own(tmp_path)).target
 
-        def send_from_thread(self, method: str, path: str, *_: Any, **__: Any) -> Any:
+    class Stopping(Bridge):
+        def send(self, method: str, path: str, *_: Any, **__: Any) -> Any:
             asked.append((method, path))
             raise _Stop
 
     class _Stop(Exception):
         pass
 
-    bridge = Bridge(CheckContext())  # type: ignore[arg-type] # reason: what a bridge asks of it
+    bridge = Stopping(CheckContext())  # type: ignore[arg-type] # reason: what a bridge asks of it
     for method, path in (("POST", "/tokenize"), ("GET", "/tokens/1"), ("GET", "/tokens?size=2")):
         with pytest.raises(_Stop):
             bridge({"REQUEST_METHOD": method, "REQUEST_URI": path}, lambda *_: None)

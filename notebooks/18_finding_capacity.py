@@ -92,10 +92,10 @@ assert len(set(shares["a minute on average"])) == RUNS
 
 # %% [markdown]
 # ## The search
-# `capacity` first searches with a few runs at each value (pilots) for the border: the number of
-# people at which 1 % is refused. Then it runs two values near the border under the same fresh
-# seeds. A straight line between their shares crosses 1 % at the border, and the ends of the
-# border's 95 % interval are the answer. 50 people are too many, so the border lies below 50.
+# `capacity` first searches with a few runs at each value (the coarse search) for the border: the
+# number of people at which 1 % is refused. Then it runs values on both sides of the border under
+# fresh seeds. A line through the shares of all these runs crosses 1 % at the border, and the ends
+# of the border's 95 % interval are the answer. 50 people are too many, so the border lies below 50.
 
 # %%
 found = simulator.capacity(
@@ -115,8 +115,8 @@ pd.Series(
 # %% [markdown]
 # The table shows every value that was run, with the interval of the refused share over its runs.
 # The verdict is *met* when the whole interval meets the condition, and *not met* when none of it
-# does. Pilots decide nothing. The answer comes from the interval of the border and not from these
-# verdicts, so a value at an end of the answer may be undecided by itself, as 32 is here. Nothing is
+# does. The coarse search decides nothing. The answer comes from the interval of the border and not
+# from these verdicts, so a value at an end of the answer may be undecided by itself. Nothing is
 # claimed about the values between the two numbers of the answer.
 
 # %%
@@ -128,7 +128,7 @@ trials = pd.DataFrame(
             "low": trial.interval.low,
             "high": trial.interval.high,
             "runs": trial.interval.runs,
-            "verdict": "pilot" if trial.is_pilot else trial.verdict,
+            "verdict": "coarse search" if trial.is_coarse else trial.verdict,
         }
         for trial in found.trials
     ]
@@ -138,9 +138,11 @@ trials.round(4)
 # %%
 assert found.border is not None
 assert int(found.keeps) <= found.border.low < found.border.high <= int(found.breaks)
-near = trials[trials["verdict"] != "pilot"]
+near = trials[trials["verdict"] != "coarse search"]
 assert near["people"].min() <= found.border.mean <= near["people"].max()
-colour = alt.Color("verdict:N", title="verdict", sort=["met", "not decided", "not met", "pilot"])
+colour = alt.Color(
+    "verdict:N", title="verdict", sort=["met", "not decided", "not met", "coarse search"]
+)
 base = alt.Chart(
     trials,
     width=520,
@@ -157,7 +159,7 @@ answer = pd.DataFrame({"from": [int(found.keeps)], "to": [int(found.breaks)], "b
 (
     alt.Chart(answer).mark_rect(opacity=0.2, aria=False).encode(x="from:Q", x2="to:Q")
     + alt.Chart(answer).mark_rule(strokeDash=[4, 3], aria=False).encode(y="bound:Q")
-    + base.transform_filter("datum.verdict != 'pilot'")
+    + base.transform_filter("datum.verdict != 'coarse search'")
     .mark_rule(aria=False)
     .encode(y="low:Q", y2="high:Q", color=colour)
     + base.mark_point(filled=True, size=80, aria=False).encode(

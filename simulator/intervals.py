@@ -70,6 +70,12 @@ _MAX_SHARED: Final = 0.9
 _RESAMPLES: Final = 1_999
 _MIN_SHARE: Final = 1e-9
 """A smaller share, as a plain number, is not taken for an attempt."""
+_OF_A_LINE: Final = 2
+"""Parameters of a straight line."""
+_NEWTON_STEPS: Final = 60
+_STEP_ENDS: Final = 1e-9
+_MOST_EXPONENT: Final = 100.0
+_SINGULAR: Final = 1e12
 _MAX_RUNS: Final = 10_000_000
 """Larger numbers of runs are not reported."""
 
@@ -229,31 +235,73 @@ def independent_difference(
 
 
 def crossing_of(
-    at_low: Sequence[float],
-    at_high: Sequence[float],
+    places: Sequence[float],
+    values: Sequence[float],
     bound: float,
     metric: str = "",
     *,
     error: float = 1 - CONFIDENCE,
 ) -> Interval:
-    """Return where a metric crosses a bound between two settings: 0 is at the low one, 1 at high.
+    """Return where a metric crosses a bound, from independent runs at several places.
 
-    Runs are paired by seed, and the metric is taken for a straight line from one to the other, so
-    that the crossing varies as the metric there does, over the slope. Nothing is known (method
-    `range`) where the metric does not rise or fall.
+    The logarithm of the metric's mean is taken for a straight line of the place, and its variance
+    for proportional to its mean: a quasi-Poisson regression, for a share with the attempts as
+    exposure (Wedderburn, "Quasi-likelihood functions", Biometrika 61, 1974). Nothing is known
+    (method `range`) where the bound is not above 0, or the line does not surely rise or fall.
     """
-    pairs = [
-        (a, b) for a, b in zip(at_low, at_high, strict=True) if not (math.isnan(a) or math.isnan(b))
-    ]
-    low, high = ([pair[end] for pair in pairs] for end in (0, 1))
-    rise = pooled(high) - pooled(low) if len(pairs) > 1 else 0.0
-    if not rise:
-        return Interval(math.nan, -math.inf, math.inf, len(pairs), "range", 1 - error)
-    place = (bound - pooled(low)) / rise
-    spread = ((1 - place) * _residuals(low, metric) + place * _residuals(high, metric)) / rise
-    quantile = student_quantile(len(pairs) - 1, 1 - error / 2)
-    half = quantile * _standard_error(spread)
-    return Interval(place, place - half, place + half, len(pairs), "t", 1 - error)
+    known = [pair for pair in zip(places, values, strict=True) if not math.isnan(pair[1])]
+    runs, events = len(known), sum(value > 0 for _, value in known)
+    nothing = Interval(math.nan, -math.inf, math.inf, runs, "range", 1 - error)
+    if bound <= 0 or not events or runs <= _OF_A_LINE or len({place for place, _ in known}) == 1:
+        return nothing
+    totals: Values = np.array([value for _, value in known], dtype=np.float64)
+    exposures = np.ones_like(totals)
+    if is_share(metric) and _are_counted([value for _, value in known]):
+        refused, offered = _counts_of([value for _, value in known])
+        totals, exposures = refused.sum(axis=1), offered.sum(axis=1)
+    line = _line_of(np.array([place for place, _ in known]), totals, exposures)
+    if line is None:
+        return nothing
+    middle, (level, slope), covariance = line
+    # Fieller's: the places where the line is no further from the bound than it is unsure there.
+    quantile = student_quantile(min(runs - _OF_A_LINE, events), 1 - error / 2)
+    level -= math.log(bound)
+    a, b, c = (
+        factor - quantile**2 * variance
+        for factor, variance in (
+            (slope**2, covariance[1, 1]),
+            (level * slope, covariance[0, 1]),
+            (level**2, covariance[0, 0]),
+        )
+    )
+    if a <= 0:
+        return nothing
+    low, high = ((-b + sign * math.sqrt(max(0.0, b * b - a * c))) / a for sign in (-1, 1))
+    ends = middle + low, middle + high
+    return Interval(middle - level / slope, *ends, runs, "t", 1 - error)
+
+
+def _line_of(
+    places: Values, totals: Values, exposures: Values
+) -> tuple[float, tuple[float, float], Values] | None:
+    """Return the middle place, the line's value there and its slope, and their covariance.
+
+    None where all runs on one side saw nothing, so that the slope has no bound.
+    """
+    middle = float(places.mean())
+    design = np.stack([np.ones_like(places), places - middle])
+    line = np.array([math.log(totals.sum() / exposures.sum()), 0.0])
+    for _ in range(_NEWTON_STEPS):
+        means = exposures * np.exp(np.clip(line @ design, -_MOST_EXPONENT, _MOST_EXPONENT))
+        information = (design * means) @ design.T
+        if np.linalg.cond(information) > _SINGULAR:
+            return None
+        step = np.linalg.solve(information, design @ (totals - means))
+        line += step
+        if float(np.abs(step).max()) < _STEP_ENDS:
+            dispersion = float(((totals - means) ** 2 / means).sum()) / (len(totals) - _OF_A_LINE)
+            return middle, (float(line[0]), float(line[1])), dispersion * np.linalg.inv(information)
+    return None
 
 
 def _residuals(values: Sequence[float], metric: str) -> Values:

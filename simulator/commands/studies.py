@@ -126,7 +126,10 @@ def run_capacity(args: argparse.Namespace) -> int:
     scenario = resolve(args.scenario)
     seed = scenario.seed if args.seed is None else args.seed
     if not args.quiet:
-        print(f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs per pilot")
+        print(
+            f"seed {seed}, fidelity {args.fidelity}, {args.replications} runs per value in the"
+            " coarse search"
+        )
 
     display = _SearchShown(args.vary, args.keep)
     answer = _finished(
@@ -151,7 +154,7 @@ class _SearchShown:
     def tell(self, trial: Trial) -> None:
         """Print a trial."""
         print(f"{self._path} = {trial.value}: {_trial_words(trial, self._metric)}", flush=True)
-        if not trial.is_pilot and trial.verdict != "not decided":
+        if not trial.is_coarse and trial.verdict != "not decided":
             self._known[trial.verdict] = trial.value
         self._due, self._left = Due(), TimeLeft()
 
@@ -167,8 +170,8 @@ class _SearchShown:
 
 
 def _trial_words(trial: Trial, metric: str) -> str:
-    if trial.is_pilot:
-        return f"pilot, {interval_text(trial.interval, metric)}"
+    if trial.is_coarse:
+        return f"coarse search: {interval_text(trial.interval, metric)}"
     if trial.verdict == "not decided":
         return f"not decided, {interval_text(trial.interval, metric)}"
     return f"{trial.verdict} ({interval_text(trial.interval, metric)}, {_method(trial.interval)})"
@@ -182,7 +185,7 @@ def _method(interval: Interval) -> str:
 
 def _print_capacity(answer: Capacity, args: argparse.Namespace) -> None:
     """Print the answer, or as much of it as is known."""
-    of_pilots = [trial for trial in answer.trials if trial.is_pilot]
+    coarse = [trial for trial in answer.trials if trial.is_coarse]
     if answer.keeps is not None:
         print(f"{answer.condition} is met up to {answer.path} = {answer.keeps}")
     elif "keeps" in answer.undecided or answer.unfinished:
@@ -195,10 +198,10 @@ def _print_capacity(answer: Capacity, args: argparse.Namespace) -> None:
         print("no value is shown not to meet it")
     else:
         print(f"it is met at every value up to {args.between[1]}")
-    if answer.border is None and answer.estimate is not None and of_pilots:
+    if answer.border is None and answer.estimate is not None and coarse:
         both = answer.keeps is not None and answer.breaks is not None
         head = "between these values nothing is decided; the" if both else "the"
-        print(f"{head} means of the pilots cross the bound at about {answer.estimate}")
+        print(f"{head} coarse search puts the border at about {answer.estimate}")
     if answer.border is not None and answer.border.mean:
         precision = answer.border.half_width / abs(answer.border.mean)
         print(f"the border is at {answer.estimate} ± {percent_text(precision)}")

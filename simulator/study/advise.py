@@ -260,7 +260,7 @@ class Advice:
         return charts.estimates(self._estimates())
 
     def _estimates(self) -> charts.Estimates:
-        """Return the chart of the trade-off; pilots, a few runs each, have no interval."""
+        """Return the chart of the trade-off; the few runs of a coarse search have no interval."""
         rows = [
             charts.PlottedEstimate(
                 line["price"],
@@ -268,7 +268,7 @@ class Advice:
                 line["low"] if line["verdict"] else math.nan,
                 line["high"] if line["verdict"] else math.nan,
                 line["group"],
-                "decided" if line["verdict"] else "pilot",
+                "decided" if line["verdict"] else "coarse search",
                 f"{line['group']} at {line['limit']}: {percent_text(line['refused_share'])} refused"
                 f" ({percent_text(line['low'])} to {percent_text(line['high'])}),"
                 f" {line['runs']} runs",
@@ -278,7 +278,8 @@ class Advice:
         groups = dict.fromkeys(row.series for row in rows)
         return charts.Estimates(
             "The refused share under each simulated limit, against the most that one caller could"
-            " then send in a window. Pilots are a few runs; the others have an interval.",
+            " then send in a window. Values of the coarse search have a few runs; the others have"
+            " an interval.",
             "most that one caller can send in a window",
             "refused share",
             "group and rule",
@@ -304,8 +305,9 @@ class Advice:
             )
             page += (
                 "<h4>What a higher limit costs</h4><p>A bar is the interval of a value that was"
-                f" decided; pale dots are pilots, of a few runs.</p><ul class='legend'>{legend}"
-                f"</ul><div class='chart slim'>{svg.estimates(chart).markup()}</div>"
+                " decided; pale dots are the few runs of the coarse search.</p>"
+                f"<ul class='legend'>{legend}</ul>"
+                f"<div class='chart slim'>{svg.estimates(chart).markup()}</div>"
             )
         (folder / "advice.html").write_text(study_page("Advice", page), "utf-8")
 
@@ -590,7 +592,7 @@ class _Work:
             return self._verified_target(group, edits(found.keeps), looks, is_still=is_still)
         if border is not None:
             middle, half_width = border.mean, border.half_width
-        elif found.place is not None:  # the pilots know it alone
+        elif found.place is not None:  # the coarse search knows it alone
             middle, half_width = found.place, _TOLERANCE * scale.size(found.place)
         else:
             return None
@@ -844,7 +846,7 @@ class _Work:
             return f"{at_most} up to {found.keeps} each, more from {found.breaks} on (now {now})"
         if found.keeps is not None:
             return f"{at_most} at {found.keeps} each and below (now {now})"
-        decided = [trial for trial in trials if not trial.is_pilot]
+        decided = [trial for trial in trials if not trial.is_coarse]
         runs = "; ".join(f"{each.value}: {percent_text(each.interval.mean)}" for each in decided)
         return (
             f"{at_most} up to about {found.estimate} each (now {now}); not decided in"
@@ -914,7 +916,7 @@ class _Work:
             "low": trial.interval.low,
             "high": trial.interval.high,
             "runs": trial.interval.runs,
-            "verdict": "" if trial.is_pilot else trial.verdict,
+            "verdict": "" if trial.is_coarse else trial.verdict,
         }
 
     def _price(self, rule: Rule, limit: int | None = None) -> int | None:

@@ -1,17 +1,21 @@
 """Capacity: the largest value of one parameter at which a condition is met, and how surely.
 
-The search has two steps. *Pilots*, a few runs of a value, look for the border by bisection; they
-decide nothing. Then two values on both sides of it are played under fresh seeds, the same ones at
-both, and the place where a straight line between their metrics crosses the bound is the border; the
-ends of its 95 % interval are the answer. It ends when the interval is as narrow as the tolerance or
-the budget of runs is spent: the answer then says how sharp it is, and how many runs would do. If
-the border lies outside of the two values, they move. Between values that had to be far apart no
-straight line is assumed: they are judged themselves. So is the last value, with the error shared
-among the looks, where all values keep the condition, or none.
+The search has two steps. A *coarse search* brackets the border by bisection, with a few runs of
+each value; it decides nothing. Then values on both sides of the border are run, each run under a
+seed of its own, and a line through all runs near the border (`intervals.crossing_of`) tells where
+the metric crosses the bound; the ends of the border's 95 % interval are the answer. The search ends
+when the interval is as narrow as the tolerance or the budget of runs is spent: the answer then says
+how sharp it is, and how many runs would do. Seeds are not shared between values: two runs under one
+seed are refused much alike, so the second one would tell little more of the border. If all values
+meet the condition, or none, the last value is run until its own interval decides it.
 
 So `keeps` is wrong, or `breaks` is, in at most 5 % of searches. It assumes that more of the
-parameter does not help the condition, and that a metric is nearly straight within a few percent of
-its border. Where no draw moves a metric, its pilots tell all, and bisection finds the border.
+parameter does not help the condition, and that near the border a metric is nearly a power of the
+value. Where no draw moves a metric, the coarse search tells all.
+
+How sharp 200 runs are is up to the scenario: with the script's rate of `shared-office` and 1 %
+refused, the border of a single 10 min run has a standard deviation of 19 %, so 200 runs cannot know
+it better than to ± 2.6 %, and a tolerance of 1 % takes some 5,600.
 """
 
 from __future__ import annotations
@@ -60,14 +64,20 @@ Side: TypeAlias = Literal["keeps", "breaks"]
 
 MOST_RUNS: Final = 200
 """Default limit of the runs of a search."""
-_SPAN: Final = 0.03
-"""How far the two values are from the border, as a share of it: a metric is nearly straight."""
-_MAX_BESIDE: Final = 1
-"""A border so far beside the two values, in distances of them, asks for others around it."""
-_MAX_UNSURE: Final = 3
-"""A border that two values know so badly, in distances of them, asks for values further apart."""
+_SPAN: Final = 0.1
+"""How far the first two values are from the border, as a share of it."""
+_NARROWEST: Final = 0.03
+_WIDEST: Final = 0.5
+"""How far later ones are at least and at most."""
 _WIDER: Final = 3
-"""How many times further apart they then are."""
+"""They are so many times further away than the border may be off, so that its slope is known."""
+_WINDOW: Final = 2
+"""Runs that are further from the border, in spans, do not make the line, which may bend."""
+_MAX_UNSURE: Final = 1.0
+"""A border that may be off by such a factor, as a logarithm, is unknown."""
+_ZERO: Final = 0.5
+"""What 0 counts as among whole numbers: as far below 1 as 1 is below 2."""
+_UNKNOWN: Final = Interval(math.nan, -math.inf, math.inf, 0)
 _STILL: Final = 10
 """A border that no draw moves is found so many times more exactly: a few runs tell all."""
 _SEED: Final = "seed"
@@ -88,13 +98,13 @@ _TOLERANCE: Final = ArgumentRule(
 class Trial:
     """One value that was played, its metric's interval, and what that says of the condition.
 
-    is_pilot: a few runs that look for the border; their verdict is not used.
+    is_coarse: a few runs of the coarse search; their verdict is not used.
     """
 
     value: str
     interval: Interval
     verdict: Verdict
-    is_pilot: bool = False
+    is_coarse: bool = False
 
 
 @dataclass(slots=True)
@@ -104,10 +114,10 @@ class Capacity:
     keeps: the largest value that is shown to keep the condition, None where none is. breaks: the
     smallest that is shown to break it, None where none is. estimate: about where the border is;
     None where it lies outside. place: the same on the scale. border: its interval; None where the
-    pilots tell all, where nothing else tells it, and where it lies outside.
+    coarse search tells all, where nothing else tells it, and where it lies outside.
     trials: what was played, in order. runs: how many in all. needed: about how many would reach the
     tolerance; None where these did, or nobody knows. unfinished: why the search ended early; empty
-    where it did not. undecided: the sides where the pilots saw a border, and no value is decided.
+    where it did not. undecided: the sides where there is a border, and no value is decided.
     """
 
     path: str
@@ -125,7 +135,7 @@ class Capacity:
 
     @property
     def is_decided(self) -> bool:
-        """Whether a value was decided on each side of the border that the pilots saw."""
+        """Whether a value was decided on each side of the border."""
         return not self.unfinished and not self.undecided
 
 
@@ -154,7 +164,9 @@ class CapacityOptions(BudgetOptions, CompiledOptions):
         "the condition to meet, such as 'refused_share <= 0.01'",
         metavar="CONDITION",
     )
-    replications: int = count_option("runs per value in the first, coarse search (5)", default=5)
+    replications: int = count_option(
+        "runs per value in the coarse search that comes first (5)", default=5
+    )
     tolerance: float = option(
         _TOLERANCE,
         "stop when the bracket is this narrow, relative to the value (0.01)",
@@ -268,8 +280,8 @@ def scenario_player(
 class Search:
     """A search among the values of a scale with any player; the fields are as in `capacity`.
 
-    first: runs of a pilot. budget: of all values. exact: whether nothing is drawn at random under a
-    value.
+    first: runs of a value in the coarse search. budget: of all values. exact: whether nothing is
+    drawn at random under a value.
     """
 
     player: Player
@@ -283,28 +295,29 @@ class Search:
     tolerance: float = 0.01
     exact: Callable[[str], bool] = lambda _: False
     told: Callable[[Trial], None] | None = None
-    found: Capacity = field(init=False)
+    capacity: Capacity = field(init=False)
     _ends_s: float = field(default=math.inf, init=False)
     _fresh: int = field(init=False)
-    _pilots: dict[Fraction, _Pilot] = field(default_factory=dict, init=False)
+    _coarse: dict[Fraction, _Coarse] = field(default_factory=dict, init=False)
+    _near: list[tuple[float, float]] = field(default_factory=list, init=False)
 
     def run(self) -> Capacity:
         """Return what is found. Raises `Interrupted` with what is known where Ctrl-C stops it."""
-        self.found = Capacity(self.path, str(self.condition))
+        self.capacity = Capacity(self.path, str(self.condition))
         self._fresh = self.seed + self.first
         if self.budget.most_time_s is not None:
             self._ends_s = time.monotonic() + self.budget.most_time_s
-        with keeps_what_is_known(self.found):
+        with keeps_what_is_known(self.capacity):
             try:
                 self._find()
             except _BudgetSpentError as spent_error:
-                self.found.unfinished = str(spent_error)
-        return self.found
+                self.capacity.unfinished = str(spent_error)
+        return self.capacity
 
     def _find(self) -> None:
-        """Look for the border by pilots, then find it, or decide the last value."""
+        """Bracket the border by a coarse search, then find it, or decide the last value."""
         low, high = self.scale.low, self.scale.high
-        at_low, at_high = self._pilot(low), self._pilot(high)
+        at_low, at_high = self._coarse_of(low), self._coarse_of(high)
         if at_high.holds:
             self._decide_end("keeps", high)
         elif not at_low.holds:
@@ -313,37 +326,44 @@ class Search:
             self._bisect(low, high)
 
     def _bisect(self, low: Fraction, high: Fraction, *, is_still: bool = False) -> None:
-        """Look for the border by pilots. is_still: no draw moves it, so that they tell all."""
+        """Halve the bracket. is_still: no draw moves the metric, so that a few runs tell all."""
         scale = self.scale
         while True:
-            self.found.estimate, self.found.place = scale.text(low), float(low)
-            are_still = is_still or (self._pilot(low).is_still and self._pilot(high).is_still)
-            tolerance = self.tolerance / _STILL if are_still else max(self.tolerance, 2 * _SPAN)
+            self.capacity.estimate, self.capacity.place = scale.text(low), float(low)
+            are_still = is_still or (
+                self._coarse_of(low).is_still and self._coarse_of(high).is_still
+            )
+            has_line = self.condition.bound > 0
+            tolerance = max(self.tolerance, 2 * _SPAN) if has_line else self.tolerance
+            tolerance = self.tolerance / _STILL if are_still else tolerance
             if (middle := scale.middle(low, high, tolerance)) is None:
                 break
-            low, high = (middle, high) if self._pilot(middle).holds else (low, middle)
+            low, high = (middle, high) if self._coarse_of(middle).holds else (low, middle)
         if are_still:
-            self.found.keeps, self.found.breaks = scale.text(low), scale.text(high)
+            self.capacity.keeps, self.capacity.breaks = scale.text(low), scale.text(high)
+        elif has_line:
+            self._find_crossing(float((low + high) / 2))
         else:
-            self._find_crossing((low + high) / 2)
+            self._decide_end("breaks", high)
+            self._decide_end("keeps", low)
 
     # --- runs ------------------------------------------------------------------------------------
 
-    def _pilot(self, number: Fraction) -> _Pilot:
+    def _coarse_of(self, number: Fraction) -> _Coarse:
         """Play a few runs of a value, once."""
-        pilot = self._pilots.get(number)
-        if pilot is None:
+        coarse = self._coarse.get(number)
+        if coarse is None:
             text = self.scale.text(number)
             exact = self.exact(text)
             values, offered = self._play(text, self.seed, 1 if exact else self.first)
             interval = interval_of(values, self.condition.metric, exact=exact)
             sends = sum(offered) > 0
-            trial = Trial(text, interval, self._verdict(interval, sends=sends), is_pilot=not exact)
+            trial = Trial(text, interval, self._verdict(interval, sends=sends), is_coarse=not exact)
             holds = self.condition.holds(interval.mean) if interval.runs else not sends
             is_still = exact or (len(values) > 1 and len(set(values)) == 1)
-            pilot = self._pilots[number] = _Pilot(trial, holds, is_still)
+            coarse = self._coarse[number] = _Coarse(trial, holds, is_still)
             self._report(trial)
-        return pilot
+        return coarse
 
     def _play(self, text: str, seed: int, count: int) -> tuple[list[float], list[float]]:
         if time.monotonic() >= self._ends_s:
@@ -351,15 +371,15 @@ class Search:
         if count > self._affordable(1):
             raise _BudgetSpentError(f"{self.budget.most_replications} runs were too few")
         played = self.player(text, range(seed, seed + count))
-        self.found.runs += count
+        self.capacity.runs += count
         return played
 
     def _affordable(self, values: int) -> int:
         """Return how many more runs each of some values may have."""
-        return max(0, self.budget.most_replications - self.found.runs) // values
+        return max(0, self.budget.most_replications - self.capacity.runs) // values
 
     def _report(self, trial: Trial) -> None:
-        self.found.trials.append(trial)
+        self.capacity.trials.append(trial)
         if self.told is not None:
             self.told(trial)
 
@@ -371,103 +391,79 @@ class Search:
 
     # --- the border ------------------------------------------------------------------------------
 
-    def _find_crossing(self, near: Fraction) -> None:
-        """Find where the metric crosses the bound, by runs of two values around it."""
-        scale, found = self.scale, self.found
-        straight = max(_SPAN * scale.size(float(near)), 1.0 if scale.is_whole else 0.0)
-        low, high, border, trials = self._around(float(near), straight)
-        if border.low == border.high:  # no draw moves the metric, which may jump
-            is_between = self._pilot(low).holds > self._pilot(high).holds
-            ends = (low, high) if is_between else (scale.low, scale.high)
-            self._bisect(*ends, is_still=True)
-            return
-        for trial in trials:
-            self._report(trial)
-            self._take(trial)
-        if math.isfinite(border.half_width):
-            found.border, found.place = border, border.mean
-            found.estimate = scale.text(scale.rounded(border.mean, up=False))
-            if (pairs := self._needed(border)) > border.runs:
-                found.needed = found.runs + 2 * (pairs - border.runs)
-            if high - low < 2 * _WIDER * straight:  # else a metric is no straight line
-                keeps = scale.rounded(border.low, up=False)
-                breaks = scale.rounded(border.high, up=True)
-                found.keeps = scale.text(keeps) if keeps <= border.low else None
-                found.breaks = scale.text(breaks) if breaks >= border.high else None
-        sides: tuple[tuple[Side, str | None], ...]
-        sides = ("breaks", found.breaks), ("keeps", found.keeps)
-        found.undecided = tuple(side for side, value in sides if value is None)
+    def _find_crossing(self, centre: float) -> None:
+        """Find where the metric crosses the bound, by runs of values around it.
 
-    def _around(
-        self, centre: float, straight: float
-    ) -> tuple[Fraction, Fraction, Interval, list[Trial]]:
-        """Play two values around the border, which move to it; return the last ones.
-
-        straight: how far from the border a metric is nearly a straight line. Values further apart
-        only show where to put the next ones, the last.
+        Two values at a time, which move to the border and come closer as it is better known; all
+        runs near it make the line, each under a seed of its own.
         """
-        scale, size, span, is_last = self.scale, self.scale.size(centre), straight, False
-        while True:
-            low = scale.rounded(centre - span, up=False)
-            high = scale.rounded(centre + span, up=True)
-            border, trials = self._border(low, high, is_rough=span > straight, is_last=is_last)
-            is_here = is_last or _is_here(border, low, high)
-            if self._affordable(2) < FIRST or border.low == border.high:
-                break
-            if not is_last and not _is_known(border, low, high):
-                span *= _WIDER
+        scale, capacity, span, pairs = self.scale, self.capacity, _SPAN, 0
+        border, aim = _UNKNOWN, FIRST
+        while (more := min(aim - pairs, self._affordable(2))) > 0:
+            ends = sorted(scale.of_size(scale.size(centre) * (1 + side)) for side in (-span, span))
+            low, high = scale.rounded(ends[0], up=False), scale.rounded(ends[1], up=True)
+            at_low, at_high = self._play_near(low, more), self._play_near(high, more)
+            pairs += more
+            if len(set(at_low)) == len(set(at_high)) == 1 < more and at_low[0] != at_high[0]:
+                # No draw moves the metric, which may jump.
+                is_between = self._coarse_of(low).holds > self._coarse_of(high).holds
+                both = (low, high) if is_between else (scale.low, scale.high)
+                self._bisect(*both, is_still=True)
+                return
+            border = self._border(centre, _WINDOW * span)
+            if not math.isfinite(border.half_width):
+                span, aim = min(_WIDER * span, _WIDEST), pairs + FIRST
                 continue
-            is_last |= span > straight
-            closer = max(2 * border.half_width, self.tolerance * size / 2)
-            if span > straight or not is_here:
-                span = min(span, straight)
-            elif closer < span / 2:  # the metric may bend between the two
-                span = closer
-            else:
+            if (needed := self._needed(border)) <= border.runs:
                 break
             centre = min(max(border.mean, float(scale.low)), float(scale.high))
-        return low, high, border if is_here else border._replace(low=-math.inf), trials
+            beside = _WIDER * border.half_width / scale.size(centre)
+            span = min(max(beside, _NARROWEST), _WIDEST)
+            more_pairs = (needed - border.runs) // 2
+            aim = next_count(pairs, pairs + more_pairs, self.budget.most_replications)
+        if math.isfinite(border.half_width):
+            capacity.border, capacity.place = border, border.mean
+            capacity.estimate = scale.text(scale.rounded(border.mean, up=False))
+            if (needed := self._needed(border)) > border.runs:
+                capacity.needed = capacity.runs + needed - border.runs
+            keeps = scale.rounded(border.low, up=False)
+            breaks = scale.rounded(border.high, up=True)
+            capacity.keeps = scale.text(keeps) if keeps <= border.low else None
+            capacity.breaks = scale.text(breaks) if breaks >= border.high else None
+        sides: tuple[tuple[Side, str | None], ...]
+        sides = ("breaks", capacity.breaks), ("keeps", capacity.keeps)
+        capacity.undecided = tuple(side for side, value in sides if value is None)
 
-    def _border(
-        self, low: Fraction, high: Fraction, *, is_rough: bool, is_last: bool
-    ) -> tuple[Interval, list[Trial]]:
-        """Play two values until a line through them crosses the bound, as surely as is asked.
+    def _play_near(self, number: Fraction, count: int) -> list[float]:
+        """Run a value near the border under seeds of its own; return each run's metric."""
+        text = self.scale.text(number)
+        values, _ = self._play(text, self._fresh, count)
+        self._fresh += count  # runs that nothing was chosen by
+        self._near += [(self._place(number), value) for value in values]
+        interval = interval_of(values, self.condition.metric)
+        self._report(Trial(text, interval, judged(self.condition, interval)))
+        return values
 
-        Or until the border is elsewhere, or the budget is spent. Return its interval, and trials.
-        is_rough: look once, to put the values around the border. is_last: they do not move again.
-        """
-        metric, width = self.condition.metric, float(high - low)
-        values: tuple[list[float], list[float]] = [], []
-        border, error, count = (
-            Interval(math.nan, -math.inf, math.inf, 0),
-            0.05,
-            2 * FIRST if is_rough else FIRST,
+    def _place(self, number: Fraction | float) -> float:
+        """Return where a value stands on the line: the logarithm of its size."""
+        return math.log(self.scale.size(float(number)) or _ZERO)
+
+    def _border(self, centre: float, window: float) -> Interval:
+        """Return the interval of the border, by the runs within a window around a value."""
+        middle = self._place(centre)
+        near = [run for run in self._near if abs(run[0] - middle) <= window]
+        places, values = [place for place, _ in near], [value for _, value in near]
+        error = sequential_error(sum(value > 0 for value in values), max(FIRST, len(values)))
+        crossing = crossing_of(
+            places, values, self.condition.bound, self.condition.metric, error=error
         )
-        while (more := min(count - len(values[0]), self._affordable(2))) > 0:
-            for known, number in zip(values, (low, high), strict=True):
-                known.extend(self._play(self.scale.text(number), self._fresh, more)[0])
-            self._fresh += more  # runs that nothing was chosen by
-            differing = sum(a != b for a, b in zip(*values, strict=True))
-            error = sequential_error(differing, len(values[0]))
-            border = crossing_of(*values, self.condition.bound, metric, error=error)
-            mean, *ends = (float(low) + width * place for place in border[:3])
-            border = border._replace(mean=mean, low=ends[0], high=ends[1])
-            if is_rough or not (is_last or _is_here(border, low, high)):
-                break
-            if self._needed(border) <= border.runs:
-                break
-            count = next_count(border.runs, self._needed(border), self.budget.most_replications)
-        trials = []
-        for known, number in zip(values, (low, high), strict=True) if border.runs else ():
-            interval = interval_of(known, metric, error=error)
-            verdict = judged(self.condition, interval)
-            trials.append(Trial(self.scale.text(number), interval, verdict))
-        return border, trials
+        if not crossing.half_width <= _MAX_UNSURE:
+            return _UNKNOWN
+        mean, *ends = (self.scale.of_size(math.exp(place)) for place in crossing[:3])
+        return crossing._replace(mean=mean, low=min(ends), high=max(ends))
 
     def _needed(self, border: Interval) -> int:
-        """Return about how many runs of two values tell the border to the tolerance."""
-        if math.isinf(border.half_width):
-            return 2 * border.runs
+        """Return about how many runs near the border tell it to the tolerance."""
         if self.scale.is_whole and math.floor(border.low) == math.floor(border.high):
             return border.runs
         aim = self.tolerance * self.scale.size(border.mean) / 2
@@ -483,20 +479,15 @@ class Search:
         """Play the last value of the scale until it is decided, or the budget is spent."""
         trial = self._trial(number)
         if trial.verdict != _WANTED[side]:
-            self.found.undecided = (side,)
+            self.capacity.undecided += (side,)
+        elif side == "keeps":
+            self.capacity.keeps = trial.value
         else:
-            self._take(trial)
-
-    def _take(self, trial: Trial) -> None:
-        """Take a value for an end that its own runs decide."""
-        if trial.verdict == "met":
-            self.found.keeps = trial.value
-        elif trial.verdict == "not met":
-            self.found.breaks = trial.value
+            self.capacity.breaks = trial.value
 
     def _trial(self, number: Fraction) -> Trial:
-        trial = self._pilot(number).trial
-        if not trial.is_pilot:
+        trial = self._coarse_of(number).trial
+        if not trial.is_coarse:
             return trial  # nothing is drawn at random: one run tells all
         text, condition, values = self.scale.text(number), self.condition, list[float]()
         offered, count = 0.0, FIRST
@@ -511,10 +502,10 @@ class Search:
             interval = interval_of(values, condition.metric, error=spent(look))
             trial = Trial(text, interval, self._verdict(interval, sends=offered > 0))
             if trial.verdict != "not decided":
-                self.found.needed = None
+                self.capacity.needed = None
                 break
             needed = runs_for_verdict(values, condition, error=spent(look))
-            self.found.needed = needed and self.found.runs + needed - len(values)
+            self.capacity.needed = needed and self.capacity.runs + needed - len(values)
             if self.told is not None:
                 self.told(trial)
             count *= 2
@@ -522,22 +513,11 @@ class Search:
         return trial
 
 
-def _is_known(border: Interval, low: Fraction, high: Fraction) -> bool:
-    """Whether two values tell where the border is."""
-    return border.half_width <= _MAX_UNSURE * float(high - low)
-
-
-def _is_here(border: Interval, low: Fraction, high: Fraction) -> bool:
-    """Whether two values tell where the border is, and that it is near them."""
-    beside = _MAX_BESIDE * (high - low)
-    return _is_known(border, low, high) and low - beside <= border.mean <= high + beside
-
-
 _WANTED: Final[dict[Side, Verdict]] = {"keeps": "met", "breaks": "not met"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Pilot:
+class _Coarse:
     """A value's few runs. is_still: no draw moves the metric, so they tell all."""
 
     trial: Trial

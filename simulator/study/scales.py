@@ -45,6 +45,10 @@ class Scale(Protocol):
         """Return what a tolerance is a share of at a value."""
         ...
 
+    def of_size(self, size: float) -> float:
+        """Return the number that has a size."""
+        ...
+
 
 class Values:
     """The values between two texts that differ in their first number only.
@@ -100,7 +104,11 @@ class Values:
 
     def size(self, number: float) -> float:
         """Return what a tolerance is a share of at a value: the value."""
-        return abs(number)
+        return number
+
+    def of_size(self, size: float) -> float:
+        """Return the number that has a size: the size."""
+        return size
 
 
 def _rounded_to_whole(number: float, *, up: bool) -> Fraction:
@@ -140,3 +148,7 @@ class LoweredLimits:
     def size(self, number: float) -> float:
         """Return what a tolerance is a share of at a value: the limit."""
         return self._highest - number
+
+    def of_size(self, size: float) -> float:
+        """Return the number that has a size."""
+        return self._highest - size

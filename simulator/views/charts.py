@@ -493,7 +493,7 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
     known = frame[frame["low"].notna()]
     layers = [intervals.properties(data=known), values.properties(data=frame)]
     if chart.at:
-        # What was decided counts for more than a pilot of a few runs at the same place.
+        # What was decided counts for more than the few runs of a coarse search at the same place.
         means = frame.sort_values("low", na_position="last").drop_duplicates(["at", "series"])
         line = base.mark_line(strokeWidth=1).encode(**value)
         layers.insert(0, line.properties(data=means))

@@ -280,7 +280,7 @@ def test_a_search_says_how_much_it_rests_on(here: Path, capsys: pytest.CaptureFi
     argv += ["--keep", "refused_share < 0.3", "--most-replications", "14"]
     assert main(argv) == 1
     printed = capsys.readouterr().out.splitlines()
-    assert printed[1] == "clients.c.count = 0: pilot, no value"
+    assert printed[1] == "clients.c.count = 0: coarse search: no value"
     assert "no value is shown to meet refused_share < 0.3" in printed
     (line,) = [line for line in printed if line.startswith("not decided: where it is met; about")]
     most = line.rpartition(" ")[2]

@@ -137,6 +137,9 @@ class _Line:
     def size(self, number: float) -> float:
         return number
 
+    def of_size(self, size: float) -> float:
+        return size
+
 
 class _Drawn:
     """A metric that rises with the value: its mean is value / 200, so the border is at 20."""

@@ -61,7 +61,7 @@ def test_the_page_and_a_notebook_show_the_same_charts() -> None:
 def test_a_page_and_a_notebook_show_the_same_values_in_their_intervals() -> None:
     nan = float("nan")
     rows = [
-        PlottedEstimate(50, 0.5, nan, nan, "a", "pilot", "a at 50"),
+        PlottedEstimate(50, 0.5, nan, nan, "a", "coarse search", "a at 50"),
         PlottedEstimate(120, 0.02, 0.01, 0.04, "b", "decided", "b at 120"),
     ]
     title = "shares by limit"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -48,6 +49,8 @@ _TWO: Final = 2
 _SWEPT: Final = ("offered", "admitted", "refused_share", "admitted_beyond", "refused_below")
 """Metrics of a sweep that are printed; the last two are of several nodes."""
 
+_METHODS: Final = {"t": "Student's t", "range": "nothing: no spread is known"}
+"""What methods of intervals are called in text, where their name does not tell."""
 _POLICY_TITLES: Final = {
     "shut_out_s": "locked out longest (s)",
     "peak_admitted_per_s": "most admitted in 1 s",
@@ -412,18 +415,26 @@ def _compare_runs(args: argparse.Namespace) -> int:
         print("no metric differs" + ("" if comparison.same_rows else "; some rows do"))
         return 0 if comparison.same_rows and not missed else 1
     table = plain_table(
-        ["metric"], ("A", "B", "B − A", "95 % from", "to"), ("significant", "method")
+        ["metric"], ("A", "B", "B − A", "95 % from", "to"), ("significant", "interval by")
     )
     for d in differences:
-        values = (d.a, d.b, d.change.mean, d.change.low, d.change.high)
-        table.add_row(
-            metric_title(d.metric),
-            *(metric_text(d.metric, value) for value in values),
-            "yes" if d.is_sure else "",
-            d.change.method,
-        )
+        values = [_compared_text(d.metric, value) for value in (d.a, d.b)]
+        changes = [_compared_text(d.metric, value, is_change=True) for value in d.change[:3]]
+        is_significant = "yes" if d.is_sure else ""
+        method = _METHODS.get(d.change.method, d.change.method)
+        table.add_row(metric_title(d.metric), *values, *changes, is_significant, method)
     console().print(table)
     return 1
+
+
+def _compared_text(metric: str, value: float, *, is_change: bool = False) -> str:
+    """Return a metric's value, or the difference of two: one of shares is in percentage points."""
+    if not math.isfinite(value):
+        return "–"
+    if metric.startswith("refused_share"):
+        return f"{number_text(100 * value, 3)} points" if is_change else percent_text(value)
+    text = metric_text(metric, value)
+    return text if text.endswith(" s") else number_text(value)
 
 
 def add_advise(parser: argparse.ArgumentParser) -> None:
@@ -494,7 +505,7 @@ def _print_advice(advice: Advice, args: argparse.Namespace) -> None:
 
     print(f"{advice.scenario.name}: {advice.runs} runs of each change, paired by seed")
     for group in dict.fromkeys(suggestion.group for suggestion in advice.suggestions):
-        print(f"\n{group}")
+        print(f"\nclient group {group}")
         for suggestion in advice.suggestions:
             if suggestion.group == group:
                 print(f"  {suggestion.about}: {suggestion.says}")

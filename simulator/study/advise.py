@@ -1039,4 +1039,11 @@ def _verified_text(share: Interval) -> str:
 
 
 def _words_of(edits: Sequence[tuple[str, Any]]) -> str:
-    return "as it is" if not edits else ", ".join(f"{path} = {value}" for path, value in edits)
+    """Return some changes as text; the members of a table one by one."""
+    parts = []
+    for path, value in edits:
+        if isinstance(value, Mapping):
+            parts += [f"{path}.{name} = {member}" for name, member in value.items()]
+        else:
+            parts.append(f"{path} = {value}")
+    return ", ".join(parts) or "as it is"

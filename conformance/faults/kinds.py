@@ -157,6 +157,17 @@ def _equal_objects_share(body: Json, answer: Json) -> Json:
     return answer
 
 
+@fault_of_answers("equal-objects-one-id", "REC-ID")
+def _equal_objects_one_id(body: Json, answer: Json) -> Json:
+    """Equal objects of one array get one identifier."""
+    if isinstance(body, list) and isinstance(answer, list):
+        first: dict[bytes, str] = {}
+        for part, record in zip(body, answer, strict=True):
+            if is_request(part):
+                record["id"] = first.setdefault(dumps(part), record["id"])
+    return answer
+
+
 def _renaming(name: str, says: str, change: Callable[[str], str]) -> None:
     def renamed(body: Json, answer: Json) -> Json:
         if isinstance(answer, dict) and not is_request(body):

@@ -241,7 +241,7 @@ def _of_block(ctx: CheckContext, measurement: Measurement, row_finding: Finding)
     if measurement.block_message is not None:
         return ctx.passes("LIM-BLOCK", measurement.block_message, *measurement.evidence[:2])
     if not measurement.fresh:
-        return dataclasses.replace(row_finding, clause="LIM-BLOCK")
+        return dataclasses.replace(row_finding, clause="LIM-BLOCK", follows=row_finding.clause)
     return ctx.unsettled("LIM-BLOCK", f"see {row_finding.clause}")
 
 

@@ -299,7 +299,7 @@ class AnswerComparison:
         if known is not None:
             raise Mismatch("TOK-DEDUP", "identity", "an equal value must return the existing id")
         message = "a new token must get a new identifier, not an earlier one's"
-        if has_dedup or self._is_same_value(given, element):
+        if has_dedup or self._is_of_equal_value(sent, given, element):
             clause = "TOK-DEDUP"
         else:
             clause = "TOK-LEAF" if is_leaf else "REC-ID"
@@ -310,9 +310,13 @@ class AnswerComparison:
         first, second = self._origins.get(known), self._origins.get(given)
         return first is not None and second is not None and first[0] == second[0]
 
-    def _is_same_value(self, given: str, element: Json) -> bool:
-        origin = self._origins.get(given)
-        return origin is not None and _value_key(origin[1]) == _value_key(element)
+    def _is_of_equal_value(self, sent: SentStep, given: str, element: Json) -> bool:
+        """Whether an identifier is an earlier request's, of an equal value.
+
+        Equal values of one body that share an identifier are no deduplication: it is off here.
+        """
+        number, origin = self._origins.get(given, (sent.number, None))
+        return number != sent.number and _value_key(origin) == _value_key(element)
 
     # --- records --------------------------------------------------------------------------------
 

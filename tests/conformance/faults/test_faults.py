@@ -121,3 +121,8 @@ def test_the_good_deployment_is_the_engine_itself() -> None:
 def test_a_finding_on_a_retention_says_what_is_retained() -> None:
     trial = try_fault("log-lost-early")
     assert trial.says == "a log entry must be readable until its Log Retention has expired"
+
+
+def test_equal_objects_that_share_an_identifier_are_no_deduplication() -> None:
+    trial = try_fault("equal-objects-one-id")
+    assert trial.is_blamed, trial.causes

@@ -94,7 +94,7 @@ found.chart()
 # less.
 
 # %%
-change = next(each for each in found.suggestions if each.says.startswith("honour Retry-After"))
+change = next(each for each in found.suggestions if each.text.startswith("honour Retry-After"))
 again = simulator.run(
     with_value(change.applied_to(storm), "seed", SEED + 1_000),
     fidelity="compiled",

@@ -500,7 +500,7 @@ class _Ratio(NamedTuple):
         if not variance and not _are_counted(values):
             least = total**2 * share * (1 - share) / runs  # as if each run were one attempt
         whole_residuals = residuals.sum(axis=1)
-        episode = max(each.episode if isinstance(each, Share) else 1.0 for each in values)
+        episode = max(value.episode if isinstance(value, Share) else 1.0 for value in values)
         return cls(
             *(share, total, variance, freedom, least, batches, runs, seen, episode),
             *(whole_residuals, whole_offered),

@@ -103,7 +103,7 @@ def _tell(text: str) -> None:
 
 
 def _tell_suggestion(suggestion: Suggestion) -> None:
-    line = f"so far: {suggestion.group}, {suggestion.about}: {suggestion.says}"
+    line = f"so far: {suggestion.group}, {suggestion.about}: {suggestion.text}"
     print(line, file=sys.stderr, flush=True)
 
 
@@ -138,7 +138,7 @@ def run_capacity(args: argparse.Namespace) -> int:
     answer = _finished(
         lambda: capacity(
             **given(args, CapacityOptions) | {"scenario": scenario},
-            told=None if args.quiet else display.tell,
+            on_trial=None if args.quiet else display.tell,
             progress=None if args.quiet else display.progress,
         ),
         partial(_print_capacity, args=args),
@@ -360,7 +360,7 @@ def _compare_policies(args: argparse.Namespace) -> int:
     _refuse(args, flags, "must go with two runs' folders; leave it out")
     asked = {name: value for name, value in given(args, PolicyOptions).items() if value is not None}
     _finished(
-        lambda: policies(args.what, **asked, told=_tell),
+        lambda: policies(args.what, **asked, progress=_tell),
         partial(_print_policies, args=args),
         args.out,
         output=sys.stderr if args.json else None,
@@ -375,7 +375,7 @@ def _print_policies(comparison: Policies, args: argparse.Namespace) -> None:
         table = (
             comparison.table.drop(columns="scenario") if len(args.what) == 1 else comparison.table
         )
-        print(comparison.says)
+        print(comparison.caption)
         for frame in (table, comparison.best):
             print(_titled(frame).to_string(index=False, float_format=number_text, na_rep="–"))
 
@@ -402,7 +402,7 @@ def _compare_runs(args: argparse.Namespace) -> int:
         if not reached.reached:
             print(f"{pairs} pairs{needed_text(reached.needed)}", file=sys.stderr, flush=True)
 
-    comparison = compare(*args.what, **given(args, PrecisionOptions), told=tell)
+    comparison = compare(*args.what, **given(args, PrecisionOptions), on_look=tell)
     missed = args.strict and comparison.precision is not None and not comparison.precision.reached
     differences = [d for d in comparison.differences if d.a != d.b or d.is_sure]
     if args.json:
@@ -468,7 +468,7 @@ def run_advise(args: argparse.Namespace) -> int:
     _finished(
         lambda: advise(
             **given(args, AdviseOptions) | {"scenario": _advised(args)},
-            told=None if args.quiet else _tell,
+            progress=None if args.quiet else _tell,
             suggested=None if args.quiet else _tell_suggestion,
         ),
         partial(_print_advice, args=args),
@@ -508,13 +508,13 @@ def _print_advice(advice: Advice, args: argparse.Namespace) -> None:
         print(f"\nclient group {group}")
         for suggestion in advice.suggestions:
             if suggestion.group == group:
-                print(f"  {suggestion.about}: {suggestion.says}")
+                print(f"  {suggestion.about}: {suggestion.text}")
                 if suggestion.verified:
                     print(f"    {suggestion.verified}")
     for suggestion in advice.contradicted:
         print(
             f"\nleft out, as fresh runs contradict it: {suggestion.group}, {suggestion.about}:"
-            f" {suggestion.says}"
+            f" {suggestion.text}"
         )
     if not args.quiet:
         for name, frame in advice.tables.items():

@@ -146,7 +146,7 @@ class Suggestion:
 
     group: str
     about: About
-    says: str
+    text: str
     edits: tuple[tuple[str, Any], ...] = ()
     effects: tuple[Difference, ...] = ()
     target: bool = False
@@ -158,7 +158,10 @@ class Suggestion:
 
     def diff(self, scenario: Scenario) -> str:
         """Return the change as a unified diff of the scenario's file, every default written out."""
-        before, after = (dump(each).splitlines() for each in (scenario, self.applied_to(scenario)))
+        before, after = (
+            dump(scenario_of_side).splitlines()
+            for scenario_of_side in (scenario, self.applied_to(scenario))
+        )
         lines = difflib.unified_diff(before, after, "scenario.toml", "scenario.toml", lineterm="")
         return "\n".join(lines)
 
@@ -201,8 +204,8 @@ class Advice:
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
         """Every frame that holds something, by its heading."""
-        found = {says: getattr(self, name) for name, says in _HEADINGS.items()}
-        return {says: frame for says, frame in found.items() if len(frame)}
+        frames = {heading: getattr(self, name) for name, heading in _HEADINGS.items()}
+        return {heading: frame for heading, frame in frames.items() if len(frame)}
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -224,12 +227,12 @@ class Advice:
         return pd.DataFrame(
             [
                 (
-                    *(each.group, each.about, each.says, effect.metric),
+                    *(suggestion.group, suggestion.about, suggestion.text, effect.metric),
                     *(effect.a, effect.b, effect.change.low, effect.change.high),
                     effect.is_sure,
                 )
-                for each in self.suggestions
-                for effect in each.effects
+                for suggestion in self.suggestions
+                for effect in suggestion.effects
             ],
             columns=["group", "about", "says", "metric", "before", "after", "low", "high", "sure"],
         )
@@ -237,23 +240,29 @@ class Advice:
     @property
     def lead(self) -> str:
         """The advice in one sentence: what refuses the group refused most, and what helps most."""
-        changes = [each for each in self.suggestions if each.effects and each.about != "batch"]
+        changes = [
+            suggestion
+            for suggestion in self.suggestions
+            if suggestion.effects and suggestion.about != "batch"
+        ]
         if changes:
-            group = max(changes, key=lambda each: each.effects[0].a).group
+            group = max(changes, key=lambda change: change.effects[0].a).group
         elif self.suggestions:
             group = self.suggestions[0].group
         else:
             why = "no change helped in fresh runs" if len(self.binding) else "nothing is refused"
             return f"No change is suggested: {why}."
         causes = [
-            each.says for each in self.suggestions if (each.group, each.about) == (group, "cause")
+            suggestion.text
+            for suggestion in self.suggestions
+            if (suggestion.group, suggestion.about) == (group, "cause")
         ]
-        helps = [each for each in changes if each.group == group]
+        helps = [change for change in changes if change.group == group]
         parts = [f"{group}: {_first_part(causes[0])}"] if causes else []
         if helps:
-            best = min(helps, key=lambda each: each.effects[0].b)
-            parts.append(f"what helps {group} most: {_first_part(best.says)}")
-        return "; ".join(parts or [_first_part(self.suggestions[0].says)]) + "."
+            best = min(helps, key=lambda change: change.effects[0].b)
+            parts.append(f"what helps {group} most: {_first_part(best.text)}")
+        return "; ".join(parts or [_first_part(self.suggestions[0].text)]) + "."
 
     def chart(self) -> alt.LayerChart | alt.FacetChart:
         """Draw the trade-off: what is refused under each limit, against the limit's price."""
@@ -292,10 +301,10 @@ class Advice:
         """Write `advice.html`, a CSV file a frame, and each suggestion's diff into a folder."""
         for name in (*_HEADINGS, "tradeoff", "changes"):
             getattr(self, name).to_csv(folder / f"{name}.csv", index=False)
-        for number, each in enumerate(self.suggestions, 1):
-            if each.edits:
-                name = f"{number:02d}-{each.group}-{each.about}.diff"
-                (folder / name).write_text(each.diff(self.scenario) + "\n", "utf-8")
+        for number, suggestion in enumerate(self.suggestions, 1):
+            if suggestion.edits:
+                name = f"{number:02d}-{suggestion.group}-{suggestion.about}.diff"
+                (folder / name).write_text(suggestion.diff(self.scenario) + "\n", "utf-8")
         page = self._repr_html_()
         if len(self.tradeoff):
             chart = self._estimates()
@@ -319,9 +328,9 @@ class Advice:
         if self.unfinished:
             parts.append(f"<p>Unfinished: {html.escape(self.unfinished)}.</p>")
         lines = "".join(
-            f"<li><b>{html.escape(each.group)}</b>: {html.escape(each.says)}"
-            f"{' ' + html.escape(each.verified) if each.verified else ''}</li>"
-            for each in self.suggestions
+            f"<li><b>{html.escape(suggestion.group)}</b>: {html.escape(suggestion.text)}"
+            f"{' ' + html.escape(suggestion.verified) if suggestion.verified else ''}</li>"
+            for suggestion in self.suggestions
         )
         parts.append(f"<ul>{lines}</ul>")
         for name, frame in self.tables.items():
@@ -329,14 +338,14 @@ class Advice:
         return "".join(parts)
 
 
-def _first_part(says: str) -> str:
+def _first_part(text: str) -> str:
     """Return what a suggestion says before its details."""
-    return says.partition("; ")[0].partition(": fair share")[0].rstrip(".")
+    return text.partition("; ")[0].partition(": fair share")[0].rstrip(".")
 
 
 @options
 class AdviseOptions(ScenarioOptions):
-    """What advice can be told."""
+    """The options of advice."""
 
     _: KW_ONLY
     refused: float = option(
@@ -363,7 +372,7 @@ class AdviseOptions(ScenarioOptions):
     verify: bool = option(
         FLAG, "verify each suggestion in --replications fresh runs instead of 10", default=False
     )
-    told: Callable[[str], None] | None = option(
+    progress: Callable[[str], None] | None = option(
         optional(FUNCTION), "hears what is being played", default=None, flag=False
     )
     suggested: Callable[[Suggestion], None] | None = option(
@@ -391,7 +400,7 @@ def advise(options: AdviseOptions) -> Advice:
             raise InputError(f"groups: {name!r} must be a client group{did_you_mean(name, known)}")
     seed = seed_in_force(base, options.seed)
     runs = options.replications if draws_at_random(base) else 1
-    found = Advice(base, refused, runs)
+    advice = Advice(base, refused, runs)
     warm_up()
     with replicator() as runner:
         work = _Work(
@@ -401,19 +410,19 @@ def advise(options: AdviseOptions) -> Advice:
             range(seed, seed + runs),
             ReplicationBudget(options.most_replications),
             runner,
-            found,
-            options.told or (lambda _: None),
+            advice,
+            options.progress or (lambda _: None),
             options.suggested or (lambda _: None),
             options.replications if options.verify else _FRESH_RUNS,
         )
-        with keeps_what_is_known(found):
+        with keeps_what_is_known(advice):
             work.find()
-    return found
+    return advice
 
 
 @dataclass(slots=True)
 class _Work:
-    """Advice in the making; the fields are what `advise` is told."""
+    """Advice in the making; the fields are the options of `advise`."""
 
     scenario: Scenario
     groups: list[str]
@@ -421,8 +430,8 @@ class _Work:
     seeds: range
     budget: ReplicationBudget
     runner: Replicator
-    found: Advice
-    told: Callable[[str], None]
+    advice: Advice
+    progress: Callable[[str], None]
     suggested: Callable[[Suggestion], None]
     fresh_runs: int
     _left: TimeLeft = field(default_factory=TimeLeft)
@@ -451,7 +460,7 @@ class _Work:
         """Return what each run shows with some changes made, under the same seeds."""
         key = repr(edits)
         if key not in self._known:
-            self.told(_words_of(edits))
+            self.progress(_words_of(edits))
             details: tuple[Detail, ...] = () if edits else ("pace", "echo")
             self._known[key] = observe(
                 self.runner, with_values(self.scenario, edits), self.seeds, details
@@ -487,7 +496,7 @@ class _Work:
         self,
         group: str,
         about: About,
-        says: str,
+        text: str,
         *edits: tuple[str, Any],
         target: _Verified | None = None,
     ) -> None:
@@ -504,12 +513,12 @@ class _Work:
             effects = self._effects(group, edits)
             verified = self._verified_effect(group, edits, effects[0])
         suggestion = Suggestion(
-            group, about, says, edits, effects, target is not None, verified.text
+            group, about, text, edits, effects, target is not None, verified.text
         )
         if verified.verdict == "not met":
-            self.found.contradicted.append(suggestion)
+            self.advice.contradicted.append(suggestion)
         else:
-            self.found.suggestions.append(suggestion)
+            self.advice.suggestions.append(suggestion)
             self.suggested(suggestion)
 
     def _played_fresh(
@@ -530,7 +539,7 @@ class _Work:
         self, group: str, edits: Sequence[tuple[str, Any]], before: Difference
     ) -> _Verified:
         """Return what fresh runs say of a change; where it claims to lower the share, it must."""
-        self.told(f"verify: {group}, {_words_of(edits)}")
+        self.progress(f"verify: {group}, {_words_of(edits)}")
         name = self._condition(group).subject
         observed = self._played_fresh(edits, 0, 1 if self._is_exact else self.fresh_runs)
         shares = [run.get(name, math.nan) for run in observed]
@@ -554,7 +563,7 @@ class _Work:
         draw change the share. Then, or after all runs, a share that is the same in all of them is
         taken for what it is: no interval bounds what was never seen.
         """
-        self.told(f"verify: {group}, {_words_of(edits)}")
+        self.progress(f"verify: {group}, {_words_of(edits)}")
         condition, observed = self._condition(group), list[Observed]()
         name = condition.subject
         more = [count for count in _MORE_FRESH_RUNS if count > self.fresh_runs]
@@ -572,42 +581,42 @@ class _Work:
             if verdict != "not decided":
                 break
         is_met = share.mean <= self.refused
-        says = _TARGET[verdict] if verdict != "not decided" else _ON_AVERAGE[is_met]
-        return _Verified(f"{_verified_text(share)}, {says}.", verdict, observed)
+        outcome = _TARGET[verdict] if verdict != "not decided" else _ON_AVERAGE[is_met]
+        return _Verified(f"{_verified_text(share)}, {outcome}.", verdict, observed)
 
     def _confirmed(
         self,
         group: str,
         scale: Scale,
-        found: Capacity,
+        capacity: Capacity,
         edits: Callable[[str], Sequence[tuple[str, Any]]],
     ) -> _Verified | None:
         """Make the value of a search one that fresh runs show to meet the target, near the border.
 
         None where there is no value. Return what they say of the last value that was tried.
         """
-        looks, border = itertools.count(1), found.border
-        if border is None and found.keeps is not None:
-            is_still = found.breaks is not None
-            return self._verified_target(group, edits(found.keeps), looks, is_still=is_still)
+        looks, border = itertools.count(1), capacity.border
+        if border is None and capacity.keeps is not None:
+            is_still = capacity.breaks is not None
+            return self._verified_target(group, edits(capacity.keeps), looks, is_still=is_still)
         if border is not None:
             middle, half_width = border.mean, border.half_width
-        elif found.place is not None:  # the coarse search knows it alone
-            middle, half_width = found.place, _TOLERANCE * scale.size(found.place)
+        elif capacity.place is not None:  # the coarse search knows it alone
+            middle, half_width = capacity.place, _TOLERANCE * scale.size(capacity.place)
         else:
             return None
         for margins in _MARGINS:
             careful = middle - margins * half_width
-            found.keeps = scale.text(scale.rounded(careful, up=False))
-            verified = self._verified_target(group, edits(found.keeps), looks, is_still=False)
+            capacity.keeps = scale.text(scale.rounded(careful, up=False))
+            verified = self._verified_target(group, edits(capacity.keeps), looks, is_still=False)
             if verified.verdict == "met":
                 break
         return verified
 
     def _add(self, name: str, line: dict[str, Any]) -> None:
         """Add a line to a frame at once, since an interrupt may follow."""
-        lines = [*getattr(self.found, name).to_dict("records"), line]
-        setattr(self.found, name, pd.DataFrame(lines))
+        lines = [*getattr(self.advice, name).to_dict("records"), line]
+        setattr(self.advice, name, pd.DataFrame(lines))
 
     def _place(self, name: str) -> tuple[str, ClientGroup]:
         """Return the path of a group, and the group."""
@@ -648,7 +657,7 @@ class _Work:
 
     def _headroom(self) -> dict[str, Any]:
         """Fill the frame of how full counters were; return the summary of that run."""
-        self.told("how full counters are")
+        self.progress("how full counters are")
         result = simulate(
             self.scenario,
             seed=self.seeds[0],
@@ -724,7 +733,7 @@ class _Work:
         """Return what a change does, as the end of a sentence."""
         share, goodput = self._effects(group, edits)
         text = f"refused share {percent_text(share.a)} → {percent_text(share.b)}"
-        text += "" if share.is_sure else f" (difference not significant in {self.found.runs} runs)"
+        text += "" if share.is_sure else f" (difference not significant in {self.advice.runs} runs)"
         text += f", successes per second {goodput.a:.3g} → {goodput.b:.3g}"
         return text + ("" if goodput.is_sure else " (difference not significant)")
 
@@ -735,13 +744,13 @@ class _Work:
         rules = [rule for rule in limits_of(self.scenario) if rule.id in clauses[:1]]
         for rule in rules:
             parts = {part for by in COUNTER_KINDS[rule.counter].fields for part in by}
-            says = COUNTER_KINDS[rule.counter].description
+            counted_by = COUNTER_KINDS[rule.counter].description
             for part, about in _SPREAD.items():
                 if part not in parts:
-                    text = f"{rule.id} counts each {says}: more {about} add no counter"
+                    text = f"{rule.id} counts each {counted_by}: more {about} add no counter"
                     self._suggest(name, about, text)
                 elif edits := self._each_its_own(group, about):
-                    text = f"{rule.id} counts each {says}: with {edits[0][1]} {about}: "
+                    text = f"{rule.id} counts each {counted_by}: with {edits[0][1]} {about}: "
                     self._suggest_if_less(name, about, text, edits)
 
     def _each_its_own(self, group: ClientGroup, about: str) -> tuple[tuple[str, Any], ...]:
@@ -758,8 +767,8 @@ class _Work:
                     most = min(most, hosts_of(pool.network)[1])
                 if pool.name == group.addresses and pool.count < most:
                     path = f"addresses[{number}]"
-                    one = (f"{path}.clients_each", 1), (f"{path}.deal", even)
-                    return (f"{path}.count", most), one[pool.clients_each is None]
+                    one_each = (f"{path}.clients_each", 1), (f"{path}.deal", even)
+                    return (f"{path}.count", most), one_each[pool.clients_each is None]
             return ()
         for number, application in enumerate(self.scenario.applications):
             if application.name not in group.applications or application.legacy_keys:
@@ -808,31 +817,31 @@ class _Work:
         now = _stated_pace(group) or Fraction(f"{self._mean(f'pace{{client={name!r}}}'):.4g}")
         if now <= 0 or not _at_pace(place, group, now, now):
             return
-        self.told(f"the pace of {name}{self._time_left}")
+        self.progress(f"the pace of {name}{self._time_left}")
         unit = next((u for u, s in _UNITS.items() if now * s >= _LEAST_A_UNIT), "h")
         low, high = (
             f"{float(now * _UNITS[unit] * times):.4g}/{unit}" for times in (_SLOWEST, _FASTEST)
         )
-        shown = f"{float(now * _UNITS[unit]):.4g}/{unit}"
+        now_text = f"{float(now * _UNITS[unit]):.4g}/{unit}"
         scale = Values(low, high, lambda _: True)
 
         def at(value: str) -> tuple[tuple[str, Any], ...]:
             return _at_pace(place, group, _pace_of(value), now)
 
-        found = self._searched(name, scale, at)
-        verified = self._confirmed(name, scale, found, at)
-        ends = {"keeps": found.keeps, "breaks": found.breaks, "estimate": found.estimate}
-        self._add("pace", {"group": name, "now": shown, **ends})
-        says = self._pace_in_words(name, found, shown)
-        best = found.keeps
+        capacity = self._searched(name, scale, at)
+        verified = self._confirmed(name, scale, capacity, at)
+        ends = {"keeps": capacity.keeps, "breaks": capacity.breaks, "estimate": capacity.estimate}
+        self._add("pace", {"group": name, "now": now_text, **ends})
+        text = self._pace_in_words(name, capacity, now_text)
+        best = capacity.keeps
         is_less = best is not None and _pace_of(best) < now
         edits = at(best) if best and is_less else ()
-        self._suggest(name, "pace", says, *edits, target=verified)
+        self._suggest(name, "pace", text, *edits, target=verified)
 
-    def _pace_in_words(self, name: str, found: Capacity, now: str) -> str:
+    def _pace_in_words(self, name: str, capacity: Capacity, now: str) -> str:
         at_most = f"at most {percent_text(self.refused)} refused"
-        trials = found.trials
-        if found.keeps is None and found.estimate is None:
+        trials = capacity.trials
+        if capacity.keeps is None and capacity.estimate is None:
             if trials and all(trial.interval.mean > self.refused for trial in trials):
                 if others := self._others_fill(name):
                     fill = "fills" if len(others) == 1 else "fill"
@@ -842,14 +851,16 @@ class _Work:
                     f" each, a {int(1 / _SLOWEST)}nd of today's pace"
                 )
             return f"{at_most} at {_FASTEST} times today's pace of {now} each"
-        if found.keeps is not None and found.breaks is not None:
-            return f"{at_most} up to {found.keeps} each, more from {found.breaks} on (now {now})"
-        if found.keeps is not None:
-            return f"{at_most} at {found.keeps} each and below (now {now})"
+        if capacity.keeps is not None and capacity.breaks is not None:
+            return (
+                f"{at_most} up to {capacity.keeps} each, more from {capacity.breaks} on (now {now})"
+            )
+        if capacity.keeps is not None:
+            return f"{at_most} at {capacity.keeps} each and below (now {now})"
         decided = [trial for trial in trials if not trial.is_coarse]
-        runs = "; ".join(f"{each.value}: {percent_text(each.interval.mean)}" for each in decided)
+        runs = "; ".join(f"{trial.value}: {percent_text(trial.interval.mean)}" for trial in decided)
         return (
-            f"{at_most} up to about {found.estimate} each (now {now}); not decided in"
+            f"{at_most} up to about {capacity.estimate} each (now {now}); not decided in"
             f" {self.budget.most_replications} runs" + (f" ({runs})" if runs else "")
         )
 
@@ -868,7 +879,7 @@ class _Work:
             clauses.append(left[0])
         table = limits_of(self.scenario)
         first = table[clauses[0]]
-        self.told(f"the limits that bind {name}{self._time_left}")
+        self.progress(f"the limits that bind {name}{self._time_left}")
 
         def edits(value: str) -> tuple[tuple[str, Any], ...]:
             limit = int(value.partition("/")[0])
@@ -879,32 +890,32 @@ class _Work:
             )
 
         scale = LoweredLimits(first)
-        found = self._searched(name, scale, edits)
-        verified = self._confirmed(name, scale, found, edits)
-        best = found.keeps
-        for trial in found.trials:
+        capacity = self._searched(name, scale, edits)
+        verified = self._confirmed(name, scale, capacity, edits)
+        best = capacity.keeps
+        for trial in capacity.trials:
             self._add("tradeoff", self._traded(name, first, trial))
         line = {
             "group": name,
             "rule": ", ".join(clauses),
             "now": str(first.rate),
-            "enough": found.keeps,
-            "too_low": found.breaks,
-            "estimate": found.estimate,
+            "enough": capacity.keeps,
+            "too_low": capacity.breaks,
+            "estimate": capacity.estimate,
             "price_now": self._price(first),
             "price": None if best is None else self._price(first, int(best.partition("/")[0])),
         }
         self._add("limit", line)
         if best is None:
             return
-        says = (
+        text = (
             f"raise {line['rule']} from {first.rate} to {best} for at most"
             f" {percent_text(self.refused)} refused"
         )
         if line["price"] is not None:
-            says += f"; one caller can then send {line['price']} in a window, today"
-            says += f" {line['price_now']}"
-        self._suggest(name, "limit", says, *edits(best), target=verified)
+            text += f"; one caller can then send {line['price']} in a window, today"
+            text += f" {line['price_now']}"
+        self._suggest(name, "limit", text, *edits(best), target=verified)
 
     def _traded(self, group: str, rule: Rule, trial: Trial) -> dict[str, Any]:
         limit = int(trial.value.partition("/")[0])

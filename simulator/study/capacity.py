@@ -145,7 +145,7 @@ Player: TypeAlias = Callable[[str, Sequence[int]], tuple[list[float], list[float
 
 @options
 class CapacityOptions(BudgetOptions, CompiledOptions):
-    """What a search for a capacity can be told."""
+    """The options of a search for a capacity."""
 
     _: KW_ONLY
     vary: str = option(
@@ -174,7 +174,7 @@ class CapacityOptions(BudgetOptions, CompiledOptions):
         type=typed(_TOLERANCE),
         metavar="SHARE",
     )
-    told: Callable[[Trial], None] | None = option(
+    on_trial: Callable[[Trial], None] | None = option(
         optional(FUNCTION),
         "hears each trial, and trials under way as they go on",
         default=None,
@@ -228,7 +228,7 @@ def capacity(options: CapacityOptions) -> Capacity:
             seed=seed_in_force(base, options.seed),
             tolerance=options.tolerance,
             exact=lambda value: not draws_at_random(changed(value)),
-            told=options.told,
+            on_trial=options.on_trial,
         ).run()
 
 
@@ -259,7 +259,7 @@ def scenario_player(
 
     def play(value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
         done = itertools.count(1)
-        found = runner.play(
+        runs = runner.play(
             changed(value),
             seeds,
             fidelity=fidelity,
@@ -267,10 +267,10 @@ def scenario_player(
             on_progress=progress and (lambda _: progress(value, next(done), len(seeds))),
             only=asked,
         )
-        values = [run.line[condition.subject] for run in found]
+        values = [run.line[condition.subject] for run in runs]
         return values, [
             float(value.offered.sum()) if isinstance(value, Share) else run.line[offered.subject]
-            for value, run in zip(values, found, strict=True)
+            for value, run in zip(values, runs, strict=True)
         ]
 
     return play
@@ -294,7 +294,7 @@ class Search:
     seed: int = 0
     tolerance: float = 0.01
     exact: Callable[[str], bool] = lambda _: False
-    told: Callable[[Trial], None] | None = None
+    on_trial: Callable[[Trial], None] | None = None
     capacity: Capacity = field(init=False)
     _ends_s: float = field(default=math.inf, init=False)
     _fresh: int = field(init=False)
@@ -380,8 +380,8 @@ class Search:
 
     def _report(self, trial: Trial) -> None:
         self.capacity.trials.append(trial)
-        if self.told is not None:
-            self.told(trial)
+        if self.on_trial is not None:
+            self.on_trial(trial)
 
     def _verdict(self, interval: Interval, *, sends: bool) -> Verdict:
         """Return the verdict; no value breaks a condition, unless there was no attempt."""
@@ -506,8 +506,8 @@ class Search:
                 break
             needed = runs_for_verdict(values, condition, error=spent(look))
             self.capacity.needed = needed and self.capacity.runs + needed - len(values)
-            if self.told is not None:
-                self.told(trial)
+            if self.on_trial is not None:
+                self.on_trial(trial)
             count *= 2
         self._report(trial)
         return trial

@@ -81,8 +81,8 @@ class Comparison:
         ).set_index("metric")
 
     def _repr_html_(self) -> str:
-        one, other = map(html.escape, self.names)
-        return f"<p>{one} → {other}, {self.said}</p>" + self.frame.to_html()
+        first, other = map(html.escape, self.names)
+        return f"<p>{first} → {other}, {self.said}</p>" + self.frame.to_html()
 
     @property
     def said(self) -> str:
@@ -104,12 +104,12 @@ class Comparison:
 
 @options
 class CompareOptions(PrecisionOptions):
-    """What a comparison of two runs can be told."""
+    """The options of a comparison of two runs."""
 
     a: Result | str | Path = option(_RUN, "a result, or a run's folder")
     b: Result | str | Path = option(_RUN, "another")
     _: KW_ONLY
-    told: Callable[[int, Precision], None] | None = option(
+    on_look: Callable[[int, Precision], None] | None = option(
         optional(FUNCTION),
         "hears the pairs so far and what they make of the precision",
         default=None,
@@ -129,30 +129,32 @@ def compare(options: CompareOptions) -> Comparison:
     """
     a, b, precision = options.a, options.b, options.precision
     budget = options.budget()
-    results = tuple(each if isinstance(each, Result) else Result.load(each) for each in (a, b))
-    one, other = results
-    names = (_name(a, one), _name(b, other))
-    same = one.summary["sha256"] == other.summary["sha256"]
-    lines = _replicated(one), _replicated(other)
+    results = tuple(run if isinstance(run, Result) else Result.load(run) for run in (a, b))
+    first, other = results
+    names = (_name(a, first), _name(b, other))
+    same = first.summary["sha256"] == other.summary["sha256"]
+    lines = _replicated(first), _replicated(other)
     seeds = sorted(lines[0].keys() & lines[1].keys())
     pairs = [(lines[0][seed], lines[1][seed]) for seed in seeds]
     if precision is not None:
-        return _to_precision(precision, names, (one, other), pairs, seeds, budget, options.told)
+        return _to_precision(
+            precision, names, (first, other), pairs, seeds, budget, options.on_look
+        )
     counts = len(lines[0]), len(lines[1])
     if len(seeds) > 1 and 2 * len(seeds) >= min(counts):
-        exact = all(_is_exact(each) for each in results)
+        exact = all(_is_exact(result) for result in results)
         return Comparison(names, same, "seeds", len(pairs), _differences(pairs, exact=exact))
     if min(counts) > 1:
-        found = _independent(*(list(each.values()) for each in lines))
-        return Comparison(names, same, None, len(pairs), found, independent=counts)
-    if same and one.summary["warm_up_ns"] == other.summary["warm_up_ns"]:
-        one = other = max(results, key=lambda result: len(result.columns))
-    for name, result in zip(names, (one, other), strict=True):
+        changes = _independent(*(list(line.values()) for line in lines))
+        return Comparison(names, same, None, len(pairs), changes, independent=counts)
+    if same and first.summary["warm_up_ns"] == other.summary["warm_up_ns"]:
+        first = other = max(results, key=lambda result: len(result.columns))
+    for name, result in zip(names, (first, other), strict=True):
         refuse_missing(f"{name}, to be compared,", ("t_ns", "outcome"), result.columns)
-    whole = _told(_differences([(line_of(one), line_of(other))]), results)
-    if _span_ns(one) != _span_ns(other):
+    whole = _without_missing(_differences([(line_of(first), line_of(other))]), results)
+    if _span_ns(first) != _span_ns(other):
         return Comparison(names, same, None, 1, whole)
-    sliced = _slices(one), _slices(other)
+    sliced = _slices(first), _slices(other)
     sides = []
     for change in whole:
         if change.metric in METRICS and change.metric not in _OF_THE_WHOLE:
@@ -182,7 +184,7 @@ def _to_precision(  # reason: all that a comparison under way is made of
     pairs: list[tuple[Observed, Observed]],
     seeds: list[int],
     budget: ReplicationBudget,
-    told: Callable[[int, Precision], None] | None,
+    on_look: Callable[[int, Precision], None] | None,
 ) -> Comparison:
     """Replicate both scenarios, seed by seed, until every share's difference is narrow enough."""
     scenarios = []
@@ -207,16 +209,16 @@ def _to_precision(  # reason: all that a comparison under way is made of
                 )
                 for scenario, result in zip(scenarios, results, strict=True)
             ]
-            pairs.extend((one.line, other.line) for one, other in zip(*lines, strict=True))
+            pairs.extend((before.line, other.line) for before, other in zip(*lines, strict=True))
         return [
             change.change
             for change in _differences(pairs, exact=exact, sequential=True)
             if change.metric.startswith("refused_share")
         ]
 
-    def tell(found: Precision) -> None:
-        if told is not None:
-            told(len(pairs), found)
+    def tell(precision_so_far: Precision) -> None:
+        if on_look is not None:
+            on_look(len(pairs), precision_so_far)
 
     with replicator() as player:
         reached = until_precise(precision, max(known, FIRST), budget, widths, tell)
@@ -227,18 +229,20 @@ def _to_precision(  # reason: all that a comparison under way is made of
 
 def _of_slices(steps: list[float]) -> Interval:
     """Return the t interval over slices, wider by as much as neighbouring slices correlate."""
-    found = interval_of(steps, difference=True)
-    known = [step - found.mean for step in steps if not math.isnan(step)]
+    interval = interval_of(steps, difference=True)
+    known = [step - interval.mean for step in steps if not math.isnan(step)]
     squares = math.fsum(step * step for step in known)
-    if found.method != "t" or not squares:
-        return found
+    if interval.method != "t" or not squares:
+        return interval
     shared = math.fsum(a * b for a, b in itertools.pairwise(known)) / squares
     shared = min(max(shared, 0.0), _MOST_SHARED)
-    half = found.half_width * math.sqrt((1 + shared) / (1 - shared))
-    return found._replace(low=found.mean - half, high=found.mean + half)
+    half = interval.half_width * math.sqrt((1 + shared) / (1 - shared))
+    return interval._replace(low=interval.mean - half, high=interval.mean + half)
 
 
-def _told(changes: tuple[Difference, ...], results: tuple[Result, ...]) -> tuple[Difference, ...]:
+def _without_missing(
+    changes: tuple[Difference, ...], results: tuple[Result, ...]
+) -> tuple[Difference, ...]:
     """Leave out metrics whose columns are missing in one of the logs."""
     if not any("columns" in result.summary for result in results):
         return changes
@@ -303,7 +307,9 @@ def _common(lines: Sequence[Observed]) -> list[str]:
 
 
 def _known(changes: Sequence[Difference]) -> tuple[Difference, ...]:
-    known = tuple(each for each in changes if not (math.isnan(each.a) and math.isnan(each.b)))
+    known = tuple(
+        change for change in changes if not (math.isnan(change.a) and math.isnan(change.b))
+    )
     if not known:
         raise InputError("the two runs have no metric in common; compare runs with requests")
     return known

@@ -119,7 +119,7 @@ def _scenario(rule: Rule, counter: str, way: Way) -> str:
     by_ip = counter.endswith(".ip") or rule.counter == "ip"
     limit, window_ns = rule.rate
     clients = _CLIENTS if by_key or by_ip else 1
-    each = -(-3 * limit // (2 * clients))
+    requests_each = -(-3 * limit // (2 * clients))
     match = rule.match
     keyed = not (rule.counter == "ip" or match.proxy is not None)
     action = (
@@ -136,7 +136,7 @@ def _scenario(rule: Rule, counter: str, way: Way) -> str:
         f"{'legacy_keys' if match.legacy else 'keys'} = {1 if by_key or not by_ip else clients}",
         '[[addresses]]\nname = "one"',
         f'[[clients]]\nname = "c"\ncount = {clients}\nloop = "open"',
-        f'arrivals = {{ kind = "constant", rate = "{each}/{window_ns}ns" }}',
+        f'arrivals = {{ kind = "constant", rate = "{requests_each}/{window_ns}ns" }}',
         f"mix = [{{ {_asked(rule)} }}]",
     ]
     if keyed:
@@ -224,8 +224,8 @@ def _client(mix: str, *, rate: str = "1/1s") -> str:
 
 
 def _statuses(result: Result) -> dict[str, int]:
-    found: dict[str, int] = result.summary["totals"]["statuses"]
-    return found
+    counts: dict[str, int] = result.summary["totals"]["statuses"]
+    return counts
 
 
 def _tokenize_limit() -> str | None:
@@ -347,16 +347,18 @@ def _code() -> str | None:
 
 def _file_size() -> str | None:
     mix = 'request = "POST /account-updater/jobs", size = "30000001"'
-    found = _statuses(_scene(_client(mix, rate="1/10s")))
+    statuses = _statuses(_scene(_client(mix, rate="1/10s")))
     return (
-        "an upload of 30,000,001 bytes is answered 413" if found == {"201": 1, "413": 1} else None
+        "an upload of 30,000,001 bytes is answered 413"
+        if statuses == {"201": 1, "413": 1}
+        else None
     )
 
 
 def _split() -> str | None:
     mix = 'request = "POST /account-updater/jobs", size = "65000000", split = true'
-    found = _statuses(_scene(_client(mix, rate="1/10s")))
-    return "65 MB became three files and three jobs" if found == {"201": 3, "204": 3} else None
+    statuses = _statuses(_scene(_client(mix, rate="1/10s")))
+    return "65 MB became three files and three jobs" if statuses == {"201": 3, "204": 3} else None
 
 
 def _rate_limited() -> str | None:

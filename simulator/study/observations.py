@@ -85,7 +85,7 @@ def observe(
 
 def _observe(details: Collection[Detail], result: Result, scenario: Scenario) -> dict[str, float]:
     """Return what a run shows of each group, and of each clause in it."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     attempts = max_attempts(scenario)
     span_s = (result.summary["duration_ns"] - result.summary["warm_up_ns"]) / _SECOND_NS
     episode = result.summary["windows"]["episode"] * attempts
@@ -95,25 +95,27 @@ def _observe(details: Collection[Detail], result: Result, scenario: Scenario) ->
             continue
         name, admitted = row["name"], row["admitted"]
         label = f"{{client='{name}'}}"
-        found |= {f"{metric}{label}": float(row[metric]) for metric in ("offered", "refused")}
-        found[f"refused_share{label}"] = share_of(result.summary, name, attempts=attempts)
+        metrics |= {f"{metric}{label}": float(row[metric]) for metric in ("offered", "refused")}
+        metrics[f"refused_share{label}"] = share_of(result.summary, name, attempts=attempts)
         # The limits alone answer nothing with an error.
-        found[f"goodput_per_s{label}"] = admitted / span_s
-        found[f"attempts_per_success{label}"] = row["offered"] / admitted if admitted else math.nan
+        metrics[f"goodput_per_s{label}"] = admitted / span_s
+        metrics[f"attempts_per_success{label}"] = (
+            row["offered"] / admitted if admitted else math.nan
+        )
         for clause in clauses:
             refused = row["clauses"].get(clause, 0)
-            found[f"refused_share{{client='{name}',clause='{clause}'}}"] = Share(
+            metrics[f"refused_share{{client='{name}',clause='{clause}'}}"] = Share(
                 [refused], [row["offered"]], episode
             )
     if "pace" in details:
-        found.update(_paces(result, scenario))
+        metrics.update(_paces(result, scenario))
     if "echo" in details:
-        found.update(_echoes(result))
+        metrics.update(_echoes(result))
     if "shut_out_s" in details:
-        found.update(_shut_out(result))
+        metrics.update(_shut_out(result))
     if "peak_admitted_per_s" in details:
-        found["peak_admitted_per_s"] = _peak_admitted_per_s(result)
-    return found
+        metrics["peak_admitted_per_s"] = _peak_admitted_per_s(result)
+    return metrics
 
 
 def _paces(result: Result, scenario: Scenario) -> Iterator[tuple[str, float]]:
@@ -142,10 +144,10 @@ def _shut_out(result: Result) -> Iterator[tuple[str, float]]:
     clients = result.table.column("client").to_numpy()
     for group, numbers in result.groups.items():
         rows = result.table.filter((clients >= numbers.start) & (clients < numbers.stop))
-        found = gather(rows.to_batches(), result.summary, bins=1)
+        findings = gather(rows.to_batches(), result.summary, bins=1)
         stretches = (
             until_ns - from_ns
-            for party in found.shut_out.values()
+            for party in findings.shut_out.values()
             for from_ns, until_ns in party.intervals
         )
         yield f"shut_out_s{{client='{group}'}}", max(stretches, default=0) / _SECOND_NS
@@ -167,7 +169,7 @@ def _echoes(result: Result) -> Iterator[tuple[str, float]]:
         rows,
         ends[["ip", "end_ns", "until_ns"]]
         .rename(columns={"end_ns": "t_ns"})
-        .assign(began_ns=lambda each: each["t_ns"]),
+        .assign(began_ns=lambda table: table["t_ns"]),
         on="t_ns",
         by="ip",
     )

@@ -48,7 +48,7 @@ _BETTER: Final[Mapping[str, int]] = {
 """The metrics of each group, and whether a larger value is better."""
 _PEAK: Final = "peak_admitted_per_s"
 """What the operator pays: the most attempts admitted within a second, over all groups."""
-_FILES: Final = list_of("a list of files' paths", lambda each: isinstance(each, str | Path))
+_FILES: Final = list_of("a list of files' paths", lambda file: isinstance(file, str | Path))
 _SCENARIOS: Final = ArgumentRule(
     f"{SCENARIO.words}, or a list of these",
     lambda value: (
@@ -111,7 +111,7 @@ class Policies:
     @property
     def best(self) -> pd.DataFrame:
         """One row for each scenario and policy."""
-        goods = {each: self._goods(*each) for each in self._prices}
+        goods = {key: self._goods(*key) for key in self._prices}
         best = []
         for (scenario, policy), price in self._prices.items():
             dominated = [
@@ -140,7 +140,7 @@ class Policies:
         return [*worth, -self._prices[scenario, policy]]
 
     @property
-    def says(self) -> str:
+    def caption(self) -> str:
         """How the table was made, in a line."""
         return (
             f"{self.runs} runs of each policy, paired by seed (one run if nothing is random);"
@@ -161,7 +161,7 @@ class Policies:
         return wide.reset_index().rename_axis(columns=None)
 
     def _repr_html_(self) -> str:
-        text = f"<p>{self.says}</p>"
+        text = f"<p>{self.caption}</p>"
         if self.unfinished:
             text += f"<p>Unfinished: {html.escape(self.unfinished)}.</p>"
         return text + table_html(self.table)
@@ -177,7 +177,7 @@ class Policies:
 
 @options
 class PolicyOptions:
-    """What a table of policies can be told."""
+    """The options of a table of policies."""
 
     scenarios: ScenarioLike | Sequence[ScenarioLike] = option(
         _SCENARIOS, "a scenario, or several", flag=False
@@ -198,7 +198,7 @@ class PolicyOptions:
         "runs of each scenario under each table and profile (20)", default=REPLICATIONS
     )
     seed: int | None = option(SEED, "the scenario's unless given", default=None, flag=False)
-    told: Callable[[str], None] | None = option(
+    progress: Callable[[str], None] | None = option(
         optional(FUNCTION), "hears what is being played", default=None, flag=False
     )
 
@@ -219,7 +219,7 @@ def policies(options: PolicyOptions) -> Policies:
     """
     scenarios, replications = options.scenarios, options.replications
     given = [scenarios] if isinstance(scenarios, Scenario | str | Path) else scenarios
-    bases = [resolve(each) for each in given]
+    bases = [resolve(scenario) for scenario in given]
     names = [base.name for base in bases]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(
@@ -235,19 +235,19 @@ def policies(options: PolicyOptions) -> Policies:
         if reason := needs_bodies(scenario):
             raise InputError(f"policies are compiled, limits alone, and {name}: {reason}")
     warm_up()
-    found, left = Policies(replications), TimeLeft()
+    comparison, left = Policies(replications), TimeLeft()
     before: list[Observed] = []
-    with replicator() as player, keeps_what_is_known(found):
+    with replicator() as player, keeps_what_is_known(comparison):
         for number, (base, name, scenario) in enumerate(plans):
-            if options.told is not None:
-                options.told(f"{base.name}, {name}{left.text(number, len(plans))}")
+            if options.progress is not None:
+                options.progress(f"{base.name}, {name}{left.text(number, len(plans))}")
             exact = not draws_at_random(base)
             first = seed_in_force(base, options.seed)
             seeds = range(first, first + (1 if exact else replications))
             after = observe(player, scenario, seeds, ("shut_out_s", "peak_admitted_per_s"))
             before = after if name == AS_IT_STANDS else before
-            found.add(base, name, before, after, exact=exact)
-    return found
+            comparison.add(base, name, before, after, exact=exact)
+    return comparison
 
 
 def _changes(limits: Sequence[str], profiles: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -255,14 +255,14 @@ def _changes(limits: Sequence[str], profiles: Sequence[str]) -> dict[str, dict[s
     if not limits and not profiles:
         raise InputError("limits = [] must name a file, unless profiles does; give one of them")
     pairs = itertools.product(limits or [""], profiles or [""])
-    found: dict[str, dict[str, str]] = {AS_IT_STANDS: {}}
+    policies: dict[str, dict[str, str]] = {AS_IT_STANDS: {}}
     for table, profile in pairs:
         edits = {"limits": table, "profile": profile}
         edits = {name: str(Path(file).resolve()) for name, file in edits.items() if file}
-        found[", ".join(file for file in (table, profile) if file)] = edits
-    return found
+        policies[", ".join(file for file in (table, profile) if file)] = edits
+    return policies
 
 
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    pairs = list(zip(one, other, strict=True))
+def _dominates(policy: Sequence[float], other: Sequence[float]) -> bool:
+    pairs = list(zip(policy, other, strict=True))
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)

@@ -60,12 +60,12 @@ def _of_group(scenario: Scenario, group: ClientGroup) -> float:
     if group.arrivals is not None:
         return group.count * _of_arrivals(scenario, group, group.arrivals, span_ns)
     turn_ns = _mean_ns(group.service) + (0.0 if group.think is None else _mean_ns(group.think))
-    each = (group.concurrency or 1) * span_ns / turn_ns if turn_ns else math.inf
+    requests = (group.concurrency or 1) * span_ns / turn_ns if turn_ns else math.inf
     if group.pacing is not None:
         pace = group.pacing
         rate = pace.rate if isinstance(pace, TokenBucketPacing) else pace.maximum
-        each = min(each, 1 + span_ns * rate.limit_requests / rate.window_ns)
-    return each * group.count
+        requests = min(requests, 1 + span_ns * rate.limit_requests / rate.window_ns)
+    return requests * group.count
 
 
 def _of_arrivals(
@@ -82,16 +82,16 @@ def _of_arrivals(
         whole_ns = arrivals.on_ns + arrivals.off_ns
         return span_ns * (on * arrivals.on_ns + off * arrivals.off_ns) / whole_ns
     assert not isinstance(arrivals, draws.SessionArrivals), "counted by the log"
-    found, passed_ns = 0.0, 0
+    requests, passed_ns = 0.0, 0
     for piece in pieces_of(arrivals, group.start_ns, scenario.start_time_ns):
         part_ns = min(piece.length_ns, span_ns - passed_ns)
         if piece.length_ns:
             end = piece.from_rate + (piece.to_rate - piece.from_rate) * part_ns / piece.length_ns
-            found += part_ns * (piece.from_rate + end) / 2
+            requests += part_ns * (piece.from_rate + end) / 2
         passed_ns += piece.length_ns
         if passed_ns >= span_ns:
             break
-    return found
+    return requests
 
 
 def _mean_ns(draw: draws.Draw) -> float:
@@ -121,5 +121,5 @@ def shorter(draw: draws.Draw, factor: float | Fraction) -> draws.Draw:
             return tuple(map(divided, value))
         return max(1, round(value / factor)) if value else value
 
-    names = [each.name for each in dataclasses.fields(draw) if each.name.endswith("_ns")]
+    names = [part.name for part in dataclasses.fields(draw) if part.name.endswith("_ns")]
     return dataclasses.replace(draw, **{name: divided(getattr(draw, name)) for name in names})

@@ -170,22 +170,24 @@ def intervals(
     exact: the scenario draws nothing at random. sequential: the widths of shares were looked at
     again and again.
     """
-    names = dict.fromkeys(name for each in replications for name in each.line)
-    found = {}
+    names = dict.fromkeys(name for replication in replications for name in replication.line)
+    spread = {}
     for name in names:
-        values = [each.line.get(name, 0.0) for each in replications]
+        values = [replication.line.get(name, 0.0) for replication in replications]
         looks = sequential and is_share(name)
         events = sum(0 < value < 1 for value in values)
         error = sequential_error(events, len(values)) if looks else 1 - CONFIDENCE
-        found[name] = interval_of(values, name, exact=exact, error=error)
-    return found
+        spread[name] = interval_of(values, name, exact=exact, error=error)
+    return spread
 
 
 def _line_of_conditions(
     conditions: Sequence[Condition], result: Result, scenario: Scenario
 ) -> dict[str, float]:
     attempts = max_attempts(scenario)
-    return {each.subject: measure(result, each, attempts=attempts) for each in conditions}
+    return {
+        condition.subject: measure(result, condition, attempts=attempts) for condition in conditions
+    }
 
 
 def replication_of(result: Result, line: dict[str, float]) -> Replication:
@@ -340,12 +342,12 @@ def replicate_to(
     budget: ReplicationBudget,
     *,
     exact: bool = False,
-    told: Callable[[Sequence[Replication], Precision], None] | None = None,
+    on_look: Callable[[Sequence[Replication], Precision], None] | None = None,
 ) -> tuple[list[Replication], Precision]:
     """Replicate until no share's interval is wider than the precision, or the budget is spent.
 
-    first: runs before the first look. play: plays some seeds, which count up from `seed`. told:
-    hears the runs so far and what they make of the precision, look by look.
+    first: runs before the first look. play: plays some seeds, which count up from `seed`.
+    on_look: hears the runs so far and what they make of the precision, look by look.
     """
     runs: list[Replication] = []
 
@@ -356,16 +358,16 @@ def replicate_to(
             raise Interrupted([*runs, *stop.result]) from None
         return list(shares_of(intervals(runs, exact=exact, sequential=True)).values())
 
-    def tell(found: Precision) -> None:
-        if told is not None:
-            told(runs, found)
+    def tell(precision_so_far: Precision) -> None:
+        if on_look is not None:
+            on_look(runs, precision_so_far)
 
     return runs, until_precise(precision, 1 if exact else first, budget, widths, tell)
 
 
 def shares_of(known: Mapping[str, Interval]) -> dict[str, Interval]:
     """Return the intervals of the refused shares."""
-    return {name: each for name, each in known.items() if name.startswith("refused_share")}
+    return {name: interval for name, interval in known.items() if name.startswith("refused_share")}
 
 
 def until_precise(
@@ -373,12 +375,12 @@ def until_precise(
     first: int,
     budget: ReplicationBudget,
     played: Callable[[int], Sequence[Interval]],
-    told: Callable[[Precision], None],
+    on_look: Callable[[Precision], None],
 ) -> Precision:
     """Play on until every share is known to a precision, or the budget is spent.
 
-    played: plays until there are so many runs, and returns the interval of every share. told: hears
-    what each look finds.
+    played: plays until there are so many runs, and returns the interval of every share.
+    on_look: hears what each look finds.
     """
     ends_s = math.inf if budget.most_time_s is None else time.monotonic() + budget.most_time_s
     count = min(first, budget.most_replications)
@@ -389,12 +391,12 @@ def until_precise(
             if interval.runs and interval.half_width > precision
         ]
         most = None if None in needed else max((n for n in needed if n is not None), default=None)
-        found = Precision(precision, not needed, look, most)
-        told(found)
-        if found.reached or count >= budget.most_replications or time.monotonic() >= ends_s:
+        reached = Precision(precision, not needed, look, most)
+        on_look(reached)
+        if reached.reached or count >= budget.most_replications or time.monotonic() >= ends_s:
             break
-        count = next_count(count, found.needed, budget.most_replications)
-    return found
+        count = next_count(count, reached.needed, budget.most_replications)
+    return reached
 
 
 def next_count(count: int, needed: int | None, most: int) -> int:
@@ -432,8 +434,8 @@ def run(options: RunOptions) -> Result:
     (True, ())
     """
     scenario = options.played
-    shown = in_notebook() if options.progress is None else options.progress
-    with progress_bar(scenario.duration_ns, quiet=not shown) as tell:
+    is_shown = in_notebook() if options.progress is None else options.progress
+    with progress_bar(scenario.duration_ns, quiet=not is_shown) as tell:
         return run_replicated(replace(options, scenario=scenario), progress=tell)
 
 
@@ -486,10 +488,10 @@ def run_replicated(
     """
     scenario = options.played
     budget = options.budget(options.replications)
-    several, kept = options.are_several, options.kept_columns
-    if several and kept is not None:
+    several, columns = options.are_several, options.kept_columns
+    if several and columns is not None:
         raise InputError(
-            f"columns = {','.join(kept)} must be left out with replications; intervals are of"
+            f"columns = {','.join(columns)} must be left out with replications; intervals are of"
             " metrics that need every column"
         )
     if options.folder is not None:
@@ -509,10 +511,10 @@ def run_replicated(
         )
         if options.precision is not None:
             first = options.replications or FIRST
-            found, reached = replicate_to(
-                options.precision, first, seed, play, budget, exact=exact, told=told_of_precision
+            replications, reached = replicate_to(
+                options.precision, first, seed, play, budget, exact=exact, on_look=told_of_precision
             )
-            others = found[1:]
+            others = replications[1:]
         elif several:
             seeds = range(seed + 1, seed + (options.replications or 1))
             others = play(seeds, on_progress=on_progress)
@@ -541,9 +543,9 @@ def _replications(
     spread = intervals(runs, exact=exact, sequential=reached is not None)
     return {
         "confidence": CONFIDENCE,
-        "faults": sum(each.faults for each in runs),
-        "runs": [each.to_json() for each in runs],
-        "intervals": {name: _interval_plain(each) for name, each in spread.items()},
+        "faults": sum(run.faults for run in runs),
+        "runs": [run.to_json() for run in runs],
+        "intervals": {name: _interval_plain(interval) for name, interval in spread.items()},
         "spread": {name: _spread(name, runs) for name in spread},
         "thresholds": _judged_by_intervals(scenario, runs, spread),
         **({} if reached is None else {"precision": asdict(reached)}),
@@ -561,8 +563,8 @@ def _spread(name: str, runs: Sequence[Replication]) -> dict[str, float | None]:
 
 
 def _interval_plain(interval: Interval) -> dict[str, Any]:
-    found = interval._asdict()
-    return found | {name: _plain(found[name]) for name in ("mean", "low", "high")}
+    plain = interval._asdict()
+    return plain | {name: _plain(plain[name]) for name in ("mean", "low", "high")}
 
 
 def _judged_by_intervals(

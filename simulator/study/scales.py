@@ -74,8 +74,8 @@ class Values:
     def text(self, number: Fraction) -> str:
         """Return a value as a person would write it."""
         is_whole = number.denominator == 1
-        shown = str(int(number)) if is_whole else f"{float(number):.{_DIGITS}g}"
-        return shown + self._rest
+        digits = str(int(number)) if is_whole else f"{float(number):.{_DIGITS}g}"
+        return digits + self._rest
 
     def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
         """Return a value strictly between two, or None where they are near enough."""

@@ -99,10 +99,10 @@ def read_axis(text: str) -> tuple[str, Span | list[Any]]:
 
 def read_sample(text: str) -> int:
     """Return N of `lhs:N`. Raises `InputError`."""
-    found = _SAMPLE.fullmatch(text)
-    if found is None:
+    match = _SAMPLE.fullmatch(text)
+    if match is None:
         raise InputError(f"--sample = {text!r} must be lhs:N, such as lhs:50")
-    return int(found[1])
+    return int(match[1])
 
 
 def points_of(
@@ -146,20 +146,20 @@ def _span(text: str, low: str, high: str) -> Span:
     ends = value_of(low), value_of(high)
     written = f"{low}..{high}"
     if all(isinstance(end, int) and not isinstance(end, bool) for end in ends):
-        found = Span(written, ends[0], ends[1], "int")  # type: ignore[arg-type] # reason: both are numbers
+        span = Span(written, ends[0], ends[1], "int")  # type: ignore[arg-type] # reason: both are numbers
     elif all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
-        found = Span(written, ends[0], ends[1], "float")  # type: ignore[arg-type] # reason: as above
+        span = Span(written, ends[0], ends[1], "float")  # type: ignore[arg-type] # reason: as above
     elif "/" in low and "/" in high:
-        one, other = parse_rate(low), parse_rate(high)
-        if one.window_ns != other.window_ns:
+        lowest, other = parse_rate(low), parse_rate(high)
+        if lowest.window_ns != other.window_ns:
             raise InputError(f"--set = {text!r} must have one window in both rates")
-        window = format_duration(one.window_ns)
-        found = Span(written, one.limit_requests, other.limit_requests, "rate", window)
+        window = format_duration(lowest.window_ns)
+        span = Span(written, lowest.limit_requests, other.limit_requests, "rate", window)
     else:
-        found = Span(written, parse_duration_ns(low), parse_duration_ns(high), "duration")
-    if found.low >= found.high:
+        span = Span(written, parse_duration_ns(low), parse_duration_ns(high), "duration")
+    if span.low >= span.high:
         raise InputError(f"--set = {text!r} must go from the lower to the higher value")
-    return found
+    return span
 
 
 def _parts(values: str) -> list[str]:
@@ -223,8 +223,8 @@ def write_row(folder: Path, row: dict[str, Any]) -> None:
     place.mkdir(exist_ok=True)
     stem = f"{'run' if row['status'] == 'ok' else 'failed'}-{row['replication']:06d}"
     partial = place / f".{stem}.{secrets.token_hex(4)}.partial"
-    kept = {name: value for name, value in row.items() if name != "point"}
-    table = pa.Table.from_pylist([kept])
+    values = {name: value for name, value in row.items() if name != "point"}
+    table = pa.Table.from_pylist([values])
     pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
     partial.replace(place / f"{stem}.parquet")
     if row["status"] == "ok":
@@ -335,7 +335,7 @@ _SEEDS: Final = 1 << 63
 
 @options
 class SweepOptions(CompiledOptions):
-    """What a sweep can be told."""
+    """The options of a sweep."""
 
     axes: Mapping[str, Sequence[Any] | str] = option(
         AXES,

@@ -72,7 +72,7 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
     window = LogWindow(0, split)
     model, view = _model(observed, options, window, steady=holdout is not None)
     model, under = _selected(model, view, observed, options, window)
-    found = Fit(model, observed_summary(observed), None, holdout, under)
+    fitted = Fit(model, observed_summary(observed), None, holdout, under)
     if options.judged and holdout is not None:
         window = LogWindow(split, whole.to_ns)
         hints = Hints(*model.series.hints[:2])
@@ -82,8 +82,8 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
                 f"holdout = {holdout:.0%} must leave requests to predict; the log has none there"
             )
     if options.judged:
-        found.judgement = judge(model, view, window, options, predicted=holdout is not None)
-    return found
+        fitted.judgement = judge(model, view, window, options, predicted=holdout is not None)
+    return fitted
 
 
 def _model(
@@ -96,7 +96,7 @@ def _model(
         patience = _patience(view.series)
         view = view_with(Hints(patience))
         view = view_with(Hints(patience, _each(attempts_told, view.series)))
-    gaps = _each(lambda found, group: burst_gap_ns(found.gaps, group), view.series)
+    gaps = _each(lambda series, group: burst_gap_ns(series.gaps, group), view.series)
     if gaps.any():
         view = view_with(view.series.hints._replace(burst_gap_ns=gaps))
     model = model_of(observed, window, view.series, grouping, options, steady=steady)
@@ -143,14 +143,14 @@ def _counts(observed: Observed, window: LogWindow) -> Numbers:
     return np.asarray(np.where(observed.attempt <= 1, counts, 0))
 
 
-def _each(told: Callable[[CountSeries, int], int], series: CountSeries) -> Numbers:
-    """Return `told(series, group)` for each group."""
-    return np.array([told(series, group) for group in range(series.groups)], dtype=np.int64)
+def _each(count: Callable[[CountSeries, int], int], series: CountSeries) -> Numbers:
+    """Return `count(series, group)` for each group."""
+    return np.array([count(series, group) for group in range(series.groups)], dtype=np.int64)
 
 
 def _asks_again(observed: Observed, series: CountSeries) -> bool:
     """Whether the log has refusals but does not say which requests are retries."""
-    return "attempt" not in observed.says and bool(series.refusals.any())
+    return "attempt" not in observed.fields and bool(series.refusals.any())
 
 
 def _patience(series: CountSeries) -> Numbers:
@@ -159,7 +159,7 @@ def _patience(series: CountSeries) -> Numbers:
     Where clients retry, gaps after a refusal are shorter than other gaps. The result is the gap at
     which the excess of short gaps is largest; 0 where there is no excess.
     """
-    found = np.zeros(series.groups, dtype=np.int64)
+    patience = np.zeros(series.groups, dtype=np.int64)
     edges = gap_edges()[1:]
     for group in range(series.groups):
         after, others = series.after_refusal.counts[group], series.all_gaps.counts[group]
@@ -169,8 +169,8 @@ def _patience(series: CountSeries) -> Numbers:
         excess = np.cumsum(after) / after.sum() - of_others
         place = int(excess.argmax())
         if excess[place] * np.sqrt(after.sum()) > 1.6:
-            found[group] = round(float(edges[place]))
-    return found
+            patience[group] = round(float(edges[place]))
+    return patience
 
 
 def observed_summary(observed: Observed) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def observed_summary(observed: Observed) -> dict[str, Any]:
         "start_ns": observed.arrivals.start_ns,
         "unparsed": observed.log.unparsed,
         "unparsed_first": list(observed.log.unparsed_first),
-        "says": sorted(observed.says),
+        "says": sorted(observed.fields),
     }
 
 
@@ -263,13 +263,13 @@ class Fit:
     def parameters(self) -> pd.DataFrame:
         """One row per parameter of a group: its value and its 95 % interval."""
         rows = [
-            {"group": group.name, "parameter": name, **asdict(each)}
+            {"group": group.name, "parameter": name, **asdict(estimate)}
             for group in self.model.groups
-            for name, each in {
+            for name, estimate in {
                 "count": group.count,
                 "rate": group.pace.rate,
                 **group.pace.parameters,
-                **{f"retry.{name}": found for name, found in group.retry.parameters.items()},
+                **{f"retry.{name}": estimate for name, estimate in group.retry.parameters.items()},
             }.items()
         ]
         return pd.DataFrame(rows).set_index(["group", "parameter"])
@@ -369,14 +369,14 @@ def _refusals(fit: Fit) -> str:
     return "The scenario refuses as the log does: " + "; ".join(under.words for under in fit.under)
 
 
-def _columns(found: Judgement) -> tuple[str, ...]:
-    played = "predicted" if found.predicted else "scenario"
+def _columns(judgement: Judgement) -> tuple[str, ...]:
+    played = "predicted" if judgement.predicted else "scenario"
     return "measure", "log", played, "95 % of runs lie in", "verdict"
 
 
-def _rows(found: Judgement) -> list[list[str]]:
+def _rows(judgement: Judgement) -> list[list[str]]:
     """Return the measures that the log or the runs have, as `_columns` names the parts of each."""
-    return [_cells(line) for line in found.lines if line.log or line.high]
+    return [_cells(line) for line in judgement.lines if line.log or line.high]
 
 
 def _head(fit: Fit) -> str:
@@ -392,9 +392,9 @@ def _head(fit: Fit) -> str:
 
 
 def _judged(fit: Fit) -> str:
-    found = fit.judgement
-    assert found is not None, "it is judged"
-    runs = f"{found.runs} runs of the scenario under the same limits"
+    judgement = fit.judgement
+    assert judgement is not None, "it is judged"
+    runs = f"{judgement.runs} runs of the scenario under the same limits"
     if fit.holdout is None:
         return f"Log and scenario side by side; {runs}:"
     last = percent_text(fit.holdout)
@@ -462,16 +462,18 @@ class FitPlots:
 
     def rate(self, slots: int = 60) -> alt.LayerChart | alt.FacetChart:
         """First attempts over time: the log as a line, the scenario's 95 % of runs as a band."""
-        found = self._fit.judged
-        size = max(1, len(found.slots_log) // slots)
-        log = found.slots_log.reshape(-1, size).sum(axis=1).tolist()
-        runs = pd.DataFrame(found.slots_runs.reshape(len(found.slots_runs), -1, size).sum(axis=2))
+        judgement = self._fit.judged
+        size = max(1, len(judgement.slots_log) // slots)
+        log = judgement.slots_log.reshape(-1, size).sum(axis=1).tolist()
+        runs = pd.DataFrame(
+            judgement.slots_runs.reshape(len(judgement.slots_runs), -1, size).sum(axis=2)
+        )
         return band(
             Band(
                 f"First attempts over time in {len(log)} slots, the log within the scenario's"
                 " runs.",
                 "first attempts",
-                found.window.span_ns / 1e9 / len(log),
+                judgement.window.span_ns / 1e9 / len(log),
                 log,
                 runs.quantile(0.025).tolist(),
                 runs.quantile(0.975).tolist(),
@@ -485,12 +487,12 @@ class FitPlots:
             if line.high > 0 or line.log > 0:
                 whole = line.log or line.high
                 agrees = "yes" if line.agrees else "no"
-                says = (
+                label = (
                     f"log {line.log:.4g}, scenario {line.fitted:.4g}, 95 % of runs from"
                     f" {line.low:.4g} to {line.high:.4g}"
                 )
                 shares = line.log / whole, line.low / whole, line.high / whole
-                rows.append(PlottedEstimate(_title(line), *shares, agrees, agrees, says))
+                rows.append(PlottedEstimate(_title(line), *shares, agrees, agrees, label))
         return estimates(
             Estimates(
                 "Each measure of the log at 100 %, and the interval in which 95 % of the scenario's"

@@ -55,13 +55,13 @@ def group_clients(observed: Observed, counts: Numbers) -> Grouping:
     met = per_class.sum(axis=1) > 0
     for owner in np.unique(owner_of[met]).tolist():
         clients = np.flatnonzero(met & (owner_of == owner))
-        found = _mixture(per_class[clients])
-        best = found.argmax(axis=1)
-        used = [group for group in range(found.shape[1]) if (best == group).any()]
+        parts = _mixture(per_class[clients])
+        best = parts.argmax(axis=1)
+        used = [group for group in range(parts.shape[1]) if (best == group).any()]
         used.sort(key=lambda group: -float(per_class[clients[best == group]].sum()))
         for group in used:
             of_client[clients[best == group]] = len(owners)
-            sure.append(float(found[best == group, group].mean()))
+            sure.append(float(parts[best == group, group].mean()))
             owners.append(owner)
     return Grouping(of_client, owners, sure)
 
@@ -108,7 +108,7 @@ def _mixture(per_class: Floats) -> Floats:
             for group in range(best[0].shape[1])
             for start in _splits(best[0], group, totals, mix)
         ]
-        better = max(tries, key=lambda found: found[1], default=best)
+        better = max(tries, key=lambda division: division[1], default=best)
         if better[1] < best[1] + _GAIN:
             break
         best = better
@@ -130,15 +130,15 @@ def _splits(parts: Floats, group: int, totals: Floats, mix: Floats) -> list[Floa
         (logs, float(np.median(logs))),
         (widest, float((widest.min() + widest.max()) / 2)),
     ]
-    found = []
+    splits = []
     for values, cut in cuts:
         above = values > cut
         if above.any() and not above.all():
             split = np.column_stack([parts, np.zeros(len(parts))])
             split[members[above], -1] = split[members[above], group]
             split[members[above], group] = 0.0
-            found.append(split)
-    return found
+            splits.append(split)
+    return splits
 
 
 def _settled(parts: Floats, totals: Floats, mix: Floats) -> tuple[Floats, float]:

@@ -192,7 +192,7 @@ def replayed(
     )
     view, subjects = CounterIndex({"Default": table}, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, part, view)
-    kept = ChunkQueue(maxlen=1)
+    chunks = ChunkQueue(maxlen=1)
     book = RunRecorder(
         header,
         {"Default": table},
@@ -202,14 +202,14 @@ def replayed(
         by_client=False,
         known=(view, subjects),
         keep="totals",
-        watchers=[kept],
+        watchers=[chunks],
     )
-    told = options.stage("deciding", len(part) if window == observed.whole else None)
+    progress = options.stage("deciding", len(part) if window == observed.whole else None)
     for block in replay_arrivals(
-        part, table, profile, book.recorder, numbers, fidelity="compiled", progress=told
+        part, table, profile, book.recorder, numbers, fidelity="compiled", progress=progress
     ):
-        found = _log_rows(observed, block, kept[0].wait_ns, of_client)
-        series.take(found.after(lead_ns))
+        log_rows = _log_rows(observed, block, chunks[0].wait_ns, of_client)
+        series.take(log_rows.after(lead_ns))
     book.recorder.close()
     return LogView(_measures(book.close(), series), series)
 
@@ -241,21 +241,21 @@ def _measures(result: Result, series: CountSeries) -> Measures:
     summary = result.summary
     totals = summary["totals"]
     offered = max(1, totals["offered"])
-    found: Measures = {
+    measures: Measures = {
         ("offered", ""): float(totals["offered"]),
         ("refused share", ""): totals["refused"] / offered,
     }
     for line in summary["clauses"]:
         if line["offered"]:
-            found["refused share", line["clause"]] = line["refused"] / offered
+            measures["refused share", line["clause"]] = line["refused"] / offered
             if line["blocked_ns"] or line["clause"] in summary["counters"]:
-                found["blocked s", line["clause"]] = line["blocked_ns"] / 1e9
+                measures["blocked s", line["clause"]] = line["blocked_ns"] / 1e9
     for rule in summary["headroom"]["rules"]:
-        found["peak", rule["rule"]] = float(rule["peak"])
+        measures["peak", rule["rule"]] = float(rule["peak"])
     for width, value in zip(WIDTHS_S, series.dispersion()[-1].tolist(), strict=True):
         if series.span_ns >= 9.5 * width * 1_000_000_000:
-            found["dispersion", f"{width} s"] = value
-    return found
+            measures["dispersion", f"{width} s"] = value
+    return measures
 
 
 def judge(
@@ -272,9 +272,9 @@ def judge(
         begin_ns = log.series.start_ns - lead_of(window)
         scenario = dataclasses.replace(scenario, start_time_ns=begin_ns // 1000 * 1000)
     most = _MOST_SESSION_ROWS if model.sessions else _MOST_ROWS
-    count = options.runs or next((each for each in _RUNS if each * offered <= most), _RUNS[-1])
+    count = options.runs or next((runs for runs in _RUNS if runs * offered <= most), _RUNS[-1])
     rows = round(offered)
-    told = options.stage("playing", count * rows)
+    progress = options.stage("playing", count * rows)
     played: list[Measures] = []
     slots: list[Numbers] = []
     gaps: list[Numbers] = []
@@ -296,8 +296,8 @@ def judge(
         played.append(measures)
         slots.append(series.slots.sum(axis=0))
         gaps.append(series.gaps.counts)
-        if told:
-            told((run + 1) * rows)
+        if progress:
+            progress((run + 1) * rows)
     lines = [_line(key, log.measures, played) for key in _keys(log.measures, played)]
     lines += _gap_lines(model, log.series, gaps)
     return Judgement(lines, count, predicted, window, log.series.slots.sum(axis=0), np.array(slots))
@@ -316,7 +316,7 @@ def judge_limits(
     """
     judged: list[Under] = []
     rows = round(view.measures["offered", ""])
-    told = options.stage("comparing", len(logs) * _SHARE_RUNS * rows)
+    progress = options.stage("comparing", len(logs) * _SHARE_RUNS * rows)
     with TemporaryDirectory(prefix="simulator-fit-") as folder:
         for factor, log in logs.items():
             file = Path(folder) / f"{factor.numerator}-{factor.denominator}.toml"
@@ -324,8 +324,8 @@ def judge_limits(
             scenario = dataclasses.replace(model.scenario, limits=Include(str(file)))
             played = []
             for run in range(_SHARE_RUNS):
-                if told:
-                    told((len(judged) * _SHARE_RUNS + run) * rows)
+                if progress:
+                    progress((len(judged) * _SHARE_RUNS + run) * rows)
                 played.append(_play(scenario, _SEED + run, view.series, lead_of(window))[0])
             lines = {key: _line(key, log, played) for key in _keys(log, played)}
             share = lines.pop(("refused share", ""))
@@ -400,9 +400,9 @@ def _burst_error(pace: Pace) -> float:
 
 def _keys(log: Measures, played: list[Measures]) -> list[tuple[str, str]]:
     """Return the keys of the measures by kind; in each kind those of the log come first."""
-    found = dict.fromkeys(key for measures in (log, *played) for key in measures)
+    keys = dict.fromkeys(key for measures in (log, *played) for key in measures)
     order = ["offered", "refused share", "blocked s", "peak", "dispersion"]
-    return sorted(found, key=lambda key: order.index(key[0]))
+    return sorted(keys, key=lambda key: order.index(key[0]))
 
 
 def _line(
@@ -433,7 +433,7 @@ def _gap_lines(model: Model, log: CountSeries, runs: list[Numbers]) -> list[Line
 
     The interval is of the distances of single runs from all runs together.
     """
-    found = []
+    lines = []
     for number, group in enumerate(model.groups):
         of_log = log.gaps.counts[number]
         pooled = np.sum([run[number] for run in runs], axis=0)
@@ -443,15 +443,15 @@ def _gap_lines(model: Model, log: CountSeries, runs: list[Numbers]) -> list[Line
         value = _distance(of_log, pooled)
         ordered = np.sort(singles)
         top = float(ordered[min(len(ordered) - 1, int(0.95 * (len(ordered) + 1)))])
-        found.append(Line("gap distance", group.name, value, float(np.median(singles)), 0.0, top))
-    return found
+        lines.append(Line("gap distance", group.name, value, float(np.median(singles)), 0.0, top))
+    return lines
 
 
 def _distance(counts: Numbers, others: Numbers) -> float:
     if not counts.sum():
         return 1.0
-    one, two = np.cumsum(counts) / counts.sum(), np.cumsum(others) / others.sum()
-    return float(np.abs(one - two).max())
+    share, two = np.cumsum(counts) / counts.sum(), np.cumsum(others) / others.sum()
+    return float(np.abs(share - two).max())
 
 
 def _words(line: Line) -> str:

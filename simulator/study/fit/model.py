@@ -157,7 +157,7 @@ def model_of(
         clients = np.flatnonzero(grouping.of_client == number)
         count = _count(series.per_client[clients])
         mix, rest, counted_as = _mix(observed, series, number)
-        found = FittedGroup(
+        group = FittedGroup(
             name=names[number],
             application=applications[place],
             kind="legacy" if owner.legacy else str(owner.application_kind or "no key"),
@@ -173,8 +173,8 @@ def model_of(
             counted_as=counted_as,
             sure=grouping.sure[number],
         )
-        shared.keys(found, number)
-        groups.append(found)
+        shared.keys(group, number)
+        groups.append(group)
     shared.pools(groups)
     model = Model(
         groups,
@@ -248,14 +248,14 @@ def _session_group(
     group: FittedGroup, log: SessionLog, file: Include, pool: FittedPool
 ) -> FittedGroup:
     """Return a group that sends sessions of the log."""
-    callers, each = len(log.callers), log.size / log.sessions
+    callers, requests = len(log.callers), log.size / log.sessions
     arrivals = SessionArrivals(file=file, group=group.name, span_ns=log.span_ns)
     rate = dataclasses.replace(group.pace.rate)
     pace = Pace(
         *("open", "sessions", rate, 0.0, arrivals),
         evidence=f"{counted_text(log.sessions, 'session')} of {counted_text(callers, 'caller')}, "
-        f"{each:.3g} requests each; twice the count, with twice the keys and addresses, is twice "
-        "the traffic",
+        f"{requests:.3g} requests each; twice the count, with twice the keys and addresses, is"
+        " twice the traffic",
     )
     return dataclasses.replace(
         group,
@@ -308,31 +308,33 @@ def _mix(
     }
     total = sum(counts.values())
     order = sorted(counts, key=lambda request: -counts[request])
-    kept: dict[int, int] = {}
+    request_counts: dict[int, int] = {}
     heads: dict[tuple[str, int], int] = {}
     counted_as: dict[int, int] = {}
     for request in order:
         alike = observed.requests[request].split(" ")[0], int(observed.limit_class[request])
-        big = len(kept) < _SHOWN and counts[request] >= _LEAST_SHARE * total
+        big = len(request_counts) < _SHOWN and counts[request] >= _LEAST_SHARE * total
         if big or alike not in heads:
-            kept[request] = counts[request]
+            request_counts[request] = counts[request]
             heads.setdefault(alike, request)
         else:
-            kept[heads[alike]] += counts[request]
+            request_counts[heads[alike]] += counts[request]
         counted_as[request] = request if big else heads[alike]
-    shares = {observed.requests[request]: count / total for request, count in kept.items()}
-    return shares, len(counted_as) - len(kept), counted_as
+    shares = {
+        observed.requests[request]: count / total for request, count in request_counts.items()
+    }
+    return shares, len(counted_as) - len(request_counts), counted_as
 
 
 def _names(applications: list[str | None], grouping: Grouping) -> list[str]:
     """Return a name for each group: its application's, numbered where that has several."""
-    found: list[str] = []
+    names: list[str] = []
     for number, owner in enumerate(grouping.owner):
         word = applications[owner] or "no-key"
         several = grouping.owner.count(owner) > 1
         place = grouping.owner[:number].count(owner) + 1
-        found.append(f"{word}-{place}" if several else word)
-    return _apart(found)
+        names.append(f"{word}-{place}" if several else word)
+    return _apart(names)
 
 
 def _application_names(owners: list[Owner]) -> list[str | None]:
@@ -346,18 +348,18 @@ def _application_names(owners: list[Owner]) -> list[str | None]:
 
 def _tenant_names(owners: list[Owner]) -> dict[str, str]:
     """Return a name for each tenant of a log."""
-    told = dict.fromkeys(owner.tenant for owner in owners if owner.tenant is not None)
-    return dict(zip(told, _apart([_word(tenant, "tenant") for tenant in told]), strict=True))
+    tenants = dict.fromkeys(owner.tenant for owner in owners if owner.tenant is not None)
+    return dict(zip(tenants, _apart([_word(tenant, "tenant") for tenant in tenants]), strict=True))
 
 
 def _apart(words: list[str]) -> list[str]:
     """Return words that differ: one that stood before gets the number of its place."""
-    found: list[str] = []
+    distinct_words: list[str] = []
     for place, word in enumerate(words):
-        while word in found:
+        while word in distinct_words:
             word += f"-{place}"  # noqa: PLW2901 # reason: until nobody has it
-        found.append(word)
-    return found
+        distinct_words.append(word)
+    return distinct_words
 
 
 # --- what is shared ------------------------------------------------------------------------------
@@ -369,7 +371,7 @@ class _Shared:
     def __init__(self, observed: Observed, grouping: Grouping, series: CountSeries) -> None:
         parties = observed.parties
         self._observed = observed
-        self._told = "client" in observed.says
+        self._names_clients = "client" in observed.fields
         asked = series.per_client[observed.client] > 0
         group = grouping.of_client[observed.client]
         self._rows = np.flatnonzero(asked & (group >= 0))
@@ -386,7 +388,7 @@ class _Shared:
             for number in np.unique(owner).tolist()
         }
 
-    def keys(self, found: FittedGroup, number: int) -> None:
+    def keys(self, group: FittedGroup, number: int) -> None:
         """Set how the clients of a group use keys."""
         rows = self._rows[self._group[self._rows] == number]
         rows = rows[self._key[rows] >= 0]
@@ -394,20 +396,20 @@ class _Shared:
             return
         _, first = distinct([self._client[rows], self._key[rows]])
         keys = self._key[rows][first]
-        found.keys_used = len(np.unique(keys))
-        if len(first) > 1.2 * len(np.unique(self._client[rows])) and found.keys_used > 1:
-            found.keys_per = "request"
-        elif found.keys_used > 1:
+        group.keys_used = len(np.unique(keys))
+        if len(first) > 1.2 * len(np.unique(self._client[rows])) and group.keys_used > 1:
+            group.keys_per = "request"
+        elif group.keys_used > 1:
             counts = np.sort(np.unique(keys, return_counts=True)[1])[::-1]
-            found.keys_zipf = _zipf(counts)[0]
+            group.keys_zipf = _zipf(counts)[0]
 
     def pools(self, groups: list[FittedGroup]) -> None:
         """Set which addresses the groups share, and how."""
         ips: list[Numbers] = []
-        for number, found in enumerate(groups):
+        for number, group in enumerate(groups):
             rows = self._rows[self._group[self._rows] == number]
             ips.append(np.unique(self._ip[rows]))
-            found.pool = self._pool(found, rows)
+            group.pool = self._pool(group, rows)
         order = sorted(range(len(groups)), key=lambda number: -len(ips[number]))
         for place, number in enumerate(order):
             for other in order[:place]:
@@ -419,12 +421,12 @@ class _Shared:
         common = len(np.intersect1d(ips[number], ips[other], assume_unique=True))
         if 2 * common <= len(ips[number]):
             return False
-        mine, found = groups[number], groups[other]
-        if not self._told and mine.application == found.application:
+        mine, theirs = groups[number], groups[other]
+        if not self._names_clients and mine.application == theirs.application:
             return False  # a client is a key at an address: no two are alike
-        if found.pool is None:
-            found.pool = FittedPool(f"{found.name}-addresses", len(ips[other]))
-        pool = found.pool
+        if theirs.pool is None:
+            theirs.pool = FittedPool(f"{theirs.name}-addresses", len(ips[other]))
+        pool = theirs.pool
         if mine.pool is not None and (mine.pool.per, mine.pool.zipf) != (pool.per, pool.zipf):
             return False
         ips[other] = np.union1d(ips[other], ips[number])
@@ -433,20 +435,22 @@ class _Shared:
         mine.pool = pool
         return True
 
-    def _pool(self, found: FittedGroup, rows: Numbers) -> FittedPool | None:
+    def _pool(self, group: FittedGroup, rows: Numbers) -> FittedPool | None:
         _, first = distinct([self._client[rows], self._ip[rows]])
         clients, addresses = self._client[rows][first], self._ip[rows][first]
         seen, number = len(np.unique(clients)), len(np.unique(addresses))
-        name = f"{found.name}-addresses"
+        name = f"{group.name}-addresses"
         if len(first) > 1.2 * seen:
             return self._per_request(rows, name, number)
         counts = np.sort(np.unique(addresses, return_counts=True)[1])[::-1]
         if counts[0] == 1:
             return None
-        if not self._told:
-            each = max(2, round(seen / number))
+        if not self._names_clients:
+            clients_each = max(2, round(seen / number))
             words = f"{counted_text(seen, 'key')} at {counted_text(number, 'address', 'addresses')}"
-            return FittedPool(name, -(-seen // each), clients_each=each, evidence=words)
+            return FittedPool(
+                name, -(-seen // clients_each), clients_each=clients_each, evidence=words
+            )
         zipf, count = _zipf(counts)
         words = f"{counted_text(seen, 'client')} at {counted_text(number, 'address', 'addresses')}"
         words += f", {counts[0]:,} at the busiest"
@@ -495,8 +499,8 @@ def _zipf_of(share: float, top: int, total: int, seen: int) -> tuple[float, int]
         middle = (low + high) / 2
         members = _members(middle, total, seen)
         weights = np.arange(1, members + 1) ** -middle
-        found = float(weights[:top].sum() / weights.sum())
-        low, high = (middle, high) if found < share else (low, middle)
+        top_share = float(weights[:top].sum() / weights.sum())
+        low, high = (middle, high) if top_share < share else (low, middle)
     return (low + high) / 2, members
 
 
@@ -519,11 +523,11 @@ def _members(exponent: float, total: int, seen: int) -> int:
 def _lost(observed: Observed, model: Model) -> list[str]:
     """Return, in words, what the log cannot show about its traffic."""
     lost = ["how long answers take: think times include it, and `service` is 0"]
-    if "client" not in observed.says:
+    if "client" not in observed.fields:
         lost.append("how many clients share one key at one address: they count as one client")
-    if "key" not in observed.says:
+    if "key" not in observed.fields:
         lost.append("keys: the log has none, so all requests count as one key's")
-    if "status" not in observed.says and "outcome" not in observed.says:
+    if "status" not in observed.fields and "outcome" not in observed.fields:
         lost.append("refusals: the log has no status, so retries cannot be recognized")
     if observed.tick_ns >= 1_000_000:
         lost.append(
@@ -581,13 +585,13 @@ def _head(observed: Observed, window: LogWindow, model: Model, name: str) -> lis
 
 
 def _tenants(model: Model) -> list[str]:
-    found: dict[str, str] = {}
+    tenants: dict[str, str] = {}
     for number in model.owner_of:
         owner = model.owners[number]
         if owner.tenant is not None:
-            found[model.tenants[owner.tenant]] = str(owner.tenant_kind)
-    found = found or {"tenant": "production"}
-    return [f'[[tenants]]\nname = "{name}"\nkind = "{kind}"\n' for name, kind in found.items()]
+            tenants[model.tenants[owner.tenant]] = str(owner.tenant_kind)
+    tenants = tenants or {"tenant": "production"}
+    return [f'[[tenants]]\nname = "{name}"\nkind = "{kind}"\n' for name, kind in tenants.items()]
 
 
 def _applications(model: Model) -> list[str]:
@@ -657,9 +661,9 @@ def _client(group: FittedGroup, window: LogWindow) -> str:
         words = "; ".join(
             [group.retry.evidence]
             + [
-                f"{name} {_between(each, 's' if name != 'attempts' else '')}"
-                for name, each in group.retry.parameters.items()
-                if each.high > each.low
+                f"{name} {_between(estimate, 's' if name != 'attempts' else '')}"
+                for name, estimate in group.retry.parameters.items()
+                if estimate.high > estimate.low
             ]
         )
         lines += _wrapped(words)
@@ -709,12 +713,12 @@ def _weights(group: FittedGroup) -> list[str]:
 
 def _evidence(pace: Pace) -> list[str]:
     words = [pace.evidence] if pace.evidence else []
-    for name, each in pace.parameters.items():
+    for name, estimate in pace.parameters.items():
         if name.endswith("rate"):
-            unit = unit_of(each.value)
-            words.append(f"{name} {_between(each.scaled(unit[0]), unit[1])}")
+            unit = unit_of(estimate.value)
+            words.append(f"{name} {_between(estimate.scaled(unit[0]), unit[1])}")
         else:
-            words.append(f"{name} {_between(each, 's')}")
+            words.append(f"{name} {_between(estimate, 's')}")
     return _wrapped("; ".join(words))
 
 
@@ -762,12 +766,14 @@ def _round_ns(duration_ns: int) -> int:
 
 def _line(name: str, part: Arrivals | Draw | Retry) -> str:
     """Return a field of a client group, without what stands at its default; a step is a line."""
-    kept = {
+    values = {
         key: value
-        for each, (key, value) in zip(dataclasses.fields(part), to_plain(part).items(), strict=True)
-        if each.name in _ALWAYS or getattr(part, each.name) != each.default
+        for parameter, (key, value) in zip(
+            dataclasses.fields(part), to_plain(part).items(), strict=True
+        )
+        if parameter.name in _ALWAYS or getattr(part, parameter.name) != parameter.default
     }
-    text = to_toml({"clients": {name: kept}}).splitlines()[1]
+    text = to_toml({"clients": {name: values}}).splitlines()[1]
     if isinstance(part, StepArrivals):
         text = text.replace("[{", "[\n    {").replace("}, {", "},\n    {").replace("}]", "},\n]")
     return text
@@ -790,7 +796,9 @@ def varied(
 def _stretched(arrivals: Arrivals, factor: float) -> Arrivals:
     if not isinstance(arrivals, OnOffArrivals):
         return arrivals
-    on_ns, off_ns = (max(1, round(each * factor)) for each in (arrivals.on_ns, arrivals.off_ns))
+    on_ns, off_ns = (
+        max(1, round(length_ns * factor)) for length_ns in (arrivals.on_ns, arrivals.off_ns)
+    )
     return dataclasses.replace(arrivals, on_ns=on_ns, off_ns=off_ns)
 
 
@@ -802,5 +810,5 @@ def _faster(arrivals: Arrivals, factor: float) -> Arrivals:
     def scaled(rate: Rate) -> Rate:
         return Rate(rate.limit_requests, max(1, round(rate.window_ns / factor)))
 
-    found: Arrivals = changed(arrivals, Rate, scaled)
-    return found
+    faster: Arrivals = changed(arrivals, Rate, scaled)
+    return faster

@@ -99,7 +99,7 @@ class Observed:
     limit_class: Numbers
     refused: Numbers
     attempt: Numbers
-    says: frozenset[str]
+    fields: frozenset[str]
     tick_ns: int
     merged: int = 0
 
@@ -152,8 +152,8 @@ def _observed(log: LogStream, arrivals: Arrivals, table: LimitTable) -> Observed
     who = [parties.key.codes, parties.ip.codes] if client is None else [client.codes]
     numbers, first = distinct(who)
     requests, request, classes, merged = _kinds_of(parties, table, counts)
-    outcome = _told(parties, "outcome", UNKNOWN)
-    says = {name for name, texts in log.names.items() if any(texts)}
+    outcome = _codes_of(parties, "outcome", UNKNOWN)
+    fields = {name for name, texts in log.names.items() if any(texts)}
     return Observed(
         log=log,
         span_ns=span_ns + max(1, tick_ns),
@@ -164,15 +164,15 @@ def _observed(log: LogStream, arrivals: Arrivals, table: LimitTable) -> Observed
         request=request,
         requests=requests,
         limit_class=classes,
-        refused=np.where(outcome == UNKNOWN, _told(parties, "status", UNKNOWN), outcome),
-        attempt=_told(parties, "attempt", 0),
-        says=frozenset(says),
+        refused=np.where(outcome == UNKNOWN, _codes_of(parties, "status", UNKNOWN), outcome),
+        attempt=_codes_of(parties, "attempt", 0),
+        fields=frozenset(fields),
         tick_ns=max(1, tick_ns),
         merged=merged,
     )
 
 
-def _told(parties: LogCallers, name: str, unknown: int) -> Numbers:
+def _codes_of(parties: LogCallers, name: str, unknown: int) -> Numbers:
     """Return the number that each party's text of a target stands for (`_CHANGES`)."""
     column = parties.others.get(name)
     if column is None:
@@ -213,12 +213,12 @@ def template_of(path: str) -> str:
     text = "/".join("{id}" if _ID.fullmatch(part) else part for part in plain.split("/"))
     if len(text) <= _LONGEST_PATH and _PLAIN_PATH.fullmatch(text):
         return text
-    kept: list[str] = []
+    parts: list[str] = []
     for part in text.split("/")[1:3]:
         if not _PLAIN_PATH.fullmatch("/" + part) or len(part) > _LONGEST_PATH // 2:
             break
-        kept.append(part)
-    return "/" + "/".join([*kept, "other"])
+        parts.append(part)
+    return "/" + "/".join([*parts, "other"])
 
 
 def _by_status(text: str) -> str:
@@ -260,17 +260,17 @@ def _kinds_of(
         classes.append((method, classifier.group(method, path)))
     weights = np.bincount(pair, counts, minlength=len(first))
     numbers: dict[str, int] = {}
-    kept: dict[tuple[str, int], int] = {}
+    number_of_alike: dict[tuple[str, int], int] = {}
     to = np.zeros(len(first), dtype=np.int64)
     merged = 0
     for place in np.argsort(-weights, kind="stable").tolist():
         text, alike = texts[place], classes[place]
-        if text not in numbers and len(numbers) >= _KINDS and alike in kept:
-            to[place] = kept[alike]
+        if text not in numbers and len(numbers) >= _KINDS and alike in number_of_alike:
+            to[place] = number_of_alike[alike]
             merged += 1
             continue
         to[place] = numbers.setdefault(text, len(numbers))
-        kept.setdefault(alike, int(to[place]))
+        number_of_alike.setdefault(alike, int(to[place]))
     places = {text: place for place, text in reversed(list(enumerate(texts)))}
     alike_numbers: dict[tuple[str, int], int] = {}
     limit_class = [

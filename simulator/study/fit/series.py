@@ -76,13 +76,13 @@ class SeriesRows:
         """Return the rows from an instant on, which becomes 0."""
         if not instant_ns:
             return self
-        kept = self.at(slice(int(np.searchsorted(self.t_ns, instant_ns)), None))
-        kept.t_ns = kept.t_ns - instant_ns
-        return kept
+        later = self.at(slice(int(np.searchsorted(self.t_ns, instant_ns)), None))
+        later.t_ns = later.t_ns - instant_ns
+        return later
 
     def at(self, places: Any) -> SeriesRows:  # noqa: ANN401 # reason: whatever an array takes
         """Return the rows at some places."""
-        return SeriesRows(*(getattr(self, each.name)[places] for each in fields(self)))
+        return SeriesRows(*(getattr(self, column.name)[places] for column in fields(self)))
 
 
 class GapCounts:
@@ -179,8 +179,8 @@ class _Last:
     def keep(self, now: _Last, client: Numbers) -> None:
         """Keep the last of each client's rows."""
         last = np.flatnonzero(np.r_[client[1:] != client[:-1], True])
-        for each in fields(self):
-            getattr(self, each.name)[client[last]] = getattr(now, each.name)[last]
+        for column in fields(self):
+            getattr(self, column.name)[client[last]] = getattr(now, column.name)[last]
 
 
 class Hints(NamedTuple):
@@ -267,31 +267,31 @@ class CountSeries:
     def _before(self, client: Numbers, heads: Numbers, now: _Last) -> _Last:
         """Return, for each row, the previous row of its client. heads: each client's first row."""
         columns = []
-        for each in fields(now):
-            found = np.r_[-1, getattr(now, each.name)[:-1]]
-            found[heads] = getattr(self._last, each.name)[client[heads]]
-            columns.append(found)
+        for column in fields(now):
+            previous = np.r_[-1, getattr(now, column.name)[:-1]]
+            previous[heads] = getattr(self._last, column.name)[client[heads]]
+            columns.append(previous)
         return _Last(*columns)
 
     def _further(self, rows: SeriesRows, starts: Flags, before: _Last) -> tuple[Flags, Numbers]:
         """Return which rows are further attempts, and which attempt each is, from 1."""
-        told = rows.attempt
-        further = told > 1
+        attempt = rows.attempt
+        further = attempt > 1
         if self.hints.patience_ns is not None:
             repeats = (
                 (before.refused == 1)
                 & (before.request == rows.request)
                 & (rows.t_ns - before.t_ns <= self.hints.patience_ns[rows.group])
             )
-            further = further | ((told == 0) & repeats & (before.t_ns >= 0))
-        number = np.arange(len(told))
+            further = further | ((attempt == 0) & repeats & (before.t_ns >= 0))
+        number = np.arange(len(attempt))
         root = np.maximum.accumulate(np.where(~further | starts, number, -1))
         carried = self._last.attempt[rows.client[root]]
         base = np.where(further[root], np.maximum(carried, 1) + 1, 1)
-        place = np.where(told > 0, told, base + number - root)
+        place = np.where(attempt > 0, attempt, base + number - root)
         if self.hints.most_attempts is not None:
             most = self.hints.most_attempts[rows.group]
-            ends = (told == 0) & (most > 0)
+            ends = (attempt == 0) & (most > 0)
             place = np.where(ends, (place - 1) % np.maximum(most, 1) + 1, place)
             further = further & (place > 1)
         return further, np.minimum(place, MOST_ATTEMPTS)
@@ -329,13 +329,13 @@ class CountSeries:
         again = after & (before.request == rows.request)
         follows = (rows.attempt == 0) | ((rows.attempt == before.attempt + 1) & (gap > 0))
         alone = further & after & follows
-        for counts, kept in (
+        for counts, rows_counted in (
             (self.all_gaps, known & (before.refused != 1)),
             (self.halts, after),
             (self.after_refusal, again),
             (self.thinks, known & ~further),
         ):
-            counts.add(group[kept], gap[kept])
+            counts.add(group[rows_counted], gap[rows_counted])
         self.interleaved += np.bincount(group[further & known & ~alone], minlength=self.groups)
         self.chained_ns += np.bincount(group[alone], gap[alone], minlength=self.groups)
         self._retries(group[alone], gap[alone], place[alone], before.wait_ns[alone])
@@ -362,10 +362,10 @@ class CountSeries:
         runs: short gaps, their time, bursts that begin after a long gap, requests between two long
         gaps, first requests.
         """
-        kept = np.flatnonzero(~further)
-        if not len(kept):
+        firsts = np.flatnonzero(~further)
+        if not len(firsts):
             return
-        client, group, t_ns = client[kept], group[kept], t_ns[kept]
+        client, group, t_ns = client[firsts], group[firsts], t_ns[firsts]
         heads = np.flatnonzero(np.r_[True, client[1:] != client[:-1]])
         before = np.r_[-1, t_ns[:-1]]
         before[heads] = self._last_first_ns[client[heads]]

@@ -207,10 +207,10 @@ def _clock(series: CountSeries, group: int, clients: float) -> Pace | None:
     if high - low > 2e-3 * middle + 2 * series.tick_ns:
         return None
     exact = 1e9 / series.gaps.mean_ns(group)
-    found = Estimate(exact, exact * (1 - 1e-3), exact * (1 + 1e-3))
+    rate = Estimate(exact, exact * (1 - 1e-3), exact * (1 + 1e-3))
     pace = Pace(
-        *("open", "constant", found, 0.0, draws.ConstantArrivals(rate=nice_rate(exact))),
-        parameters={"rate": found},
+        *("open", "constant", rate, 0.0, draws.ConstantArrivals(rate=nice_rate(exact))),
+        parameters={"rate": rate},
         evidence=f"gaps from {_ms(low)} (p10) to {_ms(high)} (p90): evenly spaced",
     )
     busy = np.flatnonzero(series.slots[group])
@@ -236,8 +236,8 @@ def _steps(
         for low, high in pairwise(edges)
     ]
     steps = tuple(
-        draws.Step(at_ns=_round_to(low * slot_ns), rate=nice_rate(found))
-        for low, found in zip(edges, rates, strict=False)
+        draws.Step(at_ns=_round_to(low * slot_ns), rate=nice_rate(rate))
+        for low, rate in zip(edges, rates, strict=False)
     )
     shape = np.repeat(
         [counts[low:high].mean() for low, high in pairwise(edges)],
@@ -346,13 +346,13 @@ def _day(series: CountSeries, group: int, rate: Estimate, sd: float) -> Pace | N
 
 def _hours_met(series: CountSeries) -> Floats:
     """Return how many hours of each hour of the day the window holds."""
-    found = np.zeros(24)
+    hours = np.zeros(24)
     at, end = series.start_ns, series.start_ns + series.span_ns
     while at < end:
         border = (at // _HOUR_NS + 1) * _HOUR_NS
-        found[at // _HOUR_NS % 24] += (min(border, end) - at) / _HOUR_NS
+        hours[at // _HOUR_NS % 24] += (min(border, end) - at) / _HOUR_NS
         at = border
-    return found
+    return hours
 
 
 def _local_dispersion(slots: npt.NDArray[np.int64]) -> float:
@@ -378,17 +378,17 @@ def burst_gap_ns(gaps: GapCounts, group: int) -> int:
     mean = float(counts @ means) / total
     share, short, long = 0.5, mean / 5, mean * 2
     for _ in range(300):
-        one = share / short * np.exp(-means / short)
+        short_part = share / short * np.exp(-means / short)
         two = (1 - share) / long * np.exp(-means / long)
-        part = one / np.maximum(one + two, 1e-300)
+        part = short_part / np.maximum(short_part + two, 1e-300)
         weight = float(counts @ part)
         if weight < 1 or weight > total - 1:
             return 0
         share = weight / total
         short = float(counts @ (part * means)) / weight
         long = float(counts @ ((1 - part) * means)) / (total - weight)
-    one = np.log(np.maximum(share / short * np.exp(-means / short), 1e-300))
-    both = np.logaddexp(one, np.log((1 - share) / long) - means / long)
+    short_part = np.log(np.maximum(share / short * np.exp(-means / short), 1e-300))
+    both = np.logaddexp(short_part, np.log((1 - share) / long) - means / long)
     gain = float(counts @ both - counts @ (-np.log(mean) - means / mean))
     if gain < 12 or long < 3 * short:
         return 0
@@ -449,15 +449,15 @@ def _bursts(
 
 def _untruncated(mean: float, border: float) -> float:
     """Return the mean of exponential gaps of which only those below a border were seen."""
-    found = mean = max(mean, 1e-9)
+    estimate = mean = max(mean, 1e-9)
     for _ in range(50):
-        over = border / found
+        over = border / estimate
         if over > 30:
-            return found
-        found = mean + border / math.expm1(over)
-        if found > 50 * mean:
+            return estimate
+        estimate = mean + border / math.expm1(over)
+        if estimate > 50 * mean:
             return mean
-    return found
+    return estimate
 
 
 def _spread(value: float, relative: float) -> Estimate:
@@ -576,9 +576,9 @@ def retry_of(series: CountSeries, group: int) -> RetryFit:
     refused = int(series.refusals[group])
     further = int(series.attempts[group, 2:].sum())
     if not refused:
-        found = RetryFit(NoRetry())
-        found.lost.append("what clients do after a refusal: none was refused")
-        return found
+        fit = RetryFit(NoRetry())
+        fit.lost.append("what clients do after a refusal: none was refused")
+        return fit
     if further < 5 or further < 0.02 * refused:
         return RetryFit(NoRetry(), evidence=f"{refused:,} refusals, {further} further attempts")
     attempts = _attempts(series, group)
@@ -592,18 +592,18 @@ def retry_of(series: CountSeries, group: int) -> RetryFit:
     )
     if honours:
         words += ", hardly any before Retry-After had passed"
-    found = RetryFit(NoRetry(), {"attempts": attempts}, words)
+    fit = RetryFit(NoRetry(), {"attempts": attempts}, words)
     common: dict[str, Any] = {
         "attempts": max(2, round(attempts.value)),
         "honour_retry_after": honours,
     }
     if hidden:
-        found.retry = FixedRetry(delay_ns=_SECOND_NS, **common)
-        found.lost.append("the clients' own delays, which are shorter than Retry-After")
-        return found
-    found.retry, parameters = _delay(delays, common)
-    found.parameters |= parameters
-    return found
+        fit.retry = FixedRetry(delay_ns=_SECOND_NS, **common)
+        fit.lost.append("the clients' own delays, which are shorter than Retry-After")
+        return fit
+    fit.retry, parameters = _delay(delays, common)
+    fit.parameters |= parameters
+    return fit
 
 
 def attempts_told(series: CountSeries, group: int) -> int:
@@ -638,22 +638,22 @@ def _delay(delays: _Delays, common: dict[str, Any]) -> tuple[Retry, dict[str, Es
     """Return the delays before retries, and their parameters."""
     base, growth, variation, cap = delays.shape(honours=bool(common["honour_retry_after"]))
     sure = _Z * max(variation, 0.05) / math.sqrt(max(1, delays.number))
-    found: Retry
+    retry: Retry
     if variation < _STEADY and growth < _GROWS:
-        found = FixedRetry(delay_ns=nice_ns(base * 1e9), **common)
-        return found, {"delay": _spread(base, 0.05 + sure)}
+        retry = FixedRetry(delay_ns=nice_ns(base * 1e9), **common)
+        return retry, {"delay": _spread(base, 0.05 + sure)}
     if variation < _STEADY:
-        found = ExponentialRetry(base_ns=nice_ns(base * 1e9), cap_ns=nice_ns(cap * 1e9), **common)
-        return found, {"base": _spread(base, 0.05 + sure)}
+        retry = ExponentialRetry(base_ns=nice_ns(base * 1e9), cap_ns=nice_ns(cap * 1e9), **common)
+        return retry, {"base": _spread(base, 0.05 + sure)}
     honours = bool(common["honour_retry_after"])
     if not honours and delays.least_s() > 0.3 * base and variation < 0.45:
         low = base / 2
         top = nice_ns(max(cap, low) * 1e9)
-        found = DecorrelatedJitter(base_ns=nice_ns(low * 1e9), cap_ns=top, **common)
-        return found, {"base": _spread(low, 0.1 + sure)}
+        retry = DecorrelatedJitter(base_ns=nice_ns(low * 1e9), cap_ns=top, **common)
+        return retry, {"base": _spread(low, 0.1 + sure)}
     top = nice_ns(max(cap, 2 * base) * 1e9)
-    found = FullJitter(base_ns=nice_ns(2 * base * 1e9), cap_ns=top, **common)
-    return found, {"base": _spread(2 * base, 0.15 + sure)}
+    retry = FullJitter(base_ns=nice_ns(2 * base * 1e9), cap_ns=top, **common)
+    return retry, {"base": _spread(2 * base, 0.15 + sure)}
 
 
 class _Delays:
@@ -661,7 +661,7 @@ class _Delays:
 
     def __init__(self, series: CountSeries, group: int) -> None:
         self._series, self._group = series, group
-        self.number = sum(each.number(group) for each in series.delays)
+        self.number = sum(gaps.number(group) for gaps in series.delays)
 
     def honours(self) -> bool:
         """Whether retries wait at least as long as Retry-After asks."""
@@ -671,7 +671,7 @@ class _Delays:
 
     def hidden(self) -> bool:
         """Whether Retry-After is longer than nearly all delays of the clients' own."""
-        beyond = sum(each.number(self._group) for each in self._series.beyond)
+        beyond = sum(gaps.number(self._group) for gaps in self._series.beyond)
         return self.honours() and beyond < max(5, 0.1 * self.number)
 
     def first_s(self) -> float:
@@ -686,7 +686,7 @@ class _Delays:
         """Return mean first delay, growth per retry, coefficient of variation, longest delay."""
         group = self._group
         counted = self._series.beyond if honours else self._series.delays
-        means = [each.mean_ns(group) / 1e9 for each in counted]
+        means = [gaps.mean_ns(group) / 1e9 for gaps in counted]
         enough = [n for n in range(LAG_CHAIN) if counted[n].number(group) >= 5]
         if not enough:
             return max(self.first_s(), 1e-3), 1.0, 0.6, max(self.first_s(), 1e-3)

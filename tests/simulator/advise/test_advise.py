@@ -184,7 +184,7 @@ def test_spreading_follows_the_counter() -> None:
     """LIM-MANAGEMENT counts the key alone: more keys help, more addresses cannot (section 8.4)."""
     text = one_group("GET /applications", kind="management", count=4, rate="2/1s")
     found = {each.about: each for each in advise(text).suggestions}
-    assert "add no counter" in found["addresses"].says
+    assert "add no counter" in found["addresses"].text
     assert found["addresses"].edits == ()
     share, goodput = found["keys"].effects
     assert (share.b, share.is_sure) == (0, True)
@@ -198,7 +198,7 @@ def test_addresses_are_as_many_as_the_network_has_hosts() -> None:
         pool = f'name = "office"\nnetwork = "{network}"'
         found = advise(text.replace('name = "office"', pool, 1), replications=1)
         (spread,) = [each for each in found.suggestions if each.about == "addresses"]
-        assert f"with {most} addresses" in spread.says
+        assert f"with {most} addresses" in spread.text
         assert dict(spread.edits)["addresses[0].count"] == most
 
 
@@ -207,8 +207,8 @@ def test_a_batch_is_filled_up_to_the_quota() -> None:
     mix = '"POST /tokenize", tokens = 2'
     text = one_group().replace('"POST /tokenize"', mix)
     (batch,) = [each for each in advise(text).suggestions if each.about == "batch"]
-    assert "put 5 tokens" in batch.says
-    assert "2.5 times as many" in batch.says
+    assert "put 5 tokens" in batch.text
+    assert "2.5 times as many" in batch.text
     assert batch.applied_to(simulator.load(text)).clients[0].mix[0].tokens == 5
     quota = text.replace('kind = "production"', 'quotas = { "Tokenize Limit" = 2 }')
     assert not [each for each in advise(quota).suggestions if each.about == "batch"]
@@ -219,7 +219,7 @@ def test_a_batch_is_filled_up_to_the_quota() -> None:
 def test_retries_that_ignore_the_answer_cost_attempts() -> None:
     """In the storm, honouring Retry-After lowers the refused share, and surely so."""
     found = advise("retry-storm", groups=["impatient"], most_replications=5)
-    kinder = next(each for each in found.suggestions if "honour Retry-After" in each.says)
+    kinder = next(each for each in found.suggestions if "honour Retry-After" in each.text)
     share, _ = kinder.effects
     assert share.change.high < 0
     assert share.is_sure
@@ -272,7 +272,7 @@ def test_the_page_names_every_suggestion(tmp_path: Path) -> None:
     assert "LIM-MANAGEMENT refuses" in lead
     assert "; what helps" in lead
     assert lead.count(". ") == 0
-    assert all(each.says in page for each in found.suggestions)
+    assert all(each.text in page for each in found.suggestions)
     assert "most that one caller can send in a window" in page, "the picture of the trade-off"
     assert found.tradeoff["group"].iloc[0] in page.partition("legend")[2]
     assert ">None<" not in page
@@ -301,7 +301,7 @@ def test_an_interrupt_keeps_what_is_known() -> None:
 
     text = one_group(tenant="test", keys="legacy_keys = 1", rate="10/1s", duration="2m")
     with pytest.raises(Interrupted) as interrupted:
-        advise(text, told=told)
+        advise(text, progress=told)
     found = interrupted.value.result
     assert len(found.binding) == 1
     assert found.unfinished == "it was interrupted"

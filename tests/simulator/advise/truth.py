@@ -139,7 +139,7 @@ def claims_of(found: Advice) -> list[Claim]:
             continue
         bound = TARGET if each.target else _before(each)
         if bound is not None:
-            claims.append(Claim(each.says, each.group, each.edits, bound, at_most=True))
+            claims.append(Claim(each.text, each.group, each.edits, bound, at_most=True))
     for line in found.limit.to_dict("records"):
         if isinstance(line["too_low"], str) and "," not in line["rule"]:
             edits = ((f"rules.{line['rule']}.rate", line["too_low"]),)

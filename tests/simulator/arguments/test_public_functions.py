@@ -381,6 +381,6 @@ def test_capacity_ends_where_values_lie_nearer_than_they_are_written() -> None:
         keep="offered <= 3",
         replications=1,
         tolerance=0,
-        told=told,
+        on_trial=told,
     )
     assert (found.keeps, found.breaks) == ("1.5s", "1.50001s")

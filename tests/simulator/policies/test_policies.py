@@ -114,7 +114,7 @@ def test_an_interrupt_keeps_the_policies_that_were_played(generous: str) -> None
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as interrupted:
-        policies("management-loop", limits=[generous], told=told)
+        policies("management-loop", limits=[generous], progress=told)
     found = interrupted.value.result
     assert set(found.table["policy"]) == {AS_IT_STANDS}
     assert found.unfinished == "it was interrupted"

@@ -30,7 +30,7 @@ from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
 from engine.hosts import is_plain_address, read_address
 from engine.targets import is_method, path_and_query, split_request_line
-from simulator.logs.formats import FORMATS, LogFormat, plain_name
+from simulator.logs.formats import FORMATS, REWRITTEN, LogFormat, plain_name
 
 TimestampFormat: TypeAlias = Literal["clf", "iso", "http", "s", "ms", "us", "ns"]
 """How a column writes time: a stamp, or the unit of an epoch number."""
@@ -215,7 +215,12 @@ class LogMap:
         }
         if second:
             sources["time"] = dataclasses.replace(sources["time"], second=second)
-        if "method" in sources and "path" in sources:
+        is_rewritten = "path" in called and plain_name(called["path"]) == REWRITTEN
+        if (
+            "method" in sources
+            and "path" in sources
+            and not (is_rewritten and "request" in sources)
+        ):
             sources.pop("request", None)
         elif "request" in sources:
             sources = {k: v for k, v in sources.items() if k not in {"method", "path"}}

@@ -117,9 +117,11 @@ _ENVOY: Final = (
 
 FORWARDED: Final = (
     *("xforwardedfor", "httpxforwardedfor", "cs(xforwardedfor)", "forwardedfor", "xrealip"),
-    *("httpxrealip", "trueclientip", "cfconnectingip"),
+    *("httpxrealip", "trueclientip", "cfconnectingip", "xff"),
 )
 """What fields with the addresses of clients behind proxies are called."""
+REWRITTEN: Final = "uri"
+"""What a path is called that nginx may have rewritten: any other name has what was requested."""
 _LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
     "time": (
         *(
@@ -151,8 +153,8 @@ _LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
         "httprequestmethod",
     ),
     "path": (
-        *("path", "uri", "url", "requesturi", "requestpath", "uripath", "csuristem", "requesturl"),
-        *("requrl", "urlpath", "resourcepath", "httppath"),
+        *("requesturi", "path", "url", "requestpath", "uripath", "csuristem", "requesturl"),
+        *("requrl", "urlpath", "resourcepath", "httppath", REWRITTEN),
     ),
     "status": ("status", "statuscode", "httpstatus", "responsestatus", "scstatus"),
 }
@@ -230,6 +232,11 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             template='[{time}] "{request}" {status} {flags} ' + _ENVOY,
         ),
         LogFormat(
+            "ambassador",
+            "Ambassador",
+            template='ACCESS [{time}] "{request}" {status} {flags} ' + _ENVOY,
+        ),
+        LogFormat(
             "istio",
             "Istio, default format of Envoy",
             template='[{time}] "{request}" {status} {flags} {details} {termination} "{failure}" '
@@ -254,6 +261,14 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             template=(
                 "[GIN] {gin_time} |{blanks}{status} |{blanks}{latency} |{blanks}{address} |"
                 '{blanks}{method}{blanks}"{path}"{tail}'
+            ),
+        ),
+        LogFormat(
+            "heroku",
+            "Heroku's router; its time is that of syslog around it",
+            template=(
+                'at={state} method={method} path="{path}" host={host} request_id={id}'
+                ' fwd="{address}"{tail}'
             ),
         ),
         LogFormat(
@@ -413,6 +428,18 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
                 "status": ("res.statusCode",),
             },
         ),
+        LogFormat(
+            "vercel",
+            "Vercel, log drains",
+            "json",
+            fields={
+                "time": ("proxy.timestamp", "timestamp"),
+                "address": ("proxy.clientIp",),
+                "method": ("proxy.method",),
+                "path": ("proxy.path",),
+                "status": ("proxy.statusCode",),
+            },
+        ),
         LogFormat("cloudfront", "AWS CloudFront", "w3c", fields=_W3C),
         LogFormat("iis", "Microsoft IIS", "w3c", fields=_W3C),
         LogFormat("w3c", "W3C extended, by its #Fields", "w3c", fields=_W3C),
@@ -436,7 +463,7 @@ def plain_name(name: str) -> str:
 _DAY: Final = r"\d{4}-\d\d-\d\d"
 _ISO: Final = _DAY + r"[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _PRIORITY: Final = r"(?:<\d{1,3}>)?"
-_TAG: Final = r"[^\s:\[]+(?:\[\d+\])?"
+_TAG: Final = r"[^\s:\[]+(?:\[[\w.]+\])?"
 _DATA: Final = r"(?:-|(?:\[(?:[^\]\\]|\\.)*\])+)"
 _OLD: Final = r"[A-Z][a-z]{2} [ \d]\d (?:\d{4} )?\d\d:\d\d:\d\d"
 
@@ -477,7 +504,7 @@ WRAPPERS: Final = (
             (
                 "syslog",
                 "syslog (RFC 5424)",
-                rf"{_PRIORITY}1 (?P<time>{_ISO}) (?:\S+ ){{4}}{_DATA} ?(?P<text>.*)",
+                rf"{_PRIORITY}1 (?P<time>{_ISO}) (?:\S+ ){{4}}(?:{_DATA}(?: |$))?(?P<text>.*)",
             ),
             (
                 "kubectl",

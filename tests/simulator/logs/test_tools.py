@@ -37,6 +37,12 @@ CADDY: Final = {
 }
 ENVOY: Final = f'0 48 2 1 "{IP}" "curl/8" "cc21d9b0" "api.example.test" "10.0.0.3:80"'
 
+REQUEST: Final = '"GET /tokens HTTP/1.1"'
+HEROKU: Final = (
+    f'at=info method=GET path="/tokens" host=a.example request_id=29005dee fwd="{IP}" dyno=web.1'
+    " connect=1ms service=9ms status=200 bytes=612 protocol=https"
+)
+
 LINES: Final[dict[str, tuple[str, str]]] = {
     # name of the form: (the format that it is read as, the log)
     "common": ("common", CLF),
@@ -342,6 +348,29 @@ LINES: Final[dict[str, tuple[str, str]]] = {
             }
         ),
     ),
+    "Vercel": (
+        "vercel",
+        json.dumps(
+            {
+                "source": "lambda",
+                "timestamp": AT_S * 1000 + 9,
+                "path": "/other",
+                "proxy": {
+                    "timestamp": AT_S * 1000,
+                    "clientIp": IP,
+                    "method": "GET",
+                    "path": "/tokens",
+                    "statusCode": 200,
+                },
+            }
+        ),
+    ),
+    "Ambassador": ("ambassador", f"ACCESS [2025-06-09T12:10:00.000Z] {REQUEST} 200 - {ENVOY}"),
+    "Heroku's router": ("heroku in syslog", f"2025-06-09T12:10:00+00:00 heroku[router]: {HEROKU}"),
+    "Heroku's drain": (
+        "heroku in syslog",
+        f"<158>1 2025-06-09T12:10:00+00:00 host heroku router - {HEROKU}",
+    ),
     "Contour": (
         "envoy-json",
         json.dumps(
@@ -382,6 +411,30 @@ LINES: Final[dict[str, tuple[str, str]]] = {
     "JSON of nginx": (
         "jsonl",
         json.dumps({"msec": f"{AT_S}.000", "remote_addr": IP, "request": "GET /tokens HTTP/1.1"}),
+    ),
+    "JSON of nginx, with a path that it has rewritten": (
+        "jsonl",
+        json.dumps(
+            {
+                "@timestamp": "2025-06-09T12:10:00Z",
+                "remote_addr": IP,
+                "uri": "/index.php",
+                "request_uri": "/tokens",
+                "request_method": "GET",
+            }
+        ),
+    ),
+    "JSON of nginx, with a rewritten path and the request line": (
+        "jsonl",
+        json.dumps(
+            {
+                "@timestamp": "2025-06-09T12:10:00Z",
+                "remote_addr": IP,
+                "uri": "/index.php",
+                "request": "GET /tokens HTTP/1.1",
+                "request_method": "GET",
+            }
+        ),
     ),
     "API Gateway": (
         "jsonl",

@@ -39,7 +39,7 @@ from simulator.logs._values import (
     read_instant,
 )
 from simulator.logs.formats import plain_name
-from simulator.rows.record import words
+from simulator.rows.record import array_of, words
 
 BATCH_LINES: Final = 1 << 15
 """Lines a batch: enough for column-wise work, little enough for memory to stay flat."""
@@ -275,7 +275,8 @@ class LogStream:
         good = np.ones(len(line), dtype=bool)
         t_ns, bad = self._stamps.read([columns[name] for name in self._stamps.fields])
         self._drop(bad, line, good)
-        texts = {name: self._distinct(name, column) for name, column in columns.items()}
+        mapped = {target.source.field for target in self._targets.values()}
+        texts = {n: self._distinct(n, column) for n, column in columns.items() if n in mapped}
         codes: dict[str, npt.NDArray[np.int32]] = {}
         for name, target in self._targets.items():
             if target.source.field is None:
@@ -324,7 +325,7 @@ def _distinct_texts(column: Column) -> _TextsAndPlaces:
     if places.null_count:  # a column that came as a dictionary keeps its own nulls
         places = places.fill_null(len(distinct))
         distinct.append(None)
-    return distinct, places.to_numpy()
+    return distinct, array_of(places)
 
 
 class _LookUp(dict["str | None", int], ABC):

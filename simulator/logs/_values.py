@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from engine.errors import InputError
 from simulator.logs._log_map import ValueRejected
+from simulator.rows.record import array_of, number_column
 
 _SECOND_NS: Final = 1_000_000_000
 UNIT_DIGITS: Final[dict[str, int]] = {"s": 9, "ms": 6, "us": 3, "ns": 0}
@@ -61,6 +62,7 @@ _EXAMPLES: Final = {
     "http": "Mon, 09 Jun 2025 12:10:00 GMT",
 }
 _EPOCH: Final = re.compile(r"-?\d{1,20}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
+_ZERO: Final = number_column(np.zeros(1, np.int64), np.int64)[0]
 _DATE: Final = re.compile(r"(?:19|20)\d\d[01]\d[0-3]\d", re.ASCII)
 _TOO_FINE: Final = "time must not be finer than a nanosecond (nine fraction digits)"
 _NUMBER: Final = "time must be an epoch number, such as 1431857103.25 or 1.4e9"
@@ -249,6 +251,7 @@ def arrow_instants(
             return None
     else:
         return None
-    missing = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-    whole = exact.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return whole * unit_ns, missing
+    # `to_numpy` would load pandas, and 50 MB.
+    missing = np.flatnonzero(array_of(column.is_null().cast(pa.uint8())))
+    whole = array_of(pc.coalesce(exact.cast(pa.int64()), _ZERO)) * unit_ns
+    return whole, missing

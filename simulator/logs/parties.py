@@ -19,13 +19,19 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from engine.errors import InputError
-from engine.hosts import client_address
+from engine.hosts import client_address, is_plain_address
 from engine.model import ApplicationKind, TenantKind
 from simulator.logs import Kind, LogBatch, LogStream
-from simulator.rows.record import GrowableArray, Numbers, TextColumn, distinct, first_of_each
+from simulator.rows.record import (
+    GrowableArray,
+    Numbers,
+    TextColumn,
+    distinct,
+    factorize,
+    first_of_each,
+)
 
 _CODE_BITS: Final = 32
 
@@ -66,7 +72,7 @@ class _Pairs:
 
     def number(self, left: Numbers, right: Codes) -> Numbers:
         """Return each pair's number. left: from 0, below 2³¹. right: from −1."""
-        local, pairs = pd.factorize(left << _CODE_BITS | (right.astype(np.int64) + 1))
+        local, pairs = factorize(left << _CODE_BITS | (right.astype(np.int64) + 1))
         order = np.argsort(pairs)
         ordered = pairs[order]
         place = np.searchsorted(self._ordered, ordered)
@@ -268,6 +274,8 @@ class Naming:
 
     def _client(self, address: str) -> str:
         """Return the counter key of an address; a host name is its own key."""
+        if is_plain_address(address):
+            return address  # the same text, not a copy
         return client_address(address, self.prefix_bits) or address
 
     def _key_codes(self) -> tuple[Codes, bool]:

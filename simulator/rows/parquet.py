@@ -40,6 +40,7 @@ from simulator.rows.record import (
     Numbers,
     Table,
     TextColumn,
+    number_column,
     words,
 )
 
@@ -182,11 +183,11 @@ def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     subjects = cache(lambda: _Used(chunk.subject, len(coded.clients)))
     verdicts = cache(lambda: _Used(chunk.verdict, len(coded.texts["rule"].codes)))
     columns: dict[str, Callable[[], pa.Array]] = {
-        "t_ns": lambda: _numbers(chunk.t_ns, np.int64),
+        "t_ns": lambda: number_column(chunk.t_ns, np.int64),
         "client": lambda: _clients(coded.clients, subjects()),
-        "attempt": lambda: _numbers(chunk.attempt, np.int32),
-        "wait_ns": lambda: _numbers(chunk.wait_ns, np.int64),
-        "latency_ns": lambda: _numbers(chunk.latency_ns, np.int64),
+        "attempt": lambda: number_column(chunk.attempt, np.int32),
+        "wait_ns": lambda: number_column(chunk.wait_ns, np.int64),
+        "latency_ns": lambda: number_column(chunk.latency_ns, np.int64),
         "status": lambda: _status(chunk.status),
     }
     for name, text in coded.texts.items():
@@ -204,16 +205,7 @@ def _status(status: Numbers) -> pa.Array:
     unknown = status == NO_STATUS
     if unknown.all():
         return pa.nulls(len(status), pa.int16())
-    return _numbers(status, np.int16, missing=unknown)
-
-
-def _numbers(
-    values: Numbers, dtype: type[np.signedinteger[Any]], *, missing: Numbers | None = None
-) -> pa.Array:
-    """Return a column of numbers; `pa.array` would load pandas, which takes longer than a run."""
-    valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    held = pa.py_buffer(np.ascontiguousarray(values, dtype))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(dtype), len(values), [valid, held])
+    return number_column(status, np.int16, missing=unknown)
 
 
 def _words(texts: Sequence[str]) -> pa.Array:

@@ -319,4 +319,5 @@ def refill_table(table: Records, entries: Records) -> None:
     """Put entries of an older table into a larger one."""
     for row in range(len(entries)):
         number, a, b, c = entries[row]
-        number_of(table, np.int64(a), np.int64(b), np.int64(c), np.int64(number))
+        if number >= 0:
+            number_of(table, np.int64(a), np.int64(b), np.int64(c), np.int64(number))

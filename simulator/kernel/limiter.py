@@ -27,6 +27,7 @@ from simulator.kernel.counting import (
     COUNTERS,
     FIXED,
     GCRA,
+    LANES,
     LOG,
     RULE,
     SLIDING,
@@ -263,34 +264,34 @@ class ColumnLimiter:
         return records
 
     def make_lane_room(self, lanes: int = 0) -> None:
-        """Double the room for lanes and counters, or make it for so many lanes."""
-        limits = self.limits
-        size = max(2 * len(limits.lanes), lanes)
-        tables = [_table(size) for _ in range(2)]
-        for table, old in zip(tables, (limits.counter_table, limits.lane_table), strict=True):
-            deciding.refill_table(table, old[old[:, 0] >= 0])
-        self._limits = limits._replace(
-            counters=enlarged(limits.counters, size),
-            blocks=enlarged(limits.blocks, size),
-            lanes=enlarged(limits.lanes, size),
-            counter_table=tables[0],
-            lane_table=tables[1],
-        )
+        """Double the room for lanes or for counters, whichever is full, or make it for `lanes`."""
+        used, width = self.limits.used, self.limits.lanes.shape[1]
+        if lanes or used[LANES] >= len(self.limits.lanes):
+            self._enlarge(max(2 * len(self.limits.lanes), lanes), "lane_table", "lanes")
+        if used[COUNTERS] + width > len(self.limits.counters):
+            size = 2 * len(self.limits.counters)
+            self._enlarge(size, "counter_table", "counters", "blocks")
 
     def make_ring_room(self) -> None:
         """Double the room for rings."""
-        limits = self.limits
-        self._limits = limits._replace(rings=enlarged(limits.rings, 2 * len(limits.rings)))
+        self._enlarge(2 * len(self.limits.rings), None, "rings")
+
+    def _enlarge(self, size: int, table: str | None, *arrays: str) -> None:
+        """Make room for `size` rows of some arrays; each frees the older one before the next."""
+        if table is not None:
+            larger = _table(size)
+            deciding.refill_table(larger, getattr(self.limits, table))
+            self._limits = self.limits._replace(**{table: larger})
+        for name in arrays:
+            larger = enlarged(getattr(self.limits, name), size)
+            self._limits = self.limits._replace(**{name: larger})
 
     # --- deciding ----------------------------------------------------------------------------
 
-    def lanes(self, columns: Columns) -> Array:
-        """Return each row's lane."""
-        rows = len(columns.t_ns)
-        kind, key, ip = (
-            np.ascontiguousarray(column, np.int64)
-            for column in (columns.kind, columns.key, columns.ip)
-        )
+    def lanes(self, kind: Array, key: Array, ip: Array) -> Array:
+        """Return each row's lane; the columns are those of `Columns`."""
+        rows = len(kind)
+        kind, key, ip = (np.ascontiguousarray(column, np.int64) for column in (kind, key, ip))
         lane = np.empty(rows, np.uint32)
         if rows > 2 * len(self.limits.lanes):
             self.make_lane_room(1 << min(rows, _MOST_ROOM_AT_ONCE).bit_length() - 1)
@@ -298,6 +299,10 @@ class ColumnLimiter:
         while (row := deciding.find_lanes(row, kind, key, ip, lane, self.limits)) < rows:
             self.make_lane_room()
         return lane
+
+    def close_lanes(self) -> None:
+        """Free what finds lanes: all rows to come have one of those that `lanes` returned."""
+        self._limits = self.limits._replace(lane_table=_table(1), counter_table=_table(1))
 
     def decide_lanes(self, t_ns: Array, lane: Array) -> Decisions:
         """Decide about rows whose lanes `lanes` returned, and charge them where they count."""
@@ -315,7 +320,7 @@ class ColumnLimiter:
 
     def decide(self, columns: Columns) -> Decisions:
         """Decide about all rows, in order, and charge them where they count."""
-        return self.decide_lanes(columns.t_ns, self.lanes(columns))
+        return self.decide_lanes(columns.t_ns, self.lanes(columns.kind, columns.key, columns.ip))
 
     def shadow_requests(self) -> dict[str, int]:
         """Return clause → how many requests it would have refused in shadow since `from_ns`."""

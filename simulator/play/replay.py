@@ -78,7 +78,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
         backend = backend_of(env, *run, recorder, nodes, traffic)
         yield from _decided_one_by_one(env, arrivals, backend, subjects, progress, block_rows)
         return
-    from simulator.kernel.limiter import ColumnLimiter, Columns, VerdictNumbers  # noqa: PLC0415 # reason: numba loads where it is asked for
+    from simulator.kernel.limiter import ColumnLimiter, VerdictNumbers  # noqa: PLC0415 # reason: numba loads where it is asked for
 
     limiter = ColumnLimiter(tables, profile.limits, origin_ns=arrivals.start_ns)
     parties = arrivals.parties
@@ -87,12 +87,12 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     kind_of = kinds[number]
     if limiter.is_by_other_fields:  # two parties of one class may have other counters
         kind_of = np.array([limiter.kind(limit_subject(who)) for who in parties], dtype=np.int64)
-    columns = np.array([kind_of, parties.key.codes, parties.ip.codes], dtype=np.int64)
+    lane_of = limiter.lanes(kind_of, parties.key.codes, parties.ip.codes)
+    limiter.close_lanes()
     verdicts = VerdictNumbers(limiter, recorder)
     done = 0
     for block in arrivals.blocks(block_rows):
-        kind, key, ip = columns[:, block.party]
-        decided = limiter.decide(Columns(block.t_ns, kind, key, ip))
+        decided = limiter.decide_lanes(block.t_ns, lane_of[block.party])
         recorder.take(
             {
                 "t_ns": block.t_ns,

@@ -90,7 +90,8 @@ def _ours(workload: Workload, algorithm: Algorithm) -> Callable[[], object]:
 
 def _loop(workload: Workload) -> Callable[[], object]:
     limiter = _limiter()
-    lane = limiter.lanes(_columns(limiter, workload))
+    columns = _columns(limiter, workload)
+    lane = limiter.lanes(columns.kind, columns.key, columns.ip)
     return partial(limiter.decide_lanes, workload.t_ns, lane)
 
 
@@ -105,7 +106,8 @@ def _touch(counters: Any, lanes: Any, lane: Any, out: Any) -> None:
 
 def _floor(workload: Workload) -> Callable[[], object]:
     limiter = _limiter()
-    lane = limiter.lanes(_columns(limiter, workload))
+    columns = _columns(limiter, workload)
+    lane = limiter.lanes(columns.kind, columns.key, columns.ip)
     limits = limiter.limits
     out = np.empty(len(lane), np.int64)
     return lambda: _touch(limits.counters, limits.lanes, lane, out)

@@ -70,6 +70,10 @@ class ProfileEffect(NamedTuple):
     otherwise: object = None
 
 
+class Shared(Exception):
+    """Other rows may have taken places in the counter of an address: measure after them."""
+
+
 class Delays(Exception):
     """The limiter holds requests back instead of refusing them (D-THROTTLE delay)."""
 
@@ -98,6 +102,8 @@ class Measurement:
     what each is stands in the row. choices: what variants show of the profile. prepare_valid: makes
     so many valid requests possible; returns whether few of them can be sent. fresh: bursts on fresh
     counters, until a request was refused. readings: choices of the profile that were seen.
+    is_shared: whether requests of other rows may have filled its counters unseen. is_apart: whether
+    no other row is measured meanwhile.
     """
 
     def __init__(
@@ -120,6 +126,8 @@ class Measurement:
         self.fresh: list[Burst] = []
         self.readings: dict[str, object] = {}
         self.notes: list[str] = []
+        self.is_shared = False
+        self.is_apart = False
         self.evidence: list[Exchange] = []
         self._apart_refused = 0
         self.kind: str | None = None
@@ -355,12 +363,14 @@ class Measurement:
         if by_key and by_source:
             if self.block_ns:
                 await self._check_counters_shared(party, burst)
+            self.is_shared = True
+            self.readings["limits.and_counter"] = "each"
+            self.sender.parties.count_each()  # so that neither key nor address has sent
             neither = self._fresh(lambda x: x.key != key and x.sources != sources)
             if await self._share_refused(neither, times):
                 self.fail("a full counter also refused other keys at other addresses", burst)
-            self.readings["limits.and_counter"] = "each"
-            self.sender.parties.count_each()
-        elif (by_key or by_source) and FEW_AT_ONCE <= burst.size < 0.97 * self.limit:
+        elif (by_key or by_source) and (not burst.size or FEW_AT_ONCE <= burst.size < self.limit):
+            self.is_shared = True
             self.notes.append("requests of others filled a counter: whom it holds for is not seen")
         elif by_key:
             self.fail("a full counter also refused another address: it is not of the pair", burst)
@@ -532,8 +542,12 @@ class Measurement:
 
     def check_number(self, burst: Burst, size: int) -> None:
         """Decide where a fresh window did not admit exactly the limit."""
-        if size > self.limit or size + burst.lost < self.limit:
-            self.fail(f"{size} requests were admitted in a fresh window, not {self.limit}", burst)
+        few = size + burst.lost < self.limit
+        if size > self.limit or few:
+            message = f"{size} requests were admitted in a fresh window, not {self.limit}"
+            if few and self.sender.parties.kind == "each" and not self.is_apart:
+                raise Shared
+            self.fail(message, burst)
         if burst.lost:
             self.undecided(f"{burst.lost} answers were lost in a burst")
 

@@ -259,7 +259,7 @@ class ThrottleMeasurement(Measurement):
     async def _gradual(self, silent: _Silent) -> str:
         size = self.first.size
         if size < self.limit and not silent.is_bucket:
-            self.fail(f"{size} were admitted in a fresh window, not {self.limit}", self.first)
+            self.check_number(self.first, size)
         small = f"burst of {size}, " if size < self.limit else ""
         admitted = [x for x in self.saturated if x.refused is False]
         is_held = any(map(self.sender.is_slow, admitted))  # then a burst's last answers come later

@@ -50,7 +50,7 @@ def _refused_percent(picture: Locator, part: str = "with these values") -> float
     """Return the share that a picture's words name for one of its parts."""
     words = picture.get_attribute("aria-label")
     assert words is not None
-    found = re.search(rf"{part}: [^;]*?([0-9.]+)% refused", words)
+    found = re.search(rf"{part}: [^;]*?([0-9.]+)\s% refused", words)
     assert found is not None
     return float(found[1])
 

@@ -216,7 +216,7 @@ class Measurement:
         if burst.lost > len(burst.all) // _LOST_SHARE:
             self.undecided(f"{burst.lost} of {len(burst.all)} answers were lost")
         usual = sender.refusals.usual
-        is_uncounted = is_missing(exchanges) or not self.do_failures_count()
+        is_uncounted = is_missing(exchanges) or not self._do_failures_count()
         if usual.get("plain", 0) >= 400 and "valid" not in usual and is_uncounted:
             return await self._valid_twin(burst)  # it skips a row whose operation is missing
         if is_missing(exchanges):
@@ -232,7 +232,7 @@ class Measurement:
         )
         raise Decided(Verdict.FAIL, message, exchanges[-2:])
 
-    def do_failures_count(self) -> bool:
+    def _do_failures_count(self) -> bool:
         """Whether another row has shown that failed requests count (D-COUNTED)."""
         ctx, name = self.sender.ctx, "limits.counted_statuses"
         return ctx.knows(name) and ctx.profile.limits.counted_statuses == "every"
@@ -455,7 +455,7 @@ class Measurement:
             if other[-1].refused:
                 return True
         status = other[-1].exchange.status
-        is_like = self._is_like_plain(other[-1]) or self.do_failures_count()
+        is_like = self._is_like_plain(other[-1]) or self._do_failures_count()
         if is_gateway_answer(status) or not is_like:
             return None  # it may be validated before it counts
         if sum(x.refused is False for x in plain) > 1:
@@ -494,8 +494,7 @@ class Measurement:
                 burst += Burst(await sender.gather(sends))
                 if any(map(sender.is_slow, burst.all)):
                     return
-            do_all = self.do_failures_count()
-            like = [x for x in burst.admitted if do_all or self._is_like_plain(x)]
+            like = [x for x in burst.admitted if self._is_like_plain(x)]
             bursts.append(burst)
             if self._is_mixed_right(burst, len(like)):
                 return

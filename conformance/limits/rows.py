@@ -45,11 +45,10 @@ class LimitRow:
 
     description: what its check shows. role: of its keys, None for requests without a key.
     operation: what is sent. valid: another operation, to send where that one fails and failed
-    requests need not count. variants: what the row must count too, besides its own operation with a
-    query and with other headers, as `operation`, or as `operation/CHANGE`: `query`, `headers`, `id`
-    (an existing token), `new` (one that is there to be deleted), `reader` or `manager` (a key that
-    may), `path`, a form of the body, or a method. choices: what some variants show of the profile.
-    apart: an operation that no full counter of this row may refuse.
+    requests need not count. variants: what the row must count too, as `operation`, or as
+    `operation/CHANGE`: `query`, `id` (an existing token), `new` (one that is there to be deleted),
+    `reader` or `manager` (a key that may), `path`, or a method. choices: what some variants show of
+    the profile. apart: an operation that no full counter of this row may refuse.
     """
 
     rule_id: str
@@ -71,9 +70,9 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             role="private_test",
             operation="tokenize",
             variants=(
+                "tokenize/query",
                 "search",
                 "list",
-                "list/HEAD",
                 "get",
                 "get/id",
                 "patch",
@@ -86,6 +85,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             rule_id="LIM-SEARCH",
             description="A search is limited to 50 per 10 s for a key at an address.",
             operation="search",
+            variants=("search/query",),
             apart="list",
         ),
         LimitRow(
@@ -93,21 +93,14 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="Listing and detokenizing share 100 per 10 s for a key at an address.",
             operation="list",
             valid="list/reader",
-            variants=("list/HEAD", "detokenize", "get/id"),
+            variants=("list/query", "list/HEAD", "detokenize", "get/id"),
             choices={"detokenize": _SHARED, "get/id": _PREFIX},
         ),
         LimitRow(
             rule_id="LIM-CREATE",
             description="POST /tokens and /tokenize share 200 per 10 s for a key at an address.",
             operation="tokenize",
-            variants=(
-                "tokenize/tokens",
-                "tokenize/array",
-                "tokenize/card",
-                "tokenize/known",
-                "tokenize/invalid",
-                "create",
-            ),
+            variants=("tokenize/query", "tokenize/tokens", "create"),
             choices={"create": _SHARED},
             apart="list",
         ),
@@ -116,7 +109,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="Patching is limited to 200 per 10 s for a key at an address, any token.",
             operation="patch",
             valid="patch/id",
-            variants=("patch/id",),
+            variants=("patch/query", "patch/id"),
             apart="delete",
         ),
         LimitRow(
@@ -124,7 +117,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="Deleting is limited to 200 per 10 s for a key at an address, any token.",
             operation="delete",
             valid="delete/new",
-            variants=("delete/id",),
+            variants=("delete/query", "delete/id"),
             apart="patch",
         ),
         LimitRow(
@@ -132,21 +125,25 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="The account updater is limited to 10 per 10 s for a key at an address.",
             operation="list_account_updater_jobs",
             valid="list_account_updater_jobs/manager",
-            variants=("get_account_updater_job", "create_account_updater_job"),
+            variants=(
+                "list_account_updater_jobs/query",
+                "get_account_updater_job",
+                "create_account_updater_job",
+            ),
         ),
         LimitRow(
             rule_id="LIM-PRIVATE",
             description="A private application's key is limited to 2000 per 10 s at all addresses.",
             operation="list_logs",
             valid="list",
-            variants=("create", "list", "get", "patch", "delete", "detokenize"),
+            variants=("create", "list", "get", "patch", "delete", "detokenize", "list_logs/query"),
         ),
         LimitRow(
             rule_id="LIM-PUBLIC",
             description="A public key is limited to 50 per minute at an address, then blocked.",
             role="public",
             operation="tokenize",
-            variants=("list", "get", "create", "patch", "delete", "create_token_intent"),
+            variants=("tokenize/query", "list", "get", "create", "patch", "delete"),
         ),
         LimitRow(
             rule_id="LIM-MANAGEMENT",
@@ -154,21 +151,21 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             role="management",
             operation="get_tenant",
             valid="list_applications",
-            variants=("list_applications", "create", "delete", "patch"),
+            variants=("get_tenant/query", "list_applications", "create", "delete", "patch"),
         ),
         LimitRow(
             rule_id="LIM-PROXY-KEY",
             description="A proxy named by its key is limited to 50 per 10 s at an address.",
             role="proxy_key",
             operation="invoke_proxy",
-            variants=_PROXY_VARIANTS,
+            variants=("invoke_proxy/query", *_PROXY_VARIANTS),
         ),
         LimitRow(
             rule_id="LIM-PROXY-HOST",
             description="A proxy of a custom hostname is limited to 50 per 10 s at an address.",
             role="custom_hostname",
             operation="invoke_proxy",
-            variants=_PROXY_VARIANTS,
+            variants=("invoke_proxy/query", *_PROXY_VARIANTS),
         ),
         LimitRow(
             rule_id="LIM-IP",
@@ -176,6 +173,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             role=None,
             operation="list",
             variants=(
+                "list/query",
                 "list/key",
                 "list/unknown",
                 "search",
@@ -192,7 +190,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="A legacy key is limited to 100 per minute at an address.",
             role="legacy",
             operation="tokenize",
-            variants=("list", "get", "patch", "delete", "create"),
+            variants=("tokenize/query", "list", "get", "patch", "delete", "create"),
         ),
     )
 }
@@ -271,9 +269,7 @@ class RowRequests:
 
     def variants(self) -> tuple[str, ...]:
         """Return the variants that the target permits and that have no limit of their own."""
-        own = self.row.operation
-        names = (f"{own}/query", f"{own}/headers", *self.row.variants)
-        return tuple(name for name in names if self._is_possible(name))
+        return tuple(name for name in self.row.variants if self._is_possible(name))
 
     def _is_possible(self, name: str) -> bool:
         operation, _, change = name.partition("/")
@@ -294,15 +290,11 @@ class RowRequests:
             method = change
         elif change == "query":
             path += ("&" if "?" in path else "?") + "probe=1"
-        headers = dict(_MERGE_PATCH) if operation == "patch" else {}
-        if change == "headers":
-            agent = f"probe-{self.salt}-{number}"
-            headers |= {"User-Agent": agent, "Idempotency-Key": agent}
         ask = HttpRequest(
             method=method,
             path=path,
             body=None if method in {"GET", "HEAD"} else body,
-            headers=headers,
+            headers=_MERGE_PATCH if operation == "patch" else {},
             source=party.sources[number % len(party.sources)],
         )
         return self._with_key(ask, change, party, number)
@@ -314,17 +306,9 @@ class RowRequests:
             identifier = self.known
         elif change == "new" and self.deletable:
             identifier = self.deletable[number % len(self.deletable)]
-        value: Json = self.body if operation == "tokenize" else f"probe{number}"
+        value: Json = self.body if operation == "tokenize" else "probe"
         if change == "tokens":
             value = {f"probe{place}": f"probe {number} {place}" for place in range(3)}
-        elif change == "array":
-            value = [f"probe {number}"]
-        elif change == "card":
-            value = self.ctx.card(f"probe {number}")
-        elif change == "invalid":
-            value = {"type": "unknown", "data": "probe"}
-        elif change == "known":
-            value = {"type": "token", "data": "probe", self.ctx.profile.dedup.flag_name: True}
         return {"id": identifier, "value": value, "path": "/other" if change == "path" else ""}
 
     def _with_key(
@@ -449,29 +433,23 @@ _MANY_SOURCES: Final = 9
 
 
 class Sizes(NamedTuple):
-    """What measuring a row takes: its requests as a rule, at most, and its shortest duration.
-
-    rest_ns: how long its counters rest where an earlier run has just used them.
-    """
+    """What measuring a row takes: its requests as a rule, at most, and its shortest duration."""
 
     requests: int
     requests_most: int
     takes_ns: int
-    rest_ns: int
 
 
 def sizes_of(rule: Rule) -> Sizes:
     """Return what the check of a row takes."""
     limit, window_ns, block_ns = rule.limit_requests, rule.window_ns, rule.block_ns or 0
     is_heavy = limit >= HEAVY_REQUESTS
-    rest_ns = 2 * window_ns + window_ns // 50 + block_ns
     if not block_ns:
-        usual = (4 if is_heavy else 15) * limit + 300
-        takes_ns = window_ns * (69 if is_heavy else 27) // 10
-        return Sizes(usual, 3 * (usual + 10 * limit), takes_ns, rest_ns)
+        usual = (4 if is_heavy else 13) * limit + 300
+        return Sizes(usual, 3 * (usual + 10 * limit), window_ns * (69 if is_heavy else 27) // 10)
     usual = (8 if is_heavy else 30) * limit + 300
     longest_ns = max(window_ns, block_ns) + max(window_ns, block_ns) + block_ns
-    return Sizes(usual, 3 * (usual + 6 * limit), longest_ns, rest_ns)
+    return Sizes(usual, 3 * (usual + 6 * limit), longest_ns)
 
 
 def parties_apart(

@@ -32,7 +32,7 @@ from engine.hosts import is_plain_address, read_address
 from engine.targets import is_method, path_and_query, split_request_line
 from simulator.logs.formats import FORMATS, REWRITTEN, LogFormat, plain_name
 
-TimestampFormat: TypeAlias = Literal["clf", "iso", "http", "s", "ms", "us", "ns"]
+TimestampFormat: TypeAlias = Literal["clf", "iso", "http", "asctime", "s", "ms", "us", "ns"]
 """How a column writes time: a stamp, or the unit of an epoch number."""
 UNITS: Final = ("auto", *get_args(TimestampFormat))
 
@@ -83,8 +83,8 @@ class Source:
 
     where: `file:line:col: ` of the map for messages, or empty. second: the field with the time of a
     day that stands in `field`. is_guess: whether only the names of the fields speak for it; then
-    `field` or `second` alone may hold the time, or a duration. unit: the notation of times, `auto`
-    to tell it by the lines.
+    `second` or `field` alone may hold the time, and the other one a duration. unit: the notation of
+    times, `auto` to tell it by the lines.
     """
 
     target: str
@@ -199,9 +199,12 @@ class LogMap:
                 )
             called["time"] = time_column
         elif form.layout != "line":
-            day = {plain_name(name): name for name in reversed(fields)}
-            if "date" in day and "time" in day:
-                called["time"], second = day["date"], day["time"]
+            plain = {plain_name(name): name for name in reversed(fields)}
+            names = [plain[name] for name in form.fields["time"] if name in plain]
+            if "date" in plain and "time" in plain:
+                called["time"], second = plain["date"], plain["time"]
+            elif form.is_loose and len(names) > 1:  # the first one is meant, unless it is no time
+                called["time"], second = names[1], names[0]
         sources = {
             target: Source(
                 target,
@@ -471,6 +474,10 @@ _NAME: Final = re.compile(r"(?=[^\s,]*[A-Za-z0-9])[^\s,\x00-\x1f\x7f]{1,255}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _NO_ADDRESSES: Final = frozenset({"unknown", "unix:"})
 _CLIENT: Final = re.compile(r"first|last|trusted:([1-9][0-9]?)", re.ASCII)
+_ELEMENT: Final = re.compile(r"^(?:.*;)?[Ff]or=([^;]*)(?:;.*)?$")
+"""An element of `Forwarded` (RFC 7239); the group has the address."""
+_WITHIN: Final = re.compile(r'"|\[[^\]]*:|(?:^|[^\w.\-])\d{1,3}(?:\.\d{1,3}){3}(?:[^\w.\-/]|$)')
+"""What no name and no pseudonym holds: quotes, and an address beside other text."""
 BAD_ADDRESS: Final = "address must be an IP address, a host name or a pseudonym"
 
 
@@ -551,6 +558,7 @@ def _address(text: str, pick: Callable[[Sequence[str]], str]) -> str:
     """Return an address in its canonical form (D-IP); a host name or a pseudonym stays."""
     if "," in text:
         text = pick([part.strip() for part in text.split(",")])
+    text = _ELEMENT.sub(r"\1", text).strip('"')
     if is_plain_address(text):
         return text
     address = read_address(text)
@@ -559,7 +567,7 @@ def _address(text: str, pick: Callable[[Sequence[str]], str]) -> str:
     if _NAME.fullmatch(text) is None or text in _NO_ADDRESSES:
         raise ValueRejected(BAD_ADDRESS)
     ends = (text.partition(":")[2], text.rpartition(":")[2])
-    if any(read_address(end) is not None for end in ends):
+    if _WITHIN.search(text) is not None or any(read_address(end) is not None for end in ends):
         raise ValueRejected(
             "address must stand alone; something precedes it, such as a file's name"
         )

@@ -30,14 +30,7 @@ from simulator.logs._readers import (
 from simulator.logs._source import Pipe, Place, Unwrapper, head_lines, open_log, place_of
 from simulator.logs._stream import LogStream, Reader
 from simulator.logs._values import read_zone
-from simulator.logs.formats import (
-    FORMATS,
-    FORWARDED,
-    WRAPPERS,
-    LogFormat,
-    Wrapper,
-    plain_name,
-)
+from simulator.logs.formats import FORMATS, WRAPPERS, LogFormat, Wrapper
 
 _HEAD_LINES: Final = 200
 _SUFFIXES: Final = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
@@ -105,7 +98,7 @@ def stream_log(  # noqa: PLR0913 # reason: all that a user may state about a log
         raise
     form, status = detected.form, fields_of(reader.fields, detected.form).get("status")
     address = log_map.sources["address"].field
-    forwarded = _forwarded(reader, address)
+    forwarded = next((name for name in reader.forwarded() if name != address), None)
     return LogStream(
         name,
         _title(detected, map) if place is not None else "frame",
@@ -118,7 +111,7 @@ def stream_log(  # noqa: PLR0913 # reason: all that a user may state about a log
         client=client,
         status=status,
         forwarded=forwarded,
-        is_detected=format is None and form.layout != "csv" and map is None,
+        is_detected=format is None and form.layout not in {"csv", "parquet"} and map is None,
     )
 
 
@@ -166,14 +159,6 @@ def _fitted(
     known.check_whole(reader.fields, name)
     has_column = "key" in known.sources and detected.form.layout != "line"
     return known, (is_mapped and "key" in known.sources) or has_column
-
-
-def _forwarded(reader: Reader, address: str | None) -> str | None:
-    """Return a field with addresses that nobody reads: that of the client, behind a proxy."""
-    if isinstance(reader, LineReader):
-        return next((name for name in reader.extra_addresses() if name != address), None)
-    names = (name for name in reader.fields if plain_name(name) in FORWARDED)
-    return next((name for name in names if name != address), None)
 
 
 _ASSUMABLE: Final = ("address", "key", "method", "path")
@@ -330,7 +315,7 @@ def _is_whole(fields: Sequence[str], form: LogFormat) -> bool:
 
 def _names(records: Iterable[dict[str, Any]]) -> list[str]:
     """Return the names of the fields of some objects."""
-    names: dict[str, None] = {}
+    names: dict[str, bool] = {}
     for record in records:
         collect_names(record, names)
     return [*names]

@@ -86,7 +86,7 @@ class LineReader(Reader):
         extras = ("key", *EXTRAS) if "tail" in line.groupindex and pattern is None else ()
         self.fields = (*self._named, *extras, *((WRAPPER_TIME,) if wrappers else ()))
 
-    def extra_addresses(self) -> Iterator[str]:
+    def forwarded(self) -> Iterator[str]:
         """Yield the further fields that are addresses, without ports, in the first lines."""
         if EXTRAS[0] not in self.fields:
             return
@@ -96,7 +96,7 @@ class LineReader(Reader):
         tails = [_extras(match["tail"]) for match in matches if match]
         for name in EXTRAS:
             values = [fields[name] for fields in tails if fields.get(name, "-") not in {"", "-"}]
-            if values and all(map(_is_bare_address, values)):
+            if values and all(map(_ends_in_address, values)):
                 yield name
 
     def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
@@ -174,7 +174,7 @@ class LineReader(Reader):
                     faults.add(number, "line must match the pattern of the map")
 
 
-def _is_bare_address(text: str) -> bool:
+def _ends_in_address(text: str) -> bool:
     """Whether a text ends in an address without a port, as a list of forwarded ones does."""
     try:
         return bool(ip_address(text.rpartition(",")[2].strip()))
@@ -353,7 +353,7 @@ class JsonReader(Reader):
         self._path = path
         self._wrappers = wrappers
         self._is_stream = is_stream
-        names: dict[str, None] = {}
+        names: dict[str, bool] = {}
         if is_stream:
             with open_log(path, look=True) as stream:
                 for _, record in islice(_objects(stream, UnreadLines()), _HEAD_RECORDS):
@@ -365,6 +365,12 @@ class JsonReader(Reader):
                 fields = read_object(inside[0]) if inside and inside[0] else None
                 collect_names(fields or {}, names)
         self.fields = (*names, *((WRAPPER_TIME,) if wrappers else ()))
+        self._lists = [name for name, has_list in names.items() if has_list]
+
+    def forwarded(self) -> Iterator[str]:
+        """Yield the fields that hold such addresses by their names, and lists of addresses."""
+        yield from super().forwarded()
+        yield from self._lists
 
     def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
         """Yield the log in batches of the `wanted` fields; blank lines are no lines."""
@@ -480,15 +486,20 @@ def _objects_of(lines: io.TextIOBase, faults: UnreadLines) -> Iterator[tuple[int
 _CHUNK: Final = 1 << 16
 
 
-def collect_names(record: Mapping[str, Any], names: dict[str, None], before: str = "") -> None:
-    """Add the dotted names of the fields of an object that hold something; `a[]` holds objects."""
+def collect_names(record: Mapping[str, Any], names: dict[str, bool], before: str = "") -> None:
+    """Add the dotted names of the fields of an object that hold something; `a[]` holds objects.
+
+    names: to each, whether some value is a list of addresses.
+    """
     for name, value in record.items():
         if isinstance(value, dict) and before.count(".") < _DEEPEST_NAME:
             collect_names(value, names, f"{before}{name}.")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            names[f"{before}{name}[]"] = None
+            names[f"{before}{name}[]"] = False
         elif value is not None:
-            names[before + name] = None
+            names[before + name] = names.get(before + name) or (
+                isinstance(value, list) and any(read_address(str(part)) for part in value)
+            )
 
 
 def _reach(record: dict[str, Any], name: str) -> Any:  # noqa: ANN401 # reason: any JSON

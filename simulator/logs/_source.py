@@ -284,7 +284,8 @@ class Unwrapper:
             if is_part and len(text) < _LONGEST_JOINED:
                 self._parts[place, stream] = text
                 return None, None
-        return text.rstrip("\r\n").replace("\n", "\\n"), time
+            text = text.rstrip("\r\n").replace("\n", "\\n")
+        return text, time
 
 
 def _text_parts(wrapper: Wrapper, line: str) -> tuple[str, str | None, str, bool] | None:

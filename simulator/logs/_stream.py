@@ -38,7 +38,7 @@ from simulator.logs._values import (
     epoch_unit,
     read_instant,
 )
-from simulator.logs.formats import plain_name
+from simulator.logs.formats import FORWARDED, plain_name
 from simulator.rows.record import array_of, words
 
 BATCH_LINES: Final = 1 << 15
@@ -100,6 +100,10 @@ class Reader(ABC):
         """Return the value of a field that stands in the log as `text`; None is absent."""
         text = (text or "").strip()
         return None if text in _ABSENT else text
+
+    def forwarded(self) -> Iterator[str]:
+        """Yield the fields that hold addresses of clients behind proxies, by their names."""
+        yield from (name for name in self.fields if plain_name(name).endswith(FORWARDED))
 
     @abstractmethod
     def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
@@ -454,11 +458,11 @@ class _Stamps(_LookUp):
             self._is_decided = True
         columns = [columns[place] for place in self._used]
         if len(columns) == 1 and isinstance(column := columns[0], pa.Array):
-            exact = arrow_instants(column, self._unit if self._source.is_plain else None)
+            unit = self._unit if self._source.is_plain else None
+            exact = arrow_instants(column, unit, self._zone)
             if exact is not None and self._is_of_unit(column, exact[0]):
-                self._zones[0] += 1
-                missing = exact[1].tolist()
-                return exact[0], {"time is missing": missing} if missing else {}
+                self._zones[pa.types.is_timestamp(column.type) and column.type.tz is None] += 1
+                return exact
         if len(columns) == 1:
             return self.look_up(*_distinct_texts(columns[0]))
         return self.look_up(self._texts(columns), None)
@@ -484,8 +488,10 @@ class _Stamps(_LookUp):
         texts = self._texts([heads[place] for place in self._used])
         values = [self._mapped(text) for text in texts if text]
         units = Counter(unit for value in values if (unit := epoch_unit(value)))
+        numbers = [float(value) for value in values if epoch_unit(value)]
         if self._source.is_guess:
-            self._refuse_durations([float(value) for value in values if epoch_unit(value)])
+            self._refuse_durations(numbers)
+        self._refuse_other_clocks(numbers)
         ranked = units.most_common(2)
         if len(ranked) > 1 and ranked[0][1] == ranked[1][1]:
             raise InputError(
@@ -525,6 +531,18 @@ class _Stamps(_LookUp):
                 f" durations. Name the time with --time-column, or in a map (see {DOCUMENTED})"
             )
 
+    def _refuse_other_clocks(self, numbers: Sequence[float]) -> None:
+        """Raise `InputError` for ticks of 100 ns and days of a spreadsheet: no unit is theirs."""
+        ends = (min(numbers, default=0), max(numbers, default=0))
+        is_days = any(number % 1 for number in numbers)
+        for kind, first, end in (("days of a spreadsheet", *_DAYS), ("ticks of 100 ns", *_TICKS)):
+            if first <= ends[0] and ends[1] < end and (is_days or first == _TICKS[0]):
+                raise InputError(
+                    f"{self._log}: time must be in seconds, ms, us or ns since 1970;"
+                    f" {self.fields[self._used[0]]} seems to hold {kind}, convert it first; if not,"
+                    f" state its unit in a map (see {DOCUMENTED})"
+                )
+
     _is_unit_decided = False
 
     def _is_of_unit(self, column: pa.Array, t_ns: npt.NDArray[np.int64]) -> bool:
@@ -555,5 +573,9 @@ class _Stamps(_LookUp):
 _HEAD_STAMPS: Final = 1000
 _EARLIEST_S: Final = 10**8
 """A smaller number is no date of a log (1973), but may count from its start."""
+_DAYS: Final = (36_526, 73_050)
+"""Days of a spreadsheet from 2000 to 2099."""
+_TICKS: Final = (1.2e17, 6.7e17)
+"""Windows ticks and those of .NET, of this century; ns since 1970 are more from 2000 on."""
 _LEAST_FALLS: Final = 4
 """Of so many numbers in a row, one or more that is below the one before it: durations."""

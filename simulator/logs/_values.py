@@ -1,11 +1,11 @@
 """Single values of a log: instants, addresses, paths, and Arrow's scalars.
 
-Instants become integer nanoseconds since the Unix epoch, never through a float. Four notations: the
+Instants become integer nanoseconds since the Unix epoch, never through a float. Five notations: the
 stamp of the common log format (`17/May/2015:10:05:03 +0000`), ISO 8601
 (`2023-11-16 18:15:46.6805900`, one to nine fraction digits), the date of HTTP
-(`Mon, 09 Jun 2025 12:10:00 GMT`), and epoch numbers (`1431857103.25`, `1.43e9`). A fraction is
-digits, not a number, so seven digits are exactly 100 ns. A stamp without a zone is in the zone that
-the caller states.
+(`Mon, 09 Jun 2025 12:10:00 GMT`), that of C (`Mon Jun  9 12:10:00 2025`), and epoch numbers
+(`1431857103.25`, `1.43e9`). A fraction is digits, not a number, so seven digits are exactly 100 ns.
+A stamp without a zone is in the zone that the caller states.
 
 Each function is applied once a distinct value. What cannot be used raises `ValueRejected`, whose
 text never repeats the value: a wrongly mapped column may hold a key.
@@ -54,16 +54,19 @@ _STAMPS: Final = {
         "iso": rf"(?P<year>\d{{4}})(?P<dash>[-/]?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
         rf"(?:[T t_]| - ){_CLOCK}{_ZONE}",
         "http": rf"(?:[A-Za-z]{{3}}, )?(?P<day>\d\d?) {_MONTH} (?P<year>\d{{4}}) {_CLOCK}{_ZONE}",
+        "asctime": rf"[A-Za-z]{{3}} {_MONTH} +(?P<day>\d\d?) {_CLOCK} (?P<year>\d{{4}}){_ZONE}",
     }.items()
 }
 _EXAMPLES: Final = {
     "iso": "2023-11-16T18:15:46.25Z",
     "clf": "17/May/2015:10:05:03 +0000",
     "http": "Mon, 09 Jun 2025 12:10:00 GMT",
+    "asctime": "Mon Jun  9 12:10:00 2025",
 }
 _EPOCH: Final = re.compile(r"-?\d{1,20}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,2})?", re.ASCII)
 _ZERO: Final = number_column(np.zeros(1, np.int64), np.int64)[0]
 _DATE: Final = re.compile(r"(?:19|20)\d\d[01]\d[0-3]\d", re.ASCII)
+_UNCLEAR: Final = "time falls into a change of the zone's clocks; write it with its offset"
 _TOO_FINE: Final = "time must not be finer than a nanosecond (nine fraction digits)"
 _NUMBER: Final = "time must be an epoch number, such as 1431857103.25 or 1.4e9"
 
@@ -166,9 +169,7 @@ def _local_offset_ns(wall_s: int, zone: dt.tzinfo) -> int:
     except OverflowError:
         raise ValueRejected("time must lie between the years 1678 and 2262") from None
     if len(offsets) > 1:
-        raise ValueRejected(
-            "time falls into a change of the zone's clocks; write it with its offset"
-        )
+        raise ValueRejected(_UNCLEAR)
     (offset,) = offsets
     assert offset is not None, "a zone has an offset"
     return round(offset.total_seconds()) * _SECOND_NS
@@ -229,17 +230,21 @@ def _arrow_text(value: Any) -> str | None:  # noqa: ANN401 # reason: whatever a 
 
 
 def arrow_instants(
-    column: pa.Array, notation: str | None
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """Return exact ns and the rows without a time; None of a column that has to be read as texts.
+    column: pa.Array, notation: str | None, zone: dt.tzinfo | None = None
+) -> tuple[npt.NDArray[np.int64], dict[str, list[int]]] | None:
+    """Return exact ns and the rows without a time by the reason; None: it has to be read as texts.
 
     That is every column but one of timestamps, or of whole numbers in the unit `notation`, none of
-    them beyond what it can say. Raises `InputError` for timestamps too far away.
+    them beyond what it can say. zone: of timestamps that have none (UTC). Raises `InputError` for
+    timestamps too far away.
     """
-    unit_ns, exact = 1, column
+    unit_ns, exact, unclear = 1, column, None
     if pa.types.is_timestamp(column.type):
         try:
-            exact = pc.cast(column, pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+            exact = pc.cast(column, pa.timestamp("ns", column.type.tz))
+            if column.type.tz is None and zone is not None:
+                exact, unclear = _zoned(exact, zone)
+            exact = exact.cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise InputError(
                 "time must lie between the years 1678 and 2262 in the whole log"
@@ -252,6 +257,22 @@ def arrow_instants(
     else:
         return None
     # `to_numpy` would load pandas, and 50 MB.
-    missing = np.flatnonzero(array_of(column.is_null().cast(pa.uint8())))
+    missing = np.flatnonzero(array_of(column.is_null().cast(pa.uint8()))).tolist()
     whole = array_of(pc.coalesce(exact.cast(pa.int64()), _ZERO)) * unit_ns
-    return whole, missing
+    bad = {"time is missing": missing} if missing else {}
+    if unclear is not None and pc.any(unclear).as_py():
+        bad[_UNCLEAR] = np.flatnonzero(array_of(unclear.fill_null(False).cast(pa.uint8()))).tolist()
+    return whole, bad
+
+
+def _zoned(walls: pa.Array, zone: dt.tzinfo) -> tuple[pa.Array, pa.Array | None]:
+    """Return the instants of wall clocks in a zone, and which are shown twice or never."""
+    if isinstance(zone, ZoneInfo):
+        first, last = (
+            pc.assume_timezone(walls, zone.key, ambiguous=end, nonexistent=end)
+            for end in ("earliest", "latest")
+        )
+        return first, pc.not_equal(first, last)
+    offset = zone.utcoffset(None)
+    assert offset is not None, "a zone has an offset"
+    return pc.subtract(walls, pa.scalar(offset, pa.duration("ns"))), None

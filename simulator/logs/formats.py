@@ -50,9 +50,10 @@ _FIELDS: Final[Mapping[str, str]] = {
     "tail": rf"(?: [^\"\n]*(?:\"{QUOTED}\"[^\"\n]*)*)?",
     "captures": r"(?: \{[^}\n]*\}){0,2}",
     "gin_time": r"\d{4}/\d\d/\d\d - \d\d:\d\d:\d\d",
+    "login": r"[^)\n]*",
 }
 _ALIASES: Final = {"client": "address", "epoch": "time", "gin_time": "time"}
-_SILENT: Final = frozenset({"blanks", "words", "ingress", "code", "captures"})
+_SILENT: Final = frozenset({"blanks", "words", "ingress", "code", "captures", "login"})
 _PLACE: Final = re.compile(
     r"""(?P<open>["\[])\{(?P<inside>\w+)\}(?P<close>["\]])|\{(?P<bare>\w+)\}"""
 )
@@ -117,9 +118,9 @@ _ENVOY: Final = (
 
 FORWARDED: Final = (
     *("xforwardedfor", "httpxforwardedfor", "cs(xforwardedfor)", "forwardedfor", "xrealip"),
-    *("httpxrealip", "trueclientip", "cfconnectingip", "xff"),
+    *("httpxrealip", "trueclientip", "cfconnectingip", "xff", "httpforwarded", "forwarded"),
 )
-"""What fields with the addresses of clients behind proxies are called."""
+"""How the names of fields with the addresses of clients behind proxies end."""
 REWRITTEN: Final = "uri"
 """What a path is called that nginx may have rewritten: any other name has what was requested."""
 _LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -140,8 +141,8 @@ _LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
         *("arrival", "msec", "requesttimeepoch", "@t", "t", "wrappertime"),
     ),
     "address": (
-        *("ip", "address", "clientip", "clientaddress", "remoteaddr", "remoteip", "sourceip"),
-        *("srcip", "cip", "remotehost", "remoteaddress", "clientaddr", "clienthost", "client"),
+        *("clientip", "clientaddress", "clientaddr", "cip", "ip", "address", "remoteaddr"),
+        *("remoteip", "sourceip", "srcip", "remotehost", "remoteaddress", "clienthost", "client"),
         *("requestclientip", "requestremoteip", "requestremoteaddr", "requestip", "reqip"),
         *("requestremoteaddress", "remote"),
         *FORWARDED,
@@ -165,9 +166,15 @@ _W3C: Final[Mapping[str, tuple[str, ...]]] = {
     "address": ("c-ip",),
     "key": ("cs(X-Api-Key)",),
     "method": ("cs-method",),
-    "path": ("cs-uri-stem", "cs-uri"),
+    "path": ("cs-uri-stem", "cs-uri", "cs-uri-path"),
     "status": ("sc-status",),
 }
+
+_OTEL: Final = ("attributes", "Attributes")
+_OTEL_CLIENT: Final = ("client.address", "http.client_ip")
+_OTEL_METHOD: Final = ("http.request.method", "http.method")
+_OTEL_PATH: Final = ("url.path", "url.full", "http.target", "http.url")
+_OTEL_STATUS: Final = ("http.response.status_code", "http.status_code")
 
 FORMATS: Final[Mapping[str, LogFormat]] = {
     form.name: form
@@ -256,6 +263,15 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             template='{level}:{blanks}{address} - "{request}" {status}{tail}',
         ),
         LogFormat(
+            "uwsgi",
+            "uWSGI",
+            template=(
+                "[pid: {pid}|app: {app}|req: {number}] {address} ({login}) {{vars} vars in {bytes}"
+                " bytes} [{time}] {method} {path} => generated {size} bytes in {duration} msecs"
+                " ({protocol} {status}){tail}"
+            ),
+        ),
+        LogFormat(
             "gin",
             "Gin",
             template=(
@@ -296,6 +312,14 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             "nginx-vhost",
             "the same with the host ahead of the address",
             template="{host_port} {client} " + _ANY_FIELDS,
+        ),
+        LogFormat(
+            "jetty",
+            "Jetty up to version 9",
+            template=(
+                '{address} {identity}{blanks}{user}{blanks}[{time}] "{request}" {status} {size}'
+                "{tail}"
+            ),
         ),
         LogFormat(
             "tollgate",
@@ -405,6 +429,42 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             },
         ),
         LogFormat(
+            "akamai",
+            "Akamai DataStream 2, JSON",
+            "json",
+            fields={
+                "time": ("reqTimeSec",),
+                "address": ("cliIP",),
+                "method": ("reqMethod",),
+                "path": ("reqPath",),
+                "status": ("statusCode",),
+            },
+        ),
+        LogFormat(
+            "opentelemetry",
+            "OpenTelemetry, a record a line",
+            "json",
+            fields={
+                "time": ("timestamp", "Timestamp", "time", "timeUnixNano"),
+                "address": tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_CLIENT),
+                "method": tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_METHOD),
+                "path": tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_PATH),
+                "status": tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_STATUS),
+            },
+        ),
+        LogFormat(
+            "logstash",
+            "Logstash, parsed by its pattern for Apache",
+            "json",
+            fields={
+                "time": ("timestamp", "@timestamp"),
+                "address": ("clientip",),
+                "method": ("verb",),
+                "path": ("request",),
+                "status": ("response",),
+            },
+        ),
+        LogFormat(
             "kong",
             "Kong",
             "json",
@@ -462,10 +522,12 @@ def plain_name(name: str) -> str:
 
 _DAY: Final = r"\d{4}-\d\d-\d\d"
 _ISO: Final = _DAY + r"[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-_PRIORITY: Final = r"(?:<\d{1,3}>)?"
+_SLASHES: Final = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d+)?"
+_PRIORITY: Final = r"(?:(?:\d+ )?<\d{1,3}>)?"
+"""Ahead of it, over TCP, the length of the line (RFC 6587)."""
 _TAG: Final = r"[^\s:\[]+(?:\[[\w.]+\])?"
-_DATA: Final = r"(?:-|(?:\[(?:[^\]\\]|\\.)*\])+)"
-_OLD: Final = r"[A-Z][a-z]{2} [ \d]\d (?:\d{4} )?\d\d:\d\d:\d\d"
+_DATA: Final = r"(?:(?:-|(?:\[(?:[^\]\\]|\\.)*\])+)(?: |$))?\ufeff?"
+_OLD: Final = r"[A-Z][a-z]{2} [ \d]\d (?:\d{4} )?\d\d:\d\d:\d\d(?:\.\d+)?"
 
 
 @dataclass(frozen=True)
@@ -504,7 +566,17 @@ WRAPPERS: Final = (
             (
                 "syslog",
                 "syslog (RFC 5424)",
-                rf"{_PRIORITY}1 (?P<time>{_ISO}) (?:\S+ ){{4}}(?:{_DATA}(?: |$))?(?P<text>.*)",
+                rf"{_PRIORITY}1 (?P<time>{_ISO}) (?:\S+ ){{4}}{_DATA}(?P<text>.*)",
+            ),
+            (
+                "papertrail",
+                "Papertrail's archives",
+                rf"\d+\t(?P<time>{_ISO})\t{_ISO}\t(?:[^\t]*\t){{6}}(?P<text>.*)",
+            ),
+            (
+                "zap",
+                "zap's console (Caddy without JSON)",
+                rf"(?P<time>{_ISO}|{_SLASHES})\t[A-Z]+\t[^\t]*\t(?:[^\t]*\t)?(?P<text>\{{.*)",
             ),
             (
                 "kubectl",

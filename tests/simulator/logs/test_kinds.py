@@ -7,6 +7,7 @@ the user, or the end of the command.
 from __future__ import annotations
 
 import bz2
+import datetime as dt
 import gzip
 import json
 import lzma
@@ -189,6 +190,30 @@ def test_the_unit_is_that_of_most_lines(tmp_path: Path, digits: int, unit: str, 
     assert unit in stream.reading["fields"]["time"]
     if digits:
         assert stream.unparsed_first[0].startswith("a.csv:2: time must be in ")
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize(
+    ("zone", "hour"), [(None, 12), ("UTC", 12), ("Europe/Berlin", 10), ("-05:30", 17.5)]
+)
+def test_a_timestamp_of_a_column_without_a_zone_is_in_the_stated_one(
+    unit: str, zone: str | None, hour: float
+) -> None:
+    """26 October 2025 has 02:30 twice in Berlin, 30 March never."""
+    walls = [
+        dt.datetime(2025, 6, 9, 12),  # noqa: DTZ001 # reason: the zone is stated
+        dt.datetime(2025, 10, 26, 2, 30),  # noqa: DTZ001 # reason: the zone is stated
+        dt.datetime(2025, 3, 30, 2, 30),  # noqa: DTZ001 # reason: the zone is stated
+    ]
+    texts = {name: [name] * 4 for name in ("ip", "method")}
+    columns = {"time": pa.array([*walls, None], pa.timestamp(unit)), **texts, "path": ["/"] * 4}
+    stream = stream_log(pa.table(columns), zone=zone)
+    (batch,) = stream.batches()
+    assert batch.t_ns[0] == int((1_749_427_200 + hour * 3600) * 10**9)
+    assert batch.line.tolist() == ([1] if zone == "Europe/Berlin" else [1, 2, 3])
+    assert stream.unparsed_first[-1] == "frame:4: time is missing"
+    stated = "assumed; --zone states another" if zone is None else "--zone"
+    assert stream.reading["fields"]["time"].endswith(f"({stated})")
 
 
 def test_as_many_of_one_unit_as_of_another_are_refused(tmp_path: Path) -> None:

@@ -177,7 +177,10 @@ def test_a_pattern_splits_lines_of_a_format_of_ones_own(tmp_path: Path) -> None:
         ),
         (
             'time = { field = "t", unit = "min" }',
-            'map.toml:1:30: time.unit = "min" must be one of auto, clf, iso, http, s, ms, us, ns',
+            (
+                'map.toml:1:30: time.unit = "min" must be one of auto, clf, iso, http, asctime, s,'
+                " ms, us, ns"
+            ),
         ),
         (
             'time = "t"\npath = { field = "p", unit = "s" }',

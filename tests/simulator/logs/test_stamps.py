@@ -111,7 +111,7 @@ def test_a_column_of_numbers_is_read_at_once_where_each_can_be_said() -> None:
     for number in (latest_s, -latest_s):
         found = arrow_instants(pa.array([1, None, number]), "s")
         assert found is not None
-        times_ns, missing = found
+        times_ns, bad = found
         assert times_ns.tolist() == [10**9, 0, number * 10**9]
-        assert missing.tolist() == [1]
+        assert bad == {"time is missing": [1]}
         assert arrow_instants(pa.array([1, number + (1 if number > 0 else -1)]), "s") is None

@@ -201,6 +201,40 @@ LINES: Final[dict[str, tuple[str, str]]] = {
     ),
     "Docker Swarm": ("combined in compose", f"web.1.k2x@node1    | {COMBINED}"),
     "pm2 logs": ("combined in compose", f"0|app  | {COMBINED}"),
+    "syslog over TCP, with the length first": (
+        "combined in syslog",
+        f"412 <13>1 2025-06-09T12:10:07.1Z web1 nginx 12 - - \ufeff{COMBINED}",
+    ),
+    "journalctl -o short-precise": (
+        "combined in syslog",
+        f"Jun 09 12:10:07.123456 web1 nginx[12]: {COMBINED}",
+    ),
+    "syslog in Docker": (
+        "combined in syslog in docker",
+        json.dumps({"log": f"Jun  9 12:10:07 web1 nginx: {COMBINED}\n", "stream": "stdout"}),
+    ),
+    "Papertrail": (
+        "combined in papertrail",
+        "9\t2025-06-09T12:10:07\t2025-06-09T12:10:08Z\t1\tweb\t10.0.0.1\tUser\tInfo\tnginx\t"
+        + COMBINED,
+    ),
+    "Caddy's console": (
+        "jsonl in zap",
+        "2025/06/09 12:10:00.000\tINFO\thttp.log.access\thandled request\t"
+        + json.dumps({"request": CADDY["request"], "status": 200}),
+    ),
+    "uWSGI": (
+        "uwsgi",
+        (
+            f"[pid: 596|app: 0|req: 24/72] {IP} () {{50 vars in 1043 bytes}}"
+            " [Mon Jun  9 12:10:00 2025] GET /tokens => generated 2 bytes in 149 msecs"
+            " (HTTP/1.1 200) 3 headers in 112 bytes (1 switches on core 0)"
+        ),
+    ),
+    "Jetty 8": (
+        "jetty",
+        COMBINED.replace(" - - ", " -  -  ").replace("612 ", "612  "),
+    ),
     "Hypercorn": (
         "combined in gunicorn",
         f"[2025-06-09 12:10:00 +0000] [7] [INFO] {COMBINED.replace('HTTP/1.1', '1.1')}",
@@ -308,6 +342,52 @@ LINES: Final[dict[str, tuple[str, str]]] = {
                 "ClientRequestMethod": "GET",
                 "ClientRequestURI": "/tokens",
                 "EdgeStartTimestamp": AT_S * 10**9,
+            }
+        ),
+    ),
+    "Akamai": (
+        "akamai",
+        json.dumps(
+            {"reqTimeSec": f"{AT_S}.000", "cliIP": IP, "reqMethod": "GET", "reqPath": "/tokens"}
+        ),
+    ),
+    "OpenTelemetry": (
+        "opentelemetry",
+        json.dumps(
+            {
+                "timestamp": "2025-06-09T12:10:00Z",
+                "attributes": {
+                    "client.address": IP,
+                    "http.request.method": "GET",
+                    "url.path": "/tokens",
+                },
+            }
+        ),
+    ),
+    "OpenTelemetry, older names": (
+        "opentelemetry",
+        json.dumps(
+            {
+                "Timestamp": str(AT_S * 10**9),
+                "Attributes": {
+                    "http.client_ip": IP,
+                    "http.method": "GET",
+                    "http.target": "/tokens",
+                },
+            }
+        ),
+    ),
+    "Logstash": (
+        "logstash",
+        json.dumps(
+            {
+                "@timestamp": "2025-06-09T12:10:07Z",
+                "timestamp": STAMP,
+                "clientip": IP,
+                "verb": "GET",
+                "request": "/tokens",
+                "httpversion": "1.1",
+                "message": COMBINED,
             }
         ),
     ),
@@ -436,6 +516,41 @@ LINES: Final[dict[str, tuple[str, str]]] = {
             }
         ),
     ),
+    "JSON of nginx, whose request_time is a duration": (
+        "jsonl",
+        json.dumps(
+            {
+                "request_time": 0.003,
+                "msec": f"{AT_S}.000",
+                "remote_addr": IP,
+                "request": "GET /tokens HTTP/1.1",
+            }
+        ),
+    ),
+    "a duration beside the time": (
+        "jsonl",
+        json.dumps(
+            {
+                "time": 0.003,
+                "timestamp": "2025-06-09T12:10:00Z",
+                "ip": "10.0.0.1",
+                "client_ip": IP,
+                "method": "GET",
+                "path": "/tokens",
+            }
+        ),
+    ),
+    "an element of Forwarded": (
+        "jsonl",
+        json.dumps(
+            {
+                "time": AT_S,
+                "ip": f'proto=https;for="[::ffff:{IP}]:4711", for=10.0.0.1',
+                "method": "GET",
+                "path": "/tokens",
+            }
+        ),
+    ),
     "API Gateway": (
         "jsonl",
         json.dumps({"ip": IP, "requestTime": STAMP, "httpMethod": "GET", "path": "/tokens"}),
@@ -509,6 +624,32 @@ def test_what_a_tool_writes_is_read_as_it_is_meant(tmp_path: Path, form: str) ->
             ),
             "x_forwarded_for",
         ),
+        (
+            json.dumps(
+                {
+                    "time": AT_S,
+                    "clientIp": IP,
+                    "seen": [IP, "10.0.0.1"],
+                    "method": "GET",
+                    "url": "/",
+                }
+            ),
+            "seen",
+        ),
+        (
+            json.dumps(
+                {
+                    "time": AT_S * 1000,
+                    "req": {
+                        "method": "GET",
+                        "url": "/tokens",
+                        "headers": {"x-forwarded-for": "198.51.100.7"},
+                        "remoteAddress": IP,
+                    },
+                }
+            ),
+            "req.headers.x-forwarded-for",
+        ),
     ],
 )
 def test_addresses_that_nobody_reads_are_named(
@@ -524,7 +665,7 @@ def test_addresses_that_nobody_reads_are_named(
 def test_every_format_and_wrapper_has_a_line_here() -> None:
     formats = {name.partition(" ")[0] for name, _ in LINES.values()} | {"parquet", "tollgate"}
     assert formats == set(FORMATS)
-    wrappers = {name.partition(" in ")[2] for name, _ in LINES.values() if " in " in name}
+    wrappers = {wrapper for name, _ in LINES.values() for wrapper in name.split(" in ")[1:]}
     assert wrappers == {wrapper.name for wrapper in WRAPPERS} - {"journald", "gcp"}
 
 
@@ -556,6 +697,22 @@ def test_every_format_and_wrapper_has_a_line_here() -> None:
         ),
         (json.dumps({"time": AT_S, "ip": IP}), "method, path must be a field of the log"),
         (f"- {COMBINED.removeprefix(IP + ' ')}", "address is missing"),
+        (COMBINED.replace(IP, f"tcp://{IP}:80"), "address must stand alone"),
+        (
+            "\n".join(
+                json.dumps({"ts": 45_817.5 + n / 4096, "ip": IP, "method": "GET", "path": "/x"})
+                for n in range(9)
+            ),
+            "ts seems to hold days of a spreadsheet, convert it first",
+        ),
+        (
+            json.dumps({"ts": 133_939_518_000_000_000, "ip": IP, "method": "GET", "path": "/x"}),
+            "ts seems to hold ticks of 100 ns, convert it first",
+        ),
+        (
+            json.dumps({"ts": 638_850_678_000_000_000, "ip": IP, "method": "GET", "path": "/x"}),
+            "ts seems to hold ticks of 100 ns",
+        ),
         ("#Fields: time c-ip cs-method cs-uri\n12:10:00 203.0.113.9 GET /x", "time must be like"),
     ],
 )

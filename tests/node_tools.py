@@ -1,6 +1,7 @@
 """Tools of the Node ecosystem, at pinned versions: linters, generators and mocks of OpenAPI, taplo.
 
-npm installs them once, into the virtual environment's folder.
+npm installs them once, into the virtual environment's folder, when a test first asks for one or by
+`python -m tests.node_tools`, which the gate runs beside its checks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 import pytest
 
-__all__ = ["needs_node", "node_tools", "run_tool"]
+__all__ = ["install", "needs_node", "node_tools", "run_tool"]
 
 _VERSIONS: Final = (
     "@hey-api/openapi-ts@0.80.16",
@@ -32,8 +33,8 @@ _VERSIONS: Final = (
 needs_node: Final = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 
 
-def node_tools() -> Path:
-    """Return the folder of the tools' commands, installed when they are missing."""
+def install() -> tuple[Path, str]:
+    """Install the tools that are missing; return their folder and what npm failed with."""
     name = hashlib.sha256(" ".join(_VERSIONS).encode()).hexdigest()[:12]
     folder = Path(sys.prefix, f"node-{name}")
     folder.mkdir(exist_ok=True)
@@ -50,8 +51,16 @@ def node_tools() -> Path:
                 check=False,
             )
             if done.returncode != 0:
-                pytest.skip(f"npm cannot install the tools: {done.stderr[-300:]}")
+                return folder, done.stderr[-300:]
             (folder / "done").touch()
+    return folder, ""
+
+
+def node_tools() -> Path:
+    """Return the folder of the tools' commands, installed when they are missing."""
+    folder, error = install()
+    if error:
+        pytest.skip(f"npm cannot install the tools: {error}")
     return folder / "node_modules" / ".bin"
 
 
@@ -59,3 +68,7 @@ def run_tool(name: str, *arguments: str | Path, cwd: Path) -> subprocess.Complet
     """Run a tool and return what it printed."""
     command = [str(node_tools() / name), *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+if __name__ == "__main__" and shutil.which("npm") is not None:
+    install()

@@ -142,7 +142,9 @@ def _draw_combo(number: Int, sim: Simulation) -> Int:
     client = sim.clients[number]
     group = sim.groups[client.group]
     entry = key = address = np.int64(0)
-    if group.mix_count > 1:
+    if client.mix_entries >= 0:
+        entry = sim.values[client.mix_entries + client.serial - 1]
+    elif group.mix_count > 1:
         u = uniform(np.int64(client.mix), sim)
         entry = _choose(u, sim.tables, group.mix_table, group.mix_count)
     if group.key_count > 1:
@@ -204,13 +206,16 @@ def next_arrival_ns(number: Int, sim: Simulation) -> Int:
         return _next_burst_ns(client, group, sim)
     if group.arrivals == VARYING_ARRIVALS:
         return _next_varying_ns(client, group, sim)
-    place, first, second = client.number, group.arrive1, group.arrive2
+    place = client.number
     client.number += 1
     if group.arrivals == EVEN_ARRIVALS:
-        rest = place % first  # its product with `second` might not fit into 64 bits
-        of_rest_ns = rest * (second // first) + rest * (second % first) // first
-        return client.begins_ns + place // first * second + of_rest_ns
-    return client.begins_ns + sim.values[first + place] if place < second else np.int64(NEVER_NS)
+        count, span_ns = group.arrive1, group.arrive2
+        rest = place % count  # its product with `span_ns` might not fit into 64 bits
+        of_rest_ns = rest * (span_ns // count) + rest * (span_ns % count) // count
+        return client.begins_ns + place // count * span_ns + of_rest_ns
+    if place < client.instant_count:
+        return client.begins_ns + sim.values[client.instants + place]
+    return np.int64(NEVER_NS)
 
 
 @called

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ from simulator.traffic.arrivals import (
 from simulator.traffic.draws import cumulative_weights, stream_number, zipf_weights
 from simulator.traffic.pacing import AimdPace, pace_of
 from simulator.traffic.population import Client, Setup
-from simulator.traffic.sampling import processes_of
+from simulator.traffic.sampling import SessionRequests, processes_of
 
 FIRST_COMBOS: Final = 1 << 10
 _DELAYS: Final[dict[type, int]] = {
@@ -51,7 +52,7 @@ class KernelPlan:
         self._streams: list[tuple[int, int]] = []
         self._draws: list[tuple[int, int, int, float]] = []
         self._tables: list[float] = []
-        self._values: list[int] = []
+        self._values = array("q")
         self._pieces: list[Piece] = []
         self._kinds: list[int] = []
         self._entries: list[tuple[int, int]] = []
@@ -151,6 +152,9 @@ class KernelPlan:
         record["slack"] = (pace.burst - 1) * window_ns
 
     def _arrivals(self, record: Any, group: ClientGroup) -> None:  # noqa: ANN401 # reason: a record
+        if isinstance(group.arrivals, draws.SessionArrivals):
+            record["arrivals"] = at.REPLAYED_ARRIVALS
+            return
         process = self._processes.get(group.name)
         if process is None:
             return
@@ -166,7 +170,7 @@ class KernelPlan:
         elif isinstance(process, ReplayedProcess):
             record["arrivals"], record["arrive1"] = at.REPLAYED_ARRIVALS, len(self._values)
             record["arrive2"] = len(process.offsets_ns)
-            self._values += process.offsets_ns
+            self._values.extend(process.offsets_ns)
         else:
             record["arrivals"], record["arrive1"] = at.VARYING_ARRIVALS, len(self._pieces)
             record["arrive2"] = len(process.pieces)
@@ -184,6 +188,10 @@ class KernelPlan:
         process = self._processes.get(group.name)
         bursts = process if isinstance(process, OnOffProcess) else None
         record["is_on"] = bursts is not None and bursts.begins_on(client)
+        record["instants"], record["instant_count"] = of_group["arrive1"], of_group["arrive2"]
+        record["mix_entries"] = NONE
+        if isinstance(group.arrivals, draws.SessionArrivals):
+            self._sessions(record, client, group.arrivals)
         if group.pacing is not None:
             pace = pace_of(group.pacing, group.start_ns)
             record["ready"] = record["mark"] = group.start_ns
@@ -200,7 +208,7 @@ class KernelPlan:
         for name, purpose, is_needed in (
             ("service", "service", self._is_drawn(of_group["service"])),
             ("retry", "retry", of_group["delay"] >= at.FULL_JITTER),
-            ("mix", "mix", len(group.mix) > 1),
+            ("mix", "mix", len(group.mix) > 1 and record["mix_entries"] < 0),
             ("key_stream", "key", of_group["key_deal"] == at.DRAWN_DEAL),
             ("address_stream", "address", of_group["address_deal"] == at.DRAWN_DEAL),
             ("arrivals", "arrivals", group.loop == "open"),
@@ -208,6 +216,15 @@ class KernelPlan:
         ):
             if is_needed:
                 record[name] = self._stream(client, purpose)
+
+    def _sessions(self, record: Any, client: Client, form: draws.SessionArrivals) -> None:  # noqa: ANN401 # reason: a record
+        """Sample a client's sessions of a log: their instants, then the mix entry of each."""
+        requests = SessionRequests(client, form, self._setup.scenario.stop_of(client.group))
+        pairs = list(requests.pairs())
+        record["instants"], record["instant_count"] = len(self._values), len(pairs)
+        self._values.extend(at_ns for at_ns, _ in pairs)
+        record["mix_entries"] = len(self._values)
+        self._values.extend(entry for _, entry in pairs)
 
     def _is_drawn(self, draw: int) -> bool:
         return self._draws[draw][0] != at.CONSTANT
@@ -245,9 +262,9 @@ class KernelPlan:
         else:  # values and their weights stand at the same place of both tables
             place, size = max(len(self._tables), len(self._values)), len(draw.values_ns)
             self._tables += [0.0] * (place - len(self._tables))
-            self._values += [0] * (place - len(self._values))
+            self._values.extend([0] * (place - len(self._values)))
             self._tables += cumulative_weights(draw.weights or (1.0,) * size)
-            self._values += draw.values_ns
+            self._values.extend(draw.values_ns)
             record = (at.DISCRETE, place, size, 0.0)
         self._draws.append(record)
         return len(self._draws) - 1
@@ -284,7 +301,7 @@ class KernelPlan:
             streams=streams,
             draws=np.array(self._draws, at.DRAW),
             tables=np.array(self._tables or [0.0]),
-            values=np.array(self._values or [0], np.int64),
+            values=np.array(self._values or array("q", [0]), np.int64),
             pieces=np.array(self._pieces or [Piece(0, 0.0, 0.0)], np.float64),
             entries=np.array(self._entries or [(0, 0)], at.ENTRY),
             kinds=np.array(self._kinds or [0], np.int32),

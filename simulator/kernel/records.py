@@ -42,12 +42,13 @@ GROUP: Final = _record(
 # A client. What every attempt needs comes first. Pace: `ready` is when the next attempt may begin,
 # with `mark` and `count` of a bucket, or the milli-rate and the last attempt of AIMD. Arrivals:
 # where the present phase or piece begins and ends, whether it is on, whether its phase has begun,
-# the last arrival, how many arrivals or pieces are over, and how much of the piece is.
+# the last arrival, how many arrivals or pieces are over, and how much of the piece is. Replayed:
+# where its instants stand, how many there are, and where the mix entry of each request stands.
 CLIENT: Final = _record(
     i4="group combo think service retry queue_head queue_tail line_head line_tail under_way "
     "mix key_stream address_stream arrivals switches first_address",
     i8="start_ns stop_ns serial key address files ready mark count milli_rate last_ns timer_ns "
-    "timer begins_ns ends_ns is_on is_active at_ns number",
+    "timer begins_ns ends_ns is_on is_active at_ns number instants instant_count mix_entries",
     f8="passed",
 )
 
@@ -108,7 +109,8 @@ DONE, ROWS_FULL, RINGS_FULL, LANES_FULL, ROOM_FULL = range(5)
 class Simulation(NamedTuple):
     """The arrays of a run.
 
-    tables, values: cumulative weights and what they choose from, and replayed instants. pieces:
+    tables, values: cumulative weights and what they choose from, replayed instants and the mix
+    entries of their requests. pieces:
     length, first and last rate of each straight piece. kinds: the limiter's kind of each entry with
     each key. keys, addresses: numbers by place.
     """

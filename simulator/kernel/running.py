@@ -28,7 +28,7 @@ from simulator.rows import RunRecorder
 from simulator.rows.counters import CounterIndex
 from simulator.rows.record import CHUNK_ROWS, NO_STATUS, Numbers, RequestIdentity, SubjectTable
 from simulator.scenario import Scenario
-from simulator.scenario.draws import OnOffArrivals
+from simulator.scenario.draws import OnOffArrivals, SessionArrivals
 from simulator.traffic.population import Setup
 
 _FIRST_ROWS: Final = 1 << 12
@@ -167,13 +167,15 @@ def template_of(scenario: Scenario, from_ns: int, *, anonymous: bool = False) ->
     """Return the template of a scenario; None when its subjects are not known before a run.
 
     That is when keys or addresses are dealt at random or per request. Nor has one a scenario whose
-    clients begin in a state that is drawn.
+    clients begin in a state that is drawn, or send sessions, which are sampled before the run.
     """
     for group in scenario.clients:
         dealings = scenario.dealings_of(group)
         if any(dealing.zipf is not None or dealing.per == "request" for dealing in dealings):
             return None
         if isinstance(group.arrivals, OnOffArrivals) and group.arrivals.begin == "either":
+            return None
+        if isinstance(group.arrivals, SessionArrivals):
             return None
     if sum(group.count * len(group.mix) for group in scenario.clients) > _MOST_SUBJECTS:
         return None

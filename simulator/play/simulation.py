@@ -22,7 +22,6 @@ from simulator.rows.record import Watcher
 from simulator.rows.result import Keep
 from simulator.scenario import Scenario, limit_tables_of, profile_of
 from simulator.scenario.clients import ClientGroup, FixedRetry, NoRetry, TokenBucketPacing
-from simulator.scenario.draws import SessionArrivals
 from simulator.scenario.model import needs_bodies
 from simulator.traffic.population import Setup
 
@@ -108,11 +107,6 @@ def simulate(  # noqa: PLR0913 # reason: what a run is told
     return book.close(backend.violations() if check else None)
 
 
-def has_sessions(scenario: Scenario) -> bool:
-    """Whether clients send sessions of a log."""
-    return any(isinstance(group.arrivals, SessionArrivals) for group in scenario.clients)
-
-
 def template_for(
     scenario: Scenario, warm_up_ns: int | None = None, *, anonymous: bool = False
 ) -> Template | None:
@@ -185,8 +179,6 @@ def not_compiled(scenario: Scenario) -> str | None:
     """Return what the kernel lacks of a scenario, None where it runs it."""
     if not profile_of(scenario).nodes.is_exact:
         return "several nodes"
-    if has_sessions(scenario):
-        return "sessions of a log"
     for group in scenario.clients:
         if any(scenario.proxy_of(ask) or scenario.reactor_of(ask) for ask in group.mix):
             return "proxies and reactors"

@@ -151,10 +151,14 @@ class SessionRequests:
             client.place, stop_ns - group.start_ns, client.stream("arrivals").uniform
         )
 
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Yield the instant of each request, from the group's start, and its mix entry."""
+        return ((at_ns, self._entries[request]) for at_ns, request in self._arrivals)
+
     def instants(self) -> Iterator[int]:
         """Yield the instants at which requests begin."""
-        for at_ns, request in self._arrivals:
-            self._waiting.append(self._entries[request])
+        for at_ns, entry in self.pairs():
+            self._waiting.append(entry)
             yield self._start_ns + at_ns
 
     def entry(self) -> int:

@@ -186,7 +186,8 @@ class Identities:
 class SessionLog:
     """The callers of a client group. requests: texts such as "POST /tokenize", by number.
 
-    pool: the sessions of callers that have few of them. identities: of the whole log.
+    pool: the sessions of callers that have few of them. identities: of the whole log. pauses: of
+    each stream of each caller, after each of its sessions (`_pauses`).
     """
 
     callers: tuple[SessionCaller, ...]
@@ -195,6 +196,7 @@ class SessionLog:
     shape: RateShape
     pool: tuple[LogSession, ...]
     identities: Identities
+    pauses: tuple[tuple[Sequence[float], ...], ...]
 
     @classmethod
     def of(
@@ -220,8 +222,11 @@ class SessionLog:
             for session in stream.sessions
         )
         shape = RateShape(starts_ns, span_ns)
+        pauses = tuple(
+            tuple(_pauses(stream, shape) for stream in caller.streams) for caller in callers
+        )
         identities = identities or Identities.of(callers)
-        return cls(callers, tuple(requests), span_ns, shape, pool, identities)
+        return cls(callers, tuple(requests), span_ns, shape, pool, identities, pauses)
 
     @property
     def sessions(self) -> int:
@@ -252,13 +257,13 @@ class SessionLog:
 
     def arrivals(self, client: int, until_ns: int, uniform: Uniform) -> Iterator[Arrival]:
         """Yield the requests of a client before an instant, in order of time."""
-        caller = self.callers[client % len(self.callers)]
+        place = client % len(self.callers)
         # Each stream samples in turn, so it has numbers of its own only if they are all sampled.
         streams = [
             self._scheduled(stream, period_ns, until_ns, uniform)
             if (period_ns := stream.period_ns()) is not None
-            else self._free(stream, until_ns, uniform)
-            for stream in caller.streams
+            else self._free(stream, pauses, until_ns, uniform)
+            for stream, pauses in zip(self.callers[place].streams, self.pauses[place], strict=True)
         ]
         return heapq.merge(*streams)
 
@@ -278,10 +283,11 @@ class SessionLog:
             arrivals += _placed(session, round(start_ns), until_ns)
         return iter(sorted(arrivals))
 
-    def _free(self, stream: SessionStream, until_ns: int, uniform: Uniform) -> Iterator[Arrival]:
+    def _free(
+        self, stream: SessionStream, pauses: Sequence[float], until_ns: int, uniform: Uniform
+    ) -> Iterator[Arrival]:
         """Yield the arrivals of sessions that alternate with pauses."""
         shape, few = self.shape, len(stream.sessions) < FEW_SESSIONS
-        pauses = _pauses(stream, shape)
         mean = sum(pauses) / len(pauses)
         # A caller that hardly pauses keeps its own sessions: short ones would follow without end.
         pauses_often = sum(pauses) > _MIN_PAUSED

@@ -26,7 +26,7 @@ from engine.limits import LimitTable
 from simulator.logs.arrivals import ArrivalBatch
 from simulator.options import FitOptions
 from simulator.play.replay import replay_arrivals
-from simulator.play.simulation import has_sessions, simulate
+from simulator.play.simulation import simulate
 from simulator.quantiles import student_quantile
 from simulator.rows import Result, RunHeader, RunRecorder
 from simulator.rows.counters import CounterIndex
@@ -345,7 +345,7 @@ def _play(
     result = simulate(
         scenario,
         seed=seed,
-        fidelity="limits" if has_sessions(scenario) else "compiled",
+        fidelity="compiled",
         warm_up_ns=lead_ns,
         check=False,
         headroom=True,

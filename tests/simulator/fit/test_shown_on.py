@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import simulator
-from simulator.play.simulation import has_sessions
 from simulator.scenario import load, loads
 from tests.simulator.fit.holdout import KINDS, map_of, play
 
@@ -115,7 +114,7 @@ def test_own_rows_give_the_parameters_of_a_built_in_scenario_back(
     assert not missed
     saved = simulator.load(found.save(tmp_path / "frame.toml"))
     assert [group.name for group in saved.clients] == [g.name for g in found.scenario.clients]
-    if not has_sessions(found.scenario):
+    if not found.model.sessions:
         assert loads(found.text, "frame.toml") == found.scenario
     lines = found.comparison["agrees"].to_dict()
     assert lines["offered", ""]

@@ -172,7 +172,7 @@ def played_share(scenario: Scenario, limit: int, window_s: int, runs: int) -> fl
         path = Path(folder) / "limits.toml"
         path.write_text(table.to_toml(), "utf-8")
         played = [
-            simulator.run(scenario, fidelity="limits", seed=seed, check=False, limits=path)
+            simulator.run(scenario, fidelity="compiled", seed=seed, check=False, limits=path)
             for seed in range(runs)
         ]
     return float(np.mean([run.summary["totals"]["refused_share"] for run in played]))
@@ -203,7 +203,7 @@ def shares(world: str, seed: int = 1) -> list[tuple[float, float]]:
                 for limit in LIMITS
             ]
         played = [
-            simulator.run(scenario, fidelity="limits", seed=seed, check=False).requests[
+            simulator.run(scenario, fidelity="compiled", seed=seed, check=False).requests[
                 ["t_ns", "ip", "key"]
             ]
             for seed in range(runs)

@@ -6,6 +6,8 @@ cannot play says so in one line.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 
@@ -62,6 +64,61 @@ def test_records_are_the_same_in_small_pieces() -> None:
     write_rows(KernelRun(setup, chunk_rows=3), book)
     assert book.close().requests.equals(whole.requests)
 
+
+@pytest.mark.parametrize(
+    "more", ["", 'concurrency = 2\nservice = "400ms"\ndeadline = "3s"\nstart = "90s"\n']
+)
+def test_sessions_of_a_log(tmp_path: Path, more: str) -> None:
+    """Each client sends sessions of its own, beside a group that draws; both wait in a queue."""
+    rows = [
+        "group,caller,key,address,stream,session,at_s,request",
+        *(
+            f"s,{caller},a/{caller},{caller},0,{session},{session * 40 + at},{request}"
+            for caller in range(3)
+            for session in range(9)
+            for at, request in ((0, "POST /tokenize"), (0.5, "GET /tokens"), (0.9, "GET /tokens"))
+        ),
+    ]
+    (tmp_path / "s.csv").write_text("\n".join(rows) + "\n", "utf-8")
+    path = tmp_path / "sessions.toml"
+    path.write_text(_SESSIONS.format(more=more), "utf-8")
+    scenario = load(path)
+    check_same(scenario)
+    assert run(scenario, fidelity="compiled").summary["fidelity"] == "compiled"
+
+
+_SESSIONS = """
+duration = "6m"
+seed = 3
+[rules.LIM-CREATE]
+rate = "4/30s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+keys = 6
+[[addresses]]
+name = "shared"
+count = 6
+[[clients]]
+name = "sampled"
+count = 6
+application = "a"
+addresses = "shared"
+loop = "open"
+arrivals = {{ kind = "sessions", file = "s.csv", group = "s", span = "6m" }}
+mix = [{{ request = "GET /tokens" }}, {{ request = "POST /tokenize", weight = 9 }}]
+{more}
+[[clients]]
+name = "drawn"
+count = 2
+application = "a"
+addresses = "shared"
+loop = "open"
+arrivals = {{ kind = "poisson", rate = "20/m" }}
+mix = [{{ request = "POST /tokenize" }}, {{ request = "DELETE /tokens/7", weight = 2 }}]
+"""
 
 _BURSTS = """
 duration = "4m"

@@ -135,13 +135,13 @@ def test_the_files_of_two_jobs_of_one_loop_come_in_a_stated_order(seed: int) -> 
 
 @pytest.mark.slow
 @given(scenarios())
-@settings(max_examples=650)
+@settings(max_examples=250)
 def test_hundreds_of_drawn_scenarios(text: str) -> None:
     check_clients(text, Limiter)
 
 
 @pytest.mark.slow
 @given(outside_scenarios())
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_hundreds_of_drawn_scenarios_with_an_outside(text: str) -> None:
     check_clients(text, Limiter)

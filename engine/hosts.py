@@ -20,7 +20,8 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 _ADDRESS: Final = re.compile(
     r"(?:\[(?P<bracketed>[^\]%]*)(?:%[^\]]*)?\]"
-    r"|(?P<bare>(?:[0-9A-Fa-f:]*:)?[0-9]+(?:\.[0-9]+){3}(?=:)|(?:[^:%]*:){7}[^:%]*(?=:)|[^%\[]*)(?:%[^:]*)?)(?::[0-9]{1,5})?"
+    r"|(?P<bare>(?:[0-9A-Fa-f:]*:)?[0-9]+(?:\.[0-9]+){3}(?=:)|(?:[^:%]*:){7}[^:%]*(?=:)"
+    r"|[0-9A-Fa-f:]+(?=:[0-9]{5}$)|[^%\[]*)(?:%[^:]*)?)(?::[0-9]{1,5})?"
 )
 
 
@@ -41,7 +42,7 @@ def read_address(text: str) -> Address | None:
     """Parse an address as servers and logs write it; None when the text is not an address.
 
     A port, brackets and an IPv6 zone are no part of it. Without brackets a port is told from the
-    end of an IPv6 address only where the address is written in full.
+    end of an IPv6 address only where the address is written in full, or the port has five digits.
 
     >>> [str(read_address(text)) for text in ("192.0.2.7:612", "[2001:db8::1]:443", "fe80::1%en0")]
     ['192.0.2.7', '2001:db8::1', 'fe80::1']

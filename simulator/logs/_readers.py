@@ -206,8 +206,9 @@ def _extras(tail: str) -> dict[str, str]:
 # --- CSV and W3C ---------------------------------------------------------------------------------
 
 _DELIMITERS: Final = ",;\t|"
+_QUOTED: Final = re.compile('"[^"]*"')
 _VALUE: Final = re.compile(
-    r"key_.*|/.*|.*[@=\\].*|.{41,}|GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS|\d{4}-\d\d-\d\d.*|"
+    r"key_.*|/.*|.*[@=\\{}\"].*|.{41,}|GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS|\d{4}-\d\d-\d\d.*|"
     r"\d{1,2}/[A-Za-z]{3}/\d{4}.*|-",
     re.DOTALL,
 )
@@ -223,7 +224,7 @@ class CsvReader(Reader):
         header = head_lines(path, 1)
         if not header:
             raise InputError(f"log = '{path}' must start with a row of column names; it is blank")
-        self._delimiter = max(_DELIMITERS, key=header[0].count)
+        self._delimiter = max(_DELIMITERS, key=_QUOTED.sub("", header[0]).count)
         self._has_header = columns is None
         if columns is not None:
             self.fields = tuple(columns)

@@ -260,7 +260,7 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
         LogFormat(
             "uvicorn",
             "uvicorn; its time is the wrapper's (Docker, Kubernetes, syslog)",
-            template='{level}:{blanks}{address} - "{request}" {status}{tail}',
+            template='{level}:{blanks}{address}:{port} - "{request}" {status}{tail}',
         ),
         LogFormat(
             "uwsgi",

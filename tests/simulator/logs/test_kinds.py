@@ -68,6 +68,7 @@ def refused(log: Path, **options: Any) -> tuple[int, int]:
         f"{IP},198.51.100.{{n}}",
         f"{IP}:4{{n}}, 10.0.0.{{n}}:80",
         f"4{{n}} {IP}",
+        f"::ffff:{IP}:4{{n}}",
     ],
 )
 def test_an_address_is_one_however_it_is_written(tmp_path: Path, written: str) -> None:
@@ -127,6 +128,8 @@ def test_pseudonyms_are_named_as_such(tmp_path: Path) -> None:
 def test_every_spelling_of_an_address_is_that_address(ip: Any, port: int, form: str) -> None:
     mapped = getattr(ip, "ipv4_mapped", None)
     assert read_address(form.format(ip, port=port)) == (mapped or ip)
+    if ip.version == 4 or port > 9999:
+        assert read_address(f"{ip}:{port}") == (mapped or ip)
     if ip.version == 4:
         assert read_address(f"{ip}:{port}") == read_address(f"::ffff:{ip}:{port}") == ip
 

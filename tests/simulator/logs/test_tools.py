@@ -147,6 +147,10 @@ LINES: Final[dict[str, tuple[str, str]]] = {
         "uvicorn in cri",
         f'2025-06-09T12:10:00.000Z stdout F INFO:     {IP}:5432 - "GET /tokens HTTP/1.1" 200 OK',
     ),
+    "uvicorn, whose port needs no brackets": (
+        "uvicorn in cri",
+        f'2025-06-09T12:10:00Z stdout F INFO:     ::ffff:{IP}:543 - "GET /tokens HTTP/1.1" 200 OK',
+    ),
     "Docker": (
         "combined in docker",
         json.dumps({"log": f"{COMBINED}\n", "stream": "stdout", "time": "2025-06-09T12:10:07Z"}),
@@ -564,6 +568,10 @@ LINES: Final[dict[str, tuple[str, str]]] = {
         json.dumps({"time": AT_S, "client_ip": IP, "method": "GET", "path": "/tokens"}, indent=2),
     ),
     "CSV": ("csv", f"time,client_ip,method,path\n2025-06-09T12:10:00Z,{IP},GET,/tokens"),
+    "CSV with other marks in a name": (
+        "csv",
+        f'time,"client_ip",method,path,"a;b;c;d;e;f"\n{AT_S},"{IP}",GET,/tokens,-',
+    ),
     "TSV": ("csv", f"ts\tremote_addr\trequest\n{AT_S}\t{IP}\tGET /tokens HTTP/1.1"),
     "CSV with day and time of day apart": (
         "csv",
@@ -679,6 +687,7 @@ def test_every_format_and_wrapper_has_a_line_here() -> None:
             f"2025-06-09T12:10:00Z,{IP},GET,/tokens",
             "the first row must name the columns, and holds values; name the 4 columns in a map",
         ),
+        (json.dumps([[AT_S, IP, "GET", "/tokens"]]), "the first row must name the columns"),
         (json.dumps({"Records": [{"ip": IP}]}), r"Records\[\] holds several, write each of them"),
         (f"access.log.1:{COMBINED}", "address must stand alone; something precedes it"),
         (f"17:{COMBINED}", "address must stand alone"),

@@ -1,6 +1,7 @@
-"""What thirteen chapters state in general holds for drawn inputs, not for their own numbers alone.
+"""What the chapters state in general holds for drawn inputs, not for their own numbers alone.
 
-Each test is named after its chapter and restates the chapter's sentence from the definition.
+Each test is named after its chapter and restates the chapter's sentence from the definition. More
+of them are in `test_statements_on_…`.
 """
 
 from __future__ import annotations
@@ -19,37 +20,9 @@ from engine import Decision, Engine, Limiter, LimitTable, ManualClock, Profile
 from engine.limits import Subject
 from engine.profile import Algorithm
 from simulator import caller, decide, load, trace, with_value
+from tests.notebooks._drawn import FEW, PUBLIC, SECOND_NS, alone, rates, times_s
 
-SECOND_NS = 10**9
-WHOLE = LimitTable.default()
 NUMBERS = ("4242424242424242", "5555555555554444")
-FEW = settings(max_examples=40)
-
-times_s = st.lists(
-    st.tuples(st.sampled_from([0, 0, 0, 1, 2, 3, 7, 8, 9, 16]), st.integers(1, 6)), min_size=3
-).map(
-    lambda bursts: [
-        Fraction(sum(gap for gap, _ in bursts[: place + 1]), 8)
-        for place, (_, size) in enumerate(bursts)
-        for _ in range(size)
-    ]
-)
-"""Instants in eighths of a second, in ascending order: bursts and pauses."""
-rates = st.tuples(st.integers(1, 6), st.integers(1, 3))
-"""Requests, and the window in seconds."""
-
-
-def alone(rule_id: str, rate: tuple[int, int], block_s: int | None = None) -> LimitTable:
-    """Return a table with one rule alone."""
-    requests, window_s = rate
-    action: dict[str, Any] = {"action": "throttle", "block_ns": None}
-    if block_s is not None:
-        action = {"action": "block", "block_ns": f"{block_s}s"}
-    changed = WHOLE.replace_rule(rule_id, rate=f"{requests}/{window_s}s", **action)
-    return LimitTable(rules=(changed[rule_id],))
-
-
-PUBLIC = caller("POST", "/tokens", kind="public")
 
 
 @given(times=times_s, rate=rates, block_s=st.integers(1, 4))

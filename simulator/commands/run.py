@@ -20,7 +20,6 @@ from simulator.views.text import (
     console,
     episode_text,
     interval_text,
-    metric_text,
     metric_title,
     needed_text,
     nodes_text,
@@ -187,8 +186,8 @@ def _code_of(replications: Mapping[str, Any], *, is_strict: bool) -> int:
 def _judgement(line: Mapping[str, Any], count: int) -> str:
     """Return the result of a threshold, in words."""
     name = line["subject"]
-    low, high = (metric_text(name, line[end]) for end in ("low", "high"))
-    spread = f"mean {metric_text(name, line['mean'])}, from {low} to {high}, {line['method']}"
+    low, high = (value_text(name, line[end]) for end in ("low", "high"))
+    spread = f"mean {value_text(name, line['mean'])}, from {low} to {high}, {line['method']}"
     if line["runs"] == 0:
         return f"{line['verdict']} (no value)"
     if line["verdict"] != "not decided":
@@ -216,7 +215,7 @@ def _print_intervals(spread: Mapping[str, Mapping[str, Any]], count: int) -> Non
     table = plain_table(["metric"], ("mean", "from", "to"), ["method"], title=title)
     for name, interval in spread.items():
         if name in _SHOWN or "{" in name:
-            ends = (metric_text(name, interval[end]) for end in ("mean", "low", "high"))
+            ends = (value_text(name, interval[end]) for end in ("mean", "low", "high"))
             table.add_row(metric_title(name), *ends, interval["method"])
     console().print(table, markup=False)
     if (note := episode_text(spread.values())) is not None:

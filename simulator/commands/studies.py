@@ -25,7 +25,6 @@ from simulator.rows import check_out, out_folder
 from simulator.views.text import (
     console,
     interval_text,
-    metric_text,
     metric_title,
     needed_text,
     number_text,
@@ -429,12 +428,9 @@ def _compare_runs(args: argparse.Namespace) -> int:
 
 def _compared_text(metric: str, value: float, *, is_change: bool = False) -> str:
     """Return a metric's value, or the difference of two: one of shares is in percentage points."""
-    if not math.isfinite(value):
-        return "–"
-    if metric.startswith("refused_share"):
-        return f"{number_text(100 * value, 3)} points" if is_change else percent_text(value)
-    text = metric_text(metric, value)
-    return text if text.endswith(" s") else number_text(value)
+    if is_change and metric.startswith("refused_share") and math.isfinite(value):
+        return f"{number_text(100 * value, 3)} points"
+    return value_text(metric, value)
 
 
 def add_advise(parser: argparse.ArgumentParser) -> None:

@@ -357,31 +357,19 @@ def needed_text(needed: int | None) -> str:
 
 
 def value_text(metric: str, value: float | None) -> str:
-    """Return a metric's value as a person reads it; shares in percent, durations with their unit.
+    """Return a metric's value, or the difference of two: shares in percent, durations with units.
 
     >>> value_text("goodput_per_s{client='a'} >= 0.5", 0.25), value_text("latency_p50", 2.5e9)
     ('0.25', '2.5\u202fs')
     """
     from simulator.scenario import METRICS  # noqa: PLC0415 # reason: the page of a replay needs no scenario
 
-    if value is None:
-        return "–"
-    name = _name_of(metric)
-    if name in METRICS and METRICS[name].is_duration:
-        return span_text(round(value))
-    return percent_text(value) if name == _SHARE else number_text(value)
-
-
-def metric_text(metric: str, value: float | None) -> str:
-    """Return a metric's value as readable text; shares in percent, durations in seconds."""
-    from simulator.scenario import METRICS  # noqa: PLC0415 # reason: as above
-
     if value is None or not math.isfinite(value):
         return "–"
     name = _name_of(metric)
     if name in METRICS and METRICS[name].is_duration:
-        return f"{number_text(value / 1e9)} s"
-    return percent_text(value) if name == _SHARE else number_text(value, 6)
+        return ("-" if value < 0 else "") + span_text(round(abs(value)))
+    return percent_text(value) if name == _SHARE else number_text(value)
 
 
 _TITLES: Final = {
@@ -426,8 +414,8 @@ def interval_text(interval: Interval, metric: str) -> str:
         return "no value"
     runs = "1 run" if interval.runs == 1 else f"{interval.runs} runs"
     if interval.method == "exact":
-        return metric_text(metric, interval.mean)
-    mean, low, high = (metric_text(metric, end) for end in interval[:3])
+        return value_text(metric, interval.mean)
+    mean, low, high = (value_text(metric, end) for end in interval[:3])
     return f"{mean}, from {low} to {high}, {runs}"
 
 

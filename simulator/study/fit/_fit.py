@@ -180,7 +180,7 @@ def observed_summary(observed: Observed) -> dict[str, Any]:
         "format": observed.log.format,
         "requests": len(observed.arrivals),
         "clients": observed.clients,
-        "span_ns": observed.span_ns,
+        "span_ns": observed.arrivals.end_ns - observed.arrivals.start_ns,
         "start_ns": observed.arrivals.start_ns,
         "unparsed": observed.log.unparsed,
         "unparsed_first": list(observed.log.unparsed_first),
@@ -371,7 +371,7 @@ def _refusals(fit: Fit) -> str:
 
 def _columns(judgement: Judgement) -> tuple[str, ...]:
     played = "predicted" if judgement.predicted else "scenario"
-    return "measure", "log", played, "95 % of runs lie in", "verdict"
+    return "measure", "log", played, "95 % prediction interval", "verdict"
 
 
 def _rows(judgement: Judgement) -> list[list[str]]:
@@ -421,9 +421,10 @@ def _retry(group: FittedGroup) -> str:
 
 
 def _cells(line: Line) -> list[str]:
-    log, fitted, low, high = (
-        _number(line.measure, value) for value in (line.log, line.fitted, line.low, line.high)
-    )
+    values = (line.log, line.fitted, line.low, line.high)
+    log, fitted, low, high = (_number(line.measure, value) for value in values)
+    if not line.agrees and log in {low, high}:
+        log, fitted, low, high = (f"{value:,.2f}" for value in values)
     return [_title(line), log, fitted, f"{low} to {high}", "agrees" if line.agrees else "differs"]
 
 

@@ -531,8 +531,8 @@ def _lost(observed: Observed, model: Model) -> list[str]:
         lost.append("refusals: the log has no status, so retries cannot be recognized")
     if observed.tick_ns >= 1_000_000:
         lost.append(
-            f"the order within {span_text(observed.tick_ns)}: times are no finer, so "
-            "requests are spread evenly over it"
+            f"the order within {span_text(observed.tick_ns)}: times are no finer, so requests are "
+            "spread evenly over it (`replay` decides them at its start)"
         )
     if observed.merged:
         lost.append(
@@ -569,9 +569,8 @@ def _head(observed: Observed, window: LogWindow, model: Model, name: str) -> lis
     rows = int(model.series.rows.sum())
     clients = counted_text(sum(group.seen for group in model.groups), "client")
     question = (
-        f"What {observed.log.name} shows: {rows:,} requests of {clients} in "
-        f"{format_duration(_round_ns(window.span_ns))}. The comments give the evidence for "
-        "each number, with its 95 % interval."
+        f"What {observed.log.name} shows: {rows:,} requests of {clients}. The comments "
+        "give the evidence for each number, with its 95 % interval."
     )
     lines = textwrap.wrap(question, _WIDTH - 2)
     start = _instant(observed.arrivals.start_ns + window.from_ns)

@@ -14,6 +14,7 @@ import pytest
 
 import simulator
 from engine import LimitTable
+from engine.files import span_text
 from simulator import Result, Scenario
 from simulator.scenario import builtin, load, with_value
 
@@ -31,7 +32,7 @@ def _groups(result: Result) -> Frame:
 
 
 def _seconds(value: float) -> str:
-    return f"{value / 1e9:,.1f} s"
+    return span_text(round(value)).replace("\u202f", " ")
 
 
 def _share(frame: Frame, name: str) -> str:
@@ -39,7 +40,7 @@ def _share(frame: Frame, name: str) -> str:
 
 
 def _percent(share: float, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:.{digits}f}".removesuffix(".0") + " %"
 
 
 def _rows(result: Result) -> Frame:
@@ -72,14 +73,14 @@ def _everyday(result: Result) -> Figures:
     binding = result.metrics(by=["group", "clause"]).index
     for words, name in pairs:
         assert (name, words.partition(",")[0]) in binding
-    run_s = result.summary["duration_ns"] // 10**9
     return [
         *(f"{words}, after {_seconds(ns)}" for (words, _), ns in zip(pairs, firsts, strict=True)),
         f"the reports lose {_share(found, 'reports')}",
         f"the test suite {_share(found, 'test-suite')}",
         f"the nightly job {_share(found, 'nightly-job')}",
-        f"for {_seconds(found.loc['admin-script', 'blocked_ns'])} of the {run_s} s",
-        f"the browsers for {_seconds(found.loc['browsers', 'blocked_ns'])}",
+        f"for {_seconds(found.loc['admin-script', 'blocked_ns'])} of the ",
+        f"{_seconds(result.summary['duration_ns'])}, the",
+        f" browsers for {_seconds(found.loc['browsers', 'blocked_ns'])}",
         f"lose {_share(found, 'servers')}, because",
     ]
 
@@ -142,8 +143,8 @@ def _launch_day(result: Result) -> Figures:
     first_s = found["first_refusal_ns"] / 1e9
     ip_rule: Frame = result.clauses.loc["LIM-IP"]
     return [
-        f"the launch at {LAUNCH_S} s",
-        f"after {first_s['order-service']:.1f} s",
+        f"the launch at {_seconds(LAUNCH_S * 1e9)}",
+        f"after {_seconds(found.loc['order-service', 'first_refusal_ns'])}",
         f"refused {_share(found, 'order-service')}",
         f"follows {first_s['visitors'] - LAUNCH_S:.1f} s after the launch",
         f"the {len(hit)} busiest of {visits['ip'].nunique()} addresses",
@@ -170,8 +171,8 @@ def _management_loop(result: Result) -> Figures:
     hasty, paced = found.loc["hasty-script"], found.loc["paced-script"]
     assert paced["refused"] == 0
     return [
-        f"for {hasty['blocked_ns'] // 10**9:.0f} of the",
-        f" {result.summary['duration_ns'] // 10**9:,} seconds",
+        f"for {_seconds(hasty['blocked_ns'])} of the",
+        f" {_seconds(result.summary['duration_ns'])}, and",
         f"{hasty['admitted']:,.0f} of its {hasty['offered']:,.0f} requests succeed",
         f"all of its {paced['admitted']:,.0f} and is never blocked",
     ]

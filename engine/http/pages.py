@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -155,11 +156,15 @@ def _documentation() -> dict[str, Callable[[Request], Response]]:
 
 def _clauses_page() -> str:
     """Return the page to which the `type` of each problem leads: every clause under its id."""
+
+    def code(text: str) -> str:
+        return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
     texts = [(clause.id, clause.text) for clause in CLAUSES]
     texts += [(item.id, f"{item.question}: {item.default}") for item in DECISIONS]
-    refusal = f' <a href="{REFUSALS_PAGE}">What to do about a 429</a>'
+    refusal = f'. <a href="{REFUSALS_PAGE}">What to do about a 429</a>'
     rows = "".join(
-        f'<dt id="{id_}">{id_}</dt><dd>{escape(text)}{refusal * (id_ in _REFUSING_RULES)}</dd>'
+        f'<dt id="{id_}">{id_}</dt><dd>{code(text)}{refusal * (id_ in _REFUSING_RULES)}</dd>'
         for id_, text in texts
     )
     head = (

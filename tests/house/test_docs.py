@@ -13,7 +13,7 @@ from conformance.target.roles import ROLES, roles_table
 from engine.clauses import CLAUSES, DECISIONS
 from engine.http.configuration import ServeConfig
 from notebooks.law_pages import law_pages
-from notebooks.results_page import PACKAGES, options_of, parsers
+from notebooks.results_page import PACKAGES, options_of, parsers, results_page
 from simulator.logs import FORMATS
 from simulator.logs._log_map import TARGETS
 from simulator.rows.metrics import NEEDS
@@ -51,19 +51,24 @@ def test_the_documents_of_the_specification_are_fresh(repository: Path) -> None:
 def test_no_option_metric_column_or_public_name_is_undocumented(repository: Path) -> None:
     """The page of results is made by `python -m notebooks.results_page > docs/results.md`."""
     page = (repository / DOCS / "results.md").read_text(encoding="utf-8")
-    headings = set(re.findall(r"^### (.+)$", page, re.MULTILINE))
-    named = set(re.findall(r"^\| `([^`]+)`", page.replace("\\|", "|"), re.MULTILINE))
-    commands = dict(parsers())
-    assert len(commands) > 20
-    options = {option for parser in commands.values() for option, _ in options_of(parser)}
-    columns = {*NEEDS, *simulator.run("everyday", fidelity="limits").clauses.columns}
-    names = {name for package in PACKAGES for name in import_module(package).__all__}
-    conditions = {name for name in METRICS if f"`{name}`" not in page}
-    undocumented = sorted((options | columns | names | set(SCHEMA.names)) - named)
-    assert (undocumented, conditions) == ([], set()), "make the page again"
-    assert commands.keys() <= headings
-    settings = {field.name for field in fields(ServeConfig)} | {*TARGETS} | {*FORMATS}
-    assert settings <= named
+    assert page == results_page(), "make the page again"
+    named: dict[str, dict[str, str]] = {}
+    for section in re.split(r"^##+ ", page.replace("\\|", "|"), flags=re.MULTILINE)[1:]:
+        rows = re.findall(r"^\| `([^`]+)` \|(?:.*\|)? (.*?) \|$", section, re.MULTILINE)
+        named[section.partition("\n")[0]] = dict(rows)
+    needed = {name: {option for option, _ in options_of(parser)} for name, parser in parsers()}
+    assert len(needed) > 20
+    needed |= {package: set(import_module(package).__all__) for package in PACKAGES}
+    needed["Metrics"] = set(NEEDS)
+    needed["Columns of requests.parquet"] = set(SCHEMA.names)
+    clauses = simulator.run("everyday", fidelity="limits").clauses
+    needed["Columns by clause"] = set(clauses.columns)
+    needed["serve.toml"] = {field.name for field in fields(ServeConfig)}
+    needed["--map"], needed["Log formats"] = {*TARGETS}, {*FORMATS}
+    for place, names in needed.items():
+        undocumented = {name for name in names if not named[place].get(name, "").strip(" –")}
+        assert undocumented == set(), f"{place} of docs/results.md says nothing about them"
+    assert [name for name in METRICS if f"`{name}`" not in page] == []
 
 
 def test_every_decision_that_a_clause_names_is_listed() -> None:

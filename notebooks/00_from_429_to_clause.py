@@ -7,8 +7,8 @@
 # begins with `LIM-`, as in LIM-PUBLIC. Where the specification leaves a detail open, the engine
 # makes a choice, and the choice has a name that begins with `D-`. A *tenant* is one customer of the
 # service, and a *test tenant* is one for tests. A *private* or *public key* here is an API key of a
-# private or a public application (a program on a server, or a page in a browser). It is not the key
-# of an encryption.
+# private or a public application (a program on a server, or a page in a browser), not an encryption
+# key.
 #
 # Clauses: ERR-429, LIM-PUBLIC, LIM-BLOCK, LIM-CREATE, LIM-TEST-TENANT.
 
@@ -89,7 +89,8 @@ assert outcomes == {13: "blocked", 14: "blocked", 59: "blocked", 60: "blocked"}
 # %% [markdown]
 # Even at 60 s it is refused! The request at 14 s came when the block had ended and the counter was
 # still full. It exceeded the rate again, so it began the next block, and so did the one at 59 s. A
-# client that retries before `Retry-After` has passed keeps itself out. One that waits is admitted:
+# client that retries after its block, but before `Retry-After` has passed, keeps itself out. (A
+# retry during a block changes nothing.) A client that waits is admitted:
 
 # %%
 patient = Engine(seed=7, clock=(still := ManualClock()))
@@ -135,7 +136,7 @@ symptoms = pd.DataFrame(
         {
             "refused is": "every request of the key, from this address alone",
             "counter": "key and address: LIM-PUBLIC, LIM-TEST-TENANT, LIM-LEGACY",
-            "what to do": "test tenant or legacy key: use another one; public: slow down, wait",
+            "what to do": "slow down; give each program a key of its own",
         },
         {
             "refused is": "every request of the key, from every address",
@@ -175,7 +176,7 @@ for number in range(1_200):
     stamp = f"17/May/2025:10:{second // 60:02}:{second % 60:02} +0000"
     lines.append(f'192.0.2.7 - - [{stamp}] "POST {path} HTTP/1.1" 200 512')
 log = Path(tempfile.mkdtemp()) / "access.log"
-log.write_text("\n".join(lines) + "\n", "utf-8")
+_ = log.write_text("\n".join(lines) + "\n", "utf-8")
 
 # %%
 result = simulator.replay(log, as_kind="private")
@@ -185,9 +186,9 @@ binding[["offered", "refused"]]
 
 # %% [markdown]
 # ## What was learnt
-# A 429 names its clause and the time to wait. The wait is the later of the block's end and the
-# instant at which the counter has room, and retrying earlier begins the next block. Without
-# headers, the requests that are refused together show which counter is full.
+# A 429 names its clause and the time to wait, until both the block has ended and the counter has
+# room. A retry after the block and before there is room begins the next block. Without headers, the
+# requests that are refused together show which counter is full.
 #
 # ## Exercise
 # A private key on a test tenant sends 60 `POST /tokenize` in one second. Which clause refuses it,

@@ -70,9 +70,7 @@ assert refused(frames["gcra"]) == refused(frames["token-bucket"])
 # request to request: when does the counter have room again?
 
 # %%
-ten = LimitTable.default().replace_rule(
-    "LIM-PUBLIC", rate="10/10s", action="throttle", block_ns=None
-)
+ten = LimitTable(rules=(throttle.replace_rule("LIM-PUBLIC", rate="10/10s")["LIM-PUBLIC"],))
 sixty = [n * 0.4 for n in range(60)]
 drawn = {name: mechanism(sixty, who, title=name, table=ten, algorithm=name) for name in ALGORITHMS}
 admitted = {

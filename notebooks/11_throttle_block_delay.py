@@ -53,7 +53,9 @@ pd.DataFrame({"10 s block": block["outcome"], "throttle": throttle["outcome"]}).
 # window.
 
 # %%
-mechanism([0, *[50] * 29, *[55] * 20, *range(56, 80)], public, title="LIM-PUBLIC and its block")
+rule = LimitTable(rules=(LimitTable.default()["LIM-PUBLIC"],))
+sent = [0, *[50] * 29, *[55] * 20, *range(56, 80)]
+mechanism(sent, public, title="LIM-PUBLIC and its block", table=rule)
 
 # %% [markdown]
 # ## The counter when a block ends

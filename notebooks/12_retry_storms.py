@@ -162,9 +162,9 @@ assert long["high"]["honoured"] < honoured["low"].min(), "longer than the header
 by_delay.astype(float).round(0)
 
 # %% [markdown]
-# A back-off that never exceeds 100 ms is refused more than a retry every 250 ms. One that waits
-# longer than the header, at random, is refused least of all strategies that retry: its clients do
-# not retry together.
+# In this storm, a back-off that never exceeds 100 ms is refused more than a retry every 250 ms. One
+# that waits longer than the header, at random, is refused least of all strategies that retry: its
+# clients do not retry together.
 
 # %%
 label = alt.Y("wait:N", sort=None, title="way to wait")
@@ -206,10 +206,10 @@ for metric in ("refused", "admitted"):
     assert low > 0
 
 # %% [markdown]
-# Honouring the header has a price too. All clients come back when the block ends, the counter is
-# still full, and the next block begins: the key is blocked for longer than in the storm. Where the
-# end of a block clears the counter (D-BLOCK-RESET), the key is blocked for a shorter time than in
-# the storm.
+# Honouring the header has a price too. The header names one instant to everybody. All clients come
+# back then, the counter is soon full again, and the next block begins: here the key is blocked for
+# longer than in the storm. If the end of a block clears the counter (D-BLOCK-RESET), it is blocked
+# for a shorter time than in the storm.
 
 # %%
 clearing = with_value(scenario, "choices.limits.block_reset", "clear")

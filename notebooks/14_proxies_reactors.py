@@ -174,7 +174,7 @@ scenario = load("cold-starts")
 
 
 def runs_of(changed: Any) -> list[simulator.Result]:
-    """Play a scenario under `RUNS` seeds."""
+    """Run a scenario under `RUNS` seeds."""
     seeds = range(SEED, SEED + RUNS)
     return [simulator.run(changed, fidelity="limits", seed=s, progress=False) for s in seeds]
 

@@ -78,8 +78,9 @@ print(found.text)
 
 # %% [markdown]
 # ## Is it good enough?
-# The comparison runs the log and the scenario under the same limits (here LIM-PUBLIC refuses). With
-# 95 % probability, another log of the same traffic lies between `low` and `high`.
+# The comparison runs the log and the scenario under the same limits (here LIM-PUBLIC refuses). From
+# `low` to `high` is a 95 % prediction interval: if the scenario is right, 95 of 100 logs of this
+# traffic lie there. If this log does, the two agree.
 
 # %%
 agrees = dict(found.comparison["agrees"])
@@ -103,7 +104,7 @@ pd.Series(found.lost, name="limits of the fit").to_frame()
 
 # %% [markdown]
 # ## Predict what was not seen
-# The strictest test fits only the first half of the log and predicts the second half.
+# A stricter test fits only the first half of the log and predicts the second half.
 
 # %%
 half = simulator.fit(log, as_kind="public", holdout="50%", runs=RUNS).comparison

@@ -169,9 +169,9 @@ answer = pd.DataFrame({"from": [int(found.keeps)], "to": [int(found.breaks)], "b
 
 # %% [markdown]
 # ## What was learnt
-# Random arrivals bunch, so a limit equal to the average refuses some requests, in this office more
-# than 1 %. A search reports up to which value a condition is met, and from which it is not; it
-# claims nothing in between.
+# In this office requests arrive at random and bunch, so a limit equal to their average refuses more
+# than 1 % of them. A search reports up to which value a condition is met, and from which it is not;
+# it claims nothing in between.
 #
 # ## Exercise
 # Run the office with 30 and with 60 people, once each. On which side of the border is each?

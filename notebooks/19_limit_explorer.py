@@ -139,8 +139,8 @@ differences.round(3).rename_axis("refused share of the people")
 # %% [markdown]
 # ## The algorithm
 # The list beside the sliders changes the algorithm of every limit (D-ALGORITHM). The algorithm
-# matters too: under the token bucket the people are refused less than under the sliding log. GCRA
-# with its default burst decides as the bucket does, in every run.
+# matters too: in this office, the people are refused less under the token bucket than under the
+# sliding log. GCRA with its default burst decides as the bucket does, in every run.
 
 # %%
 algorithms = ("sliding-log", "fixed-window", "sliding-counter", "token-bucket", "gcra")

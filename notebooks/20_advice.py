@@ -186,10 +186,10 @@ impatient.loc[order].round(3)
 
 # %% [markdown]
 # ## What was learnt
-# Clients that honour `Retry-After` are themselves refused less, and in this example clients that
+# In this example, clients that honour `Retry-After` are themselves refused less, and clients that
 # share their counter are refused more, since all return at once. Honour the header, and add a
 # random wait about as long as the window. A limit under which at most 1 % is refused would be more
-# than twice today's.
+# than twice today's here.
 #
 # ## Exercise
 # How fast may the two scripts of `management-loop` send requests if at most 1 % may be refused?

@@ -109,8 +109,8 @@ found.iloc[:4, [0, 1, 3, 4, 10, 15]]
 # ## The result
 # The table shows the refused share of each point: its mean over the runs, and the 95 % interval of
 # the mean. The share rises with the people and falls with the limit. Where two intervals overlap,
-# 20 runs do not distinguish the points. After 20 runs without a refusal the interval still reaches
-# 16.8 %: 20 runs cannot exclude that one run in six is refused altogether.
+# the difference may be chance. After 20 runs without a refusal the interval still reaches 16.8 %:
+# 20 runs cannot exclude that one run in six is refused altogether.
 
 # %%
 cells = pd.DataFrame(
@@ -285,5 +285,5 @@ alone = simulator.sweep(
 refused_at = alone.set_index("clients.people.count")["refused_share"]
 print(refused_at.round(3).to_dict())
 assert refused_at.iloc[0] < refused_at.iloc[1]
-assert set(alone["sha256"]) <= set(found["sha256"]), "the runs that the cluster played"
+assert set(alone["sha256"]) <= set(found["sha256"]), "the runs of the cluster"
 shutil.rmtree(alone_folder)

@@ -141,7 +141,7 @@ observable = {clause.id for clause in CLAUSES if clause.unobservable is None}
 assert {each.clause for each in all_faults().values()} == observable, "none is taken on trust"
 
 # %% [markdown]
-# One mistake is one cause: a request above the Tokenize Limit is refused here as it must be, so
+# Only the broken clause fails: a request above the Tokenize Limit is refused here as it must be, so
 # TOK-LIMIT passes. `python -m conformance selftest` runs the checks against every known-bad
 # deployment, and fails if one of them passes.
 #

@@ -15,7 +15,7 @@ __all__ = ["course_picture"]
 
 _WIDTH, _LEFT, _RIGHT = 960, 150, 24
 _END_S, _WINDOW_S, _LIMIT = 120, 60, 50
-_LANES: Final = ((150, "asks every 5 s"), (186, "waits as it is told"))
+_LANES: Final = ((150, "retries every 5 s"), (186, "waits as told"))
 _FILL: Final = (228, 300)
 """Top and bottom of the counter's fill."""
 _COLOURS: Final = {"admitted": "#7fa3d4", "blocked": "#d55e00"}
@@ -39,8 +39,9 @@ def course_picture() -> str:
     ]
     parts = [*_strips(lanes), *_fill(lanes[1]), *_callouts()]
     words = (
-        "Two clients send fifty requests in four seconds and get a 429. One asks every five seconds"
-        " and stays blocked for a minute; the other waits as long as it is told and is admitted."
+        "Two clients send fifty requests in four seconds and get a 429. One retries every five"
+        " seconds and stays blocked for a minute; the other waits as long as the answer says and is"
+        " admitted."
         " The course asks which counter refused, why, and what to do."
     )
     return f'<svg viewBox="0 0 {_WIDTH} 330" role="img" aria-label="{words}">{"".join(parts)}</svg>'

@@ -30,6 +30,7 @@ from engine.clauses import CLAUSES, DECISIONS
 from notebooks.api_pages import PACKAGES, api_bodies
 from notebooks.course import DOORS, FOLDER, PARTS, Chapter, chapters
 from notebooks.course_picture import course_picture
+from notebooks.tables import site_table
 
 __all__ = ["DOCUMENTS", "write_site"]
 
@@ -221,10 +222,7 @@ def _outputs(outputs: list[Any]) -> Iterator[str]:
         if "image/svg+xml" in data:
             yield _picture(data["image/svg+xml"])
         elif "text/html" in data:
-            table = re.sub(
-                r"<style.*?</style>|\sborder=\"1\"", "", data["text/html"], flags=re.DOTALL
-            )
-            yield f'<div class="table" tabindex="0">{table}</div>'
+            yield f'<div class="table" tabindex="0">{site_table(data["text/html"])}</div>'
         elif "text/markdown" in data:
             yield _document(data["text/markdown"])
         elif "text/plain" in data:

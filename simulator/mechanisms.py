@@ -23,6 +23,8 @@ from simulator.traces import SECONDS, TRACE_RULES
 _SECOND_NS: Final = 1_000_000_000
 _WIDTH: Final = 640
 _LEFT, _RIGHT = 130, 10
+_LONGEST_LABEL: Final = 19
+"""Characters that fit to the left of the picture; a longer label is drawn narrower."""
 _STRIP_HEIGHT, _FILL_HEIGHT, _AXIS_HEIGHT = 24, 90, 26
 _SAMPLES: Final = 240
 _TICKS: Final = 6
@@ -301,7 +303,9 @@ class _Picture:
 
 
 def _label(text: str, y: float, colour: str = "currentColor") -> str:
+    narrow = f' textLength="{_LEFT - 10}" lengthAdjust="spacingAndGlyphs"'
+    width = narrow if len(text) > _LONGEST_LABEL else ""
     return (
-        f'<text x="{_LEFT - 8}" y="{y}" text-anchor="end" fill="{colour}">'
+        f'<text x="{_LEFT - 8}" y="{y}" text-anchor="end" fill="{colour}"{width}>'
         f"{html.escape(text)}</text>"
     )

@@ -309,8 +309,9 @@ def picture(results: Mapping[str, Result]) -> str:
     x = 140.0
     for name, css in legend.items():
         drawing.rect(x, drawing.height - 12, 8, 8, css)
-        drawing.text(x + 12, drawing.height - 4, name, "tick")
-        x += 24 + 5 * len(name)
+        words = name if css == "admitted" else f"refused by {name}"
+        drawing.text(x + 12, drawing.height - 4, words, "tick")
+        x += 24 + 5 * len(words)
     fills = " ".join(
         f".explorer .{css} {{ fill: {charts.COLOURS[css]} }}" for css in legend.values()
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pandas as pd
 import pytest
 from nbclient import NotebookClient
 
@@ -17,6 +18,7 @@ from engine.clauses import CLAUSES
 from notebooks.course import DOORS, PARTS, START, chapters, sources, start_page
 from notebooks.rendering import kernel, render
 from notebooks.site import DOCUMENTS, write_site
+from notebooks.tables import site_table
 from tests.house._files import ROOT
 
 CLAUSE = re.compile(r"\b(?:TOK|REC|AUTH|ERR|LIM|QUO|PRX|RCT|ACC)-[A-Z0-9-]*[A-Z0-9]\b")
@@ -184,6 +186,20 @@ def test_the_start_page_lists_every_chapter_as_it_is_called() -> None:
     """`make lab` opens it."""
     assert START.read_text(encoding="utf-8") == start_page(), "run `make notebooks`"
     assert all(f"]({source.stem}.ipynb)" in start_page() for source in sources())
+
+
+def test_a_table_of_the_site_has_one_row_of_heads_and_its_words_to_the_left() -> None:
+    frame = pd.DataFrame(
+        {"n": [1.5, 2.0], "what": ["a `key`", "b"]},
+        index=pd.MultiIndex.from_tuples([("x", 1), ("x", 2)], names=["group", "turn"]),
+    )
+    table = site_table(frame.to_html())
+    assert table.count("<thead>") == 1
+    heads = re.findall(r"<th([^>]*)>(\w+)</th>", table.partition("</thead>")[0])
+    assert heads == [("", "group"), ("", "turn"), ("", "n"), (' class="words"', "what")]
+    cells = re.findall(r"<td([^>]*)>(.*?)</td>", table)
+    words = ' class="words"'
+    assert cells == [("", "1.5"), (words, "a <code>key</code>"), ("", "2.0"), (words, "b")]
 
 
 def test_every_clause_is_taught() -> None:

@@ -176,7 +176,7 @@ for number in range(1_200):
     stamp = f"17/May/2025:10:{second // 60:02}:{second % 60:02} +0000"
     lines.append(f'192.0.2.7 - - [{stamp}] "POST {path} HTTP/1.1" 200 512')
 log = Path(tempfile.mkdtemp()) / "access.log"
-_ = log.write_text("\n".join(lines) + "\n", "utf-8")
+size_bytes = log.write_text("\n".join(lines) + "\n", "utf-8")
 
 # %%
 result = simulator.replay(log, as_kind="private")

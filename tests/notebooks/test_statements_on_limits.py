@@ -69,8 +69,8 @@ def test_00_every_429_names_its_clause_and_the_time_to_wait(
             assert answer.headers["RateLimit-Policy"].endswith(f";q={requests};w={window_s}")
 
 
-SAME_KEY_OTHER_IP = {"ip": "203.0.113.8"}
-OTHER_KEY_SAME_IP = {"key": "key-2"}
+SAME_KEY_OTHER_IP: dict[str, Any] = {"ip": "203.0.113.8"}
+OTHER_KEY_SAME_IP: dict[str, Any] = {"key": "key-2"}
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ OTHER_KEY_SAME_IP = {"key": "key-2"}
 @given(rate=rates)
 def test_00_what_else_is_refused_shows_which_counter_is_full(
     rule_id: str,
-    passes: list[dict[str, str]],
-    stays: list[dict[str, str]],
+    passes: list[dict[str, Any]],
+    stays: list[dict[str, Any]],
     rate: tuple[int, int],
 ) -> None:
     """As the table of symptoms says: by key and address, by the key, by the address."""
@@ -253,9 +253,9 @@ def test_12_where_own_delays_are_shorter_the_header_alone_decides(
 ) -> None:
     outcomes = set()
     for kind in ("fixed", "exponential", "full-jitter", "decorrelated-jitter"):
-        delay = {"base": f"{base_ms}ms", "cap": f"{cap_ms}ms"}
-        retry = {"kind": kind, **({"delay": f"{base_ms}ms"} if kind == "fixed" else delay)}
-        retry |= {"attempts": attempts, "honour_retry_after": True}
+        delays = {"base": f"{base_ms}ms", "cap": f"{cap_ms}ms"}
+        delays = {"delay": f"{base_ms}ms"} if kind == "fixed" else delays
+        retry = {"kind": kind, **delays, "attempts": attempts, "honour_retry_after": True}
         scenario = with_value(with_value(load(STORM), "clients.people.retry", retry), "seed", seed)
         result = simulator.run(scenario, fidelity="limits", progress=False)
         assert result.summary["totals"]["refused"] > 0
@@ -325,7 +325,8 @@ class Service:
         """Invoke one reactor at these instants: each status, and when it ends."""
         code = "module.exports = (request) => request"
         path = f"/reactors/{self.create('/reactors', name='r', code=code, configuration={})['id']}"
-        loop, body = VirtualLoop(self.clock), {"args": {}}
+        loop = VirtualLoop(self.clock)
+        body: dict[str, Any] = {"args": {}}
         request = Request("POST", f"{path}/react", key=self.key, ip="203.0.113.7", body=body)
         tasks = [loop.at(at, self.engine.submit(request)) for at in at_ns]
         loop.run()

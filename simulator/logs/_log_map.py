@@ -200,11 +200,13 @@ class LogMap:
             called["time"] = time_column
         elif form.layout != "line":
             plain = {plain_name(name): name for name in reversed(fields)}
-            names = [plain[name] for name in form.fields["time"] if name in plain]
-            if "date" in plain and "time" in plain:
+            names = [name for name in form.fields["time"] if name in plain]
+            if form.is_loose and {"date", "time"} < {*names}:
+                names = [*(name for name in names if name not in {"date", "time"}), "time"]
+            if {"date", "time"} <= {*names[:2]}:
                 called["time"], second = plain["date"], plain["time"]
             elif form.is_loose and len(names) > 1:  # the first one is meant, unless it is no time
-                called["time"], second = names[1], names[0]
+                called["time"], second = plain[names[1]], plain[names[0]]
         sources = {
             target: Source(
                 target,
@@ -474,7 +476,7 @@ _NAME: Final = re.compile(r"(?=[^\s,]*[A-Za-z0-9])[^\s,\x00-\x1f\x7f]{1,255}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _NO_ADDRESSES: Final = frozenset({"unknown", "unix:"})
 _CLIENT: Final = re.compile(r"first|last|trusted:([1-9][0-9]?)", re.ASCII)
-_ELEMENT: Final = re.compile(r"^(?:.*;)?[Ff]or=([^;]*)(?:;.*)?$")
+_ELEMENT: Final = re.compile(r"^(?:.*;)?(?i:for)=([^;]*)(?:;.*)?$")
 """An element of `Forwarded` (RFC 7239); the group has the address."""
 _WITHIN: Final = re.compile(r'"|\[[^\]]*:|(?:^|[^\w.\-])\d{1,3}(?:\.\d{1,3}){3}(?:[^\w.\-/]|$)')
 """What no name and no pseudonym holds: quotes, and an address beside other text."""

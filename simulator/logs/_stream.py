@@ -436,7 +436,7 @@ class _Stamps(_LookUp):
         self._zone = zone
         self._log = log
         self._unit = source.unit
-        self._is_decided = False
+        self._is_decided = self._is_unit_decided = self._is_doubtful = False
         self._used: list[int] = list(range(len(self.fields)))
         self._zones = [0, 0]  # stamps with a zone, and without
 
@@ -461,7 +461,7 @@ class _Stamps(_LookUp):
             unit = self._unit if self._source.is_plain else None
             exact = arrow_instants(column, unit, self._zone)
             if exact is not None and self._is_of_unit(column, exact[0]):
-                self._zones[pa.types.is_timestamp(column.type) and column.type.tz is None] += 1
+                self._zones[_is_timestamps(column) and column.type.tz is None] += 1
                 return exact
         if len(columns) == 1:
             return self.look_up(*_distinct_texts(columns[0]))
@@ -480,9 +480,14 @@ class _Stamps(_LookUp):
         """Decide by many lines which field holds the time, and in which unit numbers are."""
         heads = [column[:_UNIT_SAMPLE] for column in columns]
         if self._source.is_guess and len(heads) > 1:
-            places = [(1,), (0,), (0, 1)]
-            counts = [self._readable([heads[place] for place in used]) for used in places]
-            self._used = list(places[counts.index(max(counts))])
+            best = -1
+            for places in ([1], [0], [0, 1]):
+                count = self._readable([heads[place][:_HEAD_STAMPS] for place in places])
+                if count > best:
+                    best, self._used = count, places
+                if best == min(len(heads[0]), _HEAD_STAMPS):
+                    break  # so that no other column, of times perhaps, becomes texts
+            self._is_doubtful = not best
         if self._unit != "auto":
             return
         texts = self._texts([heads[place] for place in self._used])
@@ -510,8 +515,11 @@ class _Stamps(_LookUp):
             return ""
 
     def _readable(self, columns: Sequence[Column]) -> int:
-        count = 0
-        for text in self._texts(columns)[:_HEAD_STAMPS]:
+        """Return how many of the first rows hold an instant."""
+        column, count = columns[0], 0
+        if len(columns) == 1 and isinstance(column, pa.Array) and _is_timestamps(column):
+            return len(column.drop_null())
+        for text in self._texts(columns):
             with suppress(ValueRejected):
                 value = self._mapped(text) if text else ""
                 if epoch_unit(value):
@@ -525,7 +533,8 @@ class _Stamps(_LookUp):
         name = plain_name(self.fields[self._used[0]])
         falls = sum(later < earlier for earlier, later in pairwise(numbers))
         jumps = len(numbers) >= _LEAST_FALLS and _LEAST_FALLS * falls >= len(numbers)
-        if numbers and max(numbers) < _EARLIEST_S and (jumps or name == "requesttime"):
+        is_duration = jumps or name == "requesttime" or self._is_doubtful
+        if numbers and max(numbers) < _EARLIEST_S and is_duration:
             raise InputError(
                 f"{self._log}: time must be an instant; {self.fields[self._used[0]]} seems to hold"
                 f" durations. Name the time with --time-column, or in a map (see {DOCUMENTED})"
@@ -543,11 +552,9 @@ class _Stamps(_LookUp):
                     f" state its unit in a map (see {DOCUMENTED})"
                 )
 
-    _is_unit_decided = False
-
     def _is_of_unit(self, column: pa.Array, t_ns: npt.NDArray[np.int64]) -> bool:
         """Whether whole numbers are all of the size of the unit that was decided."""
-        if not self._is_unit_decided or pa.types.is_timestamp(column.type) or not len(t_ns):
+        if not self._is_unit_decided or _is_timestamps(column) or not len(t_ns):
             return True
         ends = pc.min_max(column).as_py().values()
         return all(end is None or epoch_unit(str(end)) == self._unit for end in ends)
@@ -568,6 +575,10 @@ class _Stamps(_LookUp):
         instant, is_assumed = read_instant(text, unit, self._zone)
         self._zones[is_assumed] += 1
         return instant
+
+
+def _is_timestamps(column: pa.Array) -> bool:
+    return bool(pa.types.is_timestamp(column.type))
 
 
 _HEAD_STAMPS: Final = 1000

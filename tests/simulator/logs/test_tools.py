@@ -531,6 +531,19 @@ LINES: Final[dict[str, tuple[str, str]]] = {
             }
         ),
     ),
+    "a day and a duration beside the time": (
+        "jsonl",
+        json.dumps(
+            {
+                "date": "2025-06-09",
+                "time": 0.003,
+                "timestamp": "2025-06-09T12:10:00Z",
+                "ip": IP,
+                "method": "GET",
+                "path": "/tokens",
+            }
+        ),
+    ),
     "a duration beside the time": (
         "jsonl",
         json.dumps(
@@ -707,6 +720,12 @@ def test_every_format_and_wrapper_has_a_line_here() -> None:
         (json.dumps({"time": AT_S, "ip": IP}), "method, path must be a field of the log"),
         (f"- {COMBINED.removeprefix(IP + ' ')}", "address is missing"),
         (COMBINED.replace(IP, f"tcp://{IP}:80"), "address must stand alone"),
+        (
+            json.dumps(
+                {"date": "2025-06-09", "time": 0.003, "ip": IP, "method": "GET", "path": "/x"}
+            ),
+            "time seems to hold durations. Name the time",
+        ),
         (
             "\n".join(
                 json.dumps({"ts": 45_817.5 + n / 4096, "ip": IP, "method": "GET", "path": "/x"})

@@ -390,18 +390,20 @@ def rates_compared(charts: Mapping[str, StackedBars], axis: Axis, title: str) ->
     heights = [
         np.sum([layer.counts for layer in chart.series], axis=0) for chart in charts.values()
     ]
-    most = max(1, *(int(height.max(initial=0)) for height in heights))
+    bin_s = next(iter(charts.values())).bin_ns / _SECOND_NS
+    most = max(int(height.max(initial=0)) for height in heights)
+    ceiling = _round_up(math.ceil(1_000 * most / bin_s)) / 1_000
     apart = _TALL + _HEAD + 8
     drawing = Drawing(_WIDTH, len(charts) * apart + 22, title)
     boxes = [(_LEFT, _PLOT, _HEAD + place * apart, _TALL) for place in range(len(charts))]
-    for box, (heading, chart) in zip(boxes, charts.items(), strict=True):
-        levels = ((s, number_text(s * most * _SECOND_NS / chart.bin_ns, 3)) for s in _HALVES)
+    for box, heading in zip(boxes, charts, strict=True):
+        levels = ((share, number_text(share * ceiling, 3)) for share in _HALVES)
         _levels(drawing, box, levels, 5)
         drawing.text(_LEFT, box[2] - 6, heading, "tick")
     _ticks(drawing, axis, _LEFT, _PLOT, drawing.height - 30)
     for box, chart in zip(boxes, charts.values(), strict=True):
         series = [(layer.css, layer.counts) for layer in chart.series]
-        _bars(drawing, axis, box, chart.bin_ns, series, most, 0.8)
+        _bars(drawing, axis, box, chart.bin_ns, series, ceiling * bin_s, 0.8)
     return drawing
 
 

@@ -30,7 +30,7 @@ from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
 from engine.hosts import is_plain_address, read_address
 from engine.targets import is_method, path_and_query, split_request_line
-from simulator.logs.formats import FORMATS, REWRITTEN, LogFormat, plain_name
+from simulator.logs.formats import FORMATS, KEY_HEADERS, REWRITTEN, LogFormat, plain_name
 
 TimestampFormat: TypeAlias = Literal["clf", "iso", "http", "asctime", "s", "ms", "us", "ns"]
 """How a column writes time: a stamp, or the unit of an epoch number."""
@@ -190,6 +190,9 @@ class LogMap:
         """
         called = fields_of(fields, form)
         called.pop("status", None)
+        keys = [name for name in fields if plain_name(name).endswith(KEY_HEADERS)]
+        if keys:
+            called.setdefault("key", keys[0])
         second = ""
         if time_column:
             if time_column not in fields:
@@ -199,14 +202,9 @@ class LogMap:
                 )
             called["time"] = time_column
         elif form.layout != "line":
-            plain = {plain_name(name): name for name in reversed(fields)}
-            names = [name for name in form.fields["time"] if name in plain]
-            if form.is_loose and {"date", "time"} < {*names}:
-                names = [*(name for name in names if name not in {"date", "time"}), "time"]
-            if {"date", "time"} <= {*names[:2]}:
-                called["time"], second = plain["date"], plain["time"]
-            elif form.is_loose and len(names) > 1:  # the first one is meant, unless it is no time
-                called["time"], second = plain[names[1]], plain[names[0]]
+            pair = _two_times(fields, form)
+            if pair is not None:
+                called["time"], second = pair
         sources = {
             target: Source(
                 target,
@@ -311,6 +309,20 @@ class LogMap:
                     f"{source.where}{target}.field = {name!r} must name one field of {log}; several"
                     " are called so, rename them"
                 )
+
+
+def _two_times(fields: Sequence[str], form: LogFormat) -> tuple[str, str] | None:
+    """Return the fields of the day and the time of day, or of two times the less likely one first.
+
+    Those of a whole time come before a day and a time of day, which may be a duration.
+    """
+    plain = {plain_name(name): name for name in reversed(fields)}
+    names = [name for name in form.fields["time"] if name in plain]
+    if form.is_loose and {"date", "time"} < {*names}:
+        names = [*(name for name in names if name not in {"date", "time"}), "time"]
+    if {"date", "time"} <= {*names[:2]}:
+        return plain["date"], plain["time"]
+    return (plain[names[1]], plain[names[0]]) if form.is_loose and len(names) > 1 else None
 
 
 def fields_of(fields: Sequence[str], form: LogFormat) -> dict[str, str]:
@@ -480,6 +492,7 @@ _ELEMENT: Final = re.compile(r"^(?:.*;)?(?i:for)=([^;]*)(?:;.*)?$")
 """An element of `Forwarded` (RFC 7239); the group has the address."""
 _WITHIN: Final = re.compile(r'"|\[[^\]]*:|(?:^|[^\w.\-])\d{1,3}(?:\.\d{1,3}){3}(?:[^\w.\-/]|$)')
 """What no name and no pseudonym holds: quotes, and an address beside other text."""
+_HOST_AND_PORT: Final = re.compile(r"(localhost|[\w\-]+(?:\.[\w\-]+)+):\d{1,5}", re.ASCII)
 BAD_ADDRESS: Final = "address must be an IP address, a host name or a pseudonym"
 
 
@@ -566,6 +579,8 @@ def _address(text: str, pick: Callable[[Sequence[str]], str]) -> str:
     address = read_address(text)
     if address is not None:
         return str(address)
+    host = _HOST_AND_PORT.fullmatch(text)
+    text = text if host is None else host[1]
     if _NAME.fullmatch(text) is None or text in _NO_ADDRESSES:
         raise ValueRejected(BAD_ADDRESS)
     ends = (text.partition(":")[2], text.rpartition(":")[2])

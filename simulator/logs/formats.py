@@ -121,6 +121,8 @@ FORWARDED: Final = (
     *("httpxrealip", "trueclientip", "cfconnectingip", "xff", "httpforwarded", "forwarded"),
 )
 """How the names of fields with the addresses of clients behind proxies end."""
+KEY_HEADERS: Final = ("svcapikey", "xapikey")
+"""How the names of fields with the header of the API key end."""
 REWRITTEN: Final = "uri"
 """What a path is called that nginx may have rewritten: any other name has what was requested."""
 _LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -147,7 +149,7 @@ _LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
         *("requestremoteaddress", "remote"),
         *FORWARDED,
     ),
-    "key": ("key", "apikey", "svcapikey", "xapikey"),
+    "key": ("key", "apikey", *KEY_HEADERS),
     "request": ("request", "requestline"),
     "method": (
         *("method", "httpmethod", "requestmethod", "verb", "csmethod", "requestverb", "reqmethod"),
@@ -164,7 +166,7 @@ _LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
 _W3C: Final[Mapping[str, tuple[str, ...]]] = {
     "time": ("date", "time", "datetime", "timestamp"),
     "address": ("c-ip",),
-    "key": ("cs(X-Api-Key)",),
+    "key": ("cs(SVC-API-KEY)", "cs(X-Api-Key)"),
     "method": ("cs-method",),
     "path": ("cs-uri-stem", "cs-uri", "cs-uri-path"),
     "status": ("sc-status",),

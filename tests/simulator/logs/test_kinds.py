@@ -113,6 +113,30 @@ def test_a_list_that_is_too_short_for_the_trusted_proxies_is_named(tmp_path: Pat
     )
 
 
+@pytest.mark.parametrize("host", ["localhost", "pc7.office.example"])
+def test_a_host_name_has_no_port(tmp_path: Path, host: str) -> None:
+    assert refused(log_of(tmp_path, *addresses(lambda n: f"{host}:4{n}"))) == (1, 10)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"svc-api-key": "{}"}, {"Svc-Api-Key": ["{}"]}, {"X-Api-Key": "{}"}]
+)
+def test_the_header_of_the_key_is_the_key(tmp_path: Path, headers: dict[str, Any]) -> None:
+    lines = [
+        json.dumps(
+            {
+                "time": 1_749_471_000_000 + n,
+                "req": {"method": "GET", "url": "/x", "remoteAddress": IP, "headers": headers},
+            }
+        ).replace("{}", f"key {n % 2}")
+        for n in range(60)
+    ]
+    result = simulator.replay(log_of(tmp_path, *lines))
+    assert result.summary["replay"]["keys"] == 2
+    assert result.summary["totals"]["refused"] == 0
+    assert f"field req.headers.{next(iter(headers))}" in str(result.summary["replay"]["reading"])
+
+
 def test_pseudonyms_are_named_as_such(tmp_path: Path) -> None:
     lines = [COMBINED.replace(IP, word) for word in ("9f86d081884c7d65", "ab12", IP)]
     assert read(log_of(tmp_path, *lines))[2]["fields"]["address"] == (

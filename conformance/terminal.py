@@ -209,11 +209,7 @@ def _plan_lines(plan: RunPlan, target: Target, seed: int) -> Iterable[str]:
         f"(budget.requests = {target.budget.requests:,})"
     )
     if plan.floor_ns:
-        yield (
-            f"  takes about {span_text(plan.floor_ns)}: windows, blocks and retentions last "
-            "that long, however fast the deployment answers; up to "
-            f"{span_text(plan.worst_ns)} if every limit is measured again"
-        )
+        yield f"  {plan.durations}"
     if plan.short_says is not None:
         yield f"  [bold yellow]warning[/] {plan.short_says}"
     rounds = [each for each in plan.rounds if each]

@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from conformance.context.answers import is_refused, is_uuid, member_of, records_of, text_of
+from conformance.context.answers import elements, is_refused, is_uuid, member_of, text_of
 from conformance.context.check import check
 from conformance.context.context import CheckContext, Lane
 from conformance.context.verdicts import Finding, Verdict
-from conformance.messages.exchange import Exchange
+from conformance.messages.exchange import Exchange, parsed_or_none
 from engine.files import format_duration
 from engine.messages import Json
 from engine.tokens.strict_json import dumps
@@ -91,9 +91,9 @@ async def quotas_shown(ctx: CheckContext) -> list[Finding]:
 # --- retention ------------------------------------------------------------------------------------
 
 
-_IN_ARRAY: Final = "a cvc in an array"
 _PATCHED: Final = "a cvc that PATCH has replaced"
-_READ: Final = "a log entry of a read"
+_CHANGED: Final = "a log entry of a read, a change or a deletion"
+_OF_CARD: Final = "a card's token intent"
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _Look = Callable[[Lane, str], Awaitable[tuple[bool | None, Exchange]]]
 """Returns whether what was created is readable, None if that is unknown, and the exchange."""
@@ -123,11 +123,11 @@ async def _log(lane: Lane, made_id: str) -> tuple[bool | None, Exchange]:
 
 _KEPT: Final[tuple[tuple[str, str, str, str, _Look], ...]] = (
     ("QUO-CVC", "CVC Retention", "a cvc", "tokenize", _cvc),
-    ("QUO-CVC", "CVC Retention", _IN_ARRAY, "tokenize", _cvc),
     ("QUO-CVC", "CVC Retention", _PATCHED, "tokenize", _cvc),
     ("QUO-INTENT", "Token Intent Retention", "a token intent", "create_token_intent", _intent),
+    ("QUO-INTENT", "Token Intent Retention", _OF_CARD, "create_token_intent", _intent),
     ("QUO-LOG", "Log Retention", "a log entry", "tokenize", _log),
-    ("QUO-LOG", "Log Retention", _READ, "tokenize", _log),
+    ("QUO-LOG", "Log Retention", _CHANGED, "tokenize", _log),
 )
 """Clause, quota, what it retains, the operation that creates it, and how to look for it."""
 
@@ -136,21 +136,20 @@ async def _create(
     ctx: CheckContext, lane: Lane, clause: str, what: str, operation: str
 ) -> tuple[Exchange, str | None]:
     """Create what is retained; returns the exchange that starts its retention, and its id."""
-    make = ctx.card if clause == "QUO-CVC" else ctx.token
+    make = ctx.card if clause == "QUO-CVC" or what == _OF_CARD else ctx.token
     asked = make(f"kept {what}")
-    sent: Json = [asked] if what == _IN_ARRAY else asked
     body = None if operation == "tokenize" else asked
-    made = await lane.call(operation, {"value": sent}, body=body)
-    if what == _IN_ARRAY and made.ok:
-        return made, str(records_of(made, 1)[0]["id"])
+    made = await lane.call(operation, {"value": asked}, body=body)
     made_id = text_of(made, "id")
     if what == _PATCHED and made_id is not None:
         change = dumps({"data": {"cvc": "842"}})
         patched = await lane.call("patch", {"id": made_id}, body=change, headers=_MERGE_PATCH)
         made = patched if patched.ok else made  # the shape of PATCH is assumed
-    if what == _READ and made_id is not None:
-        read = await lane.call("detokenize", {"id": made_id})
-        made = read if read.ok else made
+    if what == _CHANGED and made_id is not None:
+        for name in ("detokenize", "patch", "delete"):
+            headers = _MERGE_PATCH if name == "patch" else {}
+            answer = await lane.call(name, {"id": made_id, "value": "changed"}, headers=headers)
+            made = answer if answer.ok else made
     return made, made_id
 
 
@@ -197,6 +196,67 @@ async def _retained(
     return [*findings, ctx.rule(clause, message, made, exchange, is_so=not there)]
 
 
+def _card_requests(ctx: CheckContext) -> list[tuple[str, Json]]:
+    """Return operations and bodies that create cards in several ways; some may be refused."""
+    named, third, bare, indexed, again, alone = (ctx.card(f"way {n}") for n in range(6))
+    short = ctx.card("of 15 digits", 15)
+    tokens, number = ctx.profile.tokens, "{{ data.number }}"
+    named |= {"metadata": {"a": "b"}, **ctx.container_of(tokens.container_default_card)}
+    short["data"]["cvc"] = "7316"
+    bare["data"] = {name: bare["data"][name] for name in ("number", "cvc")}
+    indexed |= {"search_indexes": [number], "fingerprint_expression": number}
+    bodies: list[Json] = [{"a": {"b": [named, short]}, "c": third}, bare, indexed, [again]]
+    bodies.append({**again, ctx.profile.dedup.flag_name: True})
+    return [*(("tokenize", body) for body in bodies), ("create", alone)]
+
+
+async def _by_path(ctx: CheckContext) -> list[Finding]:
+    """Create cards in several ways, change one, read all: then no cvc must be readable."""
+    name, clause = "CVC Retention", "QUO-CVC"
+    key = ctx.keys("short")[-1]  # not that of the others: its rate is low
+    lane = ctx.lane("ways", key=key)
+    retained_ns = ctx.quota(name, key)
+    if retained_ns > _LONGEST_NS:
+        return []  # the cvc that is alone says so
+    requests = _card_requests(ctx)
+    made = [
+        await lane.call(name, {"value": body}, body=None if name == "tokenize" else body)
+        for name, body in requests
+    ]
+    answers = [
+        answer
+        for (_, body), exchange in zip(requests, made, strict=True)
+        if exchange.ok
+        for _, answer in elements(body, parsed_or_none(exchange.content))
+        if isinstance(answer, dict)
+    ]
+    ids = list(dict.fromkeys(a["id"] for a in answers if isinstance(a.get("id"), str)))
+    if not ids:
+        return []
+    patch = {"id": ids[0], "value": "changed"}
+    last = await lane.call("patch", patch, headers=_MERGE_PATCH)
+    most = ctx.quota("Detokenize Limit", key)
+
+    async def read() -> list[Exchange]:
+        bodies: list[dict[str, Json]] = [
+            {made_id: f"{{{{ {made_id} }}}}" for made_id in ids[first : first + most]}
+            for first in range(0, len(ids), most)
+        ]
+        return [await lane.call("detokenize", {"id": next(iter(b))}, body=b) for b in bodies]
+
+    await read()
+    await lane.sleep_until_ns(last.received_ns + retained_ns + _CLOCK_SLACK_NS, _RETENTION)
+    after = await read()
+    wrong = [exchange for exchange in after if not exchange.ok]
+    if wrong:
+        message = f"several cards cannot be read at once: {wrong[0].status}"
+        return [ctx.informs(clause, message, wrong[0])]
+    cards = [member_of(exchange, made_id) for exchange in after for made_id in ids]
+    is_gone = not any(isinstance(card, dict) and "cvc" in card for card in cards)
+    rule = "a cvc must not be readable after its CVC Retention, however its card was created"
+    return [ctx.rule(clause, rule, *made, *after, is_so=is_gone)]
+
+
 async def _converted(ctx: CheckContext) -> list[Finding]:
     """Convert one token intent within its retention, and another one after it."""
     name, clause = "Token Intent Retention", "QUO-INTENT"
@@ -237,12 +297,14 @@ def _unsaid(ctx: CheckContext, clause: str, message: str, *evidence: Exchange) -
     "QUO-LOG",
     accepts="readable in [t, t + R), not after, R being the quota of the tenant of role short",
     roles=("short",),
-    requests=34,
+    requests=52,
     takes_ns=3 * _SECOND_NS + _CLOCK_SLACK_NS,
 )
 async def retention(ctx: CheckContext) -> list[Finding]:
     """A cvc, a token intent and a log entry are readable until their retention has expired."""
-    groups = await ctx.gather([*(_retained(ctx, *kind) for kind in _KEPT), _converted(ctx)])
+    groups = await ctx.gather(
+        [*(_retained(ctx, *kind) for kind in _KEPT), _by_path(ctx), _converted(ctx)]
+    )
     return [finding for group in groups for finding in group]
 
 

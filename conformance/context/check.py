@@ -51,8 +51,9 @@ class Check:
     outcomes that pass. roles: key roles that the target must have, else *skipped*; a role named
     twice asks for two keys. sources: addresses of its own (concurrent ones only; 0 = shared).
     requests: about how many it sends; requests_most: the most, retries included, where that is more
-    than twice as many. takes_ns: its shortest duration (windows, blocks). is_probe: it measures
-    limits, and `--no-limits` leaves it out. load: its effect on checks beside it: `computing` needs
+    than twice as many. takes_ns: its shortest duration (windows, blocks). rest_ns: how much longer
+    it takes right after another run, for its counters rest. is_probe: it measures limits, and
+    `--no-limits` leaves it out. load: its effect on checks beside it: `computing` needs
     much processor time here; `stalling` sends bodies of megabytes, which a deployment may read
     before it answers others; `closing` reviews what the other checks received. is_timed: it judges
     response times, and has keys and an address of its own where the target has enough. beside:
@@ -76,6 +77,7 @@ class Check:
     requests_most: int = 0
     is_timed: bool = False
     beside: tuple[str, ...] = ()
+    rest_ns: int = 0
     clause_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property

@@ -265,9 +265,10 @@ class CheckContext:
         """Return a valid `token` request with a unique value."""
         return {"type": "token", "data": self.value(name), **more}
 
-    def card(self, name: str) -> dict[str, Any]:
-        """Return a valid card request with a unique number."""
-        front = f"4242{self.random(name).randrange(10**11):011}"
+    def card(self, name: str, digits: int = 16) -> dict[str, Any]:
+        """Return a valid card request with a unique number of so many digits."""
+        drawn = self.random(name).randrange(10 ** (digits - 5))
+        front = f"4242{drawn:0{digits - 5}}"
         number = next(front + digit for digit in string.digits if is_luhn_valid(front + digit))
         data = {"number": number, "expiration_month": 12, "expiration_year": 2031, "cvc": "731"}
         return {"type": "card", "data": data}

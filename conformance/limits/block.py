@@ -54,11 +54,13 @@ class _Rung(NamedTuple):
 class BlockMeasurement(Measurement):
     """Measures a row that blocks.
 
-    boundary: between which instants an aligned window began. of_block: what has decided the block;
+    boundary: between which instants an aligned window began. is_extended: whether requests during a
+    block may extend it. of_block: what has decided the block;
     block_message: words on it, where it is right.
     """
 
     boundary: tuple[int, int] | None = None
+    is_extended = True
     of_block: Sequence[Decided] = ()
     block_message: str | None = None
 
@@ -298,6 +300,7 @@ class BlockMeasurement(Measurement):
             low_ns = last.sent_ns - first.received_ns
             if low_ns > block_ns and last.sent_ns <= free_ns:
                 self.undecided("the window ended after the block, so how long it was is not seen")
+            self.is_extended = False
             return "block " + self.within("block", low_ns, high_ns, block_ns)
         (over_ns, _, after), (_, first_ns, before) = await sender.gather(
             [self._silent(block_ns * 107 // 100), self._silent(block_ns * 93 // 100)]
@@ -321,9 +324,11 @@ class BlockMeasurement(Measurement):
         self.readings["limits.block_extends"] = True
         return f"{text} (refused requests extend it)"
 
-    async def _exceeding(self) -> tuple[BurstSender, list[Observation], int]:
+    async def _exceeding(
+        self, party: BurstSender | None = None
+    ) -> tuple[BurstSender, list[Observation], int]:
         """Let a party exceed the rate once; returns it, its refusals, and when its window ended."""
-        party = await self.sender.take()
+        party = party or await self.sender.take()
         burst = await self._exceed(party)
         free_ns = sorted(x.received_ns for x in burst.all)[-self.limit :][0] + self.window_ns
         if self.boundary is not None:
@@ -383,13 +388,19 @@ class BlockMeasurement(Measurement):
         silence_ns = max(block_ns, self.window_ns) * 103 // 100
         at_ns = self.silent_since_ns + silence_ns
         await sender.wait_until_ns(at_ns, party, "its block is over")
-        refusals = (await self._exceed(party)).refused
+        _, refusals, free_ns = await self._exceeding(party)
         first = refusals[0]
         until_ns = first.received_ns + block_ns * 95 // 100
         _, again = await sender.poll(party, block_ns // 20, until_ns, refusals[-1])
         if again is not None and again.received_ns - first.sent_ns < block_ns * 95 // 100:
             lasted_ns = again.received_ns - first.sent_ns
             self.fail(f"a second block ended within {seconds(lasted_ns)} s")
+        over_ns = max(free_ns, first.received_ns + block_ns) + block_ns // 10
+        await sender.wait_until_ns(over_ns, party, "its second block is over")
+        late = await sender.send(party)
+        if again is None and late.refused and not self.is_extended and self.kind != "gradual":
+            lasted_ns = late.sent_ns - first.received_ns
+            self.fail(f"still refused {seconds(lasted_ns)} s after the rate was exceeded again")
 
 
 async def _decided(part: Coroutine[Any, Any, str | None]) -> str | Decided | None:

@@ -159,9 +159,9 @@ async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
         traffic.measuring.add(ctx.check.id)
         try:
             stock = functools.partial(requests.stock, keys[0] if keys else "")
-            outcomes.append(
-                await measure(sender, pool.kind, requests.variants(), row.choices, stock)
-            )
+            outcome = await measure(sender, pool.kind, requests.variants(), row.choices, stock)
+            outcomes.append(outcome)
+            _check_failures_count(outcome)
         finally:
             traffic.measuring.discard(ctx.check.id)
             start_ns = ctx.session.wall_start_ns
@@ -173,6 +173,15 @@ async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
 def _counts_each(ctx: CheckContext) -> bool:
     name = "limits.and_counter"
     return ctx.knows(name) and ctx.profile.limits.and_counter == "each"
+
+
+def _check_failures_count(outcome: Outcome) -> None:
+    """Fail a row that counts successes only, where failed requests count elsewhere (D-COUNTED)."""
+    measurement = outcome.measurement
+    seen = measurement.readings.get("limits.counted_statuses")
+    if seen == "success" and measurement.do_failures_count():
+        message = "failed requests do not count here, but they count in other rows"
+        outcome.decided = Decided(Verdict.FAIL, message, measurement.evidence)
 
 
 def _is_by_key(rule: Rule) -> bool:

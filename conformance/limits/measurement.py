@@ -216,7 +216,7 @@ class Measurement:
         if burst.lost > len(burst.all) // _LOST_SHARE:
             self.undecided(f"{burst.lost} of {len(burst.all)} answers were lost")
         usual = sender.refusals.usual
-        is_uncounted = is_missing(exchanges) or not self._do_failures_count()
+        is_uncounted = is_missing(exchanges) or not self.do_failures_count()
         if usual.get("plain", 0) >= 400 and "valid" not in usual and is_uncounted:
             return await self._valid_twin(burst)  # it skips a row whose operation is missing
         if is_missing(exchanges):
@@ -232,10 +232,14 @@ class Measurement:
         )
         raise Decided(Verdict.FAIL, message, exchanges[-2:])
 
-    def _do_failures_count(self) -> bool:
-        """Whether another row has shown that failed requests count (D-COUNTED)."""
+    def do_failures_count(self) -> bool:
+        """Whether another check has shown that failed requests count (D-COUNTED)."""
         ctx, name = self.sender.ctx, "limits.counted_statuses"
-        return ctx.knows(name) and ctx.profile.limits.counted_statuses == "every"
+
+        def is_known() -> int:
+            return ctx.knows(name) and ctx.profile.limits.counted_statuses == "every"
+
+        return bool(self.sender.recorded("failures count", is_known))
 
     async def _valid_twin(self, burst: Burst) -> Burst:
         """Fill with valid requests where all were answered 4xx: failed ones need not count."""
@@ -454,9 +458,8 @@ class Measurement:
             other.append(await sender.send(party, variant))
             if other[-1].refused:
                 return True
-        status = other[-1].exchange.status
-        is_like = self._is_like_plain(other[-1]) or self._do_failures_count()
-        if is_gateway_answer(status) or not is_like:
+        is_due = self._must_count(other[-1], do_failures=self.do_failures_count())
+        if is_gateway_answer(other[-1].exchange.status) or not is_due:
             return None  # it may be validated before it counts
         if sum(x.refused is False for x in plain) > 1:
             await sender.until_refused(party, 0)  # it has begun anew meanwhile
@@ -494,7 +497,8 @@ class Measurement:
                 burst += Burst(await sender.gather(sends))
                 if any(map(sender.is_slow, burst.all)):
                     return
-            like = [x for x in burst.admitted if self._is_like_plain(x)]
+            do_all = self.do_failures_count()
+            like = [x for x in burst.admitted if self._must_count(x, do_failures=do_all)]
             bursts.append(burst)
             if self._is_mixed_right(burst, len(like)):
                 return
@@ -507,10 +511,11 @@ class Measurement:
                 *bursts,
             )
 
-    def _is_like_plain(self, observation: Observation) -> bool:
-        """Whether a request was answered as plain ones are, or is a success: then it must count."""
+    def _must_count(self, observation: Observation, *, do_failures: bool) -> bool:
+        """Whether it was answered as plain ones are, or is a success, or failures count too."""
         status = observation.exchange.status or 0
-        return 200 <= status < 300 or status == self.sender.refusals.usual.get("plain")
+        is_like = 200 <= status < 300 or status == self.sender.refusals.usual.get("plain")
+        return is_like or do_failures
 
     def _is_mixed_right(self, burst: Burst, like: int) -> bool:
         regained = self.regained(burst) + 1e-6

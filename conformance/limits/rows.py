@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from conformance.context.answers import text_of
 from conformance.context.check import Skip
@@ -24,10 +25,15 @@ from conformance.target import Target
 from engine.files import Rate
 from engine.limits import LimitTable, Rule
 from engine.messages import Json
+from engine.tokens.strict_json import dumps
+from engine.vault.jwe import encrypt
 
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _BY_ID: Final = ("get", "patch", "delete")
 _KEYS_THAT_MAY: Final = {"reader": "private_reader", "manager": "management"}
+_FORWARDED: Final = ("X-Forwarded-For", "X-Real-IP")
+_LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+"""Servers trust what callers on their own machine forward."""
 _SHARED: Final = ProfileEffect("limits.or_resource", "shared")
 _PREFIX: Final = ProfileEffect("limits.get_tokens", "prefix", "list")
 _PROXY_VARIANTS: Final = (
@@ -36,7 +42,10 @@ _PROXY_VARIANTS: Final = (
     "invoke_proxy/PATCH",
     "invoke_proxy/DELETE",
     "invoke_proxy/POST",
+    "invoke_proxy/HEAD",
 )
+_ANY_REQUEST: Final = ("list/HEAD", "list/OPTIONS", "list/nowhere")
+"""What rows for any method and resource count too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +54,12 @@ class LimitRow:
 
     description: what its check shows. role: of its keys, None for requests without a key.
     operation: what is sent. valid: another operation, to send where that one fails and failed
-    requests need not count. variants: what the row must count too, as `operation`, or as
-    `operation/CHANGE`: `query`, `id` (an existing token), `new` (one that is there to be deleted),
-    `reader` or `manager` (a key that may), `path`, or a method. choices: what some variants show of
-    the profile. apart: an operation that no full counter of this row may refuse.
+    requests need not count. variants: what the row must count too, besides its own operation with a
+    query and with other headers, as `operation`, or as `operation/CHANGE`: `query`, `headers`,
+    `forwarded` (headers in which proxies name the caller's address), `id` (an existing token),
+    `new` (one that is there to be deleted), `reader` or `manager` (a key that may), `path`,
+    `nowhere` (a path that no operation has), a form of the body, or a method. choices: what some
+    variants show of the profile. apart: an operation that no full counter of this row may refuse.
     """
 
     rule_id: str
@@ -70,9 +81,9 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             role="private_test",
             operation="tokenize",
             variants=(
-                "tokenize/query",
                 "search",
                 "list",
+                *_ANY_REQUEST,
                 "get",
                 "get/id",
                 "patch",
@@ -85,7 +96,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             rule_id="LIM-SEARCH",
             description="A search is limited to 50 per 10 s for a key at an address.",
             operation="search",
-            variants=("search/query",),
+            variants=("search/empty",),
             apart="list",
         ),
         LimitRow(
@@ -93,15 +104,26 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="Listing and detokenizing share 100 per 10 s for a key at an address.",
             operation="list",
             valid="list/reader",
-            variants=("list/query", "list/HEAD", "detokenize", "get/id"),
+            variants=("list/HEAD", "detokenize", "get/id"),
             choices={"detokenize": _SHARED, "get/id": _PREFIX},
         ),
         LimitRow(
             rule_id="LIM-CREATE",
             description="POST /tokens and /tokenize share 200 per 10 s for a key at an address.",
             operation="tokenize",
-            variants=("tokenize/query", "tokenize/tokens", "create"),
-            choices={"create": _SHARED},
+            variants=(
+                "tokenize/tokens",
+                "tokenize/array",
+                "tokenize/card",
+                "tokenize/encrypted",
+                "tokenize/empty",
+                "tokenize/string",
+                "tokenize/known",
+                "tokenize/invalid",
+                "create",
+                "create/card",
+            ),
+            choices={"create": _SHARED, "create/card": _SHARED},
             apart="list",
         ),
         LimitRow(
@@ -109,7 +131,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="Patching is limited to 200 per 10 s for a key at an address, any token.",
             operation="patch",
             valid="patch/id",
-            variants=("patch/query", "patch/id"),
+            variants=("patch/id",),
             apart="delete",
         ),
         LimitRow(
@@ -117,7 +139,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="Deleting is limited to 200 per 10 s for a key at an address, any token.",
             operation="delete",
             valid="delete/new",
-            variants=("delete/query", "delete/id"),
+            variants=("delete/id",),
             apart="patch",
         ),
         LimitRow(
@@ -125,25 +147,24 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="The account updater is limited to 10 per 10 s for a key at an address.",
             operation="list_account_updater_jobs",
             valid="list_account_updater_jobs/manager",
-            variants=(
-                "list_account_updater_jobs/query",
-                "get_account_updater_job",
-                "create_account_updater_job",
-            ),
+            variants=("get_account_updater_job", "create_account_updater_job"),
         ),
         LimitRow(
             rule_id="LIM-PRIVATE",
             description="A private application's key is limited to 2000 per 10 s at all addresses.",
             operation="list_logs",
             valid="list",
-            variants=("create", "list", "get", "patch", "delete", "detokenize", "list_logs/query"),
+            variants=("create", "list", "get", "patch", "delete", "detokenize", *_ANY_REQUEST),
         ),
         LimitRow(
             rule_id="LIM-PUBLIC",
             description="A public key is limited to 50 per minute at an address, then blocked.",
             role="public",
             operation="tokenize",
-            variants=("tokenize/query", "list", "get", "create", "patch", "delete"),
+            variants=(
+                *("list", "get", "create", "patch", "delete", "create_token_intent"),
+                *_ANY_REQUEST,
+            ),
         ),
         LimitRow(
             rule_id="LIM-MANAGEMENT",
@@ -151,21 +172,21 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             role="management",
             operation="get_tenant",
             valid="list_applications",
-            variants=("get_tenant/query", "list_applications", "create", "delete", "patch"),
+            variants=("list_applications", "create", "delete", "patch", *_ANY_REQUEST),
         ),
         LimitRow(
             rule_id="LIM-PROXY-KEY",
             description="A proxy named by its key is limited to 50 per 10 s at an address.",
             role="proxy_key",
             operation="invoke_proxy",
-            variants=("invoke_proxy/query", *_PROXY_VARIANTS),
+            variants=_PROXY_VARIANTS,
         ),
         LimitRow(
             rule_id="LIM-PROXY-HOST",
             description="A proxy of a custom hostname is limited to 50 per 10 s at an address.",
             role="custom_hostname",
             operation="invoke_proxy",
-            variants=("invoke_proxy/query", *_PROXY_VARIANTS),
+            variants=_PROXY_VARIANTS,
         ),
         LimitRow(
             rule_id="LIM-IP",
@@ -173,9 +194,9 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             role=None,
             operation="list",
             variants=(
-                "list/query",
                 "list/key",
                 "list/unknown",
+                *_ANY_REQUEST,
                 "search",
                 "get",
                 "patch",
@@ -190,7 +211,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="A legacy key is limited to 100 per minute at an address.",
             role="legacy",
             operation="tokenize",
-            variants=("tokenize/query", "list", "get", "patch", "delete", "create"),
+            variants=("list", "get", "patch", "delete", "create", *_ANY_REQUEST),
         ),
     )
 }
@@ -269,13 +290,20 @@ class RowRequests:
 
     def variants(self) -> tuple[str, ...]:
         """Return the variants that the target permits and that have no limit of their own."""
-        return tuple(name for name in self.row.variants if self._is_possible(name))
+        own = self.row.operation
+        names = (f"{own}/query", f"{own}/headers", f"{own}/forwarded", *self.row.variants)
+        return tuple(name for name in names if self._is_possible(name))
 
     def _is_possible(self, name: str) -> bool:
         operation, _, change = name.partition("/")
-        if change == "id" and self.known is None:
-            return False
         target = self.ctx.target
+        is_local = urlsplit(target.base_url).hostname in _LOCAL_HOSTS
+        if (
+            (change == "id" and self.known is None)
+            or (change == "encrypted" and target.encryption_jwk is None)
+            or (change == "forwarded" and (is_local or target.forwarded is not None))
+        ):
+            return False
         ask = self.make(name, BurstSender(None, (None,)), 0)
         has_limit = target.shape(operation).limit is not None
         return not has_limit and self.ctx.session.forbids(ask.method, ask.path) is None
@@ -286,15 +314,27 @@ class RowRequests:
         named = {"plain": row.operation, "valid": row.valid or row.operation, "apart": row.apart}
         operation, _, change = named.get(variant, variant).partition("/")
         method, path, body = self.ctx.shaped(operation, self._values(operation, change, number))
+        if operation == "create" and change:
+            body = self._form(change, number)
+        elif operation == "search" and change == "empty":
+            body = {}
         if change.isupper():
             method = change
+        elif change == "nowhere":
+            path = f"/probe-{self.salt}-{number}"
         elif change == "query":
             path += ("&" if "?" in path else "?") + "probe=1"
+        headers = dict(_MERGE_PATCH) if operation == "patch" else {}
+        if change == "headers":
+            agent = f"probe-{self.salt}-{number}"
+            headers |= {"User-Agent": agent, "Idempotency-Key": agent, "Accept": "text/csv, */*"}
+        elif change == "forwarded":
+            headers |= dict.fromkeys(_FORWARDED, f"198.51.100.{number % 256}")
         ask = HttpRequest(
             method=method,
             path=path,
-            body=None if method in {"GET", "HEAD"} else body,
-            headers=_MERGE_PATCH if operation == "patch" else {},
+            body=None if method in {"GET", "HEAD", "OPTIONS"} else body,
+            headers=headers,
             source=party.sources[number % len(party.sources)],
         )
         return self._with_key(ask, change, party, number)
@@ -306,10 +346,29 @@ class RowRequests:
             identifier = self.known
         elif change == "new" and self.deletable:
             identifier = self.deletable[number % len(self.deletable)]
-        value: Json = self.body if operation == "tokenize" else "probe"
-        if change == "tokens":
-            value = {f"probe{place}": f"probe {number} {place}" for place in range(3)}
+        value: Json = f"probe{number}"
+        if operation == "tokenize":
+            value = self._form(change, number)
         return {"id": identifier, "value": value, "path": "/other" if change == "path" else ""}
+
+    def _form(self, form: str, number: int) -> Json:
+        """Return a body in a form; the one that creates least, if it is none of these."""
+        if form == "encrypted":
+            jwk = self.ctx.target.encryption_jwk or {}
+            text = self.ctx.make("encrypted", lambda: encrypt(jwk, dumps("probe")))
+            return {"type": "token", "encrypted": text}
+        if form == "card":
+            return self.ctx.card(f"probe {number}")
+        flag = self.ctx.profile.dedup.flag_name
+        forms: dict[str, Json] = {
+            "tokens": {f"probe{place}": f"probe {number} {place}" for place in range(3)},
+            "array": [f"probe {number}"],
+            "empty": [],
+            "string": f"probe {number}",
+            "invalid": {"type": "unknown", "data": "probe"},
+            "known": {"type": "token", "data": "probe", flag: True},
+        }
+        return forms.get(form, self.body)
 
     def _with_key(
         self, ask: HttpRequest, change: str, party: BurstSender, number: int
@@ -433,23 +492,29 @@ _MANY_SOURCES: Final = 9
 
 
 class Sizes(NamedTuple):
-    """What measuring a row takes: its requests as a rule, at most, and its shortest duration."""
+    """What measuring a row takes: its requests as a rule, at most, and its shortest duration.
+
+    rest_ns: how long its counters rest where an earlier run has just used them.
+    """
 
     requests: int
     requests_most: int
     takes_ns: int
+    rest_ns: int
 
 
 def sizes_of(rule: Rule) -> Sizes:
     """Return what the check of a row takes."""
     limit, window_ns, block_ns = rule.limit_requests, rule.window_ns, rule.block_ns or 0
     is_heavy = limit >= HEAVY_REQUESTS
+    rest_ns = 2 * window_ns + window_ns // 50 + block_ns
     if not block_ns:
-        usual = (4 if is_heavy else 13) * limit + 300
-        return Sizes(usual, 3 * (usual + 10 * limit), window_ns * (69 if is_heavy else 27) // 10)
+        usual = (4 if is_heavy else 15) * limit + 300
+        takes_ns = window_ns * (69 if is_heavy else 27) // 10
+        return Sizes(usual, 3 * (usual + 10 * limit), takes_ns, rest_ns)
     usual = (8 if is_heavy else 30) * limit + 300
     longest_ns = max(window_ns, block_ns) + max(window_ns, block_ns) + block_ns
-    return Sizes(usual, 3 * (usual + 6 * limit), longest_ns)
+    return Sizes(usual, 3 * (usual + 6 * limit), longest_ns, rest_ns)
 
 
 def parties_apart(

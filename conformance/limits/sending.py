@@ -163,6 +163,7 @@ class Sender:
     _lanes: dict[str, Lane] = field(default_factory=dict)
     _total_ns: int = 0
     _least_ns: int | None = None
+    _recorded: int = 0
 
     @property
     def step_ns(self) -> int:
@@ -206,6 +207,12 @@ class Sender:
             self._lanes[name] = self.ctx.lane(name)
         return self._lanes[name]
 
+    def recorded(self, what: str, compute: Callable[[], int]) -> int:
+        """Return what depends on other rows, and record it: no exchange of this row shows it."""
+        self._recorded += 1
+        name = f"{self.prefix}{what} {self._recorded}"
+        return int(self.ctx.make(name, lambda: str(int(compute()))))
+
     async def wait_until_ns(
         self, at_ns: int, party: BurstSender | None = None, why: str = "its window is over"
     ) -> None:
@@ -222,7 +229,11 @@ class Sender:
         """Return a fresh party, none of `but`, once rows for any resource leave room for it."""
         party = await self.parties.take(self.clock, but)
         names, size = [party.key, *party.sources], self.limit_requests * 3 // 2
-        while self.is_light and (wait_ns := self.traffic.wait_ns(names, size, self.now_ns)):
+
+        def room_ns() -> int:
+            return self.traffic.wait_ns(names, size, self.now_ns)
+
+        while self.is_light and (wait_ns := self.recorded("room", room_ns)):
             await self.wait_until_ns(self.now_ns + wait_ns, why="other limits leave room")
         return party
 
@@ -239,7 +250,7 @@ class Sender:
         """Return a party that no row holds back, once all others have ended or wait for theirs."""
         party, turn = self.apart
         self.traffic.measuring.discard(self.ctx.check.id)
-        while self.traffic.measuring:
+        while self.recorded("measured rows", lambda: len(self.traffic.measuring)):
             await self.wait_until_ns(self.now_ns + SECOND_NS, why="other rows are measured")
         rest_ns = 2 * self.window_ns + turn * 6 * self.window_ns
         await self.wait_until_ns(self.now_ns + rest_ns, why="what was held back is answered")

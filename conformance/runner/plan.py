@@ -154,15 +154,28 @@ class RunPlan:
         heavy = [takes_ns(d.check) for d in self.heavy if d.check.id not in skipped]
         return sum(longest) + pauses * self.pause_ns + sum(heavy)
 
-    @property
-    def worst_ns(self) -> int:
-        """The duration of a run whose rows are each measured as often as they may be."""
-        again = {
-            dealt.check.id: Rest((MOST_MEASUREMENTS - 1) * dealt.check.takes_ns)
-            for dealt in self.dealt
-            if dealt.check.is_row
+    def warm_ns(self, measurements: int = 1) -> int:
+        """Return the duration of a run right after another one, with the same keys and addresses.
+
+        measurements: how often each row is measured.
+        """
+        rests = {
+            check.id: Rest(check.rest_ns + (measurements - 1) * check.takes_ns)
+            for check in (dealt.check for dealt in self.dealt)
+            if check.is_row
         }
-        return self.floor_without_ns((), again)
+        return self.floor_without_ns((), rests)
+
+    @property
+    def durations(self) -> str:
+        """How long a run takes, in words."""
+        fresh, warm, worst = map(
+            span_text, (self.floor_ns, self.warm_ns(), self.warm_ns(MOST_MEASUREMENTS))
+        )
+        return (
+            f"takes at least {fresh} on fresh keys, about {warm} right after another run with the "
+            f"same keys, and {worst} at most, if every limit is measured {MOST_MEASUREMENTS} times"
+        )
 
     def rest_beyond(self, skipped: Container[str], rests: Mapping[str, Rest]) -> Rest:
         """Return how much longer than its floor a run takes at least, because keys had to rest."""
@@ -495,9 +508,7 @@ def outlook(plan: RunPlan, target: Target, limits: LimitTable) -> Iterator[str]:
     yield from _listed("judged in part", part)
     yield f"a run sends about {plan.requests:,} requests, {plan.requests_most:,} at most"
     if plan.floor_ns:
-        floor = span_text(plan.floor_ns)
-        worst = span_text(plan.worst_ns)
-        yield f"  and takes about {floor}; up to {worst} if every limit is measured again"
+        yield f"  and {plan.durations}"
         yield "  more keys of a role and more `sources` can shorten it: checks then need not wait"
         yield "  until a key or an address has cooled down"
     if plan.short_says is not None:

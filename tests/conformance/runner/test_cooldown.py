@@ -6,6 +6,7 @@ from pathlib import Path
 
 from conformance.context.cooldown import Cooldown, file_of
 from conformance.context.verdicts import Verdict
+from conformance.limits.findings import MOST_MEASUREMENTS
 from conformance.runner.runner import Options, Run
 from conformance.wire.in_process import deploy
 
@@ -53,4 +54,4 @@ def test_the_time_that_is_planned_is_the_time_that_a_run_takes() -> None:
     plan = run.plan()
     took_ns = run.execute().took_ns
     assert 0.9 * plan.floor_ns < took_ns < 1.1 * plan.floor_ns
-    assert took_ns < plan.worst_ns == 3 * plan.floor_ns
+    assert took_ns < plan.warm_ns() < plan.warm_ns(MOST_MEASUREMENTS)

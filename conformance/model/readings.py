@@ -400,7 +400,9 @@ class Readings:
             difference = Mismatch("", "status", "")
         except Abandoned:
             return
-        if difference is None or (name == "detokenize" and difference.kind == "value"):
+        if difference is None or difference.kind == "secret":
+            return  # it is offered; no shape allows an answer to show a secret
+        if name == "detokenize" and difference.kind == "value":
             return
         self._leave_out(name)
 

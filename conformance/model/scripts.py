@@ -51,6 +51,13 @@ _WRONG: Final[tuple[dict[str, Node], ...]] = (
 """Token request objects that every service must refuse."""
 
 
+_LOOKALIKES: Final = (
+    *("true", "null", "0", "-1", "1.0", "1e3", "007", "NaN"),
+    *("2026-03-04", "2026-03-04T05:06:07Z"),
+)
+"""Strings that careless code takes for other values. They hold nothing that a play makes unique."""
+
+
 def scripts(offer: Offer) -> Iterator[list[SequenceStep]]:
     """Yield the scripts that a deployment can be sent."""
     reader = "private_reader" if "private_reader" in offer.roles else None
@@ -105,6 +112,10 @@ def _values(reader: str) -> Iterator[list[SequenceStep]]:
         for body in (texts, [{"type": "token", "data": text} for text in texts]):
             read = SequenceStep(1, "detokenize", reader, body=holes(refs))
             yield [*_steps((reader, body)), read]
+    for start in range(0, len(_LOOKALIKES), _BATCH):
+        likes = list[Node](_LOOKALIKES[start : start + _BATCH])
+        refs = tuple(Ref(0, place) for place in range(len(likes)))
+        yield [*_steps((reader, likes)), SequenceStep(1, "detokenize", reader, body=holes(refs))]
 
 
 def _places(role: str, offer: Offer, *, can_read: bool) -> Iterator[list[SequenceStep]]:
@@ -163,15 +174,20 @@ def _elements(offer: Offer) -> Iterator[dict[str, Node]]:
     """Yield an element of each kind."""
     yield {"type": "token", "data": TextValue(1)}
     yield {"type": "card", "data": card_data(1)}
-    yield {"type": "token", "data": TextValue(1), "search_indexes": ["{{ data }}"]}
-    yield {"type": "token", "data": TextValue(1), "fingerprint_expression": "{{ data }}"}
+    for more in _fields_of(offer):
+        yield {"type": "token", "data": TextValue(1), **more}
     for digits in _DIGITS:
         yield {"type": "card", "data": card_data(1, digits)}
+
+
+def _fields_of(offer: Offer) -> Iterator[dict[str, Node]]:
+    """Yield each field that an element may have besides its data, metadata excepted."""
+    yield {"search_indexes": ["{{ data }}"]}
+    yield {"fingerprint_expression": "{{ data }}"}
     if "containers" in offer.fields:
         tokens = offer.profile.tokens
         path = (offer.containers or ("/pci/",))[0]
-        value: Node = path if tokens.container_form == "string" else [path]
-        yield {"type": "token", "data": TextValue(1), tokens.container_field: value}
+        yield {tokens.container_field: path if tokens.container_form == "string" else [path]}
 
 
 def _duplicates(element: dict[str, Node]) -> Iterator[list[SequenceStep]]:
@@ -270,14 +286,23 @@ def _containers(offer: Offer) -> Iterator[list[SequenceStep]]:
     yield _steps(("private_one_container", [good, TextValue(3)]))
 
 
+def _numbered(number: int) -> dict[str, Node]:
+    return {"type": "token", "data": TextValue(number)}
+
+
 def _counts(reader: str, offer: Offer) -> Iterator[list[SequenceStep]]:
     """As many elements of a kind as the quota allows are accepted, more are refused."""
     for count in (_BATCH, _BATCH + 1):
         kinds: list[list[Node]] = [
             [TextValue(number) for number in range(1, count + 1)],
-            [{"type": "token", "data": TextValue(number)} for number in range(1, count + 1)],
+            [_numbered(number) for number in range(1, count + 1)],
             [{"type": "card", "data": card_data(2 * number)} for number in range(1, count + 1)],
             [{"type": "token", "data": TextValue(1)}] * count,
+            [TextValue(1)] * count,
+        ]
+        kinds += [
+            [{**_numbered(number), **more} for number in range(1, count + 1)]
+            for more in ({"metadata": {"a": "b"}}, *_fields_of(offer))
         ]
         if offer.can_encrypt:
             sealed = [Sealed(number, TextValue(number)) for number in range(1, count + 1)]

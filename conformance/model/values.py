@@ -9,6 +9,7 @@ each side with its own key.
 from __future__ import annotations
 
 import random
+import re
 import string
 import unicodedata
 import uuid
@@ -126,6 +127,7 @@ PLAIN_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     "dashed digits": _dashed,
     **{f"card {count}": _card(count) for count in range(12, 20)},
     "wrong card": _wrong_card,
+    "spaced card": lambda core: " ".join(re.findall("....", _card(16)(core))),
     "cvc 3": _cvc(3),
     "cvc 4": _cvc(4),
     "UUID": _uuid,
@@ -141,6 +143,8 @@ _AROUND: Final[Mapping[str, str]] = {
     "line feed and CR": "{}\nline\r",
     "quotes": '"{}\\"',
     "HTML": "<b>{}</b>&amp;'",
+    "script": "<script>{}</script>",
+    "URL": "https://{}.example/a?b=c#d",
     "expression": "{{{{ {} }}}}",
     "expression before": "{{{{ data }}}}{}",
     "JSON object": '{{"a": "{}"}}',
@@ -153,6 +157,7 @@ _AROUND: Final[Mapping[str, str]] = {
     "escapes": "{}%41%2F+a=b&c",
     "address": "{}@Example.COM",
     "special case": "{}\u00df\u0130\u0131",
+    "no-break spaces": "\u00a0{}\u00a0\u2003b",
     "inner spaces": "  {}  two  spaces",
     "SQL": "'; DROP TABLE t; --{}",
     "control": "\x1b[0m{}\x7f\x80",

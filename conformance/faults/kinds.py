@@ -77,6 +77,10 @@ _STORED: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
         "stored without leading zeros where it is digits",
         lambda text: text.lstrip("0") or text if text.isdigit() else text,
     ),
+    "date-like": (
+        "stored with its day first where it is a date",
+        lambda text: re.sub(r"^(\d{4})-(\d\d)-(\d\d)$", r"\3.\2.\1", text),
+    ),
     "uuid-in-small": (
         "stored in lower case where it is a UUID",
         lambda text: text.lower() if is_uuid(text) else text,

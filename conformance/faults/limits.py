@@ -395,6 +395,18 @@ _left_out(
         and not _exists(engine, request)
     ),
 )
+_left_out(
+    "options-not-counted",
+    "LIM-TEST-TENANT",
+    "OPTIONS",
+    lambda _, request: request.method == "OPTIONS",
+)
+_left_out(
+    "forwarded-not-counted",
+    "LIM-TEST-TENANT",
+    "requests with X-Forwarded-For",
+    lambda _, request: "X-Forwarded-For" in (request.headers or {}),
+)
 
 
 def _exists(engine: FaultyEngine, request: Request) -> bool:

@@ -328,6 +328,16 @@ def _secret_in_header(_: FaultyEngine, request: Request, response: Response) -> 
         response.headers["X-Trace"] = f"value={shown[0]}"
 
 
+@fault_of_responses("location-shows-value", "REC-SECRET")
+def _location_shows_value(_: FaultyEngine, request: Request, response: Response) -> None:
+    """The `Location` of POST /tokens holds the value; no other operation shows any."""
+    body = json_of(request)
+    if request.method == "POST" and request.path == "/tokens" and response.ok:
+        data = body.get("data") if isinstance(body, dict) else None
+        if isinstance(data, str) and data.isascii() and data.isprintable():
+            response.headers["Location"] = f"/tokens?value={data}"
+
+
 @fault_of_responses("refused-read-shows-value", "REC-SECRET")
 def _refused_read(engine: FaultyEngine, request: Request, response: Response) -> None:
     """A refused read of a token says its value."""

@@ -261,7 +261,7 @@ async def _sizes(
     "RCT-CODE",
     accepts="2xx for 50,000 characters, any 4xx for more than 51,200",
     roles=("management",),
-    requests=24,
+    requests=27,
 )
 async def code(ctx: CheckContext) -> list[Finding]:
     """The code of a reactor or a transform has at most 50,000 characters."""
@@ -288,8 +288,11 @@ async def code(ctx: CheckContext) -> list[Finding]:
         "each of two transforms": lambda code: _proxy(
             ctx, key, {name: {"code": code} for name in names}
         ),
-        "a transform by PATCH": lambda code: _patch(
+        "a request_transform by PATCH": lambda code: _patch(
             ctx, key, "patch_proxy", proxy_id, {names[0]: {"code": code}}
+        ),
+        "a response_transform by PATCH": lambda code: _patch(
+            ctx, key, "patch_proxy", proxy_id, {names[1]: {"code": code}}
         ),
     }
     for what, way in ways.items():
@@ -331,6 +334,7 @@ async def _proxy(ctx: CheckContext, key: KeyLabel, fields: dict[str, Any]) -> Ex
     "RCT-PAYLOAD",
     accepts="2xx for a payload of 10^6 bytes, any 4xx for one of more than 2^20",
     roles=("management",),
+    requests=16,
 )
 async def payload(ctx: CheckContext) -> list[Finding]:
     """The payload for a reactor, or for a proxy with a transform, has at most 1 MB."""
@@ -351,6 +355,7 @@ async def payload(ctx: CheckContext) -> list[Finding]:
         "fewer characters than the limit, but more bytes": "\u00e9" * (len(text) * 6 // 10),
         "a payload that is an object": {"a": text},
         "a payload that is an array": [text],
+        "a payload of several parts": {"a": [text], "b": {"c": 1}},
     }
     for what, args in payloads.items():
         invocation: dict[str, Json] = {"id": reactor_id, "args": args}

@@ -59,7 +59,7 @@ def requests_in(body: Json) -> Iterator[dict[str, Any]]:
 
 def is_record(answer: Json) -> bool:
     """Whether a part of an answer is a token record."""
-    return isinstance(answer, dict) and isinstance(answer.get("_extras"), dict)
+    return isinstance(answer, dict) and "id" in answer and isinstance(answer.get("_extras"), dict)
 
 
 # --- the mirror -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Final
 
 from conformance.context.check import CLEANING, Inconclusive, Skip
 from conformance.context.context import CheckContext, Lane
+from conformance.context.cooldown import CounterId
 from conformance.context.created import Thing
 from conformance.context.session import Session
 from conformance.messages.exchange import KeyLabel
@@ -58,10 +59,23 @@ def clean(
     began = session.cleanings = session.cleanings + 1
     lanes = [ctx.lane(f"cleaning {began}.{place}") for place in range(_LANES)]
     session.transport.run([worker(lane) for lane in lanes])
+    _note_used(ctx)
     orphans = absent.orphans()
     for one in orphans:
         session.created.forget(one.path)
     return gone[0] + len(orphans)
+
+
+def _note_used(ctx: CheckContext) -> None:
+    """Note the counters that deletions were in: the next run's probes must not take them soon."""
+    session = ctx.session
+    used: dict[CounterId, int] = {
+        (x.ask.key, x.ask.source): x.received_ns + session.wall_start_ns
+        for x in list(session.exchanges.values())
+        if x.check == CLEANING.id
+    }
+    for rule in ctx.limits if used else ():
+        session.cooldown.note(rule.id, used)
 
 
 class _Absent:

@@ -7,12 +7,13 @@ full window cannot be seen: a party exceeds the rate shortly before its window e
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, NamedTuple
 
 from conformance.context.verdicts import Verdict
 from conformance.limits.measurement import Decided, Measurement, seconds
-from conformance.limits.observations import Burst, Observation
+from conformance.limits.observations import Burst, Observation, may_share_border
 from conformance.limits.sending import BurstSender
 from conformance.limits.throttle import paced
 
@@ -104,7 +105,7 @@ class BlockMeasurement(Measurement):
         party = party or await sender.take()
         burst = await sender.at_once(party, self.limit)
         if burst.refused:
-            self.fail(f"a fresh counter admitted {burst.size}, not {self.limit}", burst)
+            self.check_number(burst, burst.size)
         if any(map(sender.is_slow, burst.all)):
             self.undecided(f"{burst.size} answers took {seconds(burst.duration_ns)} s")
         at_ns = until_ns or burst.first_sent_ns + int(part * self.window_ns)
@@ -115,7 +116,7 @@ class BlockMeasurement(Measurement):
             # A log frees itself as slowly as it was filled.
             await sender.wait_until_ns(probe.received_ns + burst.duration_ns, party)
             again = await sender.until_refused(party, self.limit - 1)
-            more = again.size + 1
+            more = again.size + 1 if again.refused and not again.lost else None
             silence_ns = again.first_sent_ns - burst.first_sent_ns
             of_bucket = min(self.limit, silence_ns / self.step_ns) + self.regained(again)
         return _Rung(burst, probe, more, of_bucket)
@@ -152,9 +153,11 @@ class BlockMeasurement(Measurement):
             ]
         results: list[_Rung] = await sender.gather([*rungs, *phases])
         ladder, second = results[:size], results[size:]
+        self._check_early(results)
         is_bucket = self._see_kind(results)
         if self.kind == "window":  # only a sliding counter weighs the window before
             sender.parties.rest_ns = window_ns * 11 // 10
+            self.check_capacity(self.fresh, "on fresh counters")
         if self.kind == "gradual":
             self._read("token-bucket" if is_bucket else "sliding-counter")
             return await paced(self, is_bucket=is_bucket)
@@ -162,7 +165,9 @@ class BlockMeasurement(Measurement):
             late_ns = ladder[-1].least_ns
             if late_ns <= window_ns:
                 self.undecided(f"the longest silence was only {seconds(late_ns)} s")
-            self.fail(f"still refused after {seconds(late_ns)} s of silence: the window is longer")
+            self.too_strict(
+                f"still refused after {seconds(late_ns)} s of silence: the window is longer"
+            )
         admitted = [x for x in ladder if x.is_admitted]
         if all(x.most_ns >= window_ns for x in [*admitted, *second] if x.is_admitted):
             low_ns = max((x.least_ns for x in ladder if x.probe.refused), default=0)
@@ -187,6 +192,38 @@ class BlockMeasurement(Measurement):
         self.kind = "gradual" if least < 0.75 * self.limit else "window"
         off = max(abs(size - of_bucket) for size, of_bucket in sizes)
         return self.kind == "gradual" and off < 0.07 * self.limit + 2
+
+    def _check_early(self, rungs: Sequence[_Rung]) -> None:
+        """Decide where full counters admitted more, at two phases, but fewer than a bucket regains.
+
+        Within a window, a counter of a window does so only where an aligned one begins.
+        """
+        early = [
+            x for x in rungs if x.is_admitted and not x.burst.lost and x.most_ns < self.window_ns
+        ]
+        fewer = [x for x in early if self._is_fewer(x)]
+        is_unexplained = any(
+            not any(may_share_border(*spans, self.window_ns) for spans in itertools.product(*pair))
+            for pair in itertools.combinations(map(self._borders, early), 2)
+        )
+        if fewer and is_unexplained:
+            most = self.limit + (fewer[0].more or 0)
+            self.too_strict(f"fresh counters admitted {most}, not {self.limit}", fewer[0].burst)
+
+    def _is_fewer(self, rung: _Rung) -> bool:
+        """Whether a full counter admitted fewer than a bucket regains."""
+        silence_ns = rung.probe.sent_ns - rung.burst.last_received_ns
+        return rung.more is not None and rung.more < silence_ns // self.step_ns
+
+    def _borders(self, rung: _Rung) -> list[tuple[int, int]]:
+        """Return when an aligned window may have begun, of a counter that admitted more.
+
+        Where it admitted few, in the midst of the burst, or for a sliding counter shortly before.
+        """
+        if not self._is_fewer(rung):
+            return [(rung.burst.first_sent_ns, rung.probe.received_ns)]
+        since_ns = (1 + (rung.more or 0)) * self.step_ns
+        return [rung.burst.span, (rung.probe.sent_ns - since_ns, rung.probe.received_ns)]
 
     def _check_more(self, rungs: Sequence[_Rung]) -> None:
         """Decide where a window that has begun anew admitted more than the limit, twice."""
@@ -241,7 +278,7 @@ class BlockMeasurement(Measurement):
             self.undecided(f"the window is only known to be shorter than {seconds(short_ns)} s")
         if late.probe.refused and late.probe.sent_ns - high_ns - by_ns > window_ns:
             long_ns = late.probe.sent_ns - high_ns - by_ns
-            self.fail(f"the window is longer than {seconds(long_ns)} s")
+            self.too_strict(f"the window is longer than {seconds(long_ns)} s")
         if late.probe.refused:
             self.undecided("the window's end was not seen")
         return early.probe.sent_ns - high_ns - by_ns, late.probe.received_ns - low_ns - by_ns
@@ -308,7 +345,7 @@ class BlockMeasurement(Measurement):
         long_ns = after.sent_ns - over_ns
         short_ns = before.received_ns - first_ns
         if after.refused and long_ns > 0:
-            self.fail(
+            self.too_strict(
                 f"still refused {seconds(long_ns + block_ns)} s after the rate was exceeded: the "
                 f"block is longer than {seconds(block_ns)} s"
             )

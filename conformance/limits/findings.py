@@ -71,7 +71,9 @@ async def measure(
     try:
         try:
             message = await measurement.run()
-        except (Delays, Shared):  # another row holds back what this one sends, or takes its places
+        except (Delays, Shared) as why:  # others hold back what it sends, or take its places
+            if isinstance(why, Shared):
+                sender.parties.kind = "each"
             await sender.take_apart()
             measurement = kind(sender, counter, variants, choices, prepare_valid)
             measurement.is_apart = True
@@ -80,7 +82,7 @@ async def measure(
     except Decided as failure:
         decided = failure
     calm_ns = min(_CALM_NS, sender.window_ns // _CALM_PART)
-    is_disturbed = measurement.is_shared or any(burst.lost for burst in measurement.fresh)
+    is_disturbed = any(burst.lost for burst in measurement.fresh)
     is_calm = sender.jitter_ns < calm_ns and not is_disturbed
     return Outcome(measurement, decided, is_calm)
 
@@ -152,8 +154,6 @@ async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
     while not outcomes or not _is_settled(outcomes):
         if outcomes:
             ctx.session.note_rest(ctx.check.id, ctx.check.takes_ns)
-            if rule.counter == "ip+key" and pool.kind == "pair" and _counts_each(ctx):
-                pool.count_each()  # another row has shown it meanwhile
         sender = sender_of(ctx, rule, keys, requests, pool)
         sender.prefix = f"{len(outcomes) + 1}: "
         traffic.measuring.add(ctx.check.id)
@@ -168,11 +168,6 @@ async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
             used = {counter: at_ns + start_ns for counter, at_ns in pool.last_used_ns.items()}
             ctx.session.cooldown.note(rule_id, used)
     return _findings(ctx, rule, outcomes)
-
-
-def _counts_each(ctx: CheckContext) -> bool:
-    name = "limits.and_counter"
-    return ctx.knows(name) and ctx.profile.limits.and_counter == "each"
 
 
 def _check_failures_count(outcome: Outcome) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from conformance.context.check import Absent
 from conformance.context.verdicts import Verdict
@@ -18,6 +18,7 @@ from conformance.limits.observations import (
     answer_class,
     is_gateway_answer,
     is_missing,
+    may_share_border,
 )
 from conformance.limits.sending import SECOND_NS, BurstSender, Sender
 from conformance.messages.exchange import Exchange
@@ -30,7 +31,8 @@ SPACED: Final = 3
 _MIXED_AT_ONCE: Final = 8
 _ROUNDS: Final = 6
 _TURNS: Final = 3
-_PEERS: Final = 10
+_LOOK_NS: Final = 50_000_000
+"""How often another is looked at while a party may be held back."""
 _HELD: Final = 2
 _LOST_SHARE: Final = 5
 _EVIDENCE: Final = 4
@@ -71,7 +73,7 @@ class ProfileEffect(NamedTuple):
 
 
 class Shared(Exception):
-    """Other rows may have taken places in the counter of an address: measure after them."""
+    """Others may have taken places in a counter of the key or of the address: measure apart."""
 
 
 class Delays(Exception):
@@ -102,8 +104,7 @@ class Measurement:
     what each is stands in the row. choices: what variants show of the profile. prepare_valid: makes
     so many valid requests possible; returns whether few of them can be sent. fresh: bursts on fresh
     counters, until a request was refused. readings: choices of the profile that were seen.
-    is_shared: whether requests of other rows may have filled its counters unseen. is_apart: whether
-    no other row is measured meanwhile.
+    is_apart: whether no other row is measured meanwhile.
     """
 
     def __init__(
@@ -126,7 +127,6 @@ class Measurement:
         self.fresh: list[Burst] = []
         self.readings: dict[str, object] = {}
         self.notes: list[str] = []
-        self.is_shared = False
         self.is_apart = False
         self.evidence: list[Exchange] = []
         self._apart_refused = 0
@@ -140,18 +140,30 @@ class Measurement:
 
     # --- deciding ---------------------------------------------------------------------------------
 
-    def fail(self, message: str, *bursts: Burst) -> None:
+    def fail(self, message: str, *bursts: Burst) -> NoReturn:
         """Decide that the row is wrong."""
         raise Decided(Verdict.FAIL, message, evidence_of(*bursts) or self.evidence)
 
-    def undecided(self, message: str) -> None:
+    def too_strict(self, message: str, *bursts: Burst) -> NoReturn:
+        """Decide that the row refuses what it must admit, unless others may have taken places.
+
+        They may where a key and an address can each have a counter, which parties and rows share.
+        """
+        kind, seen = self.sender.parties.kind, self.readings.get("limits.and_counter")
+        if kind in {"pair", "each"} and seen != "pair" and not self.is_apart:
+            raise Shared
+        self.fail(message, *bursts)
+
+    def undecided(self, message: str) -> NoReturn:
         """End this measurement without a verdict."""
         raise Decided(Verdict.INCONCLUSIVE, message, self.evidence)
 
     def within(self, name: str, low_ns: int, high_ns: int, value_ns: int) -> str:
         """Return words on a time that lies between two bounds; decide where that is not enough."""
         text = f"{seconds(low_ns)} to {seconds(high_ns)} s"
-        if not low_ns <= value_ns <= high_ns:
+        if low_ns > value_ns:
+            self.too_strict(f"the {name} is {text}, not {seconds(value_ns)} s")
+        if high_ns < value_ns:
             self.fail(f"the {name} is {text}, not {seconds(value_ns)} s")
         if low_ns < 0.9 * value_ns or high_ns > 1.1 * value_ns:
             self.undecided(f"the {name} is only known to be {text}")
@@ -164,6 +176,7 @@ class Measurement:
         for turn in range(2):  # twice: an aligned window may begin anew just then
             party = await self.sender.take()
             burst = await self.fill(party)
+            self.check_capacity(self.fresh, "on fresh counters")
             if turn and not self.is_heavy:
                 await self._mixed()
             if await self._is_address_spaced(party, burst):
@@ -180,7 +193,19 @@ class Measurement:
             is_over = burst.size - self.regained(burst) > self.limit
             if not is_over and (self.is_heavy or free < FEW_PARTIES):
                 break
-        self.check_capacity(self.fresh, "on fresh counters")
+        self._check_whom_seen()
+
+    def _check_whom_seen(self) -> None:
+        """See to it that it is known whom a counter holds for, where that can be seen."""
+        kind, parties = self.sender.parties.kind, self.sender.parties.candidates
+        if kind not in {"pair", "each"} or "limits.and_counter" in self.readings:
+            return
+        if len({x.key for x in parties}) == 1 or len({x.sources for x in parties}) == 1:
+            self.notes.append("with one key or one address, whom it holds for cannot be seen")
+        elif not self.is_apart:
+            raise Shared
+        else:
+            self.notes.append("the counter was free again before others could be seen beside it")
 
     async def fill(self, party: BurstSender) -> Burst:
         """Fill a fresh counter until a request is refused; decide where none is."""
@@ -273,20 +298,26 @@ class Measurement:
         return twin
 
     async def _is_alone(self, party: BurstSender) -> bool:
-        """Whether a party is held back once more, and others are answered at once meanwhile.
+        """Whether a party is held back once more, and another is answered at once all the while.
 
-        A limiter that delays holds back this party alone, a slow network all alike.
+        A limiter that delays holds back this party alone, a slow network or machine all alike.
         """
         sender = self.sender
         other = BurstSender(None, sender.ctx.target.addresses[:1])
-        mine, *others = await sender.gather(
-            [
-                sender.at_once(party, self.limit + 2),
-                *(sender.send(other, "apart") for _ in range(_PEERS)),
-            ]
-        )
-        slow_ns = max((x.rtt_ns for x in mine.all if sender.is_slow(x)), default=0)
-        return bool(slow_ns > _HELD * max(x.rtt_ns for x in others))
+        mine: list[Observation] = []
+        others: list[Observation] = []
+
+        async def held() -> None:
+            mine.extend((await sender.at_once(party, self.limit + 2)).all)
+
+        async def beside() -> None:
+            while not mine:
+                others.append(await sender.send(other, "apart"))
+                await sender.wait_until_ns(others[-1].sent_ns + _LOOK_NS)
+
+        await sender.gather([held(), beside()])
+        slow_ns = max((x.rtt_ns for x in mine if sender.is_slow(x)), default=0)
+        return slow_ns > _HELD * max(x.rtt_ns for x in others)
 
     async def _stands_for_refusal(self, party: BurstSender, substitute: object) -> bool:
         """Whether only this party gets an answer, again and again, and another party never."""
@@ -312,13 +343,13 @@ class Measurement:
         sends = [self.sender.send(address, "apart") for _ in range(2 * FEW_AT_ONCE)]
         return any(x.refused for x in await self.sender.gather(sends))
 
-    async def _share_refused(self, parties: Sequence[BurstSender], times: int) -> bool | None:
-        """Whether these parties are refused; None where there are none."""
-        if not parties:
-            return None
+    async def _share_refused(
+        self, parties: Sequence[BurstSender], times: int, part: float = 0.5
+    ) -> bool:
+        """Whether more than a part of what these parties send is refused."""
         sends = [self.sender.send(party) for party in parties for _ in range(times)]
-        seen = [x for x in await self.sender.gather(sends) if x.refused is not None]
-        return bool(seen) and 2 * sum(bool(x.refused) for x in seen) > len(seen)
+        seen = Burst(await self.sender.gather(sends))
+        return len(seen.refused) > part * (seen.size + len(seen.refused))
 
     async def _others(self, party: BurstSender, burst: Burst) -> None:
         """Send for others while a counter is full: whom does it hold for?"""
@@ -326,7 +357,7 @@ class Measurement:
             await self._other_addresses(party, burst)
         elif self.counter == "key":
             await self._same_key(party, burst)
-        elif self.sender.parties.kind == "pair":
+        elif self.sender.parties.kind != "ip" and "limits.and_counter" not in self.readings:
             await self._other_pairs(party, burst)
 
     async def _other_rows(self, party: BurstSender, burst: Burst) -> None:
@@ -337,7 +368,8 @@ class Measurement:
         answers = [x for x in seen if x.refused is not None]
         self._apart_refused += bool(answers) and all(x.refused for x in answers)
         if self._apart_refused > 1:
-            self.fail("a full counter also refused an operation of another row", burst, Burst(seen))
+            message = "a full counter also refused an operation of another row"
+            self.too_strict(message, burst, Burst(seen))
 
     async def _other_addresses(self, party: BurstSender, burst: Burst) -> None:
         others = self._fresh(lambda other: other != party, 2)
@@ -346,69 +378,107 @@ class Measurement:
 
     async def _same_key(self, party: BurstSender, burst: Burst) -> None:
         others = [x for x in self._of_key(party) if x.sources[0] not in party.sources][:_OTHERS]
-        if await self._share_refused(others, 1 if self.block_ns else _TURNS) is False:
-            self.fail("a full counter did not refuse the key at another address", burst)
+        times = 1 if self.block_ns else _TURNS
+        sends = [self.sender.send(other) for other in others for _ in range(times)]
+        seen = Burst(await self.sender.gather(sends))
+        since_full_ns = seen.last_received_ns - burst.refused[-1].sent_ns
+        if seen.size > 1 + since_full_ns / self.step_ns and await self._is_full(party, burst):
+            self.fail("a full counter did not refuse the key at another address", burst, seen)
+
+    async def _is_full(self, party: BurstSender, burst: Burst) -> bool:
+        """Whether a party is still refused, more often than a bucket regains since a burst."""
+        since_full_ns = self.sender.now_ns - burst.refused[-1].sent_ns
+        times = min(self.limit, since_full_ns // self.step_ns + _TURNS)
+        return bool(await self._share_refused([party], times, 0))
 
     async def _other_pairs(self, party: BurstSender, burst: Burst) -> None:
         """See whether a pair is counted: neither its key nor its address alone."""
-        times = 1 if burst.size < SPACED else _TURNS
-        key, sources = party.key, party.sources
+        parties, key, sources = self.sender.parties, party.key, party.sources
+        now_ns = self.sender.now_ns
+        rested = [
+            x
+            for x in parties.candidates
+            if parties.is_rested((x.key, "") if x.key != key else ("", x.sources[0]), now_ns)
+        ]
         same_key = self._fresh(lambda x: x.key == key and x.sources != sources)
         same_source = self._fresh(lambda x: x.key != key and x.sources == sources)
-        # The party itself sends beside them, which shows that its counter is still full.
-        by_key, by_source, by_party = await self.sender.gather(
-            [self._share_refused(x, times) for x in (same_key, same_source, [party])]
+        by_key, by_source = await self.sender.gather(
+            [self._are_refused(x, burst, rested) for x in (same_key, same_source)]
         )
-        if not by_party:
-            self.notes.append("the counter was free again before others could be seen beside it")
+        # The party itself sends after them, which shows that its counter is still full.
+        if None in {by_key, by_source} or not await self._is_full(party, burst):
             return
-        if by_key is None or by_source is None:
-            self.notes.append("with one key or one address, whom it holds for cannot be seen")
         if by_key and by_source:
             if self.block_ns:
                 await self._check_counters_shared(party, burst)
-            self.is_shared = True
             self.readings["limits.and_counter"] = "each"
-            self.sender.parties.count_each()  # so that neither key nor address has sent
-            neither = self._fresh(lambda x: x.key != key and x.sources != sources)
-            if await self._share_refused(neither, times):
-                self.fail("a full counter also refused other keys at other addresses", burst)
-        elif (by_key or by_source) and (not burst.size or FEW_AT_ONCE <= burst.size < self.limit):
-            self.is_shared = True
-            self.notes.append("requests of others filled a counter: whom it holds for is not seen")
-        elif by_key:
-            self.fail("a full counter also refused another address: it is not of the pair", burst)
-        elif by_source:
-            self.fail("a full counter also refused another key: it is not of the pair", burst)
-        elif by_key is not None and by_source is not None:
-            self.readings["limits.and_counter"] = "pair"
+            parties.kind = "each"
+            neither = self._fresh(lambda x: parties.is_fresh(x, self.sender.now_ns))
+            if await self._share_refused(neither, 1):
+                self.too_strict("a full counter also refused other keys at other addresses", burst)
+        elif by_key or by_source:
+            other = "address" if by_key else "key"
+            decide = self.fail if burst.size >= self.limit else self.too_strict
+            decide(f"a full counter also refused another {other}: it is not of the pair", burst)
+        else:
+            self.readings["limits.and_counter"] = parties.kind = "pair"
+
+    async def _are_refused(
+        self, parties: Sequence[BurstSender], burst: Burst, rested: Sequence[BurstSender]
+    ) -> bool | None:
+        """Whether parties are refused beside a full counter; None where that is not seen.
+
+        They are not, if more were admitted than the counter holds. rested: whose refusals show it:
+        of the others, another counter may be full.
+        """
+        if not parties:
+            return None
+        most = 2 * int(self.regained(burst)) + _TURNS
+        times = max(1, min(burst.size, self.limit, -(-most // len(parties))))
+        sends = [self.sender.send(party) for party in parties for _ in range(times)]
+        seen = await self.sender.gather(sends)
+        telling = Burst(x for place, x in enumerate(seen) if parties[place // times] in rested)
+        if len(telling.refused) > telling.size:
+            return True
+        whole = burst + Burst(seen)
+        is_more = whole.size - min(self.limit, burst.size) > self.regained(whole)
+        return False if is_more else None
 
     async def _check_counters_shared(self, party: BurstSender, burst: Burst) -> None:
         """Where a block refuses key and address, see whether full counters do, without a block.
 
-        Twice, for an aligned window may begin anew just then.
+        Twice, for an aligned window may begin anew just then. What a bucket regains meanwhile
+        admits others too, so more are sent than that.
         """
-        sender, refusing, admitted = self.sender, [party], list[Observation]()
+        sender, refusing = self.sender, [party]
+        whole = Burst(())
 
         def is_apart(other: BurstSender) -> bool:
             return all(other.key != x.key and other.sources != x.sources for x in refusing)
 
-        for turn in range(2):
+        for _ in range(2):
             taken = self._fresh(is_apart, 1)
             if not taken:
                 return
             beside = [*self._beside(taken[0], is_apart)]
+            if len(beside) < 2:
+                return
             full = await sender.at_once(taken[0], self.limit)
-            seen = await sender.gather([sender.send(other) for other in beside])
-            admitted += [x for x in seen if x.refused is False]
-            if full.refused or len(admitted) < 2 * (turn + 1):
+            most = min(self.limit, 2 * int(self.regained(full)) + 3)
+            sends = [sender.send(other) for other in beside for _ in range(most)]
+            seen = await sender.gather(sends)
+            fewest = min(Burst(seen[:most]).size, Burst(seen[most:]).size)
+            whole += full + Burst(seen)
+            if full.size < self.limit or fewest <= self.regained(full + Burst(seen)):
                 return
             refusing += [*taken, *beside]
+        if whole.duration_ns >= self.window_ns:
+            return
         self.fail(
             "a block refuses other addresses of the key and other keys of the address, whose "
             "counters are not full: it must hold for the pair",
             burst,
-            Burst(admitted),
+            whole,
         )
 
     def _beside(
@@ -470,12 +540,12 @@ class Measurement:
         choice = self.choices.get(variant)
         if choice is not None and choice.otherwise is not None:
             return False
-        shown = [plain[0].exchange, other[0].exchange, other[-1].exchange, plain[-1].exchange]
+        evidence = [plain[0].exchange, other[0].exchange, other[-1].exchange, plain[-1].exchange]
         raise Decided(
             Verdict.FAIL,
             f"{variant}: {_ROUNDS} requests were admitted between refused ones: the row must count "
             "them too",
-            shown,
+            evidence,
         )
 
     async def _mixed(self) -> None:
@@ -504,7 +574,9 @@ class Measurement:
                 return
         if bursts:
             fewer, more = (min(burst.size for burst in bursts), max(burst.size for burst in bursts))
-            self.fail(
+            is_over = min(burst.size - self.regained(burst) for burst in bursts) > self.limit
+            decide = self.fail if is_over else self.too_strict
+            decide(
                 f"bursts of plain requests in turn with {', '.join(counted)} admitted "
                 f"{fewer} to {more}, and plain ones alone {self.fresh[0].size}: all must count, "
                 "once each",
@@ -526,36 +598,32 @@ class Measurement:
     # --- how many ---------------------------------------------------------------------------------
 
     def regained(self, burst: Burst) -> float:
-        """Return how many requests a bucket regains during a burst, at most."""
-        return burst.duration_ns / self.step_ns
+        """Return how many requests a counter regains during a burst, at most."""
+        return 0 if self.kind == "window" else burst.duration_ns / self.step_ns
 
     def check_capacity(self, bursts: Sequence[Burst], where: str) -> None:
         """No algorithm admits more than L and the refill, but where an aligned window begins.
 
-        So one of two bursts at two phases must be within it.
+        So one of two bursts must be within it, unless one window may have begun in both.
         """
-        sizes = [burst.size for burst in bursts]
-        if not sizes or len(sizes) < 2:
-            return
-        over = min(burst.size - self.regained(burst) for burst in bursts)
-        if over > self.limit + 1e-6:
-            self.fail(
-                f"bursts {where} admitted {_listed(sizes)} requests, more than {self.limit} plus "
-                "the refill during the burst",
-                *bursts[-2:],
-            )
+        over = [x for x in bursts if x.size - self.regained(x) > self.limit + 1e-6]
+        for first, second in itertools.combinations(over, 2):
+            is_shared = may_share_border(first.span, second.span, self.window_ns)
+            if len(over) == len(bursts) and not is_shared:
+                sizes = " and ".join(str(burst.size) for burst in bursts)
+                self.fail(
+                    f"bursts {where} admitted {sizes} requests, more than {self.limit} plus the "
+                    "refill during the burst",
+                    first,
+                    second,
+                )
 
     def check_number(self, burst: Burst, size: int) -> None:
         """Decide where a fresh window did not admit exactly the limit."""
         few = size + burst.lost < self.limit
         if size > self.limit or few:
             message = f"{size} requests were admitted in a fresh window, not {self.limit}"
-            if few and self.sender.parties.kind == "each" and not self.is_apart:
-                raise Shared
-            self.fail(message, burst)
+            decide = self.too_strict if few else self.fail
+            decide(message, burst)
         if burst.lost:
             self.undecided(f"{burst.lost} answers were lost in a burst")
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return " and ".join(str(size) for size in sizes)

@@ -118,3 +118,21 @@ class Burst:
 
     def __add__(self, other: Burst) -> Burst:
         return Burst([*self.all, *other.all])
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The times of the first request and of the last admission."""
+        return self.first_sent_ns, self.last_received_ns
+
+
+def may_share_border(first: tuple[int, int], second: tuple[int, int], window_ns: int) -> bool:
+    """Whether aligned windows may have begun in the midst of two spans of time.
+
+    >>> may_share_border((8, 11), (20, 23), 10), may_share_border((8, 11), (20, 23), 20)
+    (True, False)
+    >>> may_share_border((8, 8), (18, 18), 10)  # it has no midst
+    False
+    """
+    least = (second[0] - first[1]) // window_ns + 1
+    most = (second[1] - first[0] - 1) // window_ns
+    return least <= most

@@ -246,7 +246,9 @@ def tighter(row: LimitRow, rule: Rule, target: Target, limits: LimitTable) -> st
         and (target.shape(other).method, target.shape(other).path) == (shape.method, shape.path)
     ]
     for other in limits:
-        is_same = any(_covers(resource, one) for resource in other.match.resource for one in same)
+        is_same = any(
+            _covers(resource, request) for resource in other.match.resource for request in same
+        )
         if other.id != rule.id and is_same and not other.shadow and _hides(other.rate, rule.rate):
             return (
                 f"{name} is mapped to {shape.method} {shape.path}, which {other.id} limits to "

@@ -48,15 +48,14 @@ class BurstSender:
 def counter_ids(kind: str, party: BurstSender) -> tuple[CounterId, ...]:
     """Return the counters that a party's requests are in.
 
-    kind: what a counter is of: `pair`, `key`, `ip`, or `each` (one of the key, one of the address).
+    kind: what a counter is of: `pair`, `key`, `ip`, or `each` (the pair, the key and the address).
     """
     source = party.sources[0]
-    if kind == "pair":
-        return ((party.key, source),)
     return {
+        "pair": ((party.key, source),),
         "key": ((party.key, ""),),
         "ip": (("", source),),
-        "each": ((party.key, ""), ("", source)),
+        "each": ((party.key, source), (party.key, ""), ("", source)),
     }[kind]
 
 
@@ -78,18 +77,25 @@ class BurstSenders:
 
     def used(self, party: BurstSender, at_ns: int) -> None:
         """Note that a party has sent, or that its block lasts until then."""
-        for counter in counter_ids(self.kind, party):
+        for counter in self._touched(party):
             self.last_used_ns[counter] = max(at_ns, self.last_used_ns.get(counter, at_ns))
 
-    def count_each(self) -> None:
-        """Note that a key and an address each have a counter of their own (D-AND-COUNTER each)."""
-        used, self.kind, self.last_used_ns = self.last_used_ns.items(), "each", {}
-        for (key, source), at_ns in used:
-            self.used(BurstSender(key, (source,)), at_ns)
+    def _touched(self, party: BurstSender) -> tuple[CounterId, ...]:
+        """Return the counters that a party's requests may be in: a pair may be counted by each."""
+        return counter_ids("each" if self.kind == "pair" else self.kind, party)
+
+    def _used_ns(self, counter: CounterId) -> int:
+        return self.last_used_ns.get(counter, -(1 << 62))
+
+    def is_rested(self, counter: CounterId, now_ns: int) -> bool:
+        """Whether nothing in a counter counts any more."""
+        return self._used_ns(counter) + self.rest_ns <= now_ns
 
     def _last_ns(self, party: BurstSender) -> int:
-        ids = counter_ids(self.kind, party)
-        return max(self.last_used_ns.get(counter, -(1 << 62)) for counter in ids)
+        return max(map(self._used_ns, counter_ids(self.kind, party)))
+
+    def _by_rest(self, party: BurstSender) -> list[int]:
+        return sorted(map(self._used_ns, self._touched(party)), reverse=True)
 
     def is_fresh(self, party: BurstSender, now_ns: int) -> bool:
         """Whether nothing that a party has sent counts any more."""
@@ -107,7 +113,10 @@ class BurstSenders:
         while True:
             others = [party for party in self.candidates if party not in but]
             free = [party for party in others if not self._is_reserved(party)]
-            party = min(free or others or self.candidates, key=self._last_ns)
+            party = min(
+                free or others or self.candidates,
+                key=lambda x: (self._last_ns(x), self._by_rest(x)),
+            )
             ids = counter_ids(self.kind, party)
             self._reserved.update(ids)
             try:
@@ -124,10 +133,14 @@ class BurstSenders:
     def fresh(
         self, now_ns: int, suits: Callable[[BurstSender], bool], most: int
     ) -> list[BurstSender]:
-        """Return fresh parties of a kind, at most so many, and note that they are used."""
+        """Return parties whose own counters are fresh, at most so many; note that they are used.
+
+        Those whose keys and addresses have rested longest come first.
+        """
         chosen: list[BurstSender] = []
-        for party in sorted(self.candidates, key=self._last_ns):
-            if len(chosen) < most and suits(party) and self.is_fresh(party, now_ns):
+        for party in sorted(self.candidates, key=self._by_rest):
+            own = counter_ids(self.kind, party)[0]
+            if len(chosen) < most and suits(party) and self.is_rested(own, now_ns):
                 chosen.append(party)
                 self.used(party, now_ns)
         return chosen

@@ -177,6 +177,38 @@ SLOW_NETWORKS: tuple[tuple[dict[str, Any], bool, int, int, int, tuple[str, ...]]
         1018,
         ("LIM-PATCH", "LIM-PROXY-KEY"),
     ),
+    (
+        {"algorithm": "sliding-counter", "and_counter": "each"},
+        False,
+        50,
+        1500,
+        3001,
+        ("LIM-PROXY-HOST", "LIM-READ"),
+    ),
+    (
+        {"algorithm": "token-bucket", "and_counter": "each"},
+        True,
+        50,
+        100,
+        3020,
+        ("LIM-PUBLIC", "LIM-MANAGEMENT"),
+    ),
+    (
+        {"algorithm": "fixed-window", "and_counter": "each"},
+        True,
+        50,
+        100,
+        4231,
+        ("LIM-PROXY-HOST", "LIM-READ"),
+    ),
+    (
+        {"algorithm": "token-bucket", "and_counter": "each"},
+        False,
+        50,
+        1500,
+        4236,
+        ("LIM-SEARCH", "LIM-LEGACY"),
+    ),
 )
 """What the engine counts by, whether its windows are a tenth, latency and jitter in ms, a seed."""
 
@@ -197,18 +229,29 @@ def test_a_slow_network_never_makes_a_conforming_service_fail(
             assert getattr(found.profile.limits, name) == limits.get(name, default)
 
 
-PAUSES: tuple[tuple[dict[str, Any], float, float, int, tuple[str, ...]], ...] = (
-    ({"and_counter": "each"}, 3, 2.0, 1037, ("LIM-ACCOUNT-UPDATER", "LIM-CREATE")),
-    ({"count_refused": True}, 1, 1.0, 2034, ("LIM-READ", "LIM-DELETE")),
+PAUSES: tuple[tuple[dict[str, Any], bool, float, float, int, tuple[str, ...]], ...] = (
+    ({"and_counter": "each"}, False, 3, 2.0, 1037, ("LIM-ACCOUNT-UPDATER", "LIM-CREATE")),
+    ({"count_refused": True}, False, 1, 1.0, 2034, ("LIM-READ", "LIM-DELETE")),
+    (
+        {"algorithm": "token-bucket", "and_counter": "each"},
+        True,
+        3,
+        2.0,
+        4080,
+        ("LIM-CREATE", "LIM-LEGACY"),
+    ),
 )
-"""What the engine counts by, seconds between pauses and the longest pause, a seed."""
+"""What the engine counts by, whether its windows are a tenth, seconds between pauses and the
+longest pause, a seed."""
 
 
 @pytest.mark.parametrize("pauses", PAUSES, ids=str)
 def test_pauses_of_a_machine_never_make_a_conforming_service_fail(
-    pauses: tuple[dict[str, Any], float, float, int, tuple[str, ...]],
+    pauses: tuple[dict[str, Any], bool, float, float, int, tuple[str, ...]],
 ) -> None:
     """A pause bunches what follows it; a request without a key is answered 401 throughout."""
-    limits, every_s, most_s, seed, checks = pauses
-    found = play(*checks, latency=Stalling(seed, every_s, most_s), seed=seed % 7, **limits)
+    limits, is_tenth, every_s, most_s, seed, checks = pauses
+    table = tenth() if is_tenth else None
+    latency = Stalling(seed, every_s, most_s)
+    found = play(*checks, table=table, told_table=table, latency=latency, seed=seed % 7, **limits)
     assert found.failed == set()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from conformance.wire.transport import Latency
 from engine import Engine, LimitTable, Request, Response
 from engine.limits import Rule
 from tests.conformance.limits.measured import Stalling, jittery, play
@@ -46,6 +47,14 @@ def test_a_number_that_is_off(rule_id: str, change: dict[str, int]) -> None:
     assert found.failed <= {rule_id, "LIM-BLOCK"}
 
 
+@pytest.mark.parametrize("latency", [None, jittery(1, 300, 300)], ids=["none", "0.6 s"])
+def test_one_more_of_a_block_fails_on_any_network(latency: Latency | None) -> None:
+    """On a slow one a burst lasts so long that a bucket would regain one."""
+    table = changed("LIM-PUBLIC", more=1)
+    found = play("LIM-PUBLIC", table=table, latency=latency, seed=1)
+    assert found.failed == {"LIM-PUBLIC"}
+
+
 @pytest.mark.parametrize("per_cent", [90, 110])
 @pytest.mark.parametrize("rule_id", slow_but([*THROTTLES, *BLOCKS]))
 def test_a_window_that_is_off_by_a_tenth(rule_id: str, per_cent: int) -> None:
@@ -69,6 +78,20 @@ def test_a_counter_by_one_of_both(rule_id: str, counter: Any) -> None:
     found = play(rule_id, and_counter=counter)
     assert found.failed == {rule_id}
     assert "not of the pair" in found.says(rule_id)
+
+
+def test_a_counter_by_key_fails_when_it_is_measured_again() -> None:
+    """The first measurement has filled the keys' counters, so the second one waits for them."""
+    found = play("LIM-SEARCH", and_counter="key", latency=jittery(1, 2, 150), seed=1)
+    assert found.failed == {"LIM-SEARCH"}
+    assert "not of the pair" in found.says("LIM-SEARCH")
+
+
+def test_one_less_where_refused_requests_count() -> None:
+    """Only a bucket may admit fewer than its row's number at once."""
+    table = changed("LIM-SEARCH", more=-1)
+    found = play("LIM-SEARCH", table=table, algorithm="sliding-counter", count_refused=True)
+    assert found.failed == {"LIM-SEARCH"}
 
 
 @pytest.mark.parametrize("rule_id", slow_but([*THROTTLES, *BLOCKS]))

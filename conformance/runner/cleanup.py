@@ -17,7 +17,6 @@ from conformance.context.cooldown import CounterId
 from conformance.context.created import Thing
 from conformance.context.session import Session
 from conformance.messages.exchange import KeyLabel
-from conformance.messages.shapes import Spelling
 from conformance.target import Source, Target
 
 _LANES: Final = 4
@@ -44,7 +43,7 @@ def clean(
     for label in busy:
         hopeless[label] = _ENOUGH
 
-    absent = _Absent(session.target.spelling)
+    absent = _Absent(session)
 
     async def worker(lane: Lane) -> None:
         while work:
@@ -81,11 +80,13 @@ def _note_used(ctx: CheckContext) -> None:
 class _Absent:
     """Tracks the deletions that a deployment lacks: every one of them is answered 404.
 
-    A 404 means that an object is gone only where the same operation has deleted another.
+    A 404 means that an object is gone only where the same operation has deleted another, or where
+    the run has read one and then no longer found it: such objects expire (QUO-INTENT).
     """
 
-    def __init__(self, spelling: Spelling) -> None:
-        self._spelling = spelling
+    def __init__(self, session: Session) -> None:
+        self._spelling = session.target.spelling
+        self._exchanges = session.exchanges
         self._doubtful: dict[str, list[Thing]] = defaultdict(list)
         self._works: set[str] = set()
         self._paths: list[str] = []
@@ -100,7 +101,7 @@ class _Absent:
         name = self._name(thing)
         if status is None:
             return []
-        if status == 404 and name not in self._works:
+        if status == 404 and name not in self._works and not self._expires(thing.method, name):
             self._doubtful[name].append(thing)
             return []
         self._works.add(name)
@@ -112,9 +113,24 @@ class _Absent:
         held = [one for things in self._doubtful.values() for one in things]
         return [one for one in held if one.path.startswith(tuple(self._paths))]
 
+    def _expires(self, method: str, name: str) -> bool:
+        """Whether the run has read an object that the operation deletes, and later found none."""
+        known: set[str] = set()
+        for exchange in list(self._exchanges.values()):
+            path = exchange.ask.path
+            if exchange.ask.method == "GET" and self._operation(method, path) == name:
+                if exchange.status == 404 and path in known:
+                    return True
+                if exchange.ok:
+                    known.add(path)
+        return False
+
     def _name(self, thing: Thing) -> str:
-        found = self._spelling.operation(thing.method, thing.path)
-        return thing.method if found is None else found[0]
+        return self._operation(thing.method, thing.path)
+
+    def _operation(self, method: str, path: str) -> str:
+        found = self._spelling.operation(method, path)
+        return method if found is None else found[0]
 
 
 async def _deleted(

@@ -490,7 +490,8 @@ _NO_ADDRESSES: Final = frozenset({"unknown", "unix:"})
 _CLIENT: Final = re.compile(r"first|last|trusted:([1-9][0-9]?)", re.ASCII)
 _ELEMENT: Final = re.compile(r"^(?:.*;)?(?i:for)=([^;]*)(?:;.*)?$")
 """An element of `Forwarded` (RFC 7239); the group has the address."""
-_WITHIN: Final = re.compile(r'"|\[[^\]]*:|(?:^|[^\w.\-])\d{1,3}(?:\.\d{1,3}){3}(?:[^\w.\-/]|$)')
+_QUAD: Final = r"\d{1,3}(?:\.\d{1,3}){3}"
+_WITHIN: Final = re.compile(rf'"|\[[^\]]*:|[^\w.\-]{_QUAD}(?:[^\w.\-/]|$)|^{_QUAD}[^\w.\-/]')
 """What no name and no pseudonym holds: quotes, and an address beside other text."""
 _HOST_AND_PORT: Final = re.compile(r"(localhost|[\w\-]+(?:\.[\w\-]+)+):\d{1,5}", re.ASCII)
 BAD_ADDRESS: Final = "address must be an IP address, a host name or a pseudonym"

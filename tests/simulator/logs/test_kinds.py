@@ -138,7 +138,7 @@ def test_the_header_of_the_key_is_the_key(tmp_path: Path, headers: dict[str, Any
 
 
 def test_pseudonyms_are_named_as_such(tmp_path: Path) -> None:
-    lines = [COMBINED.replace(IP, word) for word in ("9f86d081884c7d65", "ab12", IP)]
+    lines = [COMBINED.replace(IP, word) for word in ("9f86d081884c7d65", "192.0.2.300", IP)]
     assert read(log_of(tmp_path, *lines))[2]["fields"]["address"] == (
         "field address; 2 of 3 values are names or pseudonyms"
     )

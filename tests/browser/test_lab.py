@@ -100,7 +100,7 @@ def test_moving_a_slider_changes_the_picture(repository: Path, tmp_path: Path) -
         for _ in range(30):
             page.keyboard.press("ArrowLeft")
         expect(slider.locator(".widget-readout")).to_have_text("20")
-        words = re.compile(rf"^with these values: (?![^;]* {before}% refused)")
+        words = re.compile(rf"^with these values: (?![^;]* {before}\s% refused)")
         expect(picture).to_have_attribute("aria-label", words, timeout=30_000)
         page.screenshot(path=kept / "explorer.png")
         assert _refused_percent(picture) > before, "a lower limit refuses more"

@@ -28,6 +28,7 @@ from rich.table import Column
 from rich.text import Text
 
 from conformance.context.check import Check
+from conformance.context.choices import line_of
 from conformance.context.session import Session
 from conformance.context.verdicts import ClauseResult, Finding, Moment, Verdict, worst
 from conformance.report.evidence import sender_of, status_of
@@ -253,7 +254,7 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
     for note in report.notes:
         console.print(f"note: {escape(note)}")
     for choice, value in report.readings().items():
-        console.print(f"choice: {escape(choice)} = {escape(repr(value))}")
+        console.print(f"choice: {escape(line_of(choice, value))}")
     for path in files:
         console.print(f"wrote {escape(str(path))}")
     _show_last(console, report)

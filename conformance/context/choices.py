@@ -72,6 +72,23 @@ def _fields(profile: Profile) -> Iterator[tuple[str, str, str]]:
             yield section.name, item.name, key
 
 
+def line_of(choice: str, value: object) -> str:
+    """Return a choice, as `section.field`, with a value as a profile's file has it.
+
+    >>> line_of("limits.algorithm", "gcra"), line_of("outside.keep_hot_ns", 60_000_000_000)
+    ('limits.algorithm = "gcra"', 'outside.keep_hot = "1m"')
+    """
+    section, _, name = choice.partition(".")
+    field = next(field for field in _fields(Profile()) if field[:2] == (section, name))
+    try:
+        plain = to_plain(Profile().replace(**{section: {name: value}}))[section]
+    except InputError:
+        plain = {field[2]: value}
+    if field[2] not in plain:
+        return f"{section}.{field[2]} is left out"
+    return f"{section}.{to_toml({field[2]: plain[field[2]]}).rstrip()}"
+
+
 def told_by(profile: Profile) -> set[str]:
     """Return the choices in which a profile differs from the default, as `section.field`."""
     standard = Profile()

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from conformance.context.answers import accepted, is_identifier, is_refused
 from conformance.context.check import Check, Inconclusive, Skip
+from conformance.context.choices import line_of
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding, Symptom, Verdict
 from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel
@@ -392,7 +393,7 @@ class CheckContext:
 
     def reads(self, clause: str, field: str, seen: object, *shown: Exchange) -> Finding:
         """Report which reading of an open choice the deployment follows; every reading passes."""
-        says = f"reading: {field} = {seen!r}"
+        says = f"reading: {line_of(field, seen)}"
         return self.finding(clause, Verdict.PASS, says, *shown, reading=(field, seen))
 
     def informs(self, clause: str, says: str, *shown: Exchange) -> Finding:

@@ -75,12 +75,20 @@ class Created:
             answer = exchange.json
         except ValueError:
             return
+        self._forget_consumed(ask.body)
         made = list(identifiers(ask.body, answer)) if name == "tokenize" else [_record_id(answer)]
         for one in made:
             if one is not None:
                 named = {**values, "key_id" if name == "create_application_key" else "id": one}
                 method, path = self._spelling.deletion(_DELETED_BY[name], named)
                 self._things.setdefault(path, Thing(method, path, key, exchange.check))
+
+    def _forget_consumed(self, body: Any) -> None:  # noqa: ANN401 # reason: JSON or bytes
+        """Remove the token intents that a body has turned into tokens."""
+        for element, _ in elements(body, body):
+            intent = element.get("token_intent_id") if isinstance(element, dict) else None
+            if isinstance(intent, str):
+                self.forget(self._spelling.deletion("delete_token_intent", {"id": intent})[1])
 
     def forget(self, path: str) -> None:
         """Remove the object at a path."""

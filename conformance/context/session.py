@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from conformance.context.check import CLEANING, Inconclusive, OutOfBudget, Skip
-from conformance.context.choices import read_profile, told_by
+from conformance.context.choices import line_of, read_profile, told_by
 from conformance.context.cooldown import Cooldown
 from conformance.context.created import Created
 from conformance.context.history import HistoryWriter
@@ -250,7 +250,7 @@ class Session:
         section, _, name = path.partition(".")
         now = getattr(getattr(self.profile, section, None), name, None)
         if path in self.known and now != value:
-            return f"{path} was seen as {now!r} and as {value!r}"
+            return f"{line_of(path, now)} and {line_of(path, value)} were both seen"
         try:
             self.profile = self.profile.replace(**{section: {name: value}})
         except InputError as error:

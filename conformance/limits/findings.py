@@ -12,6 +12,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from conformance.context.choices import line_of
 from conformance.context.context import CheckContext
 from conformance.context.cooldown import CounterId
 from conformance.context.verdicts import Finding, Verdict
@@ -228,7 +229,9 @@ def _of_choice(ctx: CheckContext, rule: Rule, name: str, value: object) -> Findi
     session = ctx.session
     stated = getattr(session.given_profile.limits, name.removeprefix("limits."))
     if name in session.given and _contradicts(stated, value):
-        message = f"{name} must be {stated!r}, as the target's profile states; it is {value!r}"
+        message = (
+            f"the target's profile states {line_of(name, stated)}; seen: {line_of(name, value)}"
+        )
         return ctx.fails(rule.id, message)
     return ctx.reads(rule.id, name, value)
 

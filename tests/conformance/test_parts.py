@@ -82,6 +82,22 @@ def test_what_was_created_follows_from_the_exchanges() -> None:
     ]
 
 
+def test_a_token_intent_that_became_a_token_is_gone() -> None:
+    created = Created()
+    intents = HttpRequest(method="POST", path="/token-intents", key="k.1")
+    for name in ("1", "2", "3"):
+        created.note(_exchange(intents, 201, {"id": name}))
+    of = {name: {"type": "token", "token_intent_id": name} for name in ("1", "2", "unknown")}
+    tokenize = HttpRequest(method="POST", path="/tokenize", key="k.1", body={"a": [of["1"]]})
+    created.note(_exchange(tokenize, 200, {"a": [{"id": "4"}]}))
+    create = HttpRequest(method="POST", path="/tokens", key="k.1", body=of["unknown"])
+    created.note(_exchange(create, 201, {"id": "5"}))
+    refused = HttpRequest(method="POST", path="/tokenize", key="k.1", body=of["2"])
+    created.note(_exchange(refused, 400, None))
+    paths = ["/token-intents/2", "/token-intents/3", "/tokens/4", "/tokens/5"]
+    assert [thing.path for thing in created] == paths
+
+
 @given(
     secrets=st.lists(
         st.text('abkey_/+"é1', min_size=4, max_size=9), min_size=1, max_size=6, unique=True

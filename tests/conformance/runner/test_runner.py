@@ -596,7 +596,8 @@ def test_a_choice_is_kept_as_it_was_seen_first_and_a_contradiction_is_told(play:
     report = play(*(_check(name, reads(value), "TOK-LEAF") for name, value in seen.items()))
     assert report.readings() == {"tokens.depth_limit": 20}
     assert report.notes == tuple(
-        f"{name}: tokens.depth_limit was seen as 20 and as {seen[name]}" for name in "cd"
+        f"{name}: tokens.depth_limit = 20 and tokens.depth_limit = {seen[name]} were both seen"
+        for name in "cd"
     )
     report = play(_check("d", reads(-1), "TOK-LEAF"))
     assert report.readings() == {}

@@ -203,6 +203,7 @@ def _card_requests(ctx: CheckContext) -> list[tuple[str, Json]]:
     tokens, number = ctx.profile.tokens, "{{ data.number }}"
     named |= {"metadata": {"a": "b"}, **ctx.container_of(tokens.container_default_card)}
     short["data"]["cvc"] = "7316"
+    third["data"]["expiration_year"] = ctx.year
     bare["data"] = {name: bare["data"][name] for name in ("number", "cvc")}
     indexed |= {"search_indexes": [number], "fingerprint_expression": number}
     bodies: list[Json] = [{"a": {"b": [named, short]}, "c": third}, bare, indexed, [again]]
@@ -299,6 +300,7 @@ def _unsaid(ctx: CheckContext, clause: str, message: str, *evidence: Exchange) -
     roles=("short",),
     requests=52,
     takes_ns=3 * _SECOND_NS + _CLOCK_SLACK_NS,
+    is_timed=True,
 )
 async def retention(ctx: CheckContext) -> list[Finding]:
     """A cvc, a token intent and a log entry are readable until their retention has expired."""

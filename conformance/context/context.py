@@ -21,6 +21,7 @@ import random
 import re
 import string
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from conformance.context.answers import accepted, is_identifier, is_refused
@@ -273,6 +274,11 @@ class CheckContext:
         number = next(front + digit for digit in string.digits if is_luhn_valid(front + digit))
         data = {"number": number, "expiration_month": 12, "expiration_year": 2031, "cvc": "731"}
         return {"type": "card", "data": data}
+
+    @property
+    def year(self) -> int:
+        """The year in which the run began, by this machine's clock."""
+        return datetime.fromtimestamp(self.session.wall_start_ns / 1e9, UTC).year
 
     def container_of(self, path: str, form: str | None = None) -> dict[str, Json]:
         """Return the field that selects a container, as this deployment names it (D-CONTAINER).

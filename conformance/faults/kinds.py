@@ -33,7 +33,7 @@ from conformance.faults.registry import (
     with_body,
 )
 from engine import Request, Response
-from engine.messages import Json
+from engine.messages import Json, Problem
 from engine.tokens.strict_json import dumps
 
 # --- values changed on the way to the store -------------------------------------------------------
@@ -77,6 +77,7 @@ _STORED: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
         "stored without leading zeros where it is digits",
         lambda text: text.lstrip("0") or text if text.isdigit() else text,
     ),
+    "empty-as-space": ("stored as a space where it is empty", lambda text: text or " "),
     "date-like": (
         "stored with its day first where it is a date",
         lambda text: re.sub(r"^(\d{4})-(\d\d)-(\d\d)$", r"\3.\2.\1", text),
@@ -87,7 +88,10 @@ _STORED: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
     ),
 }
 """What a mutant does to each string before it is stored."""
-_IN_DATA: Final = ("cut-at-255", "cut-at-nul", "lf-for-crlf", "trimmed", "composed", "bmp-only")
+_IN_DATA: Final = (
+    *("cut-at-255", "cut-at-nul", "lf-for-crlf", "trimmed", "composed", "bmp-only"),
+    "empty-as-space",
+)
 
 
 def _add_stored(name: str, says: str, change: Callable[[str], str]) -> None:
@@ -133,6 +137,25 @@ def _uuid_not_tokenized(body: Json, answer: Json) -> Json:
     return answer
 
 
+@fault("known-identifier-unchanged", "TOK-LEAF")
+async def _known_identifier(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A plain string that is the identifier of a known token comes back as it is."""
+    response, body = await submit(request), json_of(request)
+
+    def answered(part: Json, answer: Json) -> Json:
+        if isinstance(part, str) and isinstance(answer, str):
+            if part in engine.notes:
+                return part
+            engine.notes[answer] = "known"
+        elif isinstance(part, list) and isinstance(answer, list):
+            return [answered(*pair) for pair in zip(part, answer, strict=True)]
+        return answer
+
+    if response.ok and request.path == "/tokenize":
+        response.body = answered(body, response.body)
+    return response
+
+
 @fault_of_refusals("long-value-refused", "TOK-LEAF")
 def _long_value_refused(body: Json) -> bool:
     """A plain string of more than 1,000 characters is refused."""
@@ -170,6 +193,35 @@ def _equal_objects_one_id(body: Json, answer: Json) -> Json:
             if is_request(part):
                 record["id"] = first.setdefault(dumps(part), record["id"])
     return answer
+
+
+@fault_of_refusals("html-forbidden", "TOK-TOKEN-DATA", 403)
+def _html_forbidden(body: Json) -> bool:
+    """`data` of a `token` that holds `<` gets 403, as from a web application firewall."""
+    texts = (asked.get("data") for asked in requests_in(body))
+    return any(isinstance(text, str) and "<" in text for text in texts)
+
+
+@fault_of_refusals("sql-forbidden", "TOK-LEAF", 403)
+def _sql_forbidden(body: Json) -> bool:
+    """A plain string that looks like SQL gets 403."""
+    return any(isinstance(part, str) and "DROP TABLE" in part for part in elements_in(body))
+
+
+@fault_of_answers("data-without-type", "TOK-PLAIN")
+def _data_without_type(body: Json, answer: Json) -> Json:
+    """An object of `data` alone comes back as the identifier alone."""
+    is_alone = isinstance(body, dict) and list(body) == ["data"]
+    return answer["data"] if is_alone and isinstance(answer, dict) else answer
+
+
+@fault_of_answers("keys-without-case", "TOK-PLAIN")
+def _keys_without_case(body: Json, answer: Json) -> Json:
+    """Of keys that differ in case alone, the last stays."""
+    if is_request(body) or not isinstance(answer, dict):
+        return answer
+    last = {key.lower(): key for key in answer}
+    return {key: answer[key] for key in last.values()}
 
 
 def _renaming(name: str, says: str, change: Callable[[str], str]) -> None:
@@ -386,6 +438,38 @@ def _refusal_quotes_value(_: FaultyEngine, request: Request, response: Response)
         response.body["detail"] = f"{values[0]} is not acceptable"
 
 
+def _is_of_this_year(engine: FaultyEngine, asked: dict[str, Any]) -> bool:
+    """Whether a card expires this year and has a cvc."""
+    year, data = dt.datetime.fromtimestamp(engine.clock.wall_ns / 1e9, dt.UTC).year, asked["data"]
+    return isinstance(data, dict) and data.get("expiration_year") == year and "cvc" in data
+
+
+@fault_of_responses("cvc-of-this-year-shown", "REC-SECRET")
+def _cvc_of_this_year_shown(engine: FaultyEngine, request: Request, response: Response) -> None:
+    """A record shows the cvc of a card that expires this year."""
+    for asked, record in asked_and_given(request, response):
+        if "data" in asked and _is_of_this_year(engine, asked):
+            record["check"] = asked["data"]["cvc"]
+
+
+@fault("cvc-of-this-year-kept", "QUO-CVC")
+async def _cvc_of_this_year_kept(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """The cvc of a card that expires this year is readable for ever."""
+    response = await submit(request)
+    for asked, _ in asked_and_given(request, response):
+        if "data" in asked and _is_of_this_year(engine, asked):
+            engine.notes[asked["data"]["number"]] = asked["data"]["cvc"]
+    if request.path == "/detokenize" and response.ok and isinstance(response.body, bytes):
+        answer = json.loads(response.body)
+        for card in answer.values() if isinstance(answer, dict) else ():
+            if isinstance(card, dict) and card.get("number") in engine.notes:
+                card["cvc"] = engine.notes[card["number"]]
+        response.body = dumps(answer)
+    return response
+
+
 # --- authority, quotas, atomicity -----------------------------------------------------------------
 
 
@@ -412,6 +496,27 @@ async def _indexed_without_right(
         return await submit(request)
     paths = (*containers_named(request), "/general/high/", "/pci/high/")
     with engine.answering(caller, "token:create", paths, lambda _: True):
+        return await submit(request)
+
+
+@fault("forbidden-others-created", "AUTH-CREATE")
+async def _forbidden_others(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Where an element's container is not permitted, those beside it are created all the same."""
+    response, body = await submit(request), json_of(request)
+    if response.status == 403 and isinstance(body, list) and request.path == "/tokenize":
+        for part in body:
+            await submit(with_body(request, [part]))
+    return response
+
+
+@fault("read-elsewhere-shows", "REC-DEDUP-REDACT")
+async def _read_elsewhere(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """`token:read` in any container shows what a deduplicated record must hide."""
+    caller = engine.identify(request)
+    if caller is None or not any("token:read" in x.permissions for x in caller.application.grants):
+        return await submit(request)
+    paths = (*containers_named(request), "/general/high/", "/pci/high/")
+    with engine.answering(caller, "token:read", paths, lambda _: True):
         return await submit(request)
 
 
@@ -494,6 +599,14 @@ _bytes_of_tokenize(
     "A byte order mark stands before the answer.",
     lambda raw: b"\xef\xbb\xbf" + raw,
 )
+
+
+@fault("leading-blank-refused", "TOK-JSON")
+async def _leading_blank_refused(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """A body that begins with white space is refused."""
+    if isinstance(request.body, bytes) and request.body[:1].isspace():
+        return Problem(400, "Not here.").response()
+    return await submit(request)
 
 
 # --- outside --------------------------------------------------------------------------------------

@@ -283,10 +283,16 @@ class Measurement:
         sender.make = lambda variant, whose, number: make(
             "valid" if variant == "plain" else variant, whose, number
         )
+        status = sender.refusals.usual["plain"]
         sender.refusals.usual["plain"] = probe.exchange.status or 0
         if probe.exchange.ask.key != party.key:  # one key for all: only the address differs
             sender.parties.kind = "ip"
         twin = await sender.until_refused(party, self.limit)
+        if not twin.refused and probe.exchange.ask.method == "OPTIONS":
+            self.undecided(
+                f"requests are answered {status} and never refused, and failed requests need not "
+                "count; OPTIONS is not refused either, which a gateway may answer"
+            )
         if not twin.refused:
             return await self._unlimited(party, twin)
         self.readings["limits.counted_statuses"] = "success"

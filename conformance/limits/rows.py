@@ -153,7 +153,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             rule_id="LIM-PRIVATE",
             description="A private application's key is limited to 2000 per 10 s at all addresses.",
             operation="list_logs",
-            valid="list",
+            valid="list/OPTIONS",
             variants=("create", "list", "get", "patch", "delete", "detokenize", *_ANY_REQUEST),
         ),
         LimitRow(
@@ -193,6 +193,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="An address is limited to 2000 per 10 s in all, then blocked 30 s.",
             role=None,
             operation="list",
+            valid="list/OPTIONS",
             variants=(
                 "list/key",
                 "list/unknown",
@@ -425,7 +426,7 @@ class RowRequests:
         """
         ctx, valid = self.ctx, self.row.valid or ""
         if not valid.endswith("/new"):
-            return valid.endswith("/manager")
+            return valid.endswith("/manager") and size > _MANAGERS
         self.stocked += 1
         self.deletable = []
         lane = ctx.lane(f"stock {self.stocked}", key=key, source=ctx.sources[0])
@@ -454,8 +455,7 @@ def parties_of(
     if row.role is None:
         return [BurstSender(None, (source,)) for source in sources]
     if row.rule_id == "LIM-PRIVATE":
-        half = max(1, len(sources) // 2)
-        return [BurstSender(key, tuple(sources[:half])) for key in keys]
+        return [BurstSender(key, _half(sources)) for key in keys]
     few = len(sources) // 3 if len(sources) >= _MANY_SOURCES else 0
     sources = sources[-few:] if rule.block_ns else sources[: len(sources) - few]
     if rule.counter == "key":
@@ -477,8 +477,15 @@ def party_apart(
     What a limiter holds back holds back what follows in every row of the same key or address.
     """
     place, index = _place(row), list(ROWS).index(row.rule_id)
-    party = BurstSender(keys[place % len(keys)], (sources[index % len(sources)],))
+    is_heavy = row.rule_id == "LIM-PRIVATE"
+    own = _half(sources) if is_heavy else (sources[index % len(sources)],)
+    party = BurstSender(keys[place % len(keys)], own)
     return party, max(place // len(keys), index // len(sources))
+
+
+def _half(sources: Sequence[str | None]) -> tuple[str | None, ...]:
+    """Return so many addresses that LIM-IP, which has the same rate, is not exceeded."""
+    return tuple(sources[: max(1, len(sources) // 2)])
 
 
 def _place(row: LimitRow) -> int:
@@ -486,6 +493,8 @@ def _place(row: LimitRow) -> int:
     return [other.rule_id for other in ROWS.values() if other.role == row.role].index(row.rule_id)
 
 
+_MANAGERS: Final = 50
+"""A row is measured below the rate of a management key if a burst is no larger."""
 _ROW_COUNT: Final = 6
 _MANY_SOURCES: Final = 9
 

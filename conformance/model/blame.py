@@ -127,7 +127,7 @@ def acceptance_clause(
     >>> acceptance_clause([{"type": "token", "data": "x", "metadata": {}}], 400, **told)
     'TOK-METADATA'
     """
-    if status in {401, 403}:
+    if status in {401, 403} and not is_odd:  # reason: unauthorised; the key may send plain values
         return "AUTH-CREATE"
     elements = list(elements_of(body))
     if len(elements) >= quota:

@@ -175,6 +175,7 @@ def offer_of(ctx: CheckContext) -> Offer:
         untold=frozenset(role for role in roles if _is_untold(ctx, role)),
         fields=OPEN_FIELDS - ({"flag"} if "deduplication" in target.always else set()),
         narrow=target.container_of(narrow[0]) if narrow else "/pci/",
+        year=ctx.year,
     )
 
 

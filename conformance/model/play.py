@@ -19,7 +19,7 @@ from conformance.context.answers import is_request
 from conformance.context.context import GATEWAY_STATUSES, CheckContext, Lane, retry_after_ns
 from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel, parsed_or_none
 from conformance.messages.shapes import SHAPES, filled
-from conformance.model.blame import covered, value_of
+from conformance.model.blame import covered, elements_of, value_of
 from conformance.model.comparison import TOKENIZING, AnswerComparison, Mismatch, SentStep, Tie
 from conformance.model.reference import Reference, ReferenceAnswer
 from conformance.model.values import (
@@ -285,7 +285,8 @@ class SequencePlay:
             body=parsed_or_none(body) if step.raw is not None else body,
             quota=quota,
             has_dedup=label in keys and keys[label].role.startswith("dedup"),
-            is_odd=any(text.wraps and text.wraps[-1] != "card 16" for text in texts),
+            is_odd=any(text.wraps and text.wraps[-1] != "card 16" for text in texts)
+            or any(isinstance(value_of(part), str) for part in elements_of(step.payload)),
             elements=[
                 self._elements.get(part, "")
                 for part in parts_of([step.body, step.values])

@@ -53,7 +53,7 @@ _WRONG: Final[tuple[dict[str, Node], ...]] = (
 
 _LOOKALIKES: Final = (
     *("true", "null", "0", "-1", "1.0", "1e3", "007", "NaN"),
-    *("2026-03-04", "2026-03-04T05:06:07Z"),
+    *("2026-03-04", "2026-03-04T05:06:07Z", "", " "),
 )
 """Strings that careless code takes for other values. They hold nothing that a play makes unique."""
 
@@ -63,11 +63,12 @@ def scripts(offer: Offer) -> Iterator[list[SequenceStep]]:
     reader = "private_reader" if "private_reader" in offer.roles else None
     can_read = "detokenize" in offer.operations - offer.mapped
     if reader is not None and can_read:
-        yield from _values(reader)
+        yield from _values(reader, offer.year)
     role = reader or "private_prod"
     yield from _places(role, offer, can_read=reader is not None and can_read)
     yield from _keys(role)
     yield from _fields(role)
+    yield _identifiers(role)
     yield from ([SequenceStep(0, "tokenize", role, **odd)] for odd in ODD_REQUESTS)
     if {"dedup", "dedup_reader"} <= offer.roles:
         for element in _elements(offer):
@@ -80,6 +81,8 @@ def scripts(offer: Offer) -> Iterator[list[SequenceStep]]:
         yield _sealed_twice(reader, offer)
     if "private_one_container" in offer.roles and "containers" in offer.fields:
         yield from _containers(offer)
+    if reader is not None and {"flag", "containers"} <= offer.fields and _makes_keys(offer):
+        yield _reader_elsewhere(reader, offer)
     yield from _counts(reader or "private_prod", offer)
     if reader is not None and can_read:
         yield from _expressions(reader)
@@ -101,8 +104,8 @@ def holes(refs: Sequence[Ref], before: str = "{{ ", after: str = " }}") -> dict[
     return {f"v{place}": Join((before, ref, after)) for place, ref in enumerate(refs)}
 
 
-def _values(reader: str) -> Iterator[list[SequenceStep]]:
-    """Store each form, as a string and as `data`, and read it back."""
+def _values(reader: str, year: int) -> Iterator[list[SequenceStep]]:
+    """Store each form, as a string and as `data`, and a card of this year; read them back."""
     for start in range(0, len(FORMS), _BATCH):
         texts: list[Node] = [
             TextValue(place + 1, (form,))
@@ -115,7 +118,12 @@ def _values(reader: str) -> Iterator[list[SequenceStep]]:
     for start in range(0, len(_LOOKALIKES), _BATCH):
         likes = list[Node](_LOOKALIKES[start : start + _BATCH])
         refs = tuple(Ref(0, place) for place in range(len(likes)))
-        yield [*_steps((reader, likes)), SequenceStep(1, "detokenize", reader, body=holes(refs))]
+        for body in (likes, [{"type": "token", "data": text} for text in likes]):
+            read = SequenceStep(1, "detokenize", reader, body=holes(refs))
+            yield [*_steps((reader, body)), read]
+    card: Node = {"type": "card", "data": {**card_data(), "expiration_year": year}}
+    read = SequenceStep(1, "detokenize", reader, body=holes((Ref(0, 0),)))
+    yield [*_steps((reader, card)), read]
 
 
 def _places(role: str, offer: Offer, *, can_read: bool) -> Iterator[list[SequenceStep]]:
@@ -168,6 +176,15 @@ def _keys(role: str) -> Iterator[list[SequenceStep]]:
     for start in range(0, len(ODD_KEYS), _BATCH):
         keys = ODD_KEYS[start : start + _BATCH]
         yield _steps((role, {key: TextValue(place + 1) for place, key in enumerate(keys)}))
+    for name in ("data", "encrypted", "token_intent_id"):  # without `type` it is a plain object
+        yield _steps((role, {name: TextValue(1)}), (role, {name: TextValue(2), "metadata": _TEXT}))
+
+
+def _identifiers(role: str) -> list[SequenceStep]:
+    """Identifiers of known tokens are strings like any other."""
+    known, object_of = (Ref(0, 0), Ref(0, 1)), {"type": "token", "data": Ref(0, 0)}
+    body: Node = [known[0], Join(("id ", known[1])), object_of]
+    return _steps((role, [TextValue(1), TextValue(2)]), (role, body))
 
 
 def _elements(offer: Offer) -> Iterator[dict[str, Node]]:
@@ -284,6 +301,35 @@ def _containers(offer: Offer) -> Iterator[list[SequenceStep]]:
     for body in (good, wrong, [good, wrong], [wrong, good], {"a": good, "b": [{"c": wrong}]}):
         yield _steps(("private_one_container", body))
     yield _steps(("private_one_container", [good, TextValue(3)]))
+    if "flag" in offer.fields:  # what may be created is not, beside what may not
+        again = {**good, offer.profile.dedup.flag_name: True}
+        yield _steps(("private_one_container", [good, wrong]), ("private_one_container", again))
+
+
+def _makes_keys(offer: Offer) -> bool:
+    """Whether a management key can make an application with grants of one's own."""
+    made = {"create_application", "create_application_key"}
+    return "management" in offer.roles and made <= offer.operations - offer.mapped
+
+
+def _reader_elsewhere(reader: str, offer: Offer) -> list[SequenceStep]:
+    """A key that may read in another container is shown no metadata of this one."""
+    tokens = offer.profile.tokens
+    here, there = (*offer.containers, "/general/", "/pci/")[:2]
+    path: Node = here if tokens.container_form == "string" else [here]
+    element = {**_numbered(1), tokens.container_field: path, "metadata": {"a": "b"}}
+    grants = [
+        {"container": here, "permissions": ["token:create"]},
+        {"container": there, "permissions": ["token:create", "token:read"]},
+    ]
+    application = {"name": "model", "kind": "private", "grants": grants}
+    again = {**element, offer.profile.dedup.flag_name: True}
+    return [
+        SequenceStep(0, "create_application", "management", body=application),
+        SequenceStep(1, "create_application_key", "management", {"id": Ref(0, 0)}, body={}),
+        SequenceStep(2, "tokenize", reader, {"value": element}),
+        SequenceStep(3, "tokenize", Ref(1, 0), {"value": again}),
+    ]
 
 
 def _numbered(number: int) -> dict[str, Node]:

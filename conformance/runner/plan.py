@@ -45,6 +45,8 @@ from engine.limits import Rule
 _SECOND_NS: Final = 1_000_000_000
 _SEVERAL: Final = 6
 _SLACK_REQUESTS: Final = 30
+_FEW_REQUESTS: Final = 40
+"""So many an address answers at any time, whatever limits it."""
 """Extra requests of a check, besides twice its usual number, where it does not name a maximum."""
 
 
@@ -331,7 +333,7 @@ def _own_limit(check: Check, target: Target, limits: LimitTable) -> str | None:
 
 
 def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict[str, Dealt]:
-    """Assign keys and an address of its own to each check that judges time, while there are any.
+    """Assign keys and addresses of its own to each check that judges time, while there are any.
 
     If other checks used them too, a limiter that delays would add its delay to the measured time.
     """
@@ -341,7 +343,8 @@ def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict
         if not check.is_timed:
             continue
         needs = {role: number for role, number in kept.items() if role in shared}
-        dealt = pool.take(dataclasses.replace(check, sources=1), needs, 1)
+        own = dataclasses.replace(check, sources=1 + check.requests // _FEW_REQUESTS)
+        dealt = pool.take(own, needs, 1)
         if dealt is not None:
             found[check.id] = dataclasses.replace(dealt, check=check)
     return found

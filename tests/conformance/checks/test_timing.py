@@ -187,3 +187,14 @@ def test_a_delaying_deployment_passes_the_checks_of_time_among_all_others() -> N
     run = Run(deployment.target, Options(seed=5), transport=deployment.transport)
     found = {one.clause.id: one.verdict for one in run.execute().results}
     assert found["PRX-TIMEOUT"] is found["RCT-TIMEOUT"] is Verdict.PASS
+
+
+def test_what_is_retained_is_read_with_keys_and_from_addresses_that_no_other_check_uses() -> None:
+    """A limiter that delays holds back all that shares a counter with what it delays."""
+    deployment = deploy(profile=Profile().replace(limits={"throttle": "delay"}))
+    names = ("quotas.retention", "limits.lowest", "limits.classes", "limits.LIM-CREATE")
+    options = Options(checks=names, select=("QUO-", "LIM-", "AUTH-"), seed=7)
+    run = Run(deployment.target, options, transport=deployment.transport)
+    run.execute()
+    verdicts = {one.verdict for one in run.findings if one.check == "quotas.retention"}
+    assert verdicts == {Verdict.PASS}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.context.verdicts import Verdict
-from engine import LimitTable, Profile
+from engine import Engine, LimitTable, Profile, Request, Response
 from tests.conformance.limits.measured import (
     PROBES,
     SECOND_NS,
@@ -146,6 +146,33 @@ def test_every_reading_passes_every_row(reading: str) -> None:
 def test_heavy_rows_pass(algorithm: str) -> None:
     found = play("LIM-PRIVATE", "LIM-IP", algorithm=algorithm, latency=jittery(1, 2, 4))
     assert told(found) == []
+
+
+def test_a_heavy_row_that_delays_is_sent_from_several_addresses() -> None:
+    """From one address LIM-IP would block it, which has the same rate."""
+    assert told(play("LIM-PRIVATE", throttle="delay")) == []
+
+
+@pytest.mark.parametrize(
+    "rule", ["LIM-ACCOUNT-UPDATER", pytest.param("LIM-IP", marks=pytest.mark.slow), "LIM-PRIVATE"]
+)
+def test_rows_are_seen_where_failed_requests_do_not_count(rule: str) -> None:
+    found = play("counted", rule, counted_statuses="success")
+    assert told(found) == []
+    assert found.known >= {"limits.counted_statuses"}
+
+
+class Preflighted(Engine):
+    """Answers OPTIONS before its limiter, as gateways do."""
+
+    async def submit(self, request: Request) -> Response:
+        return Response(204) if request.method == "OPTIONS" else await super().submit(request)
+
+
+def test_options_that_a_gateway_answers_accuse_no_limiter() -> None:
+    found = play("counted", "LIM-PRIVATE", engine=Preflighted, counted_statuses="success")
+    assert found.failed == set()
+    assert "which a gateway may answer" in found.says("LIM-PRIVATE")
 
 
 @pytest.mark.parametrize("addresses", [1, 2])

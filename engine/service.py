@@ -15,9 +15,9 @@ Nothing here reads a clock, sleeps or draws random numbers: the `World` does. Th
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -49,7 +49,17 @@ from engine.tokens.patches import without_cvc
 from engine.tokens.rules import Rules
 from engine.vault import Vault
 from engine.vault.encryption import KEY_BYTES
-from engine.world import UNCOUNTED_BYTES, Clock, ClockReading, ModelWorld, World, drive
+from engine.world import (
+    UNCOUNTED_BYTES,
+    Clock,
+    ClockReading,
+    ManualClock,
+    ModelWorld,
+    Sleep,
+    World,
+)
+
+_Returned = TypeVar("_Returned")
 
 ASKING_IP: Final = "192.0.2.1"
 """The default client address of `Engine.ask`: an address for documentation (RFC 5737)."""
@@ -157,7 +167,6 @@ class Engine(Operator):
         self._field_names = field_names(OPERATIONS, rules)
         self._lock = threading.Lock()
         self._clock = world.clock
-        self._is_due = store.is_due
         self._next_log_sweep_ns = world.clock.steady_ns + _LOG_SWEEP_NS
         self._next_note_ns = 0
         self._recover()
@@ -355,10 +364,11 @@ class Engine(Operator):
         with self._lock:
             instant = self._clock.read()
             now_ns, _, steady_ns = instant
-            if not self._erases_apart and (
-                steady_ns >= self._next_log_sweep_ns or self._is_due(steady_ns)
-            ):
-                self._expire()
+            if not self._erases_apart:
+                deadline_ns = self.services.store.next_deadline_ns
+                is_due = deadline_ns is not None and deadline_ns <= steady_ns
+                if is_due or steady_ns >= self._next_log_sweep_ns:
+                    self._expire()
             decision, status = self.limiter.decide_with_status(now_ns, subject)
         return decision, status, instant
 
@@ -394,13 +404,13 @@ class Engine(Operator):
 
     def _expire(self) -> None:
         store, steady_ns = self.services.store, self._clock.steady_ns
-        while store.is_due(steady_ns):
+        while (deadline_ns := store.next_deadline_ns) is not None and deadline_ns <= steady_ns:
             with store.transaction():
                 store.expire(steady_ns, self._without_cvc, size=_ERASED_AT_ONCE)
                 store.put_latest_ns(steady_ns)
         if self._erases_apart and steady_ns >= self._next_note_ns:
             self._next_note_ns = steady_ns + _NOTE_NS
-            if store.next_deadline_ns() is not None:
+            if store.next_deadline_ns is not None:
                 with store.transaction():
                     store.put_latest_ns(steady_ns)
         if steady_ns >= self._next_log_sweep_ns:
@@ -449,6 +459,27 @@ class Engine(Operator):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def drive(coroutine: Coroutine[Any, None, _Returned], clock: Clock) -> _Returned:
+    """Run a coroutine to its end under a manual clock: each `Sleep` moves the clock.
+
+    Never `asyncio.run`: Jupyter already runs a loop. Raises `TypeError` when the coroutine awaits
+    anything but this world, or sleeps on a clock that cannot be moved.
+    """
+    try:
+        while True:
+            wish = coroutine.send(None)
+            if not isinstance(wish, Sleep):
+                raise TypeError(f"cannot drive {type(wish).__name__} by hand; use asyncio")
+            if not isinstance(clock, ManualClock):
+                raise TypeError("only a ManualClock can be driven by hand")
+            clock.advance_ns(wish.for_ns)
+    except StopIteration as stop:
+        result: _Returned = stop.value
+        return result
+    finally:
+        coroutine.close()
 
 
 class _Options(Exception):

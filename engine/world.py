@@ -4,7 +4,7 @@ The engine's core reads no clock, draws no random numbers and opens no socket; i
 An operation that takes time is a coroutine that awaits this world's methods, and whoever drives
 the coroutine decides what time is:
 
-- `drive` runs it by hand under a `ManualClock`: a sleep moves the clock (notebooks, tests);
+- `engine.service.drive` runs it by hand: a sleep moves a `ManualClock` (notebooks, tests);
 - `VirtualLoop` runs many at once on one `ManualClock`, in order of time, then of arrival;
 - a SimPy process yields a timeout for each `Sleep` that the coroutine yields (simulator);
 - asyncio drives it where the world's methods are asyncio's (`engine.http`).
@@ -366,27 +366,6 @@ def _echo_runtime(code: str, args: Json, configuration: Mapping[str, str]) -> Js
 
 def _no_time(code: str, args: Json) -> int:  # noqa: ARG001 # reason: the model's form
     return 0
-
-
-def drive(coroutine: Coroutine[Any, None, _Result], clock: Clock) -> _Result:
-    """Run a coroutine to its end under a manual clock: each `Sleep` moves the clock.
-
-    Never `asyncio.run`: Jupyter already runs a loop. Raises `TypeError` when the coroutine awaits
-    anything but this world, or sleeps on a clock that cannot be moved.
-    """
-    try:
-        while True:
-            wish = coroutine.send(None)
-            if not isinstance(wish, Sleep):
-                raise TypeError(f"cannot drive {type(wish).__name__} by hand; use asyncio")
-            if not isinstance(clock, ManualClock):
-                raise TypeError("only a ManualClock can be driven by hand")
-            clock.advance_ns(wish.for_ns)
-    except StopIteration as stop:
-        result: _Result = stop.value
-        return result
-    finally:
-        coroutine.close()
 
 
 class VirtualLoop:

@@ -118,7 +118,7 @@ class Cors:
             return True
         store = self._engine.services.store
         try:
-            version = store.documents_version()
+            version = store.documents_version
             if version != self._own[0]:
                 with store.transaction(write=False):
                     origins = frozenset(

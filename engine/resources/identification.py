@@ -99,7 +99,7 @@ class Identifier:
             return who, who.subject(method, path, ip)
         name = (hash_key_text(key), request.host)
         known = self._known.get(name)
-        if known is None or known.version != self._services.store.documents_version():
+        if known is None or known.version != self._services.store.documents_version:
             known = self._look_up(request, name[0])
             if known.caller is None:
                 return known, known.subject(method, path, ip)
@@ -143,7 +143,7 @@ class Identifier:
             owner = None if caller is None else caller.tenant
             if owner is None and (proxy := proxies[0] or proxies[1]) is not None:
                 owner = store.get(Tenant, proxy.tenant_id)
-            return Identification(caller, proxies, owner, store.documents_version())
+            return Identification(caller, proxies, owner, store.documents_version)
 
     def _caller(self, key: Key) -> Caller | None:
         store = self._services.store

@@ -35,12 +35,14 @@ class MemoryStore(Store):
     """The store in memory; safe among threads, one transaction after the other."""
 
     persistent = False
+    next_deadline_ns: int | None = None
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._is_open = False
         self._undo: list[tuple[Any, ...]] | None = None
-        self._version = 0
+        self.documents_version = 0
+        self.next_deadline_ns = None
         self._tables: dict[tuple[type, str], Table] = {}
         self._arrivals = count()
         self._deadlines: list[tuple[int, int, Table, str]] = []
@@ -91,12 +93,25 @@ class MemoryStore(Store):
     def _expires(self, until_ns: int | None, table: Table, record_id: str) -> None:
         if until_ns is not None:
             heapq.heappush(self._deadlines, (until_ns, next(self._arrivals), table, record_id))
+            self.next_deadline_ns = self._deadlines[0][0]
 
     def _swap(self, table: Table, record_id: str, new: object) -> Any:  # noqa: ANN401 # reason: a record
         if table.is_cached:
-            self._version += 1  # before the change, so that no cache takes old data for new
+            self.documents_version += 1  # before the change: no cache takes old data for new
         self._expires(until_ns_of(new), table, record_id)
-        return table.swap(record_id, new)
+        old = table.swap(record_id, new)
+        self._drop_deadlines()
+        return old
+
+    def _drop_deadlines(self) -> None:
+        """Drop the first deadlines while their records are gone or have another one."""
+        while self._deadlines:
+            until_ns, _, table, record_id = self._deadlines[0]
+            if until_ns_of(table.records.get(record_id)) == until_ns:
+                self.next_deadline_ns = until_ns
+                return
+            heapq.heappop(self._deadlines)
+        self.next_deadline_ns = None
 
     def _note(self, *step: Any) -> None:  # noqa: ANN401 # reason: a function and its arguments
         assert self._undo is not None, "a write must stand in a transaction that writes"
@@ -131,9 +146,6 @@ class MemoryStore(Store):
 
     def _named(self, name: bytes) -> Document | None:
         return next((r for kind in (Key, Proxy) for r in self._table(kind).of_term(name)), None)
-
-    def documents_version(self) -> int:
-        return self._version
 
     def add_tokens(self, tokens: Sequence[Token]) -> None:
         for token in tokens:
@@ -197,29 +209,18 @@ class MemoryStore(Store):
             self._set(table, entry.id, None)
         return len(old)
 
-    def next_deadline_ns(self) -> int | None:
-        with self._lock:
-            while self._deadlines:
-                until_ns, _, table, record_id = self._deadlines[0]
-                if until_ns_of(table.records.get(record_id)) == until_ns:
-                    return until_ns
-                heapq.heappop(self._deadlines)  # its record was deleted before the deadline
-        return None
-
-    def is_due(self, now_ns: int) -> bool:
-        return bool(self._deadlines) and self._deadlines[0][0] <= now_ns
-
     def expire(
         self, now_ns: int, without_cvc: WithoutCvc = drop_cvc, *, size: int | None = None
     ) -> int:
         assert self._undo is not None, "a write must stand in a transaction that writes"
         erased = 0
-        while self.is_due(now_ns) and (size is None or erased < size):
-            until_ns, _, table, record_id = heapq.heappop(self._deadlines)
-            record = table.records.get(record_id)
-            if until_ns_of(record) == until_ns:
-                self._set(table, record_id, without_cvc(record) if type(record) is Token else None)
-                erased += 1
+        while self._deadlines and (size is None or erased < size):
+            until_ns, _, table, record_id = self._deadlines[0]
+            if until_ns > now_ns:
+                break
+            record = table.records[record_id]
+            self._set(table, record_id, without_cvc(record) if type(record) is Token else None)
+            erased += 1
         return erased
 
     def put_secret(self, name: str, wrapped: bytes) -> None:

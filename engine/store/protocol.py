@@ -142,6 +142,13 @@ class Store(Protocol):
     persistent: bool
     """True when the records outlive the process (a seed is refused then)."""
 
+    documents_version: int
+    """A number that changes with every change of a document.
+
+    Equal numbers mean unchanged documents, except for kinds that are not cached (intents, jobs and
+    their results, kept answers). May be read outside of a transaction too: every request does.
+    """
+
     @contextmanager
     def transaction(self, *, write: bool = True) -> Iterator[None]:
         """Open the one transaction of a step; commit at the end of the block, undo on raise.
@@ -228,14 +235,6 @@ class Store(Protocol):
     def _named(self, name: bytes) -> Document | None:
         """Return the document that has one of its `unique_names`."""
 
-    def documents_version(self) -> int:
-        """Return a number that changes with every change of a document.
-
-        Equal numbers mean unchanged documents, except for kinds that are not cached (intents, jobs
-        and their results, kept answers). May be called outside of a transaction too: every
-        request asks it.
-        """
-
     # tokens
     def add_tokens(self, tokens: Sequence[Token]) -> None:
         """Insert new tokens.
@@ -289,16 +288,11 @@ class Store(Protocol):
         """Return at most `size` entries in order of (at_ns, arrival), after a cursor."""
 
     # retention
+    @property
     def next_deadline_ns(self) -> int | None:
-        """Return the earliest deadline of a cvc, an intent or a kept answer. O(1) or O(log n).
+        """The earliest deadline of a cvc, an intent or a kept answer.
 
-        May be called outside of a transaction too.
-        """
-
-    def is_due(self, now_ns: int) -> bool:
-        """Return whether `expire` may have something to erase at `now_ns`; never wrongly False.
-
-        May be called outside of a transaction too: it is asked first in every request.
+        May be read outside of a transaction too: every request does.
         """
 
     def expire(

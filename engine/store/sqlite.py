@@ -127,7 +127,7 @@ class SqliteStore(Store):
         self._is_open = self._writes = self._erases = self._is_changed = False
         self._has_erased = True  # before a kill, the log may have held deleted data
         self._commits = self._commits_seen = 0
-        self._version = 0
+        self.documents_version = 0
         self._deadline_ns: int | None = None
         self._knows_deadline = False
         with self.transaction(write=False):
@@ -205,7 +205,7 @@ class SqliteStore(Store):
         finally:
             if self._writes:
                 self._knows_deadline = False
-                self._version += self._is_changed
+                self.documents_version += self._is_changed
             self._end()
 
     def _end(self) -> None:
@@ -298,7 +298,7 @@ class SqliteStore(Store):
             self._knows_deadline = False
         else:
             self._is_changed = True
-            self._version += 1
+            self.documents_version += 1
 
     def list(
         self, kind: type[D], tenant_id: str, *, after: Cursor | None = None, size: int | None = None
@@ -320,9 +320,6 @@ class SqliteStore(Store):
             (name,),
         )
         return None if row is None else _decode(_KIND_OF[row[0]], row[1], row[2])
-
-    def documents_version(self) -> int:
-        return self._version
 
     def _place(
         self, rows: str, owner: Sequence[str], after: Cursor | None
@@ -508,12 +505,13 @@ class SqliteStore(Store):
         ).rowcount
 
     # retention
+    @property
     def next_deadline_ns(self) -> int | None:
         with self._lock:
             if not self._knows_deadline:
                 if not self._is_open:
                     with self.transaction(write=False):
-                        return self.next_deadline_ns()
+                        return self.next_deadline_ns
                 cvc = self._one(
                     "SELECT min(cvc_until_ns) FROM tokens WHERE cvc_until_ns IS NOT NULL"
                 )
@@ -524,10 +522,6 @@ class SqliteStore(Store):
                 self._deadline_ns = min((at for at in deadlines if at is not None), default=None)
                 self._knows_deadline = True
             return self._deadline_ns
-
-    def is_due(self, now_ns: int) -> bool:
-        deadline_ns = self.next_deadline_ns()
-        return deadline_ns is not None and deadline_ns <= now_ns
 
     def expire(
         self, now_ns: int, without_cvc: WithoutCvc = drop_cvc, *, size: int | None = None

@@ -99,7 +99,7 @@ def validate_patch(
         reading.faults.add("/type", "must not change", "D-PATCH")
     new_token.container = _container(body, new_token, reading)
     change = Change(new_token)
-    new_token.cvc = cvc
+    new_token.cvc, new_token.mask = cvc, token.mask
     new_token.metadata = _metadata(body, token, new_token, reading)
     merged = _data(body, data, change, reading)
     either = cvc or new_token.cvc  # one that the patch brings will do

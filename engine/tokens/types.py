@@ -232,7 +232,11 @@ def _read_intent(new_token: NewToken, given: Any, reading: Validation) -> Any:  
         reading.faults.at(new_token, "/token_intent_id", fault, "D-INTENT")
         return NOTHING
     new_token.intent_id = given
-    return intent[1]
+    data: Any = intent[1]
+    structured_type = STRUCTURED_TYPES.get(new_token.type)
+    if structured_type is not None:
+        new_token.mask = structured_type.mask(data)
+    return data
 
 
 def consumed(new_token: NewToken) -> Problem:
@@ -259,7 +263,7 @@ def open_payload(given: Json, reading: Validation, new_token: NewToken) -> Any: 
 
 
 def read_data(new_token: NewToken, given: Json, reading: Validation, field: str) -> Any:  # noqa: ANN401 # reason: any JSON, or NOTHING
-    """Return `data` as it is kept, the cvc moved to the new token; `NOTHING` after a fault.
+    """Return `data` as it is kept; `NOTHING` after a fault. Sets the new token's cvc and mask.
 
     field: where the body holds it, `data` or `encrypted`.
     """
@@ -270,6 +274,7 @@ def read_data(new_token: NewToken, given: Json, reading: Validation, field: str)
         if parts is None:
             return NOTHING
         data, new_token.cvc = parts
+        new_token.mask = structured_type.mask(data)
         return data
     if new_token.type in rules.any_data:
         if _is_deeper(given, rules.tokens.depth_limit):
@@ -373,7 +378,7 @@ def derive(
     rules: Rules,
     faults: BodyErrors,
 ) -> None:
-    """Set what is derived from `data`: plaintext, mask, fingerprint expression, index messages.
+    """Set what is derived from `data`: plaintext, fingerprint expression, index messages.
 
     data: valid, without the cvc, which stands in `new_token.cvc`. `supplied`, and what stands in
     `new_token.search_indexes`, are expressions whose grammar is known to be right. Adds a fault
@@ -388,7 +393,6 @@ def derive(
         new_token.plaintext = new_token.selected = orjson.dumps(data)
     elif structured_type is not None:
         new_token.plaintext = orjson.dumps(data)
-        new_token.mask = structured_type.mask(data)
     else:
         new_token.plaintext = dumps(data)
     if supplied is not None:

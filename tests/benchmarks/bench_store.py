@@ -196,7 +196,7 @@ def _operations(store: Store, size: int) -> dict[str, Callable[[int], object]]:
             _TENANT, TokenFilter(index_hash=_digest(n * step // 10 * 10, 32)), size=20
         ),
         "key": lambda n: store.key_by_hash(_digest(n * step % 100_000, 32)),
-        "deadline": lambda _: store.next_deadline_ns(),
+        "deadline": lambda _: store.next_deadline_ns,
         "expire none": lambda _: store.expire(0),
     }
 

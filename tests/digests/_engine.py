@@ -883,7 +883,7 @@ def _held(store: Store) -> Iterator[str]:
                 yield repr([getattr(token, name) for name in token.__struct_fields__])
             for entry in store.find_logs(tenant.id, LogFilter(), size=10_000):
                 yield repr(entry)
-        yield f"{store.next_deadline_ns()} {store.unfinished_work()}"
+        yield f"{store.next_deadline_ns} {store.unfinished_work()}"
         yield repr(sorted(store.secrets()))
 
 

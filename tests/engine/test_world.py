@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
+from engine.service import drive
 from engine.world import (
     EPOCH_2026_NS,
     Bell,
@@ -16,7 +17,6 @@ from engine.world import (
     ModelWorld,
     Sleep,
     VirtualLoop,
-    drive,
 )
 
 CALL = Call("GET", "https://example.com/", {}, b"")

@@ -42,7 +42,7 @@ def test_what_was_committed_is_there_after_reopening(path: Path) -> None:
         assert store.find_logs(TENANT, LogFilter(), size=9) == [log(3, 1)]
         assert store.secrets() == {"dek": b"wrapped"}
         assert [store.get(type(each), each.id) for each in one_of_each()] == one_of_each()
-        assert store.next_deadline_ns() == 50
+        assert store.next_deadline_ns == 50
 
 
 def test_only_this_user_may_read_the_files(path: Path) -> None:

@@ -92,7 +92,7 @@ def drive_everything(store: SqliteStore) -> None:
             LogFilter(entity_type="t", before_ns=4),
         ):
             store.find_logs(TENANT, logs, after=uuid(1), size=2)
-        store.next_deadline_ns()
+        assert store.next_deadline_ns == 8
         store.expire(8)
         store.expire_logs(TENANT, 5)
         store.delete_token(TENANT, uuid(2))
@@ -111,8 +111,8 @@ def test_a_deadline_is_told_without_asking_the_file_again(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         with store.transaction():
             store.add_tokens([card(1, 50)])
-        assert store.next_deadline_ns() == 50
+        assert store.next_deadline_ns == 50
         statements: list[str] = []
         store._connection.set_trace_callback(statements.append)
-        assert store.next_deadline_ns() == 50
+        assert store.next_deadline_ns == 50
         assert statements == []

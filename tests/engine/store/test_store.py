@@ -46,7 +46,7 @@ def test_what_raises_undoes_everything(store: Store) -> None:
         assert store.get(Intent, uuid(3)) == intent(3, 60)
         assert store.key_by_hash(b"key 4") == key(4)
         assert store.key_by_hash(b"other") is None
-        assert store.next_deadline_ns() == 50
+        assert store.next_deadline_ns == 50
         assert store.secrets() == {"dek": b"one"}
         assert store.unfinished_work() == [log(70, 5)]
     assert logged(store) == [uuid(5)]
@@ -139,26 +139,25 @@ def test_a_cvc_and_an_intent_go_at_their_instant(store: Store) -> None:
     with store.transaction():
         store.add_tokens([card(1, 50), card(2, 60)])
         store.put(intent(3, 55))
-        assert store.next_deadline_ns() == 50
+        assert store.next_deadline_ns == 50
         assert store.expire(49) == 0
     with store.transaction():
         assert store.expire(50) == 1
         bare = store.token(TENANT, uuid(1))
         assert bare == replace(card(1, 50), sealed_cvc=None, cvc_until_ns=None)
         assert store.get(Intent, uuid(3)) is not None
-        assert store.next_deadline_ns() == 55
+        assert store.next_deadline_ns == 55
         assert store.expire(100) == 2
         assert store.get(Intent, uuid(3)) is None
-        assert store.next_deadline_ns() is None
-    assert store.next_deadline_ns() is None
+    assert store.next_deadline_ns is None
 
 
 def test_the_next_deadline_follows_every_change(store: Store) -> None:
     def change(do: Any) -> int | None:
         with store.transaction():
             do()
-            inside = store.next_deadline_ns()
-        assert store.next_deadline_ns() == inside
+            inside = store.next_deadline_ns
+        assert store.next_deadline_ns == inside
         return inside
 
     assert change(lambda: store.put(intent(1, 50))) == 50
@@ -173,7 +172,7 @@ def test_the_next_deadline_follows_every_change(store: Store) -> None:
     store.begin()
     assert store.expire(70) == 1
     store.rollback()
-    assert store.next_deadline_ns() == 70
+    assert store.next_deadline_ns == 70
 
 
 def test_wrapped_secrets_are_kept_by_name(store: Store) -> None:
@@ -237,7 +236,7 @@ def test_quo_cvc_a_deletion_that_is_undone_leaves_the_deadline(store: Store) -> 
     assert store.expire(60) == 0
     store.rollback()
     with store.transaction():
-        assert store.next_deadline_ns() == 50
+        assert store.next_deadline_ns == 50
         assert store.expire(60) == 1
         kept = store.token(TENANT, uuid(1))
     assert kept is not None

@@ -174,25 +174,25 @@ def test_the_documents_version_moves_with_every_change_that_requests_depend_on(
     for record in records:
         with store.transaction():
             store.put(record)
-            seen.add(store.documents_version())
-        assert store.documents_version() in seen
+            seen.add(store.documents_version)
+        assert store.documents_version in seen
     assert None not in seen
     assert len(seen) == len(records)
     with store.transaction():
         store.delete(type(records[0]), records[0].id)
-    assert store.documents_version() not in seen
+    assert store.documents_version not in seen
 
 
 def test_the_documents_version_stands_still_while_only_tokens_and_logs_are_written(
     store: Store,
 ) -> None:
     with store.transaction():
-        before = store.documents_version()
+        before = store.documents_version
         store.add_tokens([token(1)])
         store.add_log(log(1, 1))
     with store.transaction(write=False):
         assert store.token(TENANT, token(1).id) is not None
-    assert store.documents_version() == before
+    assert store.documents_version == before
 
 
 def test_the_documents_version_of_a_change_that_is_undone_is_never_that_of_another(
@@ -200,26 +200,25 @@ def test_the_documents_version_of_a_change_that_is_undone_is_never_that_of_anoth
 ) -> None:
     store.begin()
     store.put(tenant(1))
-    inside = store.documents_version()
+    inside = store.documents_version
     store.rollback()
-    assert store.documents_version() != inside
+    assert store.documents_version != inside
     with store.transaction():
         store.put(tenant(2))
-        assert store.documents_version() != inside
+        assert store.documents_version != inside
 
 
 def test_what_is_due_is_known_at_its_instant(store: Store) -> None:
     """QUO-INTENT, QUO-CVC: half-open, so erased at the deadline itself."""
-    assert not store.is_due(2**62)
     due = [each for each in one_of_each() if isinstance(each, Intent | KeptAnswer)]
     assert {type(each) for each in due} == {Intent, KeptAnswer}
     for record in due:
         with store.transaction():
             store.put(record)
-        assert not store.is_due(record.until_ns - 1)
-        assert store.is_due(record.until_ns)
+        assert store.next_deadline_ns == record.until_ns
         with store.transaction():
+            assert store.expire(record.until_ns - 1) == 0
             assert store.expire(record.until_ns) == 1
             assert store.get(Intent, record.id) is None
             assert store.get(KeptAnswer, record.id) is None
-        assert not store.is_due(2**62)
+        assert store.next_deadline_ns is None

@@ -93,7 +93,7 @@ def test_a_token_is_replaced_whole_and_found_by_what_it_has_now(store: Store) ->
     ):
         assert found(store, **chosen) == [new]
     with store.transaction():
-        assert store.next_deadline_ns() == 90
+        assert store.next_deadline_ns == 90
         assert store.count_tokens(TENANT) == 1
         with pytest.raises(StoreError):
             store.update_token(token(5))
@@ -111,7 +111,7 @@ def test_a_deleted_token_is_found_nowhere(store: Store) -> None:
         assert not store.delete_token(TENANT, uuid(1))
         assert not store.delete_token(OTHER_TENANT, uuid(2))
         assert store.token(TENANT, uuid(1)) is None
-        assert store.next_deadline_ns() is None
+        assert store.next_deadline_ns is None
         assert store.count_tokens(TENANT) == 1
         assert found_now(store, index_hash=b"second") == []
         assert found_now(store) == [token(2)]

@@ -214,7 +214,8 @@ class Agreement(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        self.both("next_deadline_ns")
+        first, second = (store.next_deadline_ns for store in self.stores)
+        assert first == second
         self.both("unfinished_work")
         for tenant_id in (TENANT, OTHER_TENANT):
             self.both("count_tokens", tenant_id)

@@ -13,15 +13,7 @@ from simulator.kernel.limiter import Array, ColumnLimiter
 from simulator.kernel.records import NONE, Simulation
 from simulator.play.request_mix import asked_by, upload_subject
 from simulator.scenario import draws
-from simulator.scenario.clients import (
-    ClientGroup,
-    Dealing,
-    DecorrelatedJitter,
-    ExponentialRetry,
-    FixedRetry,
-    FullJitter,
-    NoRetry,
-)
+from simulator.scenario.clients import ClientGroup, Dealing
 from simulator.traffic.arrivals import (
     ConstantProcess,
     OnOffProcess,
@@ -32,15 +24,16 @@ from simulator.traffic.arrivals import (
 from simulator.traffic.draws import cumulative_weights, stream_number, zipf_weights
 from simulator.traffic.pacing import AimdPace, pace_of
 from simulator.traffic.population import Client, Setup
+from simulator.traffic.retries import RetryKind, retry_policy
 from simulator.traffic.sampling import SessionRequests, processes_of
 
 FIRST_COMBOS: Final = 1 << 10
-_DELAYS: Final[dict[type, int]] = {
-    NoRetry: at.FIXED_DELAY,
-    FixedRetry: at.FIXED_DELAY,
-    ExponentialRetry: at.EXPONENTIAL_DELAY,
-    FullJitter: at.FULL_JITTER,
-    DecorrelatedJitter: at.DECORRELATED,
+_DELAYS: Final[dict[RetryKind, int]] = {
+    "none": at.FIXED_DELAY,
+    "fixed": at.FIXED_DELAY,
+    "exponential": at.EXPONENTIAL_DELAY,
+    "full-jitter": at.FULL_JITTER,
+    "decorrelated-jitter": at.DECORRELATED,
 }
 
 
@@ -92,18 +85,12 @@ class KernelPlan:
         self._arrivals(record, group)
 
     def _retry(self, record: Any, group: ClientGroup) -> None:  # noqa: ANN401 # reason: a record
-        retry, silent = group.retry, not self._setup.profile.http.retry_after
-        record["attempts"], record["delay"] = 1, _DELAYS[type(retry)]
-        if isinstance(retry, NoRetry):
-            return
-        base_ns = cap_ns = 0
-        if isinstance(retry, FixedRetry):
-            base_ns = cap_ns = retry.delay_ns
-        else:
-            base_ns, cap_ns = retry.base_ns, retry.cap_ns
-        record["attempts"], record["base_ns"], record["cap_ns"] = retry.attempts, base_ns, cap_ns
-        record["honours"] = retry.honour_retry_after and not silent
-        record["retries_limited"] = 429 in retry.statuses
+        sends = self._setup.profile.http.retry_after
+        policy = retry_policy(group.retry, retry_after_enabled=sends)
+        record["attempts"], record["delay"] = policy.attempts, _DELAYS[policy.kind]
+        record["base_ns"], record["cap_ns"] = policy.base_ns, policy.cap_ns
+        record["honours"] = policy.honours
+        record["retries_limited"] = policy.retries(429, 0)
 
     def _contents(self, record: Any, group: ClientGroup, member: Client) -> None:  # noqa: ANN401 # reason: a record
         """Write what keys and addresses are dealt from, and each entry's kinds."""

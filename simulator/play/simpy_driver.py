@@ -44,7 +44,7 @@ from simulator.rows import RunRecorder
 from simulator.rows.record import NO_STATUS, Recorder
 from simulator.rows.statistics import NodesStatistics, RunStatistics
 from simulator.scenario.clients import Pacing
-from simulator.scenario.draws import SessionArrivals
+from simulator.scenario.draws import Drawn, SessionArrivals
 from simulator.traffic.draws import BALANCE_STREAM, Stream
 from simulator.traffic.pacing import pace_of
 from simulator.traffic.population import Client, Setup
@@ -101,7 +101,8 @@ class ClientRun:
         self._began = tally.request_began
         self._ended = tally.request_ended
         self._never = env.event()
-        self._retry = retry_policy(group.retry, client, retry_after_enabled=retry_after_enabled)
+        self._retry = retry_policy(group.retry, retry_after_enabled=retry_after_enabled)
+        self._jitter = client.stream("retry").uniform if isinstance(group.retry, Drawn) else float
         self._service = duration_of(group.service, lambda: client.stream("service"))
         self._stop_ns = stop_ns
         self._deadline_ns = group.deadline_ns
@@ -237,7 +238,7 @@ class ClientRun:
                     yield from self._follow(spec.follow, serial, answer.body)
                 return
             wait_ns = answer.wait_ns if answer.status == LIMITED else None
-            delay_ns = retry.delay_ns(attempt, delay_ns)
+            delay_ns = retry.delay_ns(attempt, delay_ns, self._jitter)
             at_ns = retry.next_attempt_ns(now_ns, delay_ns, wait_ns)
             if at_ns >= until_ns or at_ns >= self._stop_ns:
                 yield from self._wait_for_deadline(now_ns, until_ns, serial)

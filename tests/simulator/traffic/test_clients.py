@@ -3,85 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.files import Rate
-from simulator.scenario import loads
 from simulator.scenario.clients import (
     AimdPacing,
     DecorrelatedJitter,
     ExponentialRetry,
     FixedRetry,
     FullJitter,
-    Retry,
     TokenBucketPacing,
 )
 from simulator.traffic.draws import Stream, uniform_ns
 from simulator.traffic.pacing import Pace, pace_of
-from simulator.traffic.population import Client, populate
-from simulator.traffic.retries import RetryPolicy, retry_after_ns, retry_policy
+from simulator.traffic.retries import retry_after_ns, retry_policy
 
 S = 1_000_000_000
 
-SCENARIO = """
-duration = "1d"
-[[tenants]]
-name = "t"
-[[clients]]
-name = "c"
-loop = "open"
-arrivals = "1/1s"
-"""
-
-
-def _client(seed: int = 7) -> Client:
-    (client,) = populate(loads(SCENARIO), seed).clients
-    return client
-
-
-def _policy(retry: Retry, seed: int = 7) -> RetryPolicy:
-    return retry_policy(retry, _client(seed))
-
-
-def _delays(policy: RetryPolicy) -> Iterator[int]:
-    last_ns = 0
-    for attempt in count(1):
-        last_ns = policy.delay_ns(attempt, last_ns)
-        yield last_ns
-
 
 def test_delays_without_chance() -> None:
-    fixed = _policy(FixedRetry(delay_ns=7))
-    doubling = _policy(ExponentialRetry(base_ns=3, cap_ns=20))
-    assert [fixed.delay_ns(attempt, 0) for attempt in (1, 2, 3)] == [7, 7, 7]
-    assert [doubling.delay_ns(attempt, 0) for attempt in (1, 2, 3, 4)] == [3, 6, 12, 20]
-    assert doubling.delay_ns(5_000, 0) == 20
+    fixed = retry_policy(FixedRetry(delay_ns=7))
+    doubling = retry_policy(ExponentialRetry(base_ns=3, cap_ns=20))
+    assert [fixed.delay_ns(attempt, 0, float) for attempt in (1, 2, 3)] == [7, 7, 7]
+    assert [doubling.delay_ns(attempt, 0, float) for attempt in (1, 2, 3, 4)] == [3, 6, 12, 20]
+    assert doubling.delay_ns(5_000, 0, float) == 20
 
 
 @given(st.integers(1, 100), st.integers(0, 1 << 32))
 def test_full_jitter_draws_below_its_ceiling(attempt: int, seed: int) -> None:
-    policy = _policy(FullJitter(base_ns=200, cap_ns=20_000), seed)
+    policy = retry_policy(FullJitter(base_ns=200, cap_ns=20_000))
     ceiling = min(20_000, 200 * 2 ** (attempt - 1))
     drawn = Stream(seed, "c/0/retry").uniform()
-    assert policy.delay_ns(attempt, 0) == int(drawn * ceiling + 0.5)
+    assert policy.delay_ns(attempt, 0, lambda: drawn) == int(drawn * ceiling + 0.5)
 
 
 @given(st.integers(0, 1 << 32))
 def test_decorrelated_jitter_grows_from_its_own_last_value(seed: int) -> None:
-    policy = _policy(DecorrelatedJitter(base_ns=100, cap_ns=5_000), seed)
-    uniform = Stream(seed, "c/0/retry").uniform
-    last_ns = 100
-    for delay_ns, _ in zip(_delays(policy), range(20), strict=False):
+    policy = retry_policy(DecorrelatedJitter(base_ns=100, cap_ns=5_000))
+    given_uniform, uniform = (Stream(seed, "c/0/retry").uniform for _ in range(2))
+    delay_ns, last_ns = 0, 100
+    for attempt in range(1, 21):
+        delay_ns = policy.delay_ns(attempt, delay_ns, given_uniform)
         last_ns = min(5_000, uniform_ns(uniform(), 100, 3 * last_ns))
         assert delay_ns == last_ns
 
 
 def test_a_policy_retries_its_statuses_until_its_last_attempt() -> None:
-    policy = _policy(FixedRetry(delay_ns=1, attempts=3, statuses=(429, 503)))
+    policy = retry_policy(FixedRetry(delay_ns=1, attempts=3, statuses=(429, 503)))
     assert [policy.retries(429, attempt) for attempt in (1, 2, 3)] == [True, True, False]
     assert [policy.retries(status, 1) for status in (200, 400, 503)] == [False, False, True]
 
@@ -103,8 +74,8 @@ def test_retry_after_is_whole_seconds_rounded_up(wait_ns: int) -> None:
 )
 def test_the_next_attempt_honours_retry_after(wait_ns: int | None, next_ns: int) -> None:
     retry = FixedRetry(delay_ns=5 * S)
-    assert _policy(retry).next_attempt_ns(10 * S, 5 * S, wait_ns) == next_ns
-    silent = retry_policy(retry, _client(), retry_after_enabled=False)
+    assert retry_policy(retry).next_attempt_ns(10 * S, 5 * S, wait_ns) == next_ns
+    silent = retry_policy(retry, retry_after_enabled=False)
     assert silent.next_attempt_ns(10 * S, 5 * S, 60 * S) == 15 * S
 
 

@@ -9,6 +9,7 @@ that a conforming service may accept. `floor` and `ceiling` leave statuses open,
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,7 +21,6 @@ from engine.http.openapi.schemas import (
     CURSOR,
     SHAPES,
     Kind,
-    Link,
     Schema,
     Shape,
     back,
@@ -461,9 +461,8 @@ class _Builder:
         good: dict[str, Any] = {"description": "Done."}
         if self._kind == "floor" and self._operation.tier == "specified":
             good["content"] = {"application/json": {"schema": ref(self._shape.answer)}}
-        links = {link.to: self._link(link) for link in self._shape.links if self._kind == "floor"}
-        if links:
-            good["links"] = links
+        if self._kind == "floor" and self._shape.links:
+            good["links"] = copy.deepcopy(self._shape.links)
         return {
             "2XX": good,
             "4XX": {"description": "Refused."},
@@ -494,7 +493,7 @@ class _Builder:
         elif shape.answer:
             response["content"] = {"application/json": self._json_answer(shape.answer)}
         if shape.links:
-            response["links"] = {link.to: self._link(link) for link in shape.links}
+            response["links"] = copy.deepcopy(shape.links)
         return response
 
     def _json_answer(self, name: str) -> dict[str, Any]:
@@ -528,15 +527,6 @@ class _Builder:
         if operation.name in {"invoke_reactor", "invoke_proxy"}:
             statuses.add(profile.outside.reactor_timeout_status)
         return statuses
-
-    def _link(self, link: Link) -> dict[str, Any]:
-        described: dict[str, Any] = {"operationId": link.to}
-        if link.parameters:
-            described["parameters"] = dict(link.parameters)
-        if link.body is not None:
-            described["requestBody"] = link.body
-            described["x-schemathesis"] = {"merge_body": False}
-        return described
 
 
 _ID: Final = "X-Request-Id"

@@ -312,31 +312,24 @@ _EXAMPLES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """From an answer to the next request. parameters: name → expression; body: likewise."""
-
-    to: str
-    parameters: dict[str, str] = field(default_factory=dict)
-    body: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """What an operation answers.
 
     answer: name of the schema of its success, "" for no body, "csv" for a file, "any" for JSON.
-    statuses: those beyond the ones that follow from the registry.
+    statuses: those beyond the ones that follow from the registry. links: link objects, by the
+    operation of the next request.
     """
 
     answer: str = ""
     statuses: tuple[int, ...] = ()
     examples: dict[str, Any] = field(default_factory=dict)
-    links: tuple[Link, ...] = ()
+    links: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def _links(*names: str, **more: str) -> tuple[Link, ...]:
-    parameters = {"id": "$response.body#/id", **more}
-    return tuple(Link(to=name, parameters=parameters) for name in names)
+def _links(*names: str, **parameters: str) -> dict[str, dict[str, Any]]:
+    """Return links to operations on what was created, unless they have other parameters."""
+    parameters = parameters or {"id": "$response.body#/id"}
+    return {name: {"operationId": name, "parameters": {**parameters}} for name in names}
 
 
 SHAPES: Final[dict[str, Shape]] = {
@@ -352,7 +345,13 @@ SHAPES: Final[dict[str, Shape]] = {
                 "payment": [*_EXAMPLES.values()],
             },
         },
-        links=(Link(to="tokenize", body="$request.body"),),
+        links={
+            "tokenize": {
+                "operationId": "tokenize",
+                "requestBody": "$request.body",
+                "x-schemathesis": {"merge_body": False},
+            }
+        },
     ),
     "create_token": Shape(
         answer="TokenRecord",
@@ -373,9 +372,7 @@ SHAPES: Final[dict[str, Shape]] = {
         examples={"metadata": {"metadata": {"order": "8"}}, "nothing": {}},
         links=_links("get_token"),
     ),
-    "delete_token": Shape(
-        links=(Link(to="get_token", parameters={"id": "$request.path.id"}),),
-    ),
+    "delete_token": Shape(links=_links("get_token", id="$request.path.id")),
     "detokenize": Shape(answer="any", examples={"plain": {"note": "nothing to replace"}}),
     "create_token_intent": Shape(
         answer="TokenIntent",
@@ -413,12 +410,7 @@ SHAPES: Final[dict[str, Shape]] = {
     "create_application_key": Shape(
         answer="ApplicationKeyCreated",
         examples={"usual": {}, "legacy": {"legacy": True}},
-        links=(
-            Link(
-                to="delete_application_key",
-                parameters={"id": "$request.path.id", "key_id": "$response.body#/id"},
-            ),
-        ),
+        links=_links("delete_application_key", id="$request.path.id", key_id="$response.body#/id"),
     ),
     "list_application_keys": Shape(answer="ApplicationKeyPage"),
     "delete_application_key": Shape(),

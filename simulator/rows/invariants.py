@@ -13,6 +13,7 @@ sums (offered = admitted + refused + pending, and those of requests) are checked
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -43,17 +44,27 @@ class Violation:
 
 
 class Checker(ABC):
-    """Watches rows; `violations` holds the first few faults, `faults` how many there were."""
+    """Watches rows; `violations` holds the first few faults, `faults` how many there were.
+
+    spent_s: the time that it took, so that a run can say what its checks cost.
+    """
 
     invariant: ClassVar[str]
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.faults = 0
+        self.spent_s = 0.0
 
-    @abstractmethod
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows."""
+        began_s = time.perf_counter()
+        self.look(chunk)
+        self.spent_s += time.perf_counter() - began_s
+
+    @abstractmethod
+    def look(self, chunk: Chunk) -> None:
+        """Look at the next rows, whatever time it takes."""
 
     def fault(self, bad: np.ndarray[Any, np.dtype[np.bool_]], chunk: Chunk, what: str) -> None:
         """Note the rows where `bad` holds."""
@@ -84,7 +95,7 @@ class OrderChecker(Checker):
         self._by_client = by_client
         self._last = (-1, -1)
 
-    def take(self, chunk: Chunk) -> None:
+    def look(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         t_ns = np.r_[self._last[0], chunk.t_ns]
         client = np.r_[self._last[1], chunk.subjects.clients().take(chunk.subject)]
@@ -100,7 +111,7 @@ class RowChecker(Checker):
 
     invariant = "row"
 
-    def take(self, chunk: Chunk) -> None:
+    def look(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         passed = chunk.outcome_is("admitted")
         delayed = chunk.outcome_is("delayed")
@@ -144,7 +155,7 @@ class RateChecker(Checker):
         self._closed = 1 if closed else 0
         self._carried: dict[int, tuple[Numbers, Numbers]] = {}
 
-    def take(self, chunk: Chunk) -> None:
+    def look(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         rows = chunk.passed()
         rows &= (chunk.status == NO_STATUS) | (chunk.status < 300)
@@ -205,7 +216,7 @@ class WaitChecker(Checker):
         self._legs = legs
         self._latest: defaultdict[int, RunningMax] = defaultdict(RunningMax)
 
-    def take(self, chunk: Chunk) -> None:
+    def look(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         turned = ~chunk.passed()
         for place, leg, counter in _in_force(self._legs, chunk):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,6 @@ from simulator.rows.invariants import Checker, Violation, checkers
 from simulator.rows.parquet import REQUESTS_FILE, CountSink, FileSink, MemorySink
 from simulator.rows.record import (
     CHUNK_ROWS,
-    Chunk,
     Recorder,
     SubjectTable,
     Watcher,
@@ -48,19 +46,6 @@ class RunHeader:
     duration_ns: int
     warm_up_ns: int = 0
     groups: Mapping[str, range] = field(default_factory=dict)
-
-
-class _Timed:
-    """A watcher whose cost is measured, so that a run can say what its checks cost."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
-        self.spent_s = 0.0
-
-    def take(self, chunk: Chunk) -> None:
-        began_s = time.perf_counter()
-        self._watcher.take(chunk)
-        self.spent_s += time.perf_counter() - began_s
 
 
 class RunRecorder:
@@ -125,8 +110,7 @@ class RunRecorder:
                 by_client=by_client,
                 nodes=nodes,
             )
-        self._timed = [_Timed(checker) for checker in self._checkers]
-        watchers = [*watchers, self._sink, self.tally, *self._timed]
+        watchers = [*watchers, self._sink, self.tally, *self._checkers]
         self._headroom: Utilization | None = None
         if header.groups and headroom:
             self._headroom = Utilization(
@@ -153,7 +137,7 @@ class RunRecorder:
             table=self._sink.table(),
             folder=self._folder,
             violations=tuple(violations),
-            check_s=sum(timed.spent_s for timed in self._timed),
+            check_s=sum(checker.spent_s for checker in self._checkers),
         )
 
     def _invariants(self, *, looked_inside: bool) -> list[str]:

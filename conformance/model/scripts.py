@@ -16,6 +16,8 @@ from conformance.model.play import SequenceStep
 from conformance.model.values import FORMS, Join, Node, Ref, Sealed, TextValue, card_data
 
 _BATCH: Final = 5
+_LATER_NS: Final = 3_000_000_000
+_PLAIN_ELEMENTS: Final = 2
 _DIGITS: Final = (13, 14, 15, 16, 19)
 _TEXT: Final = TextValue(8)
 _METADATA: Final[tuple[dict[str, Node], ...]] = (
@@ -71,8 +73,8 @@ def scripts(offer: Offer) -> Iterator[list[SequenceStep]]:
     yield _identifiers(role)
     yield from ([SequenceStep(0, "tokenize", role, **odd)] for odd in ODD_REQUESTS)
     if {"dedup", "dedup_reader"} <= offer.roles:
-        for element in _elements(offer):
-            yield from _duplicates(element)
+        for place, element in enumerate(_elements(offer)):
+            yield from _duplicates(element, _LATER_NS if place < _PLAIN_ELEMENTS else 0)
         yield from _variants()
     yield from _refusals(role, offer)
     for name in sorted(offer.roles - offer.untold):
@@ -188,7 +190,7 @@ def _identifiers(role: str) -> list[SequenceStep]:
 
 
 def _elements(offer: Offer) -> Iterator[dict[str, Node]]:
-    """Yield an element of each kind."""
+    """Yield an element of each kind; the plain ones come first."""
     yield {"type": "token", "data": TextValue(1)}
     yield {"type": "card", "data": card_data(1)}
     for more in _fields_of(offer):
@@ -207,8 +209,11 @@ def _fields_of(offer: Offer) -> Iterator[dict[str, Node]]:
         yield {tokens.container_field: path if tokens.container_form == "string" else [path]}
 
 
-def _duplicates(element: dict[str, Node]) -> Iterator[list[SequenceStep]]:
-    """Send an element by each key of a tenant, alone and inside an array, and by another tenant."""
+def _duplicates(element: dict[str, Node], wait_ns: int) -> Iterator[list[SequenceStep]]:
+    """Send an element by each key of a tenant, alone and inside an array, and by another tenant.
+
+    wait_ns: how long to wait before one duplicate, so that a time of its own would differ.
+    """
     first = {**element, "metadata": {"o": "1"}}
     later = {**element, "metadata": {"o": "2"}}
     steps = _steps(
@@ -219,7 +224,7 @@ def _duplicates(element: dict[str, Node]) -> Iterator[list[SequenceStep]]:
         ("private_prod", later),
         ("dedup", {"a": [later]}),
     )
-    steps[3].wait_ns = 3_000_000_000  # so that a time of its own would differ
+    steps[3].wait_ns = wait_ns
     yield _steps(("dedup_reader", first), ("dedup_reader", later))
     yield steps
     yield [

@@ -153,7 +153,7 @@ def _interpolated(at: Floats, middles: Floats, rates: Floats) -> Floats:
 
 
 def _piecewise(x: float, xs: list[float], ys: list[float]) -> float:
-    place = min(max(bisect_right(xs, x) - 1, 0), len(xs) - 2)
+    place = bisect_right(xs, x, 1, len(xs) - 1) - 1
     low, high = xs[place], xs[place + 1]
     share = (x - low) / (high - low) if high > low else 0.0
     return ys[place] + share * (ys[place + 1] - ys[place])
@@ -265,7 +265,7 @@ class SessionLog:
             else self._free(stream, pauses, until_ns, uniform)
             for stream, pauses in zip(self.callers[place].streams, self.pauses[place], strict=True)
         ]
-        return heapq.merge(*streams)
+        return heapq.merge(*streams) if len(streams) > 1 else iter(streams[0])
 
     def _scheduled(
         self, stream: SessionStream, period_ns: float, until_ns: int, uniform: Uniform
@@ -298,25 +298,27 @@ class SessionLog:
             if few:
                 pause = -math.log(1.0 - uniform()) * mean
             elif pause is None:
-                pause = pauses[_sampled(self._near(stream, at_ns), uniform)]
+                pause = pauses[self._nearby(stream, at_ns, uniform())]
             at_ns = shape.instant_ns(shape.busy(at_ns) + max(pause, least))
             if at_ns >= until_ns:
                 return
-            near = self._near(stream, at_ns)
-            session = _sampled(pool, uniform) if pool else stream.sessions[_sampled(near, uniform)]
+            if pool:
+                session = _sampled(pool, uniform)
+            else:
+                session = stream.sessions[self._nearby(stream, at_ns, uniform())]
             start_ns = round(at_ns)
             yield from _placed(session, start_ns, until_ns)
             at_ns, pause = max(at_ns, start_ns) + session.length_ns, None
 
-    def _near(self, stream: SessionStream, at_ns: float) -> range:
-        """Return the places of the sessions that represent an instant: all if the rate is flat."""
-        count = len(stream.sessions)
-        if not self.shape.varies:
-            return range(count)
-        size = min(count, max(FEW_SESSIONS, count // NEARBY_SHARE))
-        place = bisect_right(stream.starts_ns, at_ns % self.shape.span_ns)
-        low = (place - size // 2) % count - count  # the log repeats: place −1 is the last session
-        return range(low, low + size)
+    def _nearby(self, stream: SessionStream, at_ns: float, u: float) -> int:
+        """Return the place of a session near an instant, of any if the rate is flat; u: uniform."""
+        low, size = 0, len(stream.sessions)
+        if self.shape.varies:
+            count = size
+            size = min(count, max(FEW_SESSIONS, count // NEARBY_SHARE))
+            place = bisect_right(stream.starts_ns, at_ns % self.shape.span_ns)
+            low = (place - size // 2) % count - count  # the log repeats: −1 is the last session
+        return low + min(int(u * size), size - 1)
 
 
 def _pauses(stream: SessionStream, shape: RateShape) -> list[float]:

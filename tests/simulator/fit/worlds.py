@@ -84,8 +84,8 @@ def hourly(random: np.random.Generator) -> Iterable[Row]:
 
 
 def ramp(random: np.random.Generator) -> Iterable[Row]:
-    """Yield 10 clients at random whose rate grows from nothing to 100 a minute."""
-    for client in range(10):
+    """Yield 5 clients at random whose rate grows from nothing to 100 a minute."""
+    for client in range(5):
         t_s = SPAN_S * np.sqrt(random.uniform(0, 1, random.poisson(SPAN_S * 50 / 60)))
         for at_s in t_s:
             yield float(at_s), f"192.0.2.{client}", f"k{client}"

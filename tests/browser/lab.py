@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,9 @@ def started(command: Sequence[str], cwd: Path, home: Path) -> Iterator[Lab]:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait(END_TIMEOUT_S)
+            # `make` may end before the server that it started, which then stays.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _served(process: subprocess.Popen[bytes], runtime: Path, log: Path) -> dict[str, Any]:

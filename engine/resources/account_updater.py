@@ -42,10 +42,9 @@ import io
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from engine.errors import InputError, wrong_type
 from engine.identity import Caller, secret_text
@@ -75,10 +74,10 @@ _RULES: Final = (
     (_YEAR, "expiration_year must be a year from 1000 to 9999, or empty"),
     (_MONTH, "expiration_month must be a month from 1 to 12, or empty"),
 )
+_ROW: Final = re.compile(",".join(form.pattern for form, _ in _RULES))
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLine:
+class BatchLine(NamedTuple):
     """One line of a batch file: a token id in lower case, and the expiry that its sender knows."""
 
     token_id: str
@@ -112,9 +111,10 @@ def read_batch(data: bytes) -> Iterator[BatchLine]:
             if len(fields) != len(_RULES):
                 raise BatchFault(lines.line_num, f"must hold {len(_RULES)} fields", rows)
             token_id, year, month = fields[0].lower(), fields[1], fields[2]
-            for value, (form, rule) in zip((token_id, year, month), _RULES, strict=True):
-                if form.fullmatch(value) is None:
-                    raise BatchFault(lines.line_num, rule, rows)
+            if _ROW.fullmatch(f"{token_id},{year},{month}") is None:
+                values = zip((token_id, year, month), _RULES, strict=True)
+                broken = (rule for value, (form, rule) in values if form.fullmatch(value) is None)
+                raise BatchFault(lines.line_num, next(broken), rows)
             yield BatchLine(token_id, int(year) if year else None, int(month) if month else None)
             rows += 1
     except csv.Error:

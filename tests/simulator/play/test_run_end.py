@@ -194,7 +194,7 @@ def test_built_in_scenarios(name: str) -> None:
     """Whole ones are played compiled; the other fidelities play the first parts of the same."""
     scenario = load(name)
     whole = run(scenario, fidelity="compiled")
-    for part, fidelities in ((15, FIDELITIES), (30, FIDELITIES), (70, ("compiled",))):
+    for part, fidelities in ((15, FIDELITIES), (70, ("compiled",))):
         end_ns = scenario.duration_ns * part // 100 + 1
         earlier = replace(scenario, duration_ns=end_ns, warm_up_ns=0)
         for fidelity in fidelities:

@@ -92,9 +92,9 @@ compiled: setup
 test: compiled ## the tests without the slow ones, below 3 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
-test-all: compiled ## all tests, below 18 minutes
+test-all: compiled ## all tests, below 25 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not alone" --durations=12
-	@$(PY) -m pytest -m alone
+	@$(PY) -m pytest -n $(WORKERS) -m alone
 
 check: setup ## lint, format, types, layers, dependencies
 	@$(PY) -m ruff check .

@@ -662,8 +662,10 @@ _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)%")
 
 
 def _share_of(value: Any) -> float:  # noqa: ANN401 # reason: whatever a cell hands in
-    """Return a share such as 0.1% or 0.001; −1 where the value is none."""
+    """Return a share such as 0.1% or 0.001; −1 where the value is none. A bare 0 is no riddle."""
     if isinstance(value, str):
+        if value.strip() == "0":
+            return 0.0
         share = _SHARE.fullmatch(value.strip())
         return float(share[1]) / 100 if share else -1.0
     return float(value) if is_number(value) and 0 <= value <= 1 else -1.0

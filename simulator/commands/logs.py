@@ -37,6 +37,7 @@ from simulator.views.text import (
     console,
     count_text,
     counted_text,
+    nodes_text,
     plain_table,
     plain_text,
     share_text,
@@ -129,6 +130,8 @@ def _print_answer(result: Result, args: argparse.Namespace, console: Console) ->
     axis = Axis.of(summary)
     _print_reading(replayed, args, summary["fidelity"], console)
     _print_headline(summary, console)
+    if "nodes" in summary:
+        console.print(Text(nodes_text(summary)))
     if summary["totals"]["refused"]:
         console.print(_by_clause(summary, findings, axis))
     if findings.parties:
@@ -173,8 +176,8 @@ def _print_reading(
         console.print(Text(f"  skipped: {plain_text(line)}"))
     console.print(
         Text(
-            f"limits {args.limits or 'default'}, fidelity {fidelity}, speed {args.speed},"
-            f" seed {_SEED}"
+            f"limits {args.limits or 'default'}, profile {args.profile or 'default'},"
+            f" fidelity {fidelity}, speed {args.speed}, seed {_SEED}"
         )
     )
 
@@ -253,6 +256,8 @@ def _print_against(summary: dict[str, Any], console: Console) -> None:
             f" {counted_text(keys, 'key')} affected."
         )
     )
+    if "gate" in against and not against["gate"]["broken"]:
+        console.print("gate: met")
     _print_newly_refused(against, console)
     parts = (("clause", "clauses", "clause"), ("key", "keys", "name"), ("address", "ips", "name"))
     for word, part, name in parts:

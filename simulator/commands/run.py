@@ -293,9 +293,9 @@ def _print_warm_up(result: Result, screen: Console) -> None:
         suggested = format_duration(warm_up.suggested_ns)
         screen.print(
             f"warm-up: {format_duration(warm_up.given_ns)} is shorter than the {suggested} that "
-            f"MSER-5 suggests for the refused share ({percent_text(warm_up.mean)} on average after "
-            f"it, {percent_text(warm_up.whole_mean)} in all); see the report, or use --warm-up "
-            f"{suggested}",
+            f"MSER-5 suggests for the refused share (the mean over its bins of time is "
+            f"{percent_text(warm_up.mean)} after it, {percent_text(warm_up.whole_mean)} in all); "
+            f"see the report, or use --warm-up {suggested}",
             markup=False,
             soft_wrap=True,
         )

@@ -193,6 +193,8 @@ class LogMap:
         keys = [name for name in fields if plain_name(name).endswith(KEY_HEADERS)]
         if keys:
             called.setdefault("key", keys[0])
+        if plain_name(called.get("method", "")) == "verb" and "request" in called:
+            called["path"] = called.pop("request")  # Logstash: its `path` is that of the log's file
         second = ""
         if time_column:
             if time_column not in fields:
@@ -270,7 +272,7 @@ class LogMap:
         if nested is not None and len(absent) == len(_NEEDED):
             raise InputError(
                 f"{log}: an object must be a request; {nested} holds several, write each of them"
-                " as an object of its own"
+                f" on a line of its own: jq -c '.{nested}' LOG > records.jsonl"
             )
         raise InputError(
             f"{log}: {', '.join(absent)} must be a field of the log; the fields are: {known};"

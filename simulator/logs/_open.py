@@ -230,6 +230,11 @@ def _detected(path: Place, format_: str | None, map_: LogMap | None) -> Detected
         raise InputError(f"log = '{path}' must hold at least one line; it is blank")
     if lines[0].startswith("PAR1"):
         return Detected(FORMATS["parquet"])
+    if "\r" in lines[0]:
+        raise InputError(
+            f"log = '{path}' must end its lines in line feeds, not in carriage returns; convert it"
+            " first: tr '\\r' '\\n'"
+        )
     forms = [form] if form is not None else [*FORMATS.values()]
     if _is_stream(lines) and any(form.layout == "json" for form in forms):
         fields = JsonReader(path, (), is_stream=True).fields

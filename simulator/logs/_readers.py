@@ -94,6 +94,10 @@ class LineReader(Reader):
         heads = [unwrap(text) for text in head_lines(self._path, _HEAD_RECORDS)]
         matches = [line.match(head[0]) for head in heads if head and head[0]]
         tails = [_extras(match["tail"]) for match in matches if match]
+        if "captures" in line.groupindex:  # of HAProxy: {first|second} {…}
+            captured = [re.split(r"[{}|]", match["captures"]) for match in matches if match]
+            if any(_ends_in_address(text) for texts in captured for text in texts):
+                yield "captures"
         for name in EXTRAS:
             values = [fields[name] for fields in tails if fields.get(name, "-") not in {"", "-"}]
             if values and all(map(_ends_in_address, values)):
@@ -208,7 +212,7 @@ def _extras(tail: str) -> dict[str, str]:
 _DELIMITERS: Final = ",;\t|"
 _QUOTED: Final = re.compile('"[^"]*"')
 _VALUE: Final = re.compile(
-    r"key_.*|/.*|.*[@=\\{}\"].*|.{41,}|GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS|\d{4}-\d\d-\d\d.*|"
+    r"key_.*|/.*|.+@.*|.*[=\\{}\"].*|.{41,}|GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS|\d{4}-\d\d-\d\d.*|"
     r"\d{1,2}/[A-Za-z]{3}/\d{4}.*|-",
     re.DOTALL,
 )
@@ -250,6 +254,7 @@ class CsvReader(Reader):
     def _rows(self, faults: UnreadLines) -> Iterator[tuple[int, list[str]]]:
         """Yield (number of the row's first line, row) without header and blank lines."""
         width, needs_header = len(self.fields), self._has_header
+        not_closed = "quotes must be closed, with no bare carriage return"
         with open_log(self._path) as stream:
             rows = csv.reader(_texts(stream, faults), delimiter=self._delimiter)
             while True:
@@ -260,14 +265,28 @@ class CsvReader(Reader):
                     return
                 except csv.Error:
                     lost = rows.line_num + 1 - first
-                    faults.add(first, "quotes must be closed, with no bare carriage return", lost)
+                    faults.add(first, not_closed, lost)
                     continue
-                if row and needs_header:
+                has_breaks = rows.line_num > first or (row and "\n" in row[-1])
+                if has_breaks and self._holds_rows(row, rows.line_num - first):
+                    faults.add(first, not_closed, rows.line_num + 1 - first)
+                elif row and needs_header:
                     needs_header = False
                 elif row and len(row) != width:
                     faults.add(first, f"row must have {width} columns, it has {len(row)}")
                 elif row:
                     yield first, row
+
+    def _holds_rows(self, row: Sequence[str], breaks: int) -> bool:
+        """Whether a cell over several lines holds whole rows, or goes on to the log's end.
+
+        breaks: how many line ends stand inside the row.
+        """
+        marks = max(len(self.fields) - 1, 1)
+        lines = [line for cell in row if "\n" in cell for line in cell.split("\n")[1:]]
+        return sum(cell.count("\n") for cell in row) > breaks or any(
+            line.count(self._delimiter) >= marks for line in lines
+        )
 
 
 def _is_value(name: str) -> bool:
@@ -487,16 +506,40 @@ def _objects_of(lines: io.TextIOBase, faults: UnreadLines) -> Iterator[tuple[int
 _CHUNK: Final = 1 << 16
 
 
+def _as_object(value: Any) -> dict[str, Any] | None:  # noqa: ANN401 # reason: any JSON
+    """Return an object, or the one that a list of pairs is: attributes of OTLP, headers of AWS.
+
+    OTLP wraps a value by its type: `{"key": "url.path", "value": {"stringValue": "/tokens"}}`.
+    """
+    if isinstance(value, dict):
+        return value
+    pairs = value if isinstance(value, list) else []
+    named: dict[str, Any] = {}
+    for pair in pairs:
+        name = (pair.get("key") or pair.get("name")) if isinstance(pair, dict) else None
+        if not isinstance(name, str) or "value" not in pair:
+            return None
+        inner = pair["value"]
+        is_typed = isinstance(inner, dict) and len(inner) == 1
+        named[name] = next(iter(inner.values())) if is_typed else inner
+    return named or None
+
+
 def collect_names(record: Mapping[str, Any], names: dict[str, bool], before: str = "") -> None:
     """Add the dotted names of the fields of an object that hold something; `a[]` holds objects.
 
     names: to each, whether some value is a list of addresses.
     """
     for name, value in record.items():
-        if isinstance(value, dict) and before.count(".") < _DEEPEST_NAME:
-            collect_names(value, names, f"{before}{name}.")
+        inner = _as_object(value)
+        if inner is not None and before.count(".") < _DEEPEST_NAME:
+            collect_names(inner, names, f"{before}{name}.")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
-            names[f"{before}{name}[]"] = False
+            within: dict[str, bool] = {}
+            if before.count(".") < _DEEPEST_NAME:
+                collect_names(value[0], within, f"{before}{name}[].")
+            lists = (deeper for deeper in within if deeper.endswith("[]"))
+            names[next(lists, f"{before}{name}[]")] = False
         elif value is not None:
             names[before + name] = names.get(before + name) or (
                 isinstance(value, list) and any(read_address(str(part)) for part in value)
@@ -509,8 +552,8 @@ def _reach(record: dict[str, Any], name: str) -> Any:  # noqa: ANN401 # reason: 
         return record[name]
     head, dot, rest = name.partition(".")
     while dot:
-        inner = record.get(head)
-        if isinstance(inner, dict):
+        inner = _as_object(record.get(head))
+        if inner is not None:
             value = _reach(inner, rest)
             if value is not None:
                 return value

@@ -231,7 +231,13 @@ class LogStream:
             target.forget()
         first = self.unparsed_first
         if not self._good:
-            why = f"{first[0]}; describe its fields in a map (see {DOCUMENTED})" if first else ""
+            is_time = bool(first) and ": time must be like " in first[0]
+            way_out = (
+                "convert such times first, or name another field"
+                if is_time
+                else "describe its fields"
+            )
+            why = f"{first[0]}; {way_out} in a map (see {DOCUMENTED})" if first else ""
             raise InputError(
                 f"log = '{self.name}' contains no line in the expected format {self.format};"
                 f" {why or 'it is blank'}"

@@ -30,7 +30,7 @@ _IP: Final = r"\[?(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-F
 _NO_NUMBER: Final = r"(?!\d+ )"
 """Refuses a line that begins with a process number ahead of the address."""
 _FIELDS: Final[Mapping[str, str]] = {
-    "address": r"[^\s,\"]+(?:, ?[^\s,\"]+)*",
+    "address": r"(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):)[^\s,\"]+(?:, ?[^\s,\"]+)*",
     "identity": rf"(?:-|(?!{_IP} )\S+)",  # an address there has a host or another one ahead
     "client": rf"{_IP}(?:, ?{_IP})*",
     "host_port": rf"(?!{_IP} )(?!\d+[ \-])[\w*][\w.*\-]*(?::\d+)?",
@@ -46,14 +46,22 @@ _FIELDS: Final[Mapping[str, str]] = {
     "milliseconds": r"\d+",
     "result": r"\w+/\d{3}",
     "type": r"(?:https?|h2|wss?|grpcs)",
-    "level": r"[A-Z]+",
+    "level": r"(?:[A-Z]+: +)?",
+    "pairs": r"[^\n]* (?:remote_)?ip=",
+    "rest": r"(?: [^\n]*)?",
     "tail": rf"(?: [^\"\n]*(?:\"{QUOTED}\"[^\"\n]*)*)?",
     "captures": r"(?: \{[^}\n]*\}){0,2}",
     "gin_time": r"\d{4}/\d\d/\d\d - \d\d:\d\d:\d\d",
+    "rails_time": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}",
     "login": r"[^)\n]*",
 }
-_ALIASES: Final = {"client": "address", "epoch": "time", "gin_time": "time"}
-_SILENT: Final = frozenset({"blanks", "words", "ingress", "code", "captures", "login"})
+_ALIASES: Final = {
+    "client": "address",
+    **dict.fromkeys(("epoch", "gin_time", "rails_time"), "time"),
+}
+_SILENT: Final = frozenset(
+    {"blanks", "words", "ingress", "code", "login", "level", "pairs", "rest"}
+)
 _PLACE: Final = re.compile(
     r"""(?P<open>["\[])\{(?P<inside>\w+)\}(?P<close>["\]])|\{(?P<bare>\w+)\}"""
 )
@@ -139,27 +147,39 @@ _LOOSE: Final[Mapping[str, tuple[str, ...]]] = {
             "eventtime",
             "at",
         ),
-        *("timelocal", "timeiso8601", "requesttime", "starttime", "createdat", "startedat"),
-        *("arrival", "msec", "requesttimeepoch", "@t", "t", "wrappertime"),
+        *("msec", "requesttimeepoch", "timelocal", "timeiso8601", "requesttime", "starttime"),
+        *("createdat", "startedat", "arrival", "@t", "t", "wrappertime"),
     ),
     "address": (
         *("clientip", "clientaddress", "clientaddr", "cip", "ip", "address", "remoteaddr"),
         *("remoteip", "sourceip", "srcip", "remotehost", "remoteaddress", "clienthost", "client"),
         *("requestclientip", "requestremoteip", "requestremoteaddr", "requestip", "reqip"),
-        *("requestremoteaddress", "remote"),
+        *("requestremoteaddress", "remote", "ipaddress", "sourceipaddress", "httprequestremoteip"),
         *FORWARDED,
     ),
     "key": ("key", "apikey", *KEY_HEADERS),
     "request": ("request", "requestline"),
     "method": (
         *("method", "httpmethod", "requestmethod", "verb", "csmethod", "requestverb", "reqmethod"),
-        "httprequestmethod",
+        *("httprequestmethod", "httprequestrequestmethod"),
     ),
     "path": (
         *("requesturi", "path", "url", "requestpath", "uripath", "csuristem", "requesturl"),
-        *("requrl", "urlpath", "resourcepath", "httppath", REWRITTEN),
+        *(
+            "requrl",
+            "urloriginal",
+            "urlpath",
+            "resourcepath",
+            "httppath",
+            "httpuri",
+            "httprequestrequesturl",
+        ),
+        REWRITTEN,
     ),
-    "status": ("status", "statuscode", "httpstatus", "responsestatus", "scstatus"),
+    "status": (
+        *("status", "statuscode", "httpstatus", "responsestatus", "scstatus"),
+        *("httprequeststatus", "httpresponsestatuscode"),
+    ),
 }
 """What fields are commonly called."""
 
@@ -262,7 +282,7 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
         LogFormat(
             "uvicorn",
             "uvicorn; its time is the wrapper's (Docker, Kubernetes, syslog)",
-            template='{level}:{blanks}{address}:{port} - "{request}" {status}{tail}',
+            template='{level}{address}:{port} - "{request}" {status}{tail}',
         ),
         LogFormat(
             "uwsgi",
@@ -279,6 +299,19 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             template=(
                 "[GIN] {gin_time} |{blanks}{status} |{blanks}{latency} |{blanks}{address} |"
                 '{blanks}{method}{blanks}"{path}"{tail}'
+            ),
+        ),
+        LogFormat(
+            "rails",
+            "Rails, of each request the line that begins with Started",
+            template='Started {method} "{path}" for {address} at {rails_time}',
+        ),
+        LogFormat(
+            "lograge",
+            "lograge with `ip` or `remote_ip`; its time is the wrapper's",
+            template=(
+                "method={method} path={path} format={format} controller={controller}{blanks}"
+                "action={action}{blanks}status={status}{pairs}{address}{rest}"
             ),
         ),
         LogFormat(
@@ -361,13 +394,13 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
         ),
         LogFormat(
             "envoy-json",
-            "Envoy, JSON",
+            "Envoy, JSON (Istio, Contour, Envoy Gateway)",
             "json",
             fields={
                 "time": ("start_time", "@timestamp"),
-                "address": ("x_forwarded_for", "downstream_remote_address"),
+                "address": ("x_forwarded_for", "x-forwarded-for", "downstream_remote_address"),
                 "method": ("method",),
-                "path": ("x_envoy_original_path", "path"),
+                "path": ("x_envoy_original_path", "x-envoy-origin-path", "path"),
                 "status": ("response_code",),
             },
         ),
@@ -523,11 +556,11 @@ def plain_name(name: str) -> str:
 # --- what stands around a line -------------------------------------------------------------------
 
 _DAY: Final = r"\d{4}-\d\d-\d\d"
-_ISO: Final = _DAY + r"[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_ISO: Final = _DAY + r"[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?"
 _SLASHES: Final = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d+)?"
 _PRIORITY: Final = r"(?:(?:\d+ )?<\d{1,3}>)?"
 """Ahead of it, over TCP, the length of the line (RFC 6587)."""
-_TAG: Final = r"[^\s:\[]+(?:\[[\w.]+\])?"
+_TAG: Final = r"[^\s:\[]+(?:\[[\w.]+\])?: ?(?:@cee: ?)?"
 _DATA: Final = r"(?:(?:-|(?:\[(?:[^\]\\]|\\.)*\])+)(?: |$))?\ufeff?"
 _OLD: Final = r"[A-Z][a-z]{2} [ \d]\d (?:\d{4} )?\d\d:\d\d:\d\d(?:\.\d+)?"
 
@@ -563,7 +596,7 @@ WRAPPERS: Final = (
             (
                 "syslog",
                 "syslog (RFC 3164, rsyslog)",
-                rf"{_PRIORITY}(?:(?P<time>{_ISO})|{_OLD}) (?:\S*[^\s:] )?{_TAG}: ?(?P<text>.*)",
+                rf"{_PRIORITY}(?:(?P<time>{_ISO})|{_OLD}) (?:\S*[^\s:] )?{_TAG}(?P<text>.*)",
             ),
             (
                 "syslog",
@@ -578,7 +611,23 @@ WRAPPERS: Final = (
             (
                 "zap",
                 "zap's console (Caddy without JSON)",
-                rf"(?P<time>{_ISO}|{_SLASHES})\t[A-Z]+\t[^\t]*\t(?:[^\t]*\t)?(?P<text>\{{.*)",
+                rf"(?P<time>{_ISO}|{_SLASHES})\t[A-Za-z]+\t[^\t]*\t(?:[^\t]*\t)?(?P<text>\{{.*)",
+            ),
+            ("fluentd", "Fluentd's files", rf"(?P<time>{_ISO})\t[^\t]*\t(?P<text>\{{.*)"),
+            (
+                "logcli",
+                "logcli",
+                rf'(?P<time>{_ISO}) +\{{(?:[^"}}]|"(?:[^"\\]|\\.)*")*\}} +(?P<text>.*)',
+            ),
+            (
+                "ruby",
+                "the logger of Ruby and Rails",
+                rf"[A-Z], \[(?P<time>{_ISO}) #\d+\] +[A-Z]+ -- [^:]*: (?:\[[^\]]*\] )*(?P<text>.*)",
+            ),
+            (
+                "python",
+                "the logger of Python",
+                rf"(?:(?P<time>{_ISO}) - [\w.]+ - [A-Z]+ - |[A-Z]+:[\w.]+:)(?P<text>.*)",
             ),
             (
                 "kubectl",
@@ -607,6 +656,6 @@ WRAPPERS: Final = (
     ),
     Wrapper("loki", "JSON of logcli", text="line", time=("timestamp",)),
     Wrapper("cloudwatch", "JSON of CloudWatch Insights", text="@message", time=("@timestamp",)),
-    Wrapper("journald", "JSON of journald", text="MESSAGE"),
+    Wrapper("journald", "JSON of journald", text="MESSAGE", time=("__REALTIME_TIMESTAMP",)),
     Wrapper("gcp", "JSON with the line in `textPayload`", text="textPayload", time=("timestamp",)),
 )

@@ -362,7 +362,10 @@ def _gate(options: ReplayOptions, against: dict[str, Any], offered: int) -> dict
         return {}
     broken = []
     if share is not None and against["lost"] > share * offered:
-        broken.append(f"{against['lost']} of {offered} requests are newly refused")
+        broken.append(
+            f"{against['lost']} of {offered} requests are newly refused,"
+            f" {options.allow_newly_refused} allowed"
+        )
     if keys is not None and against["keys_newly_refused"] > keys:
         broken.append(f"{against['keys_newly_refused']} keys are newly refused, {keys} allowed")
     allowed = {"allow_newly_refused": options.allow_newly_refused, "allow_newly_refused_keys": keys}

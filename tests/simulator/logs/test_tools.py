@@ -196,6 +196,11 @@ LINES: Final[dict[str, tuple[str, str]]] = {
             ' 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET /tokens HTTP/1.1"'
         ),
     ),
+    "rsyslog with the mark of CEE": (
+        "jsonl in syslog",
+        "Jun  9 12:10:07 lb app[1]: @cee: "
+        + json.dumps({"time": AT_S, "ip": IP, "method": "GET", "path": "/tokens"}),
+    ),
     "HAProxy, CLF": (
         "combined in syslog",
         (
@@ -245,6 +250,57 @@ LINES: Final[dict[str, tuple[str, str]]] = {
     ),
     "logcli": ("combined in loki", json.dumps({"labels": {"a": "b"}, "line": COMBINED})),
     "CloudWatch Insights": ("combined in cloudwatch", json.dumps({"@message": COMBINED})),
+    "logcli, plain": (
+        "combined in logcli",
+        f'2025-06-09T12:10:07Z {{app="a}}b", job="web"}}  {COMBINED}',
+    ),
+    "Fluentd's files": (
+        "jsonl in fluentd",
+        "2025-06-09T14:10:00+02:00\tweb.access\t"
+        + json.dumps({"remote": IP, "method": "GET", "path": "/tokens", "code": "200"}),
+    ),
+    "Fluentd's standard output": (
+        "jsonl in syslog",
+        "2025-06-09 21:10:00.000000000 +0900 web.access: "
+        + json.dumps({"remote": IP, "method": "GET", "path": "/tokens", "code": "200"}),
+    ),
+    "uvicorn in journald": (
+        "uvicorn in journald",
+        json.dumps(
+            {
+                "__REALTIME_TIMESTAMP": f"{AT_S}000000",
+                "MESSAGE": f'INFO:     {IP}:5432 - "GET /tokens HTTP/1.1" 200 OK',
+            }
+        ),
+    ),
+    "text in Google Cloud": (
+        "combined in gcp",
+        json.dumps({"textPayload": COMBINED, "timestamp": "2025-06-09T12:10:07Z"}),
+    ),
+    "uvicorn behind Python's logger": (
+        "uvicorn in python",
+        f"2025-06-09 12:10:00,000 - uvicorn.access - INFO - {IP}:5432 - {REQUEST} 200",
+    ),
+    "Werkzeug behind Python's logger": (
+        "common in python",
+        "INFO:werkzeug:" + CLF.replace(":12:10:00 +0000", " 12:10:00"),
+    ),
+    "Rails": ("rails", f'Started GET "/tokens" for {IP} at 2025-06-09 12:10:00 +0000'),
+    "Rails behind its logger, with a tag": (
+        "rails in ruby",
+        (
+            "I, [2025-06-09T12:10:00.125461 #4711]  INFO -- : [2f1c-9] Started GET"
+            f' "/tokens" for {IP} at 2025-06-09 14:10:00 +0200'
+        ),
+    ),
+    "lograge": (
+        "lograge in ruby",
+        (
+            "I, [2025-06-09T12:10:00.000000 #4711]  INFO -- : method=GET path=/tokens format=json"
+            " controller=TokensController action=index status=200 duration=58.33 view=40.43"
+            f" db=15.26 ip={IP} host=web1"
+        ),
+    ),
     "a process number first": ("combined in pid", f"4711 {COMBINED}"),
     "Gin": (
         "gin",
@@ -466,6 +522,44 @@ LINES: Final[dict[str, tuple[str, str]]] = {
             }
         ),
     ),
+    "Envoy Gateway": (
+        "envoy-json",
+        json.dumps(
+            {
+                "start_time": "2025-06-09T12:10:00.000Z",
+                "method": "GET",
+                "x-envoy-origin-path": "/tokens",
+                "x-forwarded-for": IP,
+                "downstream_remote_address": "10.0.0.9:2",
+            }
+        ),
+    ),
+    "OpenTelemetry, a record of OTLP": (
+        "opentelemetry",
+        json.dumps(
+            {
+                "timeUnixNano": f"{AT_S}000000000",
+                "attributes": [
+                    {"key": "client.address", "value": {"stringValue": IP}},
+                    {"key": "http.request.method", "value": {"stringValue": "GET"}},
+                    {"key": "url.path", "value": {"stringValue": "/tokens"}},
+                    {"key": "http.response.status_code", "value": {"intValue": "200"}},
+                ],
+            }
+        ),
+    ),
+    "Tyk": (
+        "jsonl",
+        json.dumps(
+            {
+                "Method": "GET",
+                "Path": "/tokens",
+                "IPAddress": IP,
+                "TimeStamp": "2025-06-09T12:10:00Z",
+                "RequestTime": 12,
+            }
+        ),
+    ),
     "Fluent Bit, parsed": (
         "jsonl",
         json.dumps({"date": AT_S, "remote": IP, "method": "GET", "path": "/tokens"}),
@@ -594,6 +688,28 @@ LINES: Final[dict[str, tuple[str, str]]] = {
         "csv",
         f"date,time,ip,method,path\n20250609,121000,{IP},GET,/tokens",
     ),
+    "CSV of Logstash's fields, with the path of the log's file": (
+        "csv",
+        (
+            "timestamp,clientip,verb,request,path\n"
+            f"{STAMP},{IP},GET,/tokens,/var/log/nginx/access.log"
+        ),
+    ),
+    "CSV from Kibana": (
+        "csv",
+        (
+            "@timestamp,client.ip,http.request.method,url.original,http.response.status_code\n"
+            f"2025-06-09T12:10:00.000Z,{IP},GET,/tokens,200"
+        ),
+    ),
+    "CSV from Google Cloud": (
+        "csv",
+        (
+            "httpRequest.remoteIp,httpRequest.requestMethod,httpRequest.requestUrl,"
+            "receiveTimestamp,timestamp\n"
+            f"{IP},GET,https://x.example/tokens,2025-06-09T12:10:09Z,2025-06-09T12:10:00Z"
+        ),
+    ),
     "CSV from Athena, of a load balancer": (
         "csv",
         (
@@ -640,6 +756,11 @@ def test_what_a_tool_writes_is_read_as_it_is_meant(tmp_path: Path, form: str) ->
         (f'{COMBINED} 0.003 10.0.0.5:80 "198.51.100.7"', "extra3"),
         (f"{COMBINED} 0.003 10.0.0.5:80", None),
         (
+            LINES["HAProxy behind syslog"][1].replace("{1wt.eu} {}", "{198.51.100.7|curl}"),
+            "captures",
+        ),
+        (LINES["HAProxy behind syslog"][1], None),
+        (
             json.dumps(
                 {"time": AT_S, "ip": IP, "x_forwarded_for": IP, "method": "GET", "path": "/tokens"}
             ),
@@ -683,11 +804,48 @@ def test_addresses_that_nobody_reads_are_named(
     assert read(log)[2]["fields"]["address"].partition(";")[2] == note.removeprefix(";")
 
 
+@pytest.mark.parametrize(
+    ("rounded", "exact"),
+    [
+        ({"time_iso8601": "2025-06-09T12:10:00+00:00"}, {"msec": f"{AT_S}.250"}),
+        ({"requestTime": STAMP}, {"requestTimeEpoch": AT_S * 1000 + 250}),
+    ],
+)
+def test_of_two_times_the_finer_one_is_read(
+    tmp_path: Path, rounded: dict[str, Any], exact: dict[str, Any]
+) -> None:
+    log = tmp_path / "access.log"
+    request = {"ip": IP, "method": "GET", "path": "/tokens"}
+    log.write_text(json.dumps({**rounded, **exact, **request}) + "\n")
+    assert read(log)[1] == [(AT_S * 10**9 + 250_000_000, IP, "GET", "/tokens")]
+
+
+@pytest.mark.parametrize("mark", ["\t", ","])
+@pytest.mark.parametrize("closing", ["", '"Opera'])
+def test_a_quote_that_takes_rows_into_a_cell_is_named(
+    tmp_path: Path, mark: str, closing: str
+) -> None:
+    """A raw quote in a user agent took the rows below along, and nothing was said."""
+    log = tmp_path / "access.log"
+    agents = ["curl", '"Mozilla', "curl", closing or "curl"]
+    rows = [mark.join([str(AT_S), IP, "GET", "/tokens", agent]) for agent in agents]
+    log.write_text("\n".join([mark.join(["time", "ip", "method", "path", "agent"]), *rows]) + "\n")
+    _, requests, reading = read(log)
+    assert requests == [(AT_S * 10**9, IP, "GET", "/tokens")]
+    assert reading["lines_skipped"] == 3
+
+
+def test_a_cell_of_several_lines_is_a_cell(tmp_path: Path) -> None:
+    log = tmp_path / "access.csv"
+    log.write_text(f'time,ip,note,method,path\n{AT_S},{IP},"a, b\nc\n",GET,/tokens\n')
+    assert read(log)[1] == [(AT_S * 10**9, IP, "GET", "/tokens")]
+
+
 def test_every_format_and_wrapper_has_a_line_here() -> None:
     formats = {name.partition(" ")[0] for name, _ in LINES.values()} | {"parquet", "tollgate"}
     assert formats == set(FORMATS)
     wrappers = {wrapper for name, _ in LINES.values() for wrapper in name.split(" in ")[1:]}
-    assert wrappers == {wrapper.name for wrapper in WRAPPERS} - {"journald", "gcp"}
+    assert wrappers == {wrapper.name for wrapper in WRAPPERS}
 
 
 @pytest.mark.parametrize(
@@ -702,6 +860,25 @@ def test_every_format_and_wrapper_has_a_line_here() -> None:
         ),
         (json.dumps([[AT_S, IP, "GET", "/tokens"]]), "the first row must name the columns"),
         (json.dumps({"Records": [{"ip": IP}]}), r"Records\[\] holds several, write each of them"),
+        (
+            json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": "x"}]}]}]}),
+            r"jq -c '\.resourceLogs\[\]\.scopeLogs\[\]\.logRecords\[\]' LOG > records\.jsonl",
+        ),
+        ("\r".join([COMBINED] * 3), "must end its lines in line feeds, not in carriage returns"),
+        (
+            f"time,ip,method,path\n06/09/2025 12:10:00 PM,{IP},GET,/x",
+            "convert such times first, or name another field in a map",
+        ),
+        (
+            "\n".join(
+                (
+                    f'Started GET "/x" for {IP} at 2025-06-09 12:10:00 +0000',
+                    "Processing by TokensController#index as JSON",
+                    "Completed 200 OK in 12ms (Views: 3.2ms)",
+                )
+            ),
+            "must be rails, but 2 of 3 lines do not parse; .* state --format to replay the others",
+        ),
         (f"access.log.1:{COMBINED}", "address must stand alone; something precedes it"),
         (f"17:{COMBINED}", "address must stand alone"),
         (COMBINED.replace("- -", "- 198.51.100.7"), "must be in a known format"),

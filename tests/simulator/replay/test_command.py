@@ -37,7 +37,7 @@ def test_it_says_who_when_by_which_clause_and_for_how_long(
     assert lines[6].startswith("lines: 63 read, 1 skipped, from 2015-05-17T10:05:00Z to 2015-05")
     assert lines[8:10] == [
         "skipped: access.log:61: identity is missing, truncated or malformed",
-        "limits default, fidelity limits, speed 1, seed 0",
+        "limits default, profile default, fidelity limits, speed 1, seed 0",
     ]
     assert lines[10] == (
         "63 requests from 1 address with 1 key, over 59 s of log: 13 would have been refused"
@@ -51,6 +51,23 @@ def test_it_says_who_when_by_which_clause_and_for_how_long(
         f"repeat with: python -m simulator replay {log} --out {tmp_path / 'out'} --force"
     )
     assert lines[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
+
+
+def test_several_nodes_are_named(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = tmp_path / "nodes.toml"
+    profile.write_text('[nodes]\ncount = 2\nsharing = "none"\n')
+    assert run(log, "--profile", profile, "--out", tmp_path / "out") == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert f"limits default, profile {profile}, fidelity limits, speed 1, seed 0" in lines
+    assert any(
+        line.startswith("2 nodes, round-robin; ")
+        and line.endswith(
+            "13 attempts were admitted beyond the exact limits, and 0 below them were refused."
+        )
+        for line in lines
+    )
 
 
 def test_broken_invariants_are_told_in_words(

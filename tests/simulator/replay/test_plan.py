@@ -73,10 +73,17 @@ def test_the_plan_names_who_is_newly_refused_from_when_and_for_how_long(fidelity
     ("share", "keys", "broken"),
     [
         ("37.5%", None, []),
-        ("37%", None, ["27 of 72 requests are newly refused"]),
+        ("37%", None, ["27 of 72 requests are newly refused, 37% allowed"]),
         (0.375, 2, []),
         (None, 1, ["2 keys are newly refused, 1 allowed"]),
-        (0, 0, ["27 of 72 requests are newly refused", "2 keys are newly refused, 0 allowed"]),
+        (
+            "0",
+            0,
+            [
+                "27 of 72 requests are newly refused, 0 allowed",
+                "2 keys are newly refused, 0 allowed",
+            ],
+        ),
     ],
 )
 def test_a_gate_is_broken_where_more_is_newly_refused_than_allowed(
@@ -109,13 +116,14 @@ def test_the_command_is_a_gate_for_ci(tmp_path: Path, capsys: pytest.CaptureFixt
     words += ["--out", str(tmp_path / "out"), "--force"]
     assert main([*words, "--allow-newly-refused-keys", "2"]) == 0
     printed = capsys.readouterr().out
+    assert "gate: met" in printed
     assert "Newly refused, by harm (2 keys)" in printed
     assert main([*words, "--allow-newly-refused", "1%", "--format", "json"]) == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out)["against"]["gate"]["broken"] == [
-        "27 of 72 requests are newly refused"
+        "27 of 72 requests are newly refused, 1% allowed"
     ]
-    assert captured.err.splitlines()[-1] == "gate: 27 of 72 requests are newly refused"
+    assert captured.err.splitlines()[-1] == "gate: 27 of 72 requests are newly refused, 1% allowed"
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert "Newly refused" in page
     assert main([*words, "--allow-newly-refused", "1"]) == 2

@@ -11,7 +11,9 @@ meet the condition, or none, the last value is run until its own interval decide
 
 So `keeps` is wrong, or `breaks` is, in at most 5 % of searches. It assumes that more of the
 parameter does not help the condition, and that near the border a metric is nearly a power of the
-value. Where no draw moves a metric, the coarse search tells all.
+value. Where all runs of a value contradict the line, as where a limit is suddenly enough, only
+values are named that their own runs decide. Where no draw moves a metric, the coarse search tells
+all.
 
 How sharp 200 runs are is up to the scenario: with the script's rate of `shared-office` and 1 %
 refused, the border of a single 10 min run has a standard deviation of 19 %, so 200 runs cannot know
@@ -24,6 +26,7 @@ import dataclasses
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
@@ -73,6 +76,8 @@ _WIDER: Final = 3
 """They are so many times further away than the border may be off, so that its slope is known."""
 _WINDOW: Final = 2
 """Runs that are further from the border, in spans, do not make the line, which may bend."""
+_ENOUGH_EVENTS: Final = 8
+"""Where so many events were to be expected at the bound, their absence is no chance."""
 _MAX_UNSURE: Final = 1.0
 """A border that may be off by such a factor, as a logarithm, is unknown."""
 _ZERO: Final = 0.5
@@ -299,7 +304,8 @@ class Search:
     _ends_s: float = field(default=math.inf, init=False)
     _fresh: int = field(init=False)
     _coarse: dict[Fraction, _Coarse] = field(default_factory=dict, init=False)
-    _near: list[tuple[float, float]] = field(default_factory=list, init=False)
+    _near: dict[Fraction, list[float]] = field(default_factory=dict, init=False)
+    _attempts: Counter[Fraction] = field(default_factory=Counter, init=False)
 
     def run(self) -> Capacity:
         """Return what is found. Raises `Interrupted` with what is known where Ctrl-C stops it."""
@@ -421,7 +427,10 @@ class Search:
             span = min(max(beside, _NARROWEST), _WIDEST)
             more_pairs = (needed - border.runs) // 2
             aim = next_count(pairs, pairs + more_pairs, self.budget.most_replications)
-        if math.isfinite(border.half_width):
+        if self._is_bent(border):
+            broken = [number for number in self._near if self._decided(number) == "not met"]
+            capacity.breaks = scale.text(min(broken)) if broken else None
+        elif math.isfinite(border.half_width):
             capacity.border, capacity.place = border, border.mean
             capacity.estimate = scale.text(scale.rounded(border.mean, up=False))
             if (needed := self._needed(border)) > border.runs:
@@ -437,12 +446,31 @@ class Search:
     def _play_near(self, number: Fraction, count: int) -> list[float]:
         """Run a value near the border under seeds of its own; return each run's metric."""
         text = self.scale.text(number)
-        values, _ = self._play(text, self._fresh, count)
+        values, attempts = self._play(text, self._fresh, count)
         self._fresh += count  # runs that nothing was chosen by
-        self._near += [(self._place(number), value) for value in values]
+        self._near.setdefault(number, []).extend(values)
+        self._attempts[number] += round(sum(attempts))
         interval = interval_of(values, self.condition.metric)
         self._report(Trial(text, interval, judged(self.condition, interval)))
         return values
+
+    def _decided(self, number: Fraction) -> Verdict:
+        """Return the verdict of all runs of a value near the border."""
+        return judged(self.condition, interval_of(self._near[number], self.condition.metric))
+
+    def _is_bent(self, border: Interval) -> bool:
+        """Whether all runs of some value contradict the border: what is near it is no line.
+
+        Runs that meet a bound say little before so many attempts that some would have missed it.
+        """
+        for number, values in self._near.items():
+            verdicts = {self.condition.holds(value) for value in values}
+            is_sure = self._attempts[number] * self.condition.bound >= _ENOUGH_EVENTS
+            if number >= border.mean and verdicts == {True} and is_sure:
+                return True
+            if number <= border.mean and verdicts == {False}:
+                return True
+        return False
 
     def _place(self, number: Fraction | float) -> float:
         """Return where a value stands on the line: the logarithm of its size."""
@@ -451,7 +479,12 @@ class Search:
     def _border(self, centre: float, window: float) -> Interval:
         """Return the interval of the border, by the runs within a window around a value."""
         middle = self._place(centre)
-        near = [run for run in self._near if abs(run[0] - middle) <= window]
+        near = [
+            (place, value)
+            for number, values in self._near.items()
+            if abs((place := self._place(number)) - middle) <= window
+            for value in values
+        ]
         places, values = [place for place, _ in near], [value for _, value in near]
         error = sequential_error(sum(value > 0 for value in values), max(FIRST, len(values)))
         crossing = crossing_of(

@@ -160,6 +160,29 @@ class _Drawn:
         return found, [1.0] * len(found)
 
 
+def _sudden(value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
+    """A limit that is enough up to 40: nothing is refused, and beyond it 8 % and more at once."""
+    beyond = int(value) - 40
+    shares = []
+    for seed in seeds:
+        rng = np.random.Generator(np.random.Philox([5, seed]))
+        mean = 0.08 + 0.004 * beyond
+        shares.append(float(rng.beta(80 * mean, 80 * (1 - mean))) if beyond > 0 else 0.0)
+    return shares, [80.0] * len(shares)
+
+
+def test_a_border_that_no_line_describes_names_no_wrong_value() -> None:
+    """A line through zeros and 25 % said that 1 % is exceeded at values that refuse nothing."""
+    condition = parse_condition("refused_share <= 0.01")
+    for seed in range(20):
+        found = Search(
+            _sudden, _Line(), condition, first=3, budget=ReplicationBudget(60), seed=1_000 * seed
+        ).run()
+        assert found.keeps is None or int(found.keeps) <= 40
+        assert found.breaks is not None
+        assert 40 < int(found.breaks) <= 60
+
+
 def wrong_and_decided(searches: int, *, is_sparse: bool) -> tuple[float, float]:
     """Return the shares of searches that named a wrong value, and that decided both sides."""
     condition = parse_condition("refused_share <= 0.1")

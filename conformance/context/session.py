@@ -63,8 +63,8 @@ class Session:
     run; empty on virtual time. exchanges: by number. requests: how many were sent. cleanings:
     number of cleanings so far. ended: sequential checks that have ended. doubts: role → what is
     uncertain about its keys. is_misshapen: whether the preflight found accepted answers of another
-    form. waits: what checks wait for now. allowances: the most requests that each check may send,
-    by its id, as planned; without them only the budget applies. rests: by the id of the check whose
+    form. waits: what checks wait for now. reserved: how many requests of the budget are for each
+    check alone until it ends, by its id; all share the others. rests: by the id of the check whose
     keys had to rest. traffic: of the probes. cooldown: the counters that earlier runs have used.
     made: by check and name, the texts that no seed determines.
     """
@@ -106,7 +106,7 @@ class Session:
         self.deadline_ns = transport.now_ns + target.budget.minutes * _MINUTE_NS
         self._cleaning_end_ns = self.deadline_ns + _CLEANING_NS
         self._forbidden = tuple(_pattern(operation) for operation in target.forbidden)
-        self.allowances: Mapping[str, int] = {}
+        self.reserved: dict[str, int] = {}
         self._sent_by: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._last: dict[str, int] = {}
@@ -178,14 +178,12 @@ class Session:
         operation = self.forbids(ask.method, ask.path)
         if operation is not None:
             raise Skip(f"the target forbids {operation}")
-        budget = self.target.budget
-        if self.requests >= budget.requests:
-            says = f"the budget of {budget.requests} requests is spent; raise budget.requests"
-            raise OutOfBudget(says)
-        allowed = self.allowances.get(place.check)
-        if allowed is not None and self._sent_by[place.check] >= allowed:
-            says = f"budget.requests = {budget.requests} leaves this check {allowed} requests"
-            raise OutOfBudget(f"{says}, and they are spent; raise it")
+        budget, sent = self.target.budget, self._sent_by
+        if sent[place.check] >= self.reserved.get(place.check, 0):
+            others = (most - sent[check] for check, most in self.reserved.items())
+            if self.requests + sum(max(0, left) for left in others) >= budget.requests:
+                says = f"budget.requests = {budget.requests} leaves this check {sent[place.check]}"
+                raise OutOfBudget(f"{says} requests, and they are spent; raise it")
         self.check_time(self.transport.now_ns, place.check)
         if place.check != CLEANING.id and self.unanswered >= _LOST_AFTER:
             raise Inconclusive("the target no longer answers")

@@ -66,9 +66,9 @@ class RunPlan:
     clauses: the selected ones. sequential, rounds: the checks; the first round runs beside
     `sequential`, each later one after a pause of `pause_ns`. heavy: rows of thousands of requests,
     measured one after the other when nothing else runs. left_out: findings for checks that
-    cannot run here. allowances: the most requests that each check may send, the preflight and the
-    cleaning included; their sum is never above the budget. needed: their sum where the budget is
-    large enough for all.
+    cannot run here. reserved: the usual number of requests of each check, the preflight and the
+    cleaning included; their sum is never above the budget. spare: how many requests of the budget
+    they share beyond that. needed: the budget that holds any run.
     """
 
     clauses: tuple[Clause, ...]
@@ -76,7 +76,8 @@ class RunPlan:
     rounds: list[list[Dealt]] = field(default_factory=list)
     heavy: list[Dealt] = field(default_factory=list)
     left_out: list[Finding] = field(default_factory=list)
-    allowances: dict[str, int] = field(default_factory=dict)
+    reserved: dict[str, int] = field(default_factory=dict)
+    spare: int = 0
     needed: int = 0
     pause_ns: int = 0
 
@@ -93,7 +94,7 @@ class RunPlan:
     @property
     def requests_most(self) -> int:
         """The largest possible number of requests."""
-        return sum(self.allowances.values())
+        return min(self.requests + self.spare, self.needed)
 
     def _expected(self) -> dict[str, int]:
         """Return about how many requests each check sends, the preflight and the cleaning too."""
@@ -104,11 +105,11 @@ class RunPlan:
         return {**found, PREFLIGHT.id: 10 + 3 * len(roles) + apart, CLEANING.id: made // 2}
 
     def fit(self, budget: int) -> None:
-        """Drop checks that do not fit a budget of requests; share the rest of it among the others.
+        """Drop checks that do not fit a budget of requests; reserve what the others usually send.
 
         A check may need more requests than usual, because answers are slow or a limit is met early.
-        The part of the budget beyond the usual is shared in proportion to what each check may need.
-        So no check is dropped for requests that it rarely sends, and all together never exceed the
+        It takes them from the part of the budget that is not reserved, which all checks share. So
+        no check is dropped for requests that it rarely sends, and all together never exceed the
         budget.
         """
         while sum(self._expected().values()) > budget and self.dealt:
@@ -118,18 +119,13 @@ class RunPlan:
                     each.remove(largest)
             wants = f"its {largest.check.requests} requests do not fit budget.requests = {budget}"
             leave_out(self, largest.check, f"{wants}; raise it", is_cut=True)
-        expected = self._expected()
+        self.reserved = self._expected()
+        self.spare = max(0, budget - sum(self.reserved.values()))
         most = {one.check.id: one.check.requests_most for one in self.dealt}
-        slack = {
-            name: max(number + _SLACK_REQUESTS, most.get(name, 0) - number)
-            for name, number in expected.items()
-        }
-        self.needed = sum(expected.values()) + sum(slack.values())
-        left = max(0, budget - sum(expected.values()))
-        shares = min(1.0, left / sum(slack.values()))
-        self.allowances = {
-            name: number + int(slack[name] * shares) for name, number in expected.items()
-        }
+        self.needed = sum(
+            max(2 * usual + _SLACK_REQUESTS, most.get(name, 0))
+            for name, usual in self.reserved.items()
+        )
 
     @property
     def floor_ns(self) -> int:
@@ -188,7 +184,7 @@ class RunPlan:
     @property
     def short_says(self) -> str | None:
         """What to do where the budget may cut a check short, None where it holds any run."""
-        if self.needed <= self.requests_most:
+        if self.needed <= self.requests + self.spare:
             return None
         return (
             f"a check that would send more than budget.requests allows is skipped; no run of this "

@@ -164,7 +164,7 @@ class Run:
         started_at = dt.datetime.now(dt.UTC)
         began_ns = self.transport.now_ns
         plan = self.plan()
-        self.session.allowances = plan.allowances
+        self.session.reserved = dict(plan.reserved)
         head = self._head(plan, started_at)
         self.history.write("run", head)
         try:
@@ -325,6 +325,7 @@ class Run:
         self.findings += findings
         self.notes += learn(self.session, findings)
         self._ended.append(ctx.check.id)
+        self.session.reserved.pop(ctx.check.id, None)
         if not ctx.check.is_concurrent:
             self.session.ended.append(ctx.check.id)
         self.progress.ended(ctx.check, findings)

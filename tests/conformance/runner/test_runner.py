@@ -293,10 +293,30 @@ def test_the_budget_of_requests_holds(play: Any) -> None:
 
     deployment = deploy(budget=Budget(requests=50, minutes=1))
     report = play(_check("a", asks, "TOK-LEAF", requests=20), deployment=deployment)
-    assert "budget.requests = 50 leaves this check 23 requests" in report.result("TOK-LEAF").says
+    assert "budget.requests = 50 leaves this check 30 requests" in report.result("TOK-LEAF").says
     assert report.cleaned[1] > 0
     assert report.requests <= 50
     assert "the harness failed" not in report.verdict_line
+
+
+def test_a_check_takes_what_others_leave_of_the_budget(play: Any) -> None:
+    """Each has its usual requests for itself; what nobody needs is there for the first to ask."""
+
+    def asking(count: int) -> Any:
+        async def asks(ctx: CheckContext) -> list[Finding]:
+            for _ in range(count):
+                key = ctx.key("private_prod")
+                await ctx.client.insist("POST", "/tokenize", {"a": "b"}, key=key)
+            return [ctx.passes(ctx.check.clauses[0], "asked")]
+
+        return asks
+
+    asked = {"TOK-LEAF": 250, "TOK-ARRAY": 250, "TOK-PLAIN": 100}
+    checks = [_check(x, asking(count), x, requests=100) for x, count in asked.items()]
+    report = play(*checks, deployment=deploy(budget=Budget(requests=700, minutes=20)))
+    verdicts = [report.result(clause).verdict for clause in asked]
+    assert verdicts == [Verdict.PASS, Verdict.SKIPPED, Verdict.PASS]
+    assert report.requests <= 700
 
 
 def test_the_plan_is_held_against_the_budget_before_the_start() -> None:
@@ -308,7 +328,7 @@ def test_the_plan_is_held_against_the_budget_before_the_start() -> None:
         assert len(plan.dealt) == kept
         assert [one.clause for one in plan.left_out] == left
         assert plan.requests <= plan.requests_most <= budget
-        assert all(plan.allowances[one.check.id] >= one.check.requests for one in plan.dealt)
+        assert all(plan.reserved[one.check.id] >= one.check.requests for one in plan.dealt)
     assert plan.left_out[0].says == ("its 500 requests do not fit budget.requests = 300; raise it")
 
 

@@ -41,7 +41,6 @@ _log: Final = logging.getLogger("tollgate")
 _PORT: Final = 8420
 _LOOP: Final = () if sys.platform == "win32" else ("uvloop",)
 _DEMO_KEYS: Final = 8
-_LOCK_TIMEOUT_S: Final = 2.0
 _SWITCH_S: Final = 0.001
 """The longest time for which the large-body thread may hold the interpreter lock."""
 

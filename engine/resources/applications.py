@@ -10,12 +10,12 @@ its own scope (D-GRANT-SCOPE, D-RIGHTS).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from engine.errors import InputError
 from engine.identity import ORIGIN_FORM, PERMISSIONS, make_grants, make_origins
 from engine.messages import Problem, Response
-from engine.model import DEFAULT_QUOTAS, Application, Key
+from engine.model import DEFAULT_QUOTAS, Application, ApplicationKind, Key, TenantKind
 from engine.resources.authority import check_application, check_grants, check_makes_keys
 from engine.resources.context import Context
 from engine.resources.documents import Collection
@@ -31,7 +31,12 @@ from engine.resources.forms import (
     object_schema,
 )
 from engine.resources.operation import Operation
-from engine.resources.operator import add_key, new_application, remove_application
+from engine.resources.operator import (
+    COUNT_QUOTAS,
+    add_key,
+    new_application,
+    remove_application,
+)
 from engine.resources.pages import Page, page_of
 from engine.store import cursor
 
@@ -55,12 +60,13 @@ _ORIGINS = {
     "maxItems": 50,
     "items": {"type": "string", "pattern": f"^{ORIGIN_FORM}$", "maxLength": 300},
 }
+_KIND: Final = {"enum": list(get_args(ApplicationKind))}
 _FIELD_CLAUSES = {"grants": "D-GRANT", "origins": "D-CORS"}
 _CREATE = BodySchema(
     object_schema(
         {
             "name": NAME,
-            "kind": {"type": "string", "enum": ["private", "public", "management"]},
+            "kind": {"type": "string", **_KIND},
             "grants": _GRANTS,
             "origins": _ORIGINS,
         },
@@ -77,14 +83,13 @@ _PATCH = BodySchema(
 _KEY = BodySchema(object_schema({"legacy": {"type": "boolean"}}), "AUTH-LEGACY")
 
 _LOOKED_AT = 200
-_DURATIONS = frozenset(DEFAULT_QUOTAS) - {"Rate Limit", "Tokenize Limit", "Detokenize Limit"}
 
 
 VIEW: Final = View(
     {
         **OWNED,
         "name": TEXT,
-        "kind": {"enum": ["private", "public", "management"]},
+        "kind": _KIND,
         "grants": {
             "type": "array",
             "items": object_schema({"container": TEXT, "permissions": TEXTS}),
@@ -101,7 +106,7 @@ TENANT_VIEW: Final = View(
     {
         "id": UUID,
         "name": TEXT,
-        "kind": {"enum": ["test", "production"]},
+        "kind": {"enum": list(get_args(TenantKind))},
         "quotas": object_schema(_QUOTAS, tuple(_QUOTAS)),
         "settings": {"type": "object", "additionalProperties": {"type": "boolean"}},
         "created_at": INSTANT,
@@ -159,7 +164,7 @@ def _tenant(context: Context) -> Response:
 
 
 def _quota(name: str, value: int | str) -> int | float | str:
-    if name not in _DURATIONS or isinstance(value, str):
+    if name in COUNT_QUOTAS or isinstance(value, str):
         return value
     return value // 1_000_000_000 if value % 1_000_000_000 == 0 else value / 1_000_000_000
 

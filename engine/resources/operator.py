@@ -27,7 +27,9 @@ from engine.resources.context import Services
 from engine.vault import hash_key_text
 
 _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
-_COUNT_QUOTAS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})
+COUNT_QUOTAS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})
+"""The quotas that are counts; `Rate Limit` names a table, the others are durations."""
+
 _LARGEST_COUNT: Final = 10**9
 _LONGEST_NS: Final = 100 * 365 * 24 * 3_600 * 1_000_000_000
 """The longest duration of a quota; an instant that far from today fits 64 bits of ns."""
@@ -302,13 +304,13 @@ def checked_quota(name: str, value: QuotaValue, table_names: Iterable[str]) -> Q
             near = did_you_mean(value if isinstance(value, str) else "", names)
             raise InputError(f"quota {name} = {_format(value)} must name a limit table{near}")
         return value
-    if isinstance(value, str) and name not in _COUNT_QUOTAS:
+    if isinstance(value, str) and name not in COUNT_QUOTAS:
         value = parse_duration_ns(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        unit = "a whole number" if name in _COUNT_QUOTAS else "a duration such as '1h', or whole ns"
+        unit = "a whole number" if name in COUNT_QUOTAS else "a duration such as '1h', or whole ns"
         raise InputError(f"quota {name} = {_format(value)} must be {unit}, 0 or more")
-    if value > (_LARGEST_COUNT if name in _COUNT_QUOTAS else _LONGEST_NS):
-        most = "1000000000" if name in _COUNT_QUOTAS else "36500d"
+    if value > (_LARGEST_COUNT if name in COUNT_QUOTAS else _LONGEST_NS):
+        most = "1000000000" if name in COUNT_QUOTAS else "36500d"
         raise InputError(f"quota {name} = {_format(value)} must be at most {most}")
     return value
 

@@ -428,7 +428,7 @@ class VirtualLoop:
 
 
 class Task:
-    """A running coroutine, at its `turn`; `result` and `ended_ns` once `done`."""
+    """A running coroutine of the engine; `result` and `ended_ns` once `done`. turn: its loop's."""
 
     __slots__ = ("_coroutine", "done", "ended_ns", "result", "turn")
 
@@ -446,5 +446,5 @@ class Task:
         except StopIteration as stop:
             self.result, self.done, self.ended_ns = stop.value, True, now_ns
             return None
-        assert isinstance(wish, Sleep), "a virtual loop runs this world's coroutines only"
+        assert isinstance(wish, Sleep), "a task awaits nothing but its world"
         return wish

@@ -23,6 +23,7 @@ import simpy
 from engine.limits import Limiter, NodesLimiter, Subject
 from engine.messages import Json, Request
 from engine.profile import Profile
+from engine.world import Task
 from simulator.play.outside import (
     OutsideTiming,
     OutsideWorld,
@@ -168,10 +169,11 @@ class LimitsBackend:
         world = self._world
         if self._outside is None:
             self._outside = outside_services(self._profile, world)
-        playing = play_outside(asked.ask, asked.proxy, self._outside, wait_ns)
-        status = yield from go_on(self._env, playing, world, plan, step(playing, world, plan))
-        self._recorder.answer(row, world.clock.now_ns + service_ns - arrival_ns, status)
-        return SimulatedAnswer(status, service_ns, wait_ns)
+        playing = Task(play_outside(asked.ask, asked.proxy, self._outside, wait_ns))
+        yield from go_on(self._env, playing, world, plan, step(playing, world, plan))
+        latency_ns = world.clock.now_ns + service_ns - arrival_ns
+        self._recorder.answer(row, latency_ns, playing.result)
+        return SimulatedAnswer(playing.result, service_ns, wait_ns)
 
 
 class NodesBackend(LimitsBackend):

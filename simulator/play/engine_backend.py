@@ -7,7 +7,7 @@ when the limiter makes it, before the answer is known.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import simpy
@@ -17,7 +17,7 @@ from engine.identity import ASKABLE
 from engine.limits import RateLimitStatus
 from engine.messages import ADMITTED, Decision, Json
 from engine.profile import Profile
-from engine.world import Sleep
+from engine.world import Sleep, Task
 from simulator.play.backends import RequestSpec, SimulatedAnswer, Waiting
 from simulator.play.outside import (
     REACT,
@@ -109,21 +109,21 @@ class EngineBackend:
         """Decide about an attempt that is sent now, and record it; as `LimitsBackend.submit`."""
         assert content is not None, "the engine is asked with a body"
         plan = _NO_PLAN if asked.plan is None else asked.plan()
-        answering = self._engine.submit(content)
-        state = step(answering, self._world, plan)
+        answering = Task(self._engine.submit(content))
+        sleep = step(answering, self._world, plan)
         decision = self._listener.last
         verdict = 0
         if decision.rule is not None or decision.shadow:
             verdict = self._recorder.verdict(now_ns, decision)
         add, wait_ns = self._recorder.add, decision.wait_ns
         service_ns = drawn_ns(service) if decision.admitted else 0
-        if not isinstance(state, tuple):
+        if sleep is not None:
             row = add(now_ns, asked.row, attempt, verdict, wait_ns, None)
             answer = SimulatedAnswer(0, service_ns, wait_ns)
             arrival_ns = now_ns - waited_ns
-            later = self._later(arrival_ns, asked, content, row, answering, plan, state, answer)
+            later = self._later(arrival_ns, asked, content, row, answering, plan, sleep, answer)
             return SimulatedAnswer(0, wait_ns=wait_ns, later=later)
-        response = state[0]
+        response: Response = answering.result
         add(now_ns, asked.row, attempt, verdict, wait_ns, waited_ns + service_ns, response.status)
         self._traffic.learn(asked, content, response)
         job = None if asked.follow is None else _job(response)
@@ -138,12 +138,13 @@ class EngineBackend:
         asked: RequestSpec,
         content: Request,
         row: int,
-        answering: Coroutine[Any, Any, Response],
+        answering: Task,
         plan: OutsideTiming,
         sleep: Sleep,
         answer: SimulatedAnswer,
     ) -> Waiting:
-        response = yield from go_on(self._env, answering, self._world, plan, sleep)
+        yield from go_on(self._env, answering, self._world, plan, sleep)
+        response: Response = answering.result
         latency_ns = self._world.clock.now_ns + answer.latency_ns - arrival_ns
         self._recorder.answer(row, latency_ns, response.status)
         self._traffic.learn(asked, content, response)

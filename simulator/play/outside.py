@@ -10,16 +10,16 @@ a reactor at the same instant as fidelity `engine`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import simpy
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
 from engine.messages import Json, Problem
 from engine.profile import Profile
-from engine.world import Call, CallAnswer, ClockReading, ModelWorld, Sleep
+from engine.world import Call, CallAnswer, ClockReading, ModelWorld, Sleep, Task
 from simulator.play.events import SERVICE, At
 from simulator.rows.record import NO_STATUS
 from simulator.scenario.clients import Ask
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 REQUEST: Final = "request transform"
 RESPONSE: Final = "response transform"
 REACT: Final = "reactor"
-
-_Result = TypeVar("_Result")
 
 
 class SimpyClock:
@@ -100,39 +98,28 @@ class OutsideWorld(ModelWorld):
         return self.plan.request_ns if code == REQUEST else self.plan.response_ns
 
 
-def step(
-    coroutine: Coroutine[Any, None, _Result], world: OutsideWorld, plan: OutsideTiming
-) -> Sleep | tuple[_Result]:
-    """Run a coroutine to its next sleep, or to its result (as a tuple of one)."""
+def step(task: Task, world: OutsideWorld, plan: OutsideTiming) -> Sleep | None:
+    """Run a coroutine of the engine to its next sleep; returns it, or None when ended."""
     world.plan = plan
-    try:
-        wish = coroutine.send(None)
-    except StopIteration as stop:
-        return (stop.value,)
-    assert isinstance(wish, Sleep), "the engine awaits nothing but its world"
-    return wish
+    return task.step(world.clock.now_ns)
 
 
 def go_on(
     env: simpy.Environment,
-    coroutine: Coroutine[Any, None, _Result],
+    task: Task,
     world: OutsideWorld,
     plan: OutsideTiming,
-    state: Sleep | tuple[_Result],
-) -> Generator[simpy.Event, object, _Result]:
-    """Run a coroutine to its end, inside a SimPy process; returns its result.
-
-    state: where it is, as `step` says.
-    """
-    while isinstance(state, Sleep):
-        timer: simpy.Event = At(env, state.for_ns, SERVICE)
-        if state.bell is not None:
+    sleep: Sleep | None,
+) -> Generator[simpy.Event, object, None]:
+    """Run a coroutine from a sleep to its end, inside a SimPy process."""
+    while sleep is not None:
+        timer: simpy.Event = At(env, sleep.for_ns, SERVICE)
+        if sleep.bell is not None:
             rung = env.event()
-            state.bell.ring = rung.succeed  # type: ignore[assignment] # reason: what it returns is not read
+            sleep.bell.ring = rung.succeed  # type: ignore[assignment] # reason: what it returns is not read
             timer = timer | rung
         yield timer
-        state = step(coroutine, world, plan)
-    return state[0]
+        sleep = step(task, world, plan)
 
 
 def plan_maker(scenario: Scenario, client: Client, ask: Ask) -> Callable[[], OutsideTiming] | None:

@@ -226,6 +226,7 @@ def _duplicates(element: dict[str, Node], wait_ns: int) -> Iterator[list[Sequenc
     )
     steps[3].wait_ns = wait_ns
     yield _steps(("dedup_reader", first), ("dedup_reader", later))
+    yield _steps(("private_prod", first), ("dedup_reader", later))
     yield steps
     yield [
         *_steps(("dedup_reader", first)),

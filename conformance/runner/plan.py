@@ -170,6 +170,8 @@ class RunPlan:
         fresh, warm, worst = map(
             span_text, (self.floor_ns, self.warm_ns(), self.warm_ns(MOST_MEASUREMENTS))
         )
+        if fresh == worst:  # no limit is measured
+            return f"takes at least {fresh}"
         return (
             f"takes at least {fresh} on fresh keys, about {warm} right after another run with the "
             f"same keys, and {worst} at most, if every limit is measured {MOST_MEASUREMENTS} times"
@@ -448,10 +450,11 @@ def unshown(plan: RunPlan) -> list[tuple[str, list[str]]]:
     by_reason: dict[str, dict[str, None]] = {}
     for finding in plan.left_out:
         by_reason.setdefault(finding.says, {})[finding.clause] = None
+    whole = {finding.clause for finding in plan.left_out}
     for clause in plan.clauses:
         if clause.unobservable is not None:
             by_reason.setdefault(clause.unobservable, {})[clause.id] = None
-        if clause.masked is not None:
+        if clause.masked is not None and clause.id not in whole:
             by_reason.setdefault(clause.masked, {})[f"{clause.id} in part"] = None
     found = [(reason, list(clauses)) for reason, clauses in by_reason.items()]
     return sorted(found, key=lambda one: -len(one[1]))

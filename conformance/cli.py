@@ -79,9 +79,9 @@ def _add(
     run: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:
     """Add a command; its description appears in the list of commands and in its own help."""
-    says = _COMMANDS[name]
+    description = _COMMANDS[name]
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=says, description=f"{says[0].upper()}{says[1:]}."
+        name, help=description, description=f"{description[0].upper()}{description[1:]}."
     )
     parser.set_defaults(run=run)
     return parser
@@ -223,7 +223,7 @@ def _seed(text: str) -> int:
 
 
 def _selected(args: argparse.Namespace) -> tuple[str, ...]:
-    return tuple(part for each in args.select for part in each.split(",") if part)
+    return tuple(part for text in args.select for part in text.split(",") if part)
 
 
 def _options(args: argparse.Namespace, seed: int) -> Options:
@@ -265,7 +265,7 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     out = args.out or Path("runs") / f"{_name(args.target)}-{seed}"
     _prepare(out, is_forced=args.force)
-    one = Run(
+    run = Run(
         target,
         options,
         out=out,
@@ -274,7 +274,7 @@ def _run(args: argparse.Namespace) -> int:
     )
     try:
         with _few_collections():
-            report = one.execute()
+            report = run.execute()
     except Unreachable:
         _forget(out)
         raise
@@ -376,8 +376,8 @@ def _target_of(args: argparse.Namespace, results: Mapping[str, Any]) -> Target:
     if len(command) < 5:
         raise InputError(f"{args.folder} was not run from a target file; give --target FILE")
     if not Path(command[4]).exists():
-        says = "must be the run's target file; go where it was run, or give --target FILE"
-        raise InputError(f"{command[4]} {says}")
+        rule = "must be the run's target file; go where it was run, or give --target FILE"
+        raise InputError(f"{command[4]} {rule}")
     return Target.from_toml(command[4])
 
 
@@ -394,7 +394,7 @@ def _judge(args: argparse.Namespace) -> int:
         report = dataclasses.replace(report, strict=True)
     console = Console(highlight=False, soft_wrap=True)
     show_report(console, report)
-    then = {one["clause"]: one["verdict"] for one in read_results(args.folder)["clauses"]}
+    then = {result["clause"]: result["verdict"] for result in read_results(args.folder)["clauses"]}
     for result in report.results:
         old = then.get(result.clause.id)
         if old is not None and old != result.verdict.word:
@@ -431,9 +431,9 @@ def _check(args: argparse.Namespace) -> int:
     document = read_toml(args.target)
     unset = stand_ins(document)
     target = Target.from_document(document)
-    one = Run(target, _options(args, 0))
-    one.transport.close()
-    for line in outlook(one.plan(), target, one.session.limits):
+    run = Run(target, _options(args, 0))
+    run.transport.close()
+    for line in outlook(run.plan(), target, run.session.limits):
         print(line)
     if unset:
         print(f"a run needs these environment variables, which are not set: {', '.join(unset)}")
@@ -463,16 +463,16 @@ def _explain(args: argparse.Namespace) -> int:
     from engine.clauses import CLAUSES, select
 
     checks = all_checks()
-    for one in args.ids:
-        if one in checks:
-            _print_check(checks[one])
+    for name in args.ids:
+        if name in checks:
+            _print_check(checks[name])
             continue
         try:
-            clauses = select([one])
+            clauses = select([name])
         except InputError:
             known = [*(clause.id for clause in CLAUSES), *checks]
-            hint = did_you_mean(one, known, otherwise="; `list` prints them")
-            raise InputError(f"ID = {one!r} must be a clause or a check{hint}") from None
+            hint = did_you_mean(name, known, otherwise="; `list` prints them")
+            raise InputError(f"ID = {name!r} must be a clause or a check{hint}") from None
         for clause in clauses:
             print(f"{clause.id}  (section {clause.seed_section}, {clause.status})")
             print(textwrap.indent(textwrap.fill(clause.text, 96), "  "))

@@ -196,6 +196,6 @@ def _evidence(report: Report, result: ClauseResult) -> str:
     lines = [result.clause.text]
     for finding in result.findings:
         lines.append(f"{finding.verdict.word}: {report.redactor.text(finding.says)}")
-        for shown in report.evidence(finding):
-            lines += [f"  {shown['curl']}", f"  -> {shown['error'] or shown['status']}"]
+        for evidence in report.evidence(finding):
+            lines += [f"  {evidence['curl']}", f"  -> {evidence['error'] or evidence['status']}"]
     return "\n".join(lines)

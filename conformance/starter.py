@@ -113,8 +113,8 @@ def starter(url: str | None) -> Starter:
 def _checked(url: str) -> str:
     fault = url_fault(url)
     if fault is not None:
-        shown = "" if "@" in url else f" = {url!r}"  # it may hold a password
-        raise InputError(f"--url{shown} {fault}")
+        given = "" if "@" in url else f" = {url!r}"  # it may hold a password
+        raise InputError(f"--url{given} {fault}")
     return url.rstrip("/")
 
 
@@ -152,10 +152,10 @@ class _Asker:
     def __call__(self, method: str, path: str, body: Json = None, **more: Any) -> Answer:  # noqa: ANN401 # reason: fields of HttpRequest
         self._turn += 1
         ask = HttpRequest(method=method, path=path, body=body, **more)
-        found: Answer = self._transport.run(
+        answer: Answer = self._transport.run(
             [self._transport.send(ask, Place("init", "main", self._turn))]
         )[0]
-        return found
+        return answer
 
     def close(self) -> None:
         self._transport.close()
@@ -257,10 +257,10 @@ def _ask_form(ask: _Asker, seen: _Seen, name: str) -> None:
             seen.container_form = form
             _delete(ask, seen, parsed_or_none(answer.body))
             break
-    says = "refused, as an array and as a string"
+    rule = "refused, as an array and as a string"
     if seen.container_form is not None:
-        says = f"named as {seen.form_says}"
-    seen.said.append(f"a container in `{name}` is {says}")
+        rule = f"named as {seen.form_says}"
+    seen.said.append(f"a container in `{name}` is {rule}")
 
 
 def _learn_record(seen: _Seen, kind: str, record: object) -> None:

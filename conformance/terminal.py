@@ -151,8 +151,8 @@ class Terminal(Progress):
         took = span_text(took_s * _SECOND_NS)
         parts = [f"{took} elapsed{of}: {self._done} of {len(plan.dealt)} checks done"]
         # Waits that end within a second are not worth a word.
-        waits = [one for one in tuple(session.waits) if one.until_ns > now_ns + _SECOND_NS]
-        wait = max(waits, key=lambda one: one.until_ns, default=None)
+        waits = [wait for wait in tuple(session.waits) if wait.until_ns > now_ns + _SECOND_NS]
+        wait = max(waits, key=lambda wait: wait.until_ns, default=None)
         if wait is not None:
             left_s = -(-(wait.until_ns - now_ns) // _SECOND_NS)
             why = f" until {wait.why}" if wait.why else ""
@@ -173,12 +173,12 @@ class Terminal(Progress):
         self._running.pop(check.id, None)
         self._done += 1
         verdict = worst(findings)
-        if all(one.verdict is Verdict.SKIPPED for one in findings):
+        if all(finding.verdict is Verdict.SKIPPED for finding in findings):
             self._skipped.add(check.id)
         if verdict > Verdict.NOT_OBSERVABLE:
-            says = next(one.says for one in findings if one.verdict is verdict)
+            message = next(finding.says for finding in findings if finding.verdict is verdict)
             word = f"[{_COLOURS[verdict]}]{verdict.word}[/]"
-            self.console.print(f"  {word} {check.id}: {escape(says)}")
+            self.console.print(f"  {word} {check.id}: {escape(message)}")
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._done)
 
@@ -202,7 +202,7 @@ class Terminal(Progress):
 def _plan_lines(plan: RunPlan, target: Target, seed: int) -> Iterable[str]:
     yield f"target {escape(target.base_url)} · seed {seed}"
     checks = plan.dealt
-    beside = sum(len(each) for each in plan.rounds)
+    beside = sum(len(together) for together in plan.rounds)
     parallel = f", {beside} of them in parallel" if beside > 1 else ""
     yield f"plan: {len(checks)} checks of {len(plan.clauses)} clauses{parallel}"
     yield (
@@ -213,7 +213,7 @@ def _plan_lines(plan: RunPlan, target: Target, seed: int) -> Iterable[str]:
         yield f"  {plan.durations}"
     if plan.short_says is not None:
         yield f"  [bold yellow]warning[/] {plan.short_says}"
-    rounds = [each for each in plan.rounds if each]
+    rounds = [together for together in plan.rounds if together]
     if len(rounds) > 1:
         yield (
             f"  in {len(rounds)} rounds, {span_text(plan.pause_ns)} apart; more keys and "
@@ -243,13 +243,13 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
         )
     console.print()
     for fold in folds(report.results):
-        ids = ", ".join(one.clause.id for one in fold.results)
+        ids = ", ".join(result.clause.id for result in fold.results)
         reason = report.redactor.text(fold.reason)
         word = f"[{_COLOURS[fold.verdict]}]{fold.verdict.word}[/]"
         console.print(f"{word} {ids}: {escape(reason)}")
     passed = passes(report.results)
     if passed:
-        ids = ", ".join(one.clause.id for one in passed)
+        ids = ", ".join(result.clause.id for result in passed)
         console.print(f"[green]pass[/] ({len(passed)}) {ids}")
     for note in report.notes:
         console.print(f"note: {escape(note)}")
@@ -282,34 +282,38 @@ def _show_cause(console: Console, report: Report, cause: Cause) -> None:
     new = " [bold red](new)[/]" if result.clause.id in report.new else ""
     console.print(f"\n[{_colour(result)}]{result.word}[/] [bold]{result.clause.id}[/]{new}")
     console.print(f"  the clause: {escape(result.clause.text)}")
-    shown = [one for one in result.findings if one.verdict is Verdict.FAIL]
-    told = list({(one.check, one.says): one for one in reversed(shown)}.values())[::-1]
-    for one in told[:_SHOWN_FINDINGS]:
-        _show_finding(console, report, one)
-    more = len(shown) - len(told[:_SHOWN_FINDINGS])
+    failures = [finding for finding in result.findings if finding.verdict is Verdict.FAIL]
+    different = list(
+        {(finding.check, finding.says): finding for finding in reversed(failures)}.values()
+    )[::-1]
+    for finding in different[:_SHOWN_FINDINGS]:
+        _show_finding(console, report, finding)
+    more = len(failures) - len(different[:_SHOWN_FINDINGS])
     if more:
         console.print(f"  and {more} more finding{'s' if more > 1 else ''} in the report")
-    if not shown:
+    if not failures:
         console.print(f"  {escape(report.redactor.text(result.says))}")
     if cause.followers:
-        ids = ", ".join(one.clause.id for one in cause.followers)
+        ids = ", ".join(result.clause.id for result in cause.followers)
         console.print(f"  because of it these fail too: {ids}")
 
 
-def _show_finding(console: Console, report: Report, one: Finding) -> None:
-    console.print(f"  seen: {escape(report.redactor.text(one.says))} \\[{escape(one.check)}]")
-    if one.accepts:
-        console.print(f"  expected: {escape(one.accepts)}")
-    for line in _timeline(report.timeline(one)):
+def _show_finding(console: Console, report: Report, finding: Finding) -> None:
+    console.print(
+        f"  seen: {escape(report.redactor.text(finding.says))} \\[{escape(finding.check)}]"
+    )
+    if finding.accepts:
+        console.print(f"  expected: {escape(finding.accepts)}")
+    for line in _timeline(report.timeline(finding)):
         console.print(f"    {escape(line)}")
-    burst = report.burst(one)
+    burst = report.burst(finding)
     if burst is not None:
         console.print(f"  the burst: {escape(burst)}")
-    for each in report.evidence(one):
-        console.print(f"  {escape(each['curl'])}")
-        body = each["body"]
+    for evidence in report.evidence(finding):
+        console.print(f"  {escape(evidence['curl'])}")
+        body = evidence["body"]
         body = body if len(body) <= _SHOWN_BODY else f"{body[:_SHOWN_BODY]}…"
-        answer = each["error"] or f"{each['status']} {body}"
+        answer = evidence["error"] or f"{evidence['status']} {body}"
         console.print(f"    -> {escape(answer)}")
 
 
@@ -317,10 +321,10 @@ def _timeline(timeline: Sequence[Moment]) -> Iterable[str]:
     """Return the lines of a limit's timeline, without the middle where there are many."""
     lines = []
     start_ns = timeline[0].at_ns if timeline else 0
-    for one in timeline:
-        until = f" to {_offset(one.until_ns - start_ns)}" if one.until_ns is not None else ""
-        at = f"{_offset(one.at_ns - start_ns)}{until}"
-        parts = (at, status_of(one), sender_of(one), one.says)
+    for moment in timeline:
+        until = f" to {_offset(moment.until_ns - start_ns)}" if moment.until_ns is not None else ""
+        at = f"{_offset(moment.at_ns - start_ns)}{until}"
+        parts = (at, status_of(moment), sender_of(moment), moment.says)
         lines.append("  ".join(filter(None, parts)))
     if len(lines) > _SHOWN_TIMELINE:
         half = _SHOWN_TIMELINE // 2

@@ -56,12 +56,12 @@ def elements(body: Any, answer: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN4
     if isinstance(body, str) or is_request(body):
         yield body, answer
     elif isinstance(body, dict) and isinstance(answer, dict):
-        for key, one in body.items():
+        for key, part in body.items():
             if key in answer:
-                yield from elements(one, answer[key])
+                yield from elements(part, answer[key])
     elif isinstance(body, list) and isinstance(answer, list):
-        for one, given in zip(body, answer, strict=False):
-            yield from elements(one, given)
+        for part, given in zip(body, answer, strict=False):
+            yield from elements(part, given)
 
 
 def accepted(exchange: Exchange) -> Json:
@@ -69,37 +69,39 @@ def accepted(exchange: Exchange) -> Json:
     if not exchange.ok:
         raise Inconclusive(f"a request that should be accepted got {exchange.status}")
     try:
-        found: Json = exchange.json
+        answer: Json = exchange.json
     except ValueError:
         raise Inconclusive("the answer to an accepted request is not JSON") from None
-    return found
+    return answer
 
 
 def record_of(exchange: Exchange) -> dict[str, Any]:
     """Return the record in an answer; raises `Inconclusive` if the answer is not a record."""
-    found = accepted(exchange)
-    if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+    record = accepted(exchange)
+    if not isinstance(record, dict) or not isinstance(record.get("id"), str):
         raise Inconclusive("the answer to a token request object is not a record")
-    return found
+    return record
 
 
 def records_of(exchange: Exchange, count: int) -> list[dict[str, Any]]:
     """Return the records of an array; raises `Inconclusive` unless there are `count`."""
-    found = accepted(exchange)
-    if not isinstance(found, list) or len(found) != count:
+    records = accepted(exchange)
+    if not isinstance(records, list) or len(records) != count:
         raise Inconclusive(
             f"the answer to {count} token request objects is not an array of {count}"
         )
-    if not all(isinstance(one, dict) and isinstance(one.get("id"), str) for one in found):
+    if not all(
+        isinstance(record, dict) and isinstance(record.get("id"), str) for record in records
+    ):
         raise Inconclusive("the answer to token request objects has elements that are not records")
-    return found
+    return records
 
 
 def identifiers(exchange: Exchange, count: int) -> list[str]:
     """Return the identifiers in an answer; raises `Inconclusive` unless there are `count`."""
-    found = accepted(exchange)
-    texts = [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
-    if found != texts or len(texts) != count:
+    answer = accepted(exchange)
+    texts = [text for text in answer if isinstance(text, str)] if isinstance(answer, list) else []
+    if answer != texts or len(texts) != count:
         raise Inconclusive(f"the answer to {count} strings is not an array of {count} identifiers")
     return texts
 
@@ -114,15 +116,15 @@ def member_of(exchange: Exchange, name: str) -> Any:  # noqa: ANN401 # reason: a
 
 def text_of(exchange: Exchange, name: str) -> str | None:
     """Return a member of the object in an accepted answer if it is a string, else None."""
-    found = member_of(exchange, name)
-    return found if isinstance(found, str) else None
+    member = member_of(exchange, name)
+    return member if isinstance(member, str) else None
 
 
 def flag_of(record: Mapping[str, Any]) -> bool | None:
     """Return `_extras.deduplicated` of a record, None where it does not hold a boolean."""
     extras = record.get("_extras")
-    found = extras.get("deduplicated") if isinstance(extras, dict) else None
-    return found if isinstance(found, bool) else None
+    flag = extras.get("deduplicated") if isinstance(extras, dict) else None
+    return flag if isinstance(flag, bool) else None
 
 
 def is_known(record: Mapping[str, Any]) -> bool:

@@ -132,13 +132,13 @@ def _check(profile: Profile, document: Document) -> None:
     try:
         Engine(profile=playable(profile), limits=LimitTable(()), clock=ManualClock(), seed=1)
     except InputError as error:
-        says = str(error)
+        message = str(error)
         for section, name, key in _fields(profile):
             thing = f"profile.{section}.{name}"
             value = getattr(getattr(profile, section), name)
-            if says.startswith(thing) and key in document.value.get(section, ()):
-                document.spot(section, key).fail(says.removeprefix(f"{thing} = {value!r} "))
-        raise InputError(f"{document.name}: {says}") from None
+            if message.startswith(thing) and key in document.value.get(section, ()):
+                document.spot(section, key).fail(message.removeprefix(f"{thing} = {value!r} "))
+        raise InputError(f"{document.name}: {message}") from None
 
 
 def known_to_toml(profile: Profile, known: Collection[str]) -> str:
@@ -147,13 +147,13 @@ def known_to_toml(profile: Profile, known: Collection[str]) -> str:
     Choices that no run can discover follow as comments, with the reason.
     """
     plain = to_plain(profile)
-    found: dict[str, dict[str, Any]] = {}
+    tables: dict[str, dict[str, Any]] = {}
     for section, name, key in _fields(profile):
         values = plain.get(section, {})
         if f"{section}.{name}" in known and key in values:
-            found.setdefault(section, {})[key] = values[key]
+            tables.setdefault(section, {})[key] = values[key]
     unknown = [
         f"# {choice}: {why}\n" for choice, why in NOT_DISCOVERED.items() if choice not in known
     ]
-    text = "#:schema profile.schema.json\n" + to_toml(found)
+    text = "#:schema profile.schema.json\n" + to_toml(tables)
     return f"{text}\n# Not discovered, and why:\n{''.join(unknown)}"

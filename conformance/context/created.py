@@ -67,19 +67,19 @@ class Created:
         key = ask.key or _key_in(ask.headers)
         if not exchange.ok or key is None:
             return
-        found = self._spelling.operation(ask.method, ask.path)
-        if found is None or found[0] not in _DELETED_BY:
+        operation = self._spelling.operation(ask.method, ask.path)
+        if operation is None or operation[0] not in _DELETED_BY:
             return
-        name, values = found
+        name, values = operation
         try:
             answer = exchange.json
         except ValueError:
             return
         self._forget_consumed(ask.body)
         made = list(identifiers(ask.body, answer)) if name == "tokenize" else [_record_id(answer)]
-        for one in made:
-            if one is not None:
-                named = {**values, "key_id" if name == "create_application_key" else "id": one}
+        for made_id in made:
+            if made_id is not None:
+                named = {**values, "key_id" if name == "create_application_key" else "id": made_id}
                 method, path = self._spelling.deletion(_DELETED_BY[name], named)
                 self._things.setdefault(path, Thing(method, path, key, exchange.check))
 
@@ -97,8 +97,8 @@ class Created:
 
 def _key_in(headers: Mapping[str, str]) -> KeyLabel | None:
     """Return the label of a key that a check has written into a header itself."""
-    found = (KEY_PLACE.search(text) for text in headers.values())
-    return next((match[1] for match in found if match is not None), None)
+    matches = (KEY_PLACE.search(text) for text in headers.values())
+    return next((match[1] for match in matches if match is not None), None)
 
 
 def identifiers(body: Any, answer: Json) -> Iterator[str]:  # noqa: ANN401 # reason: JSON or bytes
@@ -107,14 +107,14 @@ def identifiers(body: Any, answer: Json) -> Iterator[str]:  # noqa: ANN401 # rea
     >>> list(identifiers(["a", {"k": "b"}], ["1", {"k": "2"}]))
     ['1', '2']
     """
-    for one, given in elements(body, answer):
-        found = given if isinstance(one, str) else _record_id(given)
-        if isinstance(found, str):
-            yield found
+    for element, given in elements(body, answer):
+        made_id = given if isinstance(element, str) else _record_id(given)
+        if isinstance(made_id, str):
+            yield made_id
 
 
 def _record_id(record: Json) -> str | None:
     if not isinstance(record, dict):
         return None
-    found = record.get("id")
-    return found if isinstance(found, str) and not is_known(record) else None
+    record_id = record.get("id")
+    return record_id if isinstance(record_id, str) and not is_known(record) else None

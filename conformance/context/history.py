@@ -25,7 +25,7 @@ from engine.errors import InputError, reason_of
 
 HISTORY_FILE: Final = "history.ndjson"
 _OTHERS: Final = {"ask", "headers", "body", "read", "is_success"}
-_PLAIN: Final = [one.name for one in dataclasses.fields(Exchange) if one.name not in _OTHERS]
+_PLAIN: Final = [field.name for field in dataclasses.fields(Exchange) if field.name not in _OTHERS]
 """The fields of an exchange that are written as they are."""
 LONGEST_SENT: Final = 65_536
 """The longest request body kept whole, in bytes; longer ones are generated and can be recreated."""

@@ -128,9 +128,9 @@ class Session:
     def settled_exchanges(self) -> list[Exchange]:
         """Return the exchanges of the sequential checks that have ended, in order of numbers."""
         with self._lock:
-            found = list(self.exchanges.values())
+            exchanges = list(self.exchanges.values())
         ended = set(self.ended)
-        return [one for one in found if one.check in ended]
+        return [exchange for exchange in exchanges if exchange.check in ended]
 
     @property
     def patience_ns(self) -> int:
@@ -182,8 +182,8 @@ class Session:
         if sent[place.check] >= self.reserved.get(place.check, 0):
             others = (most - sent[check] for check, most in self.reserved.items())
             if self.requests + sum(max(0, left) for left in others) >= budget.requests:
-                says = f"budget.requests = {budget.requests} leaves this check {sent[place.check]}"
-                raise OutOfBudget(f"{says} requests, and they are spent; raise it")
+                message = f"budget.requests = {budget.requests} leaves this check {sent[place.check]}"
+                raise OutOfBudget(f"{message} requests, and they are spent; raise it")
         self.check_time(self.transport.now_ns, place.check)
         if place.check != CLEANING.id and self.unanswered >= _LOST_AFTER:
             raise Inconclusive("the target no longer answers")
@@ -219,7 +219,7 @@ class Session:
         """Return the line of the target that forbids a request, None where none does."""
         asked = f"{method} {path.partition('?')[0]}"
         pairs = zip(self.target.forbidden, self._forbidden, strict=True)
-        return next((one for one, pattern in pairs if pattern.fullmatch(asked)), None)
+        return next((forbidden for forbidden, pattern in pairs if pattern.fullmatch(asked)), None)
 
     async def _wait_for_slot(self, place: Place) -> None:
         with self._lock:
@@ -261,14 +261,14 @@ def _told(target: Target, profile: Profile | None) -> tuple[Profile, set[str]]:
     """Return the profile that was given, and the fields that it names."""
     if profile is not None:
         return profile, told_by(profile)
-    found, known = Profile(), set[str]()
+    choices, known = Profile(), set[str]()
     if target.profile is not None:
-        found, known = read_profile(target.profile.file)
+        choices, known = read_profile(target.profile.file)
     for kind, name in (target.default_containers or {}).items():
         choice = f"container_default_{kind}"
-        found = found.replace(tokens={choice: target.dialect.path_of(name)})
+        choices = choices.replace(tokens={choice: target.dialect.path_of(name)})
         known.add(f"tokens.{choice}")
-    return found, known
+    return choices, known
 
 
 def _pattern(operation: str) -> re.Pattern[str]:

@@ -109,7 +109,7 @@ def missing_need(names: Iterable[str], target: Target) -> str | None:
 def about_all(
     check: Check,
     verdict: Verdict,
-    says: str,
+    message: str,
     evidence: tuple[int, ...] = (),
     *,
     is_cut: bool = False,
@@ -125,7 +125,7 @@ def about_all(
             clause_id,
             check.id,
             Verdict.INFORMATIONAL if clause_id in beside else verdict,
-            says,
+            message,
             evidence,
             check.accepts,
             is_cut=is_cut,
@@ -166,12 +166,12 @@ def check(
     assert check_id not in CHECKS, f"two checks are called {check_id}"
 
     def register(judge: _Judge) -> _Judge:
-        says = (judge.__doc__ or "").strip().partition("\n")[0]
-        assert says, f"{check_id} must say what it shows"
+        description = (judge.__doc__ or "").strip().partition("\n")[0]
+        assert description, f"{check_id} must say what it shows"
         CHECKS[check_id] = Check(
             check_id,
             clauses,
-            says,
+            description,
             roles=roles,
             judge=judge,  # type: ignore[arg-type] # reason: a decorator keeps the function's own type
             **fields,
@@ -184,7 +184,7 @@ def check(
 def all_checks() -> dict[str, Check]:
     """Import every module that holds checks; returns `CHECKS`."""
     package = importlib.import_module("conformance.checks")
-    for module in sorted(each.name for each in pkgutil.iter_modules(package.__path__)):
+    for module in sorted(entry.name for entry in pkgutil.iter_modules(package.__path__)):
         if not module.startswith("_"):
             importlib.import_module(f"{package.__name__}.{module}")
     importlib.import_module("conformance.model.check")
@@ -195,4 +195,4 @@ def all_checks() -> dict[str, Check]:
 def checks_of(clause_ids: Iterable[str]) -> list[Check]:
     """Return the checks that judge any of the clauses, in order of definition."""
     wanted = set(clause_ids)
-    return [one for one in CHECKS.values() if wanted.intersection(one.clauses)]
+    return [registered for registered in CHECKS.values() if wanted.intersection(registered.clauses)]

@@ -120,16 +120,16 @@ class Lane:
         longest_ns = session.patience_ns + 5 * _SECOND_NS
         backoff_ns = _SECOND_NS
         while True:
-            found = await self.once(ask)
-            if found.status is not None and not found.refused:
-                if not (retry and is_tokenize and found.status >= 500):  # reason: 5xx
-                    return evidence_of(session.target, found)
+            exchange = await self.once(ask)
+            if exchange.status is not None and not exchange.refused:
+                if not (retry and is_tokenize and exchange.status >= 500):  # reason: 5xx
+                    return evidence_of(session.target, exchange)
                 second = await self.once(ask)
                 is_sporadic = second.status is not None and second.status < 500
                 is_usable = is_sporadic and not second.refused
-                return evidence_of(session.target, second if is_usable else found)
-            evidence_of(session.target, found)
-            told_ns = retry_after_ns(found)
+                return evidence_of(session.target, second if is_usable else exchange)
+            evidence_of(session.target, exchange)
+            told_ns = retry_after_ns(exchange)
             wait_ns = max(told_ns, backoff_ns)
             patient_ns = longest_ns if told_ns or patience_ns is None else patience_ns
             if self.now_ns + wait_ns > began_ns + patient_ns:
@@ -236,10 +236,10 @@ class CheckContext:
 
     def key(self, role: str, place: int = 1) -> KeyLabel:
         """Return the label of a role's key, by place from 1; raises `Skip` if there are fewer."""
-        found = self.keys(role)
-        if not 1 <= place <= len(found):
+        labels = self.keys(role)
+        if not 1 <= place <= len(labels):
             raise Skip(f"needs {place} key(s) of role {role}; add [[keys]] role = {role!r}")
-        return found[place - 1]
+        return labels[place - 1]
 
     def learn_key(self, label: KeyLabel, text: str) -> None:
         """Register a key that this check has created; requests can then name its label."""
@@ -291,9 +291,9 @@ class CheckContext:
 
     def quota(self, name: str, label: KeyLabel) -> int:
         """Return a quota of the tenant of a key: a count, or nanoseconds."""
-        found = self.target.tenant_of(self.target.key_labels[label]).quota(name)
-        assert isinstance(found, int), "only the Rate Limit quota is not a number"
-        return found
+        value = self.target.tenant_of(self.target.key_labels[label]).quota(name)
+        assert isinstance(value, int), "only the Rate Limit quota is not a number"
+        return value
 
     def spread_key(self, role: str) -> KeyLabel:
         """Return one of the role's keys, so that checks share the load of the limits."""
@@ -353,33 +353,35 @@ class CheckContext:
         self,
         clause: str,
         verdict: Verdict,
-        says: str,
-        *shown: Exchange,
+        message: str,
+        *exchanges: Exchange,
         reading: tuple[str, object] | None = None,
     ) -> Finding:
         """Return a finding of this check with its evidence."""
         assert clause in self.check.clauses, f"{self.check.id} does not judge {clause}"
-        evidence = tuple(exchange.number for exchange in shown)
-        return Finding(clause, self.check.id, verdict, says, evidence, self.check.accepts, reading)
+        evidence = tuple(exchange.number for exchange in exchanges)
+        return Finding(
+            clause, self.check.id, verdict, message, evidence, self.check.accepts, reading
+        )
 
-    def passes(self, clause: str, says: str, *shown: Exchange) -> Finding:
+    def passes(self, clause: str, message: str, *evidence: Exchange) -> Finding:
         """Return a finding that the clause holds."""
-        return self.finding(clause, Verdict.PASS, says, *shown)
+        return self.finding(clause, Verdict.PASS, message, *evidence)
 
     def fails(
         self,
         clause: str,
-        says: str,
-        *shown: Exchange,
+        message: str,
+        *evidence: Exchange,
         symptoms: tuple[Symptom, ...] = (),
     ) -> Finding:
         """Return a finding that the deployment breaks the clause; symptoms: as in `Finding`.
 
         An answer of 5xx among the evidence is a symptom by itself.
         """
-        if any((exchange.status or 0) >= 500 for exchange in shown):
+        if any((exchange.status or 0) >= 500 for exchange in evidence):
             symptoms = (*symptoms, "crashed")
-        finding = self.finding(clause, Verdict.FAIL, says, *shown)
+        finding = self.finding(clause, Verdict.FAIL, message, *evidence)
         return dataclasses.replace(finding, symptoms=symptoms)
 
     def judges(
@@ -387,28 +389,30 @@ class CheckContext:
         clause: str,
         is_so: bool,  # noqa: FBT001 # reason: always a computed condition
         seen: str,
-        says: str,
-        *shown: Exchange,
+        message: str,
+        *evidence: Exchange,
     ) -> Finding:
-        """Return a pass with the text `seen`, or a failure with the rule that `says` states."""
-        return self.passes(clause, seen, *shown) if is_so else self.fails(clause, says, *shown)
+        """Return a pass with the text `seen`, or a failure with the rule that `message` states."""
+        if is_so:
+            return self.passes(clause, seen, *evidence)
+        return self.fails(clause, message, *evidence)
 
-    def rule(self, clause: str, says: str, *shown: Exchange, is_so: bool) -> Finding:
+    def rule(self, clause: str, message: str, *evidence: Exchange, is_so: bool) -> Finding:
         """Judge a rule about one thing, "… must be …"; the text of a pass says "… is …"."""
-        return self.judges(clause, is_so, _MUST.sub(_kept, says), says, *shown)
+        return self.judges(clause, is_so, _MUST.sub(_kept, message), message, *evidence)
 
-    def reads(self, clause: str, field: str, seen: object, *shown: Exchange) -> Finding:
+    def reads(self, clause: str, field: str, seen: object, *evidence: Exchange) -> Finding:
         """Report which reading of an open choice the deployment follows; every reading passes."""
-        says = f"reading: {line_of(field, seen)}"
-        return self.finding(clause, Verdict.PASS, says, *shown, reading=(field, seen))
+        message = f"reading: {line_of(field, seen)}"
+        return self.finding(clause, Verdict.PASS, message, *evidence, reading=(field, seen))
 
-    def informs(self, clause: str, says: str, *shown: Exchange) -> Finding:
+    def informs(self, clause: str, message: str, *evidence: Exchange) -> Finding:
         """Report what the specification leaves open and no profile field describes."""
-        return self.finding(clause, Verdict.INFORMATIONAL, says, *shown)
+        return self.finding(clause, Verdict.INFORMATIONAL, message, *evidence)
 
-    def unsettled(self, clause: str, says: str, *shown: Exchange) -> Finding:
+    def unsettled(self, clause: str, message: str, *evidence: Exchange) -> Finding:
         """Report that this part of the clause could not be judged."""
-        return self.finding(clause, Verdict.INCONCLUSIVE, says, *shown)
+        return self.finding(clause, Verdict.INCONCLUSIVE, message, *evidence)
 
     def ok_or_unsettled(self, clause: str, what: str, exchange: Exchange) -> Finding:
         """Judge a request that must be accepted; a status such as 403 leaves it undecided."""
@@ -420,8 +424,8 @@ class CheckContext:
         """Judge a request that must be accepted; one like it was accepted before."""
         if exchange.ok:
             return self.passes(clause, f"{what}: accepted", exchange)
-        says = f"{what} must be accepted, got {exchange.status}"
-        return self.fails(clause, says, exchange, symptoms=("refused",))
+        message = f"{what} must be accepted, got {exchange.status}"
+        return self.fails(clause, message, exchange, symptoms=("refused",))
 
     def refusal(
         self, clause: str, what: str, exchange: Exchange, *, is_quota: bool = False
@@ -431,9 +435,9 @@ class CheckContext:
         is_quota: whether it is over a quota, where 429 is a reading too (D-LIMIT-STATUS).
         """
         seen = f"{what}: refused with {exchange.status}"
-        says = f"{what} must be refused with a 4xx, got {exchange.status}"
+        message = f"{what} must be refused with a 4xx, got {exchange.status}"
         is_so = is_refused(exchange) or (is_quota and exchange.refused)
-        return self.judges(clause, is_so, seen, says, exchange)
+        return self.judges(clause, is_so, seen, message, exchange)
 
 
 def evidence_of(target: Target, exchange: Exchange) -> Exchange:

@@ -132,7 +132,7 @@ class ClauseResult:
     @property
     def is_failed(self) -> bool:
         """Whether a check saw the deployment break it, whatever the other checks found."""
-        return any(one.verdict is Verdict.FAIL for one in self.findings)
+        return any(finding.verdict is Verdict.FAIL for finding in self.findings)
 
     @property
     def is_crashed(self) -> bool:
@@ -149,12 +149,14 @@ class ClauseResult:
     @property
     def is_cut(self) -> bool:
         """Whether the budget left out what would have judged it."""
-        return self.verdict is Verdict.SKIPPED and any(one.is_cut for one in self.findings)
+        return self.verdict is Verdict.SKIPPED and any(finding.is_cut for finding in self.findings)
 
     @property
     def is_undecided(self) -> bool:
         """Whether it is specified and was not judged, though the deployment has what it needs."""
-        is_absent = self.verdict is Verdict.SKIPPED and any(one.is_absent for one in self.findings)
+        is_absent = self.verdict is Verdict.SKIPPED and any(
+            finding.is_absent for finding in self.findings
+        )
         return self.verdict in _UNSAID and self.clause.status != "assumed" and not is_absent
 
     @property
@@ -170,7 +172,7 @@ class ClauseResult:
     @property
     def follows(self) -> str | None:
         """The clause whose failure explains every failure of this one; None where there is none."""
-        causes = {one.follows for one in self.findings if one.verdict is Verdict.FAIL}
+        causes = {finding.follows for finding in self.findings if finding.verdict is Verdict.FAIL}
         return causes.pop() if len(causes) == 1 else None
 
     @property
@@ -185,10 +187,12 @@ class ClauseResult:
     @property
     def says(self) -> str:
         """The sentence of the finding that decides."""
-        found = [one for one in self.findings if one.verdict is self.verdict]
-        found.sort(key=lambda one: one.reading is not None)  # observations before readings
-        more = len({one.says for one in found}) - 1
-        text = found[0].says if found else ""
+        decisive = [finding for finding in self.findings if finding.verdict is self.verdict]
+        decisive.sort(
+            key=lambda finding: finding.reading is not None
+        )  # observations before readings
+        more = len({finding.says for finding in decisive}) - 1
+        text = decisive[0].says if decisive else ""
         return f"{text} (and {more} more finding{'s' if more > 1 else ''})" if more > 0 else text
 
 
@@ -207,24 +211,26 @@ def assemble(
     for finding in findings:
         if finding.clause in by_clause:
             by_clause[finding.clause].append(finding)
-    found = []
+    results = []
     for clause in clauses:
         said = by_clause[clause.id]
         if not said:
             verdict = Verdict.NOT_OBSERVABLE if clause.unobservable else Verdict.SKIPPED
             said = [Finding(clause.id, "no-check", verdict, clause.unobservable or unseen)]
-        found.append(ClauseResult(clause, worst(said), tuple(said), clause.id in expected))
-    return found
+        results.append(ClauseResult(clause, worst(said), tuple(said), clause.id in expected))
+    return results
 
 
 def is_partial(results: Iterable[ClauseResult]) -> bool:
     """Whether a specified or mixed clause was skipped or inconclusive."""
-    return any(one.clause.status != "assumed" and one.verdict in _UNSAID for one in results)
+    return any(
+        result.clause.status != "assumed" and result.verdict in _UNSAID for result in results
+    )
 
 
 def sums(results: Iterable[ClauseResult]) -> dict[str, int]:
     """Return the number of clauses by verdict, the worst first."""
-    counted = Counter(one.verdict for one in results)
+    counted = Counter(result.verdict for result in results)
     return {verdict.word: counted[verdict] for verdict in sorted(counted, reverse=True)}
 
 
@@ -238,30 +244,30 @@ def last_line(results: Sequence[ClauseResult], *, total: int, unrun: Sequence[st
 
     unrun: checks of these clauses that this kind of run leaves out.
     """
-    bad = [one for one in results if one.is_finding]
-    crashed = [one.clause.id for one in results if one.is_crashed]
+    bad = [result for result in results if result.is_finding]
+    crashed = [result.clause.id for result in results if result.is_crashed]
     clauses = "clause" if len(results) == 1 else "clauses"
     of = "" if len(results) == total else f" of {len(results)} selected {clauses}"
     partial = is_partial(results) or bool(unrun)
-    unjudged = [one for one in results if one.is_unjudged]
+    unjudged = [result for result in results if result.is_unjudged]
     said = ", ".join(f"{number} {word}" for word, number in sums(unjudged).items())
-    cut = [one.clause.id for one in results if one.is_cut]
+    cut = [result.clause.id for result in results if result.is_cut]
     said += f"; {len(cut)} left out by the budget: {', '.join(cut)}" if cut else ""
     lacks = "; ".join(filter(None, (said, f"not run: {', '.join(unrun)}" if unrun else "")))
     tail = f"; partial: {lacks}" if partial else ""
     if crashed:
         tail = f"; the harness failed in {len(crashed)}: {', '.join(crashed)}{tail}"
     if bad:
-        own = [one.clause.id for one in bad if one.follows is None]
-        led = [one.clause.id for one in bad if one.follows is not None]
+        own = [result.clause.id for result in bad if result.follows is None]
+        led = [result.clause.id for result in bad if result.follows is not None]
         follow = "follows" if len(led) == 1 else "follow"
         cause = "it" if len(own) == 1 else "these"
         follow = f"; {', '.join(led)} {follow} from {cause}" if led else ""
         return f"does not conform: {', '.join(own or led)}{follow if own else ''}{tail}"
-    passed = sum(one.verdict is Verdict.PASS for one in results)
+    passed = sum(result.verdict is Verdict.PASS for result in results)
     if crashed:
         return f"no verdict{tail}; {passed} passed{of}, no failure was seen"
-    if not any(one.is_as_asked for one in results):
+    if not any(result.is_as_asked for result in results):
         said = ", ".join(f"{number} {word}" for word, number in sums(results).items())
         return f"nothing was judged{of}: {said or 'no clause'}"
     if partial:

@@ -82,14 +82,14 @@ async def _key_cut_short(engine: FaultyEngine, request: Request, submit: Submit)
 # --- permissions --------------------------------------------------------------------------------
 
 
-def _container_of(one: Any) -> str:  # noqa: ANN401 # reason: any JSON
+def _container_of(element: Any) -> str:  # noqa: ANN401 # reason: any JSON
     """Return the container that an element of a valid body goes to."""
-    if not isinstance(one, dict):
+    if not isinstance(element, dict):
         return _DEFAULTS["token"]
-    named = one.get("containers")
+    named = element.get("containers")
     if isinstance(named, list) and named and isinstance(named[0], str):
         return named[0].lower()
-    return _DEFAULTS.get(str(one["type"]), _DEFAULTS["token"])
+    return _DEFAULTS.get(str(element["type"]), _DEFAULTS["token"])
 
 
 async def _allowing(
@@ -106,7 +106,7 @@ async def _allowing(
     caller = engine.identify(request)
     if caller is None or not is_creating(request):
         return await submit(request)
-    passing = [_container_of(one) for one in elements_in(json_of(request))]
+    passing = [_container_of(element) for element in elements_in(json_of(request))]
     if is_first_checked and passing and not caller.may("token:create", passing[0]):
         passing = []
     with engine.answering(caller, "token:create", passing, lambda _: True):
@@ -123,7 +123,7 @@ async def _first_container_only(engine: FaultyEngine, request: Request, submit: 
 async def _default_container(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """The right to create is checked on containers that are named, not on default ones."""
     body = json_of(request) if is_creating(request) else None
-    if any(isinstance(one, dict) and "containers" in one for one in elements_in(body)):
+    if any(isinstance(element, dict) and "containers" in element for element in elements_in(body)):
         return await submit(request)
     return await _allowing(engine, request, submit)
 
@@ -175,7 +175,7 @@ async def _container_by_beginning(
     if caller is None or not is_creating(request):
         return await submit(request)
     may = caller.may("token:create", "/pci/")
-    named = [one for one in containers_named(request) if isinstance(one, str)]
+    named = [path for path in containers_named(request) if isinstance(path, str)]
     passing = [path for path in named if may and path.startswith("/pci")]
     with engine.answering(caller, "token:create", passing, lambda _: True):
         return await submit(request)

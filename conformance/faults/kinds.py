@@ -94,7 +94,7 @@ _IN_DATA: Final = (
 )
 
 
-def _add_stored(name: str, says: str, change: Callable[[str], str]) -> None:
+def _add_stored(name: str, description: str, change: Callable[[str], str]) -> None:
     def of_request(asked: dict[str, Any]) -> Json:
         if isinstance(asked.get("data"), str):
             asked["data"] = change(asked["data"])
@@ -107,14 +107,14 @@ def _add_stored(name: str, says: str, change: Callable[[str], str]) -> None:
             return await submit(with_body(request, changed))
         return await submit(request)
 
-    everywhere.__doc__ = f"A value is {says}."
+    everywhere.__doc__ = f"A value is {description}."
     register(f"value-{name}", "TOK-LEAF")(everywhere)
     if name in _IN_DATA:
 
         def in_data(asked: dict[str, Any]) -> Json:
             return of_request(asked) if asked["type"] == "token" else asked
 
-        in_data.__doc__ = f"`data` of a `token` is {says}; plain strings are not."
+        in_data.__doc__ = f"`data` of a `token` is {description}; plain strings are not."
         fault_of_requests(f"data-{name}", "TOK-TOKEN-DATA")(in_data)
 
 
@@ -224,13 +224,13 @@ def _keys_without_case(body: Json, answer: Json) -> Json:
     return {key: answer[key] for key in last.values()}
 
 
-def _renaming(name: str, says: str, change: Callable[[str], str]) -> None:
+def _renaming(name: str, description: str, change: Callable[[str], str]) -> None:
     def renamed(body: Json, answer: Json) -> Json:
         if isinstance(answer, dict) and not is_request(body):
             return {change(key): part for key, part in answer.items()}
         return answer
 
-    renamed.__doc__ = says
+    renamed.__doc__ = description
     fault_of_answers(f"key-{name}", "TOK-PLAIN")(renamed)
 
 
@@ -360,14 +360,14 @@ def _duplicate_with_new_id(_: FaultyEngine, __: Request, record: dict[str, Any])
 
 
 def _fingerprint_by(
-    name: str, says: str, part: Callable[[FaultyEngine, Request, dict[str, Any]], str]
+    name: str, description: str, part: Callable[[FaultyEngine, Request, dict[str, Any]], str]
 ) -> None:
     def changed(engine: FaultyEngine, request: Request, response: Response) -> None:
         for asked, record in asked_and_given(request, response):
             if "fingerprint" in record:
                 record["fingerprint"] += part(engine, request, asked)
 
-    changed.__doc__ = says
+    changed.__doc__ = description
     fault_of_responses(f"fingerprint-by-{name}", "REC-FINGERPRINT")(changed)
 
 
@@ -397,15 +397,15 @@ _fingerprint_by(
 # --- secrets --------------------------------------------------------------------------------------
 
 
-def _cvc_as(name: str, says: str, show: Callable[[dict[str, Any], str], None]) -> None:
-    def shown(_: FaultyEngine, request: Request, response: Response) -> None:
+def _cvc_as(name: str, description: str, show: Callable[[dict[str, Any], str], None]) -> None:
+    def changed(_: FaultyEngine, request: Request, response: Response) -> None:
         for asked, record in asked_and_given(request, response):
             data = asked.get("data")
             if isinstance(data, dict) and isinstance(data.get("cvc"), str):
                 show(record, data["cvc"])
 
-    shown.__doc__ = says
-    fault_of_responses(f"cvc-shown-as-{name}", "REC-SECRET")(shown)
+    changed.__doc__ = description
+    fault_of_responses(f"cvc-changed-as-{name}", "REC-SECRET")(changed)
 
 
 _cvc_as(
@@ -521,7 +521,7 @@ async def _read_elsewhere(engine: FaultyEngine, request: Request, submit: Submit
 
 
 def _uncounted(
-    name: str, clause: str, quota: str, says: str, is_free: Callable[[Any], bool]
+    name: str, clause: str, quota: str, description: str, is_free: Callable[[Any], bool]
 ) -> None:
     """Register a mutant that does not count some elements of a body for a quota."""
 
@@ -539,7 +539,7 @@ def _uncounted(
         finally:
             engine.set_quota(caller.tenant, quota, most)
 
-    around.__doc__ = says
+    around.__doc__ = description
     register(f"{name}-not-counted", clause)(around)
 
 
@@ -580,12 +580,12 @@ async def _others_of_broken_created(_: FaultyEngine, request: Request, submit: S
 # --- the bytes of answers -------------------------------------------------------------------------
 
 
-def _bytes_of_tokenize(fault_id: str, says: str, change: Callable[[bytes], bytes]) -> None:
+def _bytes_of_tokenize(fault_id: str, description: str, change: Callable[[bytes], bytes]) -> None:
     def changed(_: FaultyEngine, request: Request, response: Response) -> None:
         if response.ok and request.path == "/tokenize" and not isinstance(response.body, bytes):
             response.body = change(dumps(response.body))
 
-    changed.__doc__ = says
+    changed.__doc__ = description
     fault_of_responses(fault_id, "TOK-JSON")(changed)
 
 

@@ -43,14 +43,14 @@ def _each(table: LimitTable, change: Callable[[Rule], dict[str, Any]]) -> LimitT
 
 
 def _row_fault(
-    fault_id: str, rule_id: str, says: str, change: Callable[[Rule], dict[str, Any]]
+    fault_id: str, rule_id: str, description: str, change: Callable[[Rule], dict[str, Any]]
 ) -> None:
     """Register a fault of one row. says: what is wrong with it; change: returns its new fields."""
 
     def changed(table: LimitTable) -> LimitTable:
         return table.replace_rule(rule_id, **change(table[rule_id]))
 
-    changed.__doc__ = f"{rule_id} {says}"
+    changed.__doc__ = f"{rule_id} {description}"
     fault_of_limits(fault_id, rule_id)(changed)
 
 
@@ -171,7 +171,7 @@ async def _search_counted_by_node(
 @fault("failures-counted-apart", "LIM-TEST-TENANT")
 async def _failures_counted_apart(_: FaultyEngine, request: Request, submit: Submit) -> Response:
     """A request whose `encrypted` is a number has a counter of its own."""
-    if any(isinstance(one.get("encrypted"), int) for one in requests_in(json_of(request))):
+    if any(isinstance(asked.get("encrypted"), int) for asked in requests_in(json_of(request))):
         request.ip = "198.18." + request.ip.split(".", 2)[2]
     return await submit(request)
 
@@ -340,7 +340,10 @@ def _uncounted(engine: FaultyEngine, request: Request) -> None:
 
 
 def _left_out(
-    fault_id: str, rule_id: str, says: str, is_left_out: Callable[[FaultyEngine, Request], bool]
+    fault_id: str,
+    rule_id: str,
+    description: str,
+    is_left_out: Callable[[FaultyEngine, Request], bool],
 ) -> None:
     """Register a fault: a row does not see some requests."""
 
@@ -353,7 +356,7 @@ def _left_out(
             engine.notes |= {f"token {value}": "" for value in made}
         return response
 
-    around.__doc__ = f"{rule_id} does not count {says}."
+    around.__doc__ = f"{rule_id} does not count {description}."
     fault(fault_id, rule_id)(around)
 
 
@@ -418,7 +421,7 @@ def _exists(engine: FaultyEngine, request: Request) -> bool:
 
 
 def _over_time(
-    fault_id: str, rule_id: str, says: str, is_free: Callable[[list[int], int], bool]
+    fault_id: str, rule_id: str, description: str, is_free: Callable[[list[int], int], bool]
 ) -> None:
     """Register a fault of a block row; is_free: whether to admit, by the refusals so far."""
 
@@ -435,7 +438,7 @@ def _over_time(
             engine.notes[place] = " ".join(map(str, [*refusals, engine.clock.now_ns]))
         return response
 
-    around.__doc__ = f"{rule_id} {says}."
+    around.__doc__ = f"{rule_id} {description}."
     fault(fault_id, rule_id)(around)
 
 

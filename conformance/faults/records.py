@@ -34,14 +34,14 @@ from engine.messages import Json
 
 def masks_in(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the masked objects of a card's record, none of another's."""
-    found = (record.get(name) for name in ("mask", "data"))
-    return [one for one in found if isinstance(one, dict) and record["type"] == "card"]
+    views = (record.get(name) for name in ("mask", "data"))
+    return [view for view in views if isinstance(view, dict) and record["type"] == "card"]
 
 
 def change_metadata(record: dict[str, Any], change: Callable[[str], str]) -> None:
     """Change the values of a record's metadata, where it has any."""
     if isinstance(record.get("metadata"), dict):
-        record["metadata"] = {key: change(one) for key, one in record["metadata"].items()}
+        record["metadata"] = {key: change(value) for key, value in record["metadata"].items()}
 
 
 def change_time(record: dict[str, Any], change: Callable[[dt.datetime], dt.datetime]) -> None:
@@ -157,7 +157,7 @@ def _metadata_always(record: dict[str, Any]) -> None:
 def _metadata_keys(record: dict[str, Any]) -> None:
     """The keys of `metadata` come back in lower case."""
     if isinstance(record.get("metadata"), dict):
-        record["metadata"] = {key.lower(): one for key, one in record["metadata"].items()}
+        record["metadata"] = {key.lower(): value for key, value in record["metadata"].items()}
 
 
 @fault_of_records("metadata-values-composed", "REC-METADATA")
@@ -197,9 +197,13 @@ def _fingerprint_of_last_four(record: dict[str, Any]) -> None:
 @fault_of_responses("fingerprint-is-the-value", "REC-FINGERPRINT")
 def _fingerprint_is_value(_: FaultyEngine, request: Request, response: Response) -> None:
     """The fingerprint of a `token` with an expression and no metadata is its value."""
-    for one, record in asked_and_given(request, response):
-        if one["type"] == "token" and "metadata" not in one and "fingerprint_expression" in one:
-            record["fingerprint"] = one["data"]
+    for asked, record in asked_and_given(request, response):
+        if (
+            asked["type"] == "token"
+            and "metadata" not in asked
+            and "fingerprint_expression" in asked
+        ):
+            record["fingerprint"] = asked["data"]
 
 
 @fault_of_records("expression-of-whole-card", "REC-FPEXPR")
@@ -278,8 +282,8 @@ def _extras_as_text(record: dict[str, Any]) -> None:
 @fault_of_responses("default-container-alternates", "TOK-CONTAINER")
 def _default_alternates(engine: FaultyEngine, request: Request, response: Response) -> None:
     """Records of tokens that name no container show /a/ and /b/ in turn."""
-    for one, record in asked_and_given(request, response):
-        if "containers" not in one:
+    for asked, record in asked_and_given(request, response):
+        if "containers" not in asked:
             turn = engine.notes["turn"] = "/b/" if engine.notes.get("turn") == "/a/" else "/a/"
             record["containers"] = [turn]
 
@@ -310,22 +314,24 @@ def _data_not_redacted(record: dict[str, Any]) -> None:
 
 
 def _secrets(request: Request) -> list[str]:
-    found = []
-    for one in elements_in(json_of(request)) if is_creating(request) else ():
-        data = one.get("data") if isinstance(one, dict) else one
+    secrets = []
+    for element in elements_in(json_of(request)) if is_creating(request) else ():
+        data = element.get("data") if isinstance(element, dict) else element
         if isinstance(data, dict):
-            found += [data[name] for name in ("number", "cvc") if isinstance(data.get(name), str)]
+            secrets += [data[name] for name in ("number", "cvc") if isinstance(data.get(name), str)]
         elif isinstance(data, str):
-            found.append(data)
-    return found
+            secrets.append(data)
+    return secrets
 
 
 @fault_of_responses("secret-in-header", "REC-SECRET")
 def _secret_in_header(_: FaultyEngine, request: Request, response: Response) -> None:
     """A header of the answer holds the first value that was sent."""
-    shown = [one for one in _secrets(request) if one.isascii() and one.isprintable()]
-    if response.ok and shown:
-        response.headers["X-Trace"] = f"value={shown[0]}"
+    printable = [
+        secret for secret in _secrets(request) if secret.isascii() and secret.isprintable()
+    ]
+    if response.ok and printable:
+        response.headers["X-Trace"] = f"value={printable[0]}"
 
 
 @fault_of_responses("location-shows-value", "REC-SECRET")
@@ -351,9 +357,9 @@ def _refused_read(engine: FaultyEngine, request: Request, response: Response) ->
 @fault_of_responses("cvc-shown", "REC-SECRET")
 def _cvc_shown(_: FaultyEngine, request: Request, response: Response) -> None:
     """A card's record holds its cvc in `_extras`."""
-    for one, record in asked_and_given(request, response):
-        if isinstance(one.get("data"), dict) and "cvc" in one["data"]:
-            record["_extras"]["cvc"] = one["data"]["cvc"]
+    for asked, record in asked_and_given(request, response):
+        if isinstance(asked.get("data"), dict) and "cvc" in asked["data"]:
+            record["_extras"]["cvc"] = asked["data"]["cvc"]
 
 
 @fault_of_responses("tenant-of-the-first", "REC-TENANT")

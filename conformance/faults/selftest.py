@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
                 status.update(f"{len(trials)} of {len(faults)} faults")
     over_http: list[MutantTrial] = []
     if args.full:
-        sample = [fault_of(one) for one in SAMPLE if one in set(ids)]
+        sample = [fault_of(name) for name in SAMPLE if name in set(ids)]
         with console.status("over HTTP"):
             over_http = [try_over_http(fault) for fault in sample]
     console.print(_table("known-bad deployments, on virtual time", trials))
@@ -91,17 +91,17 @@ def run(args: argparse.Namespace) -> int:
 def _chosen(text: str) -> list[Fault]:
     """Return the selected faults; raises `InputError` for an unknown id."""
     known = all_faults()
-    wanted = [one.strip() for one in text.split(",") if one.strip()]
+    wanted = [name.strip() for name in text.split(",") if name.strip()]
     if not wanted:
         return list(known.values())
-    found: dict[str, Fault] = {}
-    for one in wanted:
-        if one.upper() == one:
-            ids = {each.id for each in select([one])}
-            found |= {fault.id: fault for fault in known.values() if fault.clause in ids}
+    chosen: dict[str, Fault] = {}
+    for name in wanted:
+        if name.upper() == name:
+            ids = {clause.id for clause in select([name])}
+            chosen |= {fault.id: fault for fault in known.values() if fault.clause in ids}
         else:
-            found[one] = fault_of(one)
-    return list(found.values())
+            chosen[name] = fault_of(name)
+    return list(chosen.values())
 
 
 _Spread = Callable[[Callable[[str], MutantTrial], Iterable[str]], Iterable[MutantTrial]]
@@ -122,7 +122,9 @@ def _idle(trials: Iterable[MutantTrial], *, is_full: bool) -> list[str]:
     """Return the checks that catch no fault; is_full: those that run over HTTP alone too."""
     busy = {check_id for trial in trials for check_id in trial.killers}
     known = all_checks().values()
-    return [one.id for one in known if one.id not in busy and (is_full or not one.is_generated)]
+    return [
+        check.id for check in known if check.id not in busy and (is_full or not check.is_generated)
+    ]
 
 
 def _table(title: str, trials: Iterable[MutantTrial]) -> Table:
@@ -130,12 +132,12 @@ def _table(title: str, trials: Iterable[MutantTrial]) -> Table:
     for name in ("fault", "clause", "what is wrong", "killed by"):
         table.add_column(name, overflow="fold")
     for trial in trials:
-        says = fault_of(trial.fault).says
+        description = fault_of(trial.fault).says
         killers = ", ".join(trial.killers)
         if killers and trial.runs > 1:
             killers += " (second run)"
         by = f"[green]{escape(killers)}[/]" if killers else "[bold red]nothing[/]"
-        table.add_row(trial.fault, trial.clause, escape(says), by)
+        table.add_row(trial.fault, trial.clause, escape(description), by)
     return table
 
 
@@ -149,7 +151,7 @@ def _matrix(trials: list[MutantTrial]) -> Table:
     for trial in trials:
         own = {_group(check) for check in trial.killers}
         other = {_group(check) for check, _ in trial.failed} - own
-        marks = ["●" if one in own else "·" if one in other else "" for one in groups]
+        marks = ["●" if group in own else "·" if group in other else "" for group in groups]
         table.add_row(trial.fault, *marks)
     return table
 
@@ -172,10 +174,13 @@ def _complaints(
     for clause_id, why in good.unsaid:
         if clause(clause_id).unobservable is None:
             yield "yellow", f"{clause_id} is not passed by the good deployment: {why}"
-    for one in bad:
-        yield "bold red", f"{one.fault} survives ({one.clause}): {one.says}"
-    for one in misled:
-        first = one.causes[0] if one.causes else "no clause"
-        yield "bold red", f"{one.fault} is caught, and the report names {first} before {one.clause}"
+    for trial in bad:
+        yield "bold red", f"{trial.fault} survives ({trial.clause}): {trial.says}"
+    for trial in misled:
+        first = trial.causes[0] if trial.causes else "no clause"
+        yield (
+            "bold red",
+            f"{trial.fault} is caught, and the report names {first} before {trial.clause}",
+        )
     for check in idle:
         yield "bold red", f"{check} catches none of them"

@@ -93,33 +93,33 @@ def judged(
 ) -> MutantTrial:
     """Return the trial of some findings; results: of all clauses of the run."""
     said = list(findings)
-    failed = [one for one in said if one.verdict is Verdict.FAIL]
-    own = [one for one in failed if fault is not None and one.clause == fault.clause]
-    passed = {one.clause for one in said if one.verdict is Verdict.PASS}
-    passed |= {one.clause for one in failed}
-    unsaid = {one.clause: one.says for one in said if one.clause not in passed}
+    failed = [finding for finding in said if finding.verdict is Verdict.FAIL]
+    own = [finding for finding in failed if fault is not None and finding.clause == fault.clause]
+    passed = {finding.clause for finding in said if finding.verdict is Verdict.PASS}
+    passed |= {finding.clause for finding in failed}
+    unsaid = {finding.clause: finding.says for finding in said if finding.clause not in passed}
     return MutantTrial(
         fault="" if fault is None else fault.id,
         clause="" if fault is None else fault.clause,
-        killers=tuple(dict.fromkeys(one.check for one in own)),
-        failed=tuple(dict.fromkeys((one.check, one.clause) for one in failed)),
+        killers=tuple(dict.fromkeys(finding.check for finding in own)),
+        failed=tuple(dict.fromkeys((finding.check, finding.clause) for finding in failed)),
         crashed=tuple(dict.fromkeys(o.check for o in said if o.verdict is Verdict.ERROR)),
         unsaid=tuple(unsaid.items()),
         says=own[0].says if own else _best_reason(fault, said),
-        causes=tuple(one.result.clause.id for one in causes(results)),
+        causes=tuple(cause.result.clause.id for cause in causes(results)),
     )
 
 
 def _best_reason(fault: Fault | None, said: list[Finding]) -> str:
     """Return why a fault survived: the worst finding of its clause."""
-    own = [one for one in said if fault is not None and one.clause == fault.clause]
+    own = [finding for finding in said if fault is not None and finding.clause == fault.clause]
     if not own:
         return "no check judges the clause"
-    found = max(own, key=lambda one: one.verdict)
-    return f"{found.check}: {found.verdict.word}: {found.says}"
+    finding = max(own, key=lambda finding: finding.verdict)
+    return f"{finding.check}: {finding.verdict.word}: {finding.says}"
 
 
-def _run(deployment: Deployment, checks: Iterable[str], told: str) -> tuple[Run, Report]:
+def _run(deployment: Deployment, checks: Iterable[str], profile: str) -> tuple[Run, Report]:
     """Run checks; told: the text of the target's profile file, empty for none."""
     chosen = tuple(checks)
     known = all_checks()
@@ -127,9 +127,9 @@ def _run(deployment: Deployment, checks: Iterable[str], told: str) -> tuple[Run,
     options = Options(checks=chosen, select=clauses, leaves=True, seed=SEED)
     with tempfile.TemporaryDirectory() as folder:
         target = deployment.target
-        if told:
+        if profile:
             file = Path(folder) / "profile.toml"
-            file.write_text(told, encoding="utf-8")
+            file.write_text(profile, encoding="utf-8")
             target = dataclasses.replace(target, profile=Include(str(file)))
         run = Run(target, options, transport=deployment.transport)
         report = run.execute()
@@ -153,11 +153,11 @@ def try_fault(fault_id: str, *, everything: bool = False) -> MutantTrial:
     wanted = {clause.id for clause in CLAUSES} if everything else {fault.clause}
 
     def findings(run: Run) -> list[Finding]:
-        return [one for one in run.findings if one.clause in wanted]
+        return [finding for finding in run.findings if finding.clause in wanted]
 
     first, report = _run(deploy(engine=fault.engine), checks, fault.told)
     trial = judged(fault, findings(first), report.results)
-    own = [one for one in first.findings if one.clause == fault.clause]
+    own = [finding for finding in first.findings if finding.clause == fault.clause]
     if trial.is_killed or worst(own) < Verdict.INCONCLUSIVE:
         return trial
     second, report = _run(deploy(engine=fault.engine), checks, _discovered(first))
@@ -174,8 +174,10 @@ def _checks_for(fault: Fault) -> tuple[str, ...]:
     if any(check.is_probe for check in own):
         beside = [all_checks()[name] for name in _SCOUTS]
     else:
-        beside = [one for one in all_checks().values() if not one.is_probe and not one.takes_ns]
-        beside = [one for one in beside if one.load in {"light", "closing"}]
+        beside = [
+            check for check in all_checks().values() if not check.is_probe and not check.takes_ns
+        ]
+        beside = [check for check in beside if check.load in {"light", "closing"}]
     return tuple(dict.fromkeys(check.id for check in (*own, *beside)))
 
 
@@ -227,9 +229,9 @@ def try_over_http(fault: Fault, *, generated: bool = True) -> MutantTrial:
     """
     all_checks()
     own = checks_of([fault.clause])
-    checks = tuple(one.id for one in own if generated or not one.is_generated)
+    checks = tuple(check.id for check in own if generated or not check.is_generated)
     with served(fault.engine) as target:
         run = Run(target, Options(checks=checks, select=(fault.clause,), seed=SEED))
         run.execute()
-    found = [one for one in run.findings if one.clause == fault.clause]
-    return judged(fault, found)
+    findings = [finding for finding in run.findings if finding.clause == fault.clause]
+    return judged(fault, findings)

@@ -59,13 +59,15 @@ class Baseline:
     def of(cls, path: Path) -> Baseline:
         """Return the baseline of a run's folder, or of its results.json; raises `InputError`."""
         results = read_results(path)
-        findings = frozenset(one["clause"] for one in results["clauses"] if one.get("is_finding"))
+        findings = frozenset(
+            result["clause"] for result in results["clauses"] if result.get("is_finding")
+        )
         return cls(str(path), findings, str(results.get("started_at", "")))
 
     def compare(self, results: Sequence[ClauseResult]) -> BaselineComparison:
         """Return what has changed since then."""
-        now = [one.clause.id for one in results if one.is_finding]
-        judged = {one.clause.id for one in results if one.is_as_asked}
+        now = [result.clause.id for result in results if result.is_finding]
+        judged = {result.clause.id for result in results if result.is_as_asked}
         gone = [name for name in sorted(self.findings) if name not in now]
         return BaselineComparison(
             tuple(name for name in now if name not in self.findings),
@@ -79,13 +81,15 @@ def read_results(path: Path) -> Mapping[str, Any]:
     """Return a run's results, by its folder or the file itself; raises `InputError`."""
     file = path / RESULTS_FILE if path.is_dir() or path.suffix != ".json" else path
     try:
-        found = json.loads(file.read_text("utf-8"))
+        results = json.loads(file.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"{file}: {reason_of(error)}; give the folder of a run") from None
     except (ValueError, RecursionError):
-        found = None
-    clauses = found.get("clauses") if isinstance(found, dict) else None
-    is_run = isinstance(found, dict) and found.get("format") == 1 and isinstance(clauses, list)
-    if not is_run or not all(isinstance(one, dict) and "clause" in one for one in clauses or ()):
+        results = None
+    clauses = results.get("clauses") if isinstance(results, dict) else None
+    is_run = isinstance(results, dict) and results.get("format") == 1 and isinstance(clauses, list)
+    if not is_run or not all(
+        isinstance(clause, dict) and "clause" in clause for clause in clauses or ()
+    ):
         raise InputError(f"{file} must be the results of a run; run it again")
-    return dict(found or {})
+    return dict(results or {})

@@ -32,12 +32,12 @@ FILES: Final = ("annotations.github.txt", "annotations.azure.txt", "gl-code-qual
 
 def annotation_files(report: Report) -> dict[str, str]:
     """Return name → text of the files of every host."""
-    found = list(_findings(report))
+    findings = list(_findings(report))
     github, azure, gitlab = FILES
     return {
-        github: "\n".join(_github(*one) for one in found),
-        azure: "\n".join(_azure(*one) for one in found),
-        gitlab: json.dumps([_gitlab(report, *one) for one in found], indent=2),
+        github: "\n".join(_github(*finding) for finding in findings),
+        azure: "\n".join(_azure(*finding) for finding in findings),
+        gitlab: json.dumps([_gitlab(report, *finding) for finding in findings], indent=2),
     }
 
 
@@ -52,26 +52,26 @@ def commands_for(report: Report, environment: Mapping[str, str]) -> str | None:
 
 def _findings(report: Report) -> Iterator[tuple[str, str, str, int]]:
     """Yield the id, the sentence and the place of each clause that fails the run; causes first."""
-    for one in failures(report.results, report.new):
-        if report.counts(one):
-            yield one.clause.id, report.says(one), *place_of(report, one)
+    for result in failures(report.results, report.new):
+        if report.counts(result):
+            yield result.clause.id, report.message(result), *place_of(report, result)
 
 
-def _github(code: str, says: str, path: str, line: int) -> str:
+def _github(code: str, message: str, path: str, line: int) -> str:
     title = _escaped(code, ":,")
-    return f"::error file={_escaped(path, ':,')},line={line},title={title}::{_escaped(says)}"
+    return f"::error file={_escaped(path, ':,')},line={line},title={title}::{_escaped(message)}"
 
 
-def _azure(code: str, says: str, path: str, line: int) -> str:
-    says = _escaped(f"{code}: {says}", percent="%AZP25")
+def _azure(code: str, message: str, path: str, line: int) -> str:
+    message = _escaped(f"{code}: {message}", percent="%AZP25")
     place = f"sourcepath={_escaped(path, ';]', '%AZP25')};linenumber={line};code={code}"
-    return f"##vso[task.logissue type=error;{place}]{says}"
+    return f"##vso[task.logissue type=error;{place}]{message}"
 
 
-def _gitlab(report: Report, code: str, says: str, path: str, line: int) -> dict[str, object]:
+def _gitlab(report: Report, code: str, message: str, path: str, line: int) -> dict[str, object]:
     named = f"{report.target.base_url} {code}"
     return {
-        "description": f"{code}: {says}",
+        "description": f"{code}: {message}",
         "check_name": code,
         "fingerprint": hashlib.sha256(named.encode()).hexdigest(),
         "severity": "major",
@@ -94,16 +94,18 @@ def sarif_json(report: Report) -> str:
     """Return the report as the text of a SARIF file."""
     ordered = in_order(report.results, report.new)
     failed = failures(report.results, report.new)
-    open_ = [one for one in ordered if one.verdict is Verdict.INCONCLUSIVE]
-    broken = [*(one.says for one in crashes(report.results)), *report.broken]
-    notes = [{"level": "error", "message": {"text": report.redactor.text(one)}} for one in broken]
+    open_ = [result for result in ordered if result.verdict is Verdict.INCONCLUSIVE]
+    broken = [*(result.says for result in crashes(report.results)), *report.broken]
+    notes = [
+        {"level": "error", "message": {"text": report.redactor.text(reason)}} for reason in broken
+    ]
     run = {
         "tool": {
             "driver": {
                 "name": "tollgate-conformance",
                 "version": version("tollgate"),
                 "informationUri": _homepage(),
-                "rules": [_rule(one) for one in ordered],
+                "rules": [_rule(result) for result in ordered],
             }
         },
         "invocations": [
@@ -115,7 +117,7 @@ def sarif_json(report: Report) -> str:
                 "toolExecutionNotifications": notes,
             }
         ],
-        "results": [_result(report, one) for one in (*failed, *open_)],
+        "results": [_result(report, result) for result in (*failed, *open_)],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
@@ -139,11 +141,11 @@ def _rule(result: ClauseResult) -> dict[str, Any]:
 def _result(report: Report, result: ClauseResult) -> dict[str, Any]:
     is_failed = result.verdict is not Verdict.INCONCLUSIVE
     path, line = place_of(report, result)
-    found: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "ruleId": result.clause.id,
         "kind": "fail" if is_failed else "open",
         "level": "error" if is_failed else "none",
-        "message": {"text": f"{result.clause.id}: {report.says(result)}"},
+        "message": {"text": f"{result.clause.id}: {report.message(result)}"},
         "locations": [
             {
                 "physicalLocation": {
@@ -155,12 +157,12 @@ def _result(report: Report, result: ClauseResult) -> dict[str, Any]:
         "partialFingerprints": {"clause/v1": f"{report.target.base_url} {result.clause.id}"},
     }
     if result.is_expected and is_failed and not result.is_finding:
-        found["suppressions"] = [{"kind": "external", "justification": "expected_failures"}]
+        entry["suppressions"] = [{"kind": "external", "justification": "expected_failures"}]
     if report.comparison is not None and is_failed:
-        found["baselineState"] = "new" if result.clause.id in report.new else "unchanged"
+        entry["baselineState"] = "new" if result.clause.id in report.new else "unchanged"
     if result.follows is not None:
-        found["properties"] = {"follows": result.follows}
-    return found
+        entry["properties"] = {"follows": result.follows}
+    return entry
 
 
 def place_of(report: Report, result: ClauseResult) -> tuple[str, int]:

@@ -159,19 +159,19 @@ def timeline(finding: Finding, exchanges: Mapping[int, Exchange]) -> tuple[Momen
     if not finding.check.startswith("limits."):
         return ()
     own = sorted(
-        (one for one in tuple(exchanges.values()) if one.check == finding.check),
-        key=lambda one: one.sent_ns,
+        (exchange for exchange in tuple(exchanges.values()) if exchange.check == finding.check),
+        key=lambda exchange: exchange.sent_ns,
     )
     named = {
         number: "shown below" if place < SHOWN_EVIDENCE else "also decides"
         for place, number in enumerate(finding.evidence)
     }
     gap_ns = _GAP_NS
-    found = _moments(own, named, gap_ns)
-    while len(found) > _MOST and gap_ns < 1 << 40:
+    moments = _moments(own, named, gap_ns)
+    while len(moments) > _MOST and gap_ns < 1 << 40:
         gap_ns *= 2
-        found = _moments(own, named, gap_ns)
-    return tuple(found)
+        moments = _moments(own, named, gap_ns)
+    return tuple(moments)
 
 
 def status_of(moment: Moment) -> str:
@@ -188,45 +188,53 @@ def sender_of(moment: Moment) -> str:
 
 def _moments(own: Sequence[Exchange], named: Mapping[int, str], gap_ns: int) -> list[Moment]:
     parties: dict[tuple[str | None, str | None], list[Exchange]] = defaultdict(list)
-    for one in own:
-        parties[_party(one)].append(one)
-    found = []
+    for exchange in own:
+        parties[_party(exchange)].append(exchange)
+    moments = []
     for (key, source), sent in parties.items():
-        first = next((one.number for one in sent if one.refused), None)
-        alone = [one for one in sent if one.number in named or one.number == first]
-        for one in alone:
-            is_first = one.number == first
-            asked = f"{one.ask.method} {one.ask.path.partition('?')[0]}"
-            says = f"{asked}, {'the first refused' if is_first else named[one.number]}"
-            found.append(
-                Moment(at_ns=one.sent_ns, status=one.status, key=key, source=source, says=says)
+        first = next((exchange.number for exchange in sent if exchange.refused), None)
+        alone = [
+            exchange for exchange in sent if exchange.number in named or exchange.number == first
+        ]
+        for exchange in alone:
+            is_first = exchange.number == first
+            asked = f"{exchange.ask.method} {exchange.ask.path.partition('?')[0]}"
+            words = f"{asked}, {'the first refused' if is_first else named[exchange.number]}"
+            moments.append(
+                Moment(
+                    at_ns=exchange.sent_ns,
+                    status=exchange.status,
+                    key=key,
+                    source=source,
+                    says=words,
+                )
             )
-        singled = {one.number for one in alone}
-        rest = [one for one in sent if one.number not in singled]
+        singled = {exchange.number for exchange in alone}
+        rest = [exchange for exchange in sent if exchange.number not in singled]
         for burst in _bursts(rest, gap_ns):
             by_status: dict[int | None, list[Exchange]] = defaultdict(list)
-            for one in burst:
-                by_status[one.status].append(one)
-            for status, each in by_status.items():
-                until_ns = each[-1].sent_ns if len(each) > 1 else None
-                found.append(
+            for exchange in burst:
+                by_status[exchange.status].append(exchange)
+            for status, alike in by_status.items():
+                until_ns = alike[-1].sent_ns if len(alike) > 1 else None
+                moments.append(
                     Moment(
-                        at_ns=each[0].sent_ns,
+                        at_ns=alike[0].sent_ns,
                         until_ns=until_ns,
-                        count=len(each),
+                        count=len(alike),
                         status=status,
                         key=key,
                         source=source,
                     )
                 )
-    return sorted(found, key=lambda one: one.at_ns)
+    return sorted(moments, key=lambda moment: moment.at_ns)
 
 
 def _bursts(sent: Iterable[Exchange], gap_ns: int) -> list[list[Exchange]]:
-    found: list[list[Exchange]] = []
-    for one in sent:
-        if found and one.sent_ns - found[-1][-1].sent_ns <= gap_ns:
-            found[-1].append(one)
+    bursts: list[list[Exchange]] = []
+    for exchange in sent:
+        if bursts and exchange.sent_ns - bursts[-1][-1].sent_ns <= gap_ns:
+            bursts[-1].append(exchange)
         else:
-            found.append([one])
-    return found
+            bursts.append([exchange])
+    return bursts

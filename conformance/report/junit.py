@@ -62,29 +62,29 @@ def _case(report: Report, result: ClauseResult) -> ET.Element:
         classname=f"tollgate.conformance.{prefix}",
         time=f"{report.took_by_ns(result) / _SECOND_NS:.3f}",
     )
-    says = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", report.says(result))
+    message = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", report.message(result))
     text = _clean(report, _text(report, result))
     if result.is_crashed or report.counts(result):
         tag = "error" if result.is_crashed else "failure"
-        ET.SubElement(case, tag, message=says, type=result.word).text = text
+        ET.SubElement(case, tag, message=message, type=result.word).text = text
         return case
     if result.is_finding:
-        ET.SubElement(case, "skipped", message=f"{result.word}, as in the baseline: {says}")
+        ET.SubElement(case, "skipped", message=f"{result.word}, as in the baseline: {message}")
     elif result.is_unjudged or result.is_failed:
-        ET.SubElement(case, "skipped", message=f"{result.word}: {says}")
+        ET.SubElement(case, "skipped", message=f"{result.word}: {message}")
     ET.SubElement(case, "system-out").text = text
     return case
 
 
 def _text(report: Report, result: ClauseResult) -> str:
     lines = [f"{result.clause.id} ({result.clause.seed_section}): {result.clause.text}", ""]
-    for one in sorted(result.findings, key=lambda one: one.verdict, reverse=True):
-        lines.append(f"{one.verdict.word}: {one.says} [{one.check}]")
-        if one.accepts:
-            lines.append(f"  expected: {one.accepts}")
-        for shown in report.evidence(one):
-            lines.append(f"  #{shown['number']} {shown['curl']}")
-            answer = shown["error"] or f"{shown['status']} {shown['body']}"
+    for finding in sorted(result.findings, key=lambda finding: finding.verdict, reverse=True):
+        lines.append(f"{finding.verdict.word}: {finding.says} [{finding.check}]")
+        if finding.accepts:
+            lines.append(f"  expected: {finding.accepts}")
+        for evidence in report.evidence(finding):
+            lines.append(f"  #{evidence['number']} {evidence['curl']}")
+            answer = evidence["error"] or f"{evidence['status']} {evidence['body']}"
             lines.append(f"  -> {answer}")
     return "\n".join(lines)
 

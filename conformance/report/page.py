@@ -63,21 +63,21 @@ def page(report: Report) -> str:
     plain = report.plain()
     style = (Path(__file__).parent / "page" / "report.css").read_text("utf-8")
     bad = report.exit_code != 0
-    told = _told(report, plain)
+    clauses = _told(report, plain)
     passed: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for result in passes(report.results):
-        clause = told[result.clause.id]
+        clause = clauses[result.clause.id]
         passed[clause["family"]].append(clause)
     text = environment.get_template("report.html").render(
         style=Markup(style),  # noqa: S704 # reason: the package's own file
         report=plain,
-        told=told,
+        told=clauses,
         titles=_TITLES,
         answer_css="fail" if bad else "skipped" if report.partial else "pass",
         took_ns=report.took_ns,
         why_more=report.rest.why,
         baseline=report.comparison and report.comparison.line,
-        families=dict.fromkeys(one["family"] for one in told.values()),
+        families=dict.fromkeys(clause["family"] for clause in clauses.values()),
         crashed=crashes(report.results),
         folds=folds(report.results),
         passed=passed,
@@ -88,53 +88,56 @@ def page(report: Report) -> str:
 
 def _told(report: Report, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what the page says of each clause, by its id."""
-    found = {}
+    clauses = {}
     for result, clause in zip(report.results, plain["clauses"], strict=True):
         findings = [
-            {**told, "drawn": picture(moments) if (moments := report.timeline(one)) else None}
-            for one, told in zip(result.findings, clause["findings"], strict=True)
+            {
+                **plain_finding,
+                "drawn": picture(moments) if (moments := report.timeline(finding)) else None,
+            }
+            for finding, plain_finding in zip(result.findings, clause["findings"], strict=True)
         ]
-        found[result.clause.id] = {
+        clauses[result.clause.id] = {
             **clause,
-            "findings": sorted(findings, key=lambda one: one["verdict"] not in _WORST),
+            "findings": sorted(findings, key=lambda finding: finding["verdict"] not in _WORST),
             "family": result.clause.id.partition("-")[0],
             "word": result.word,
             "is_new": result.clause.id in report.new,
             "says": report.redactor.text(result.says),
         }
-    return found
+    return clauses
 
 
 def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
     """Return what the page draws: marks, which are lines of its table too, rows and ticks."""
-    start_ns = min(one.at_ns for one in timeline)
-    end_ns = max(one.until_ns or one.at_ns for one in timeline)
+    start_ns = min(moment.at_ns for moment in timeline)
+    end_ns = max(moment.until_ns or moment.at_ns for moment in timeline)
     span_s = max((end_ns - start_ns) / _SECOND_NS, 0.001)
-    rows = list(dict.fromkeys(sender_of(one) for one in timeline))
+    rows = list(dict.fromkeys(sender_of(moment) for moment in timeline))
 
     def across(at_ns: int) -> float:
         seconds = (at_ns - start_ns) / _SECOND_NS
         return round(_LEFT + seconds / span_s * (_WIDTH - 2 * _LEFT), 1)
 
     marks: list[dict[str, Any]] = []
-    for one in timeline:
-        left = across(one.at_ns)
-        right = across(one.until_ns) if one.until_ns is not None else left
-        y = _TOP + rows.index(sender_of(one)) * _ROW + 36
+    for moment in timeline:
+        left = across(moment.at_ns)
+        right = across(moment.until_ns) if moment.until_ns is not None else left
+        y = _TOP + rows.index(sender_of(moment)) * _ROW + 36
         marks.append(
             {
                 "x": left,
                 "width": max(right - left, 3.0),
                 "y": y,
-                "label": y - 10 if _kind(one.status) == "refused" else y + 19,
-                "count": one.count,
-                "text": str(one.count),
+                "label": y - 10 if _kind(moment.status) == "refused" else y + 19,
+                "count": moment.count,
+                "text": str(moment.count),
                 "anchor": "start" if left < _WIDTH - _NARROW else "end",
-                "kind": _kind(one.status),
-                "at": _offset(one, start_ns),
-                "status": status_of(one),
-                "whose": sender_of(one),
-                "says": one.says,
+                "kind": _kind(moment.status),
+                "at": _offset(moment, start_ns),
+                "status": status_of(moment),
+                "whose": sender_of(moment),
+                "says": moment.says,
             }
         )
     _merge_labels(marks)
@@ -168,11 +171,11 @@ def _merge_labels(marks: Sequence[dict[str, Any]]) -> None:
             last[mark["label"]] = mark
 
 
-def _offset(one: Moment, start_ns: int) -> str:
-    at = f"{(one.at_ns - start_ns) / _SECOND_NS:+.3f} s"
-    if one.until_ns is None:
+def _offset(moment: Moment, start_ns: int) -> str:
+    at = f"{(moment.at_ns - start_ns) / _SECOND_NS:+.3f} s"
+    if moment.until_ns is None:
         return at
-    lasts = (one.until_ns - one.at_ns) / _SECOND_NS
+    lasts = (moment.until_ns - moment.at_ns) / _SECOND_NS
     return f"{at}, first to last {lasts:.3f} s"
 
 

@@ -104,7 +104,7 @@ class Report:
     @property
     def undecided(self) -> bool:
         """Whether a specified clause was not judged, beyond features that are absent."""
-        return any(one.is_undecided for one in self.results) or bool(self.unrun)
+        return any(result.is_undecided for result in self.results) or bool(self.unrun)
 
     @property
     def exit_code(self) -> int:
@@ -114,14 +114,14 @@ class Report:
         deployment does not have is not. Without any pass nothing was judged, and what the budget
         left out was not: both return 5.
         """
-        if self.broken or any(one.is_crashed for one in self.results):
+        if self.broken or any(result.is_crashed for result in self.results):
             return 4
         if self.aborted is not None:
             return 3
         if any(map(self.counts, self.results)) or (self.strict and self.undecided):
             return 1
-        is_whole = not any(one.is_cut for one in self.results)
-        return 0 if is_whole and any(one.is_as_asked for one in self.results) else 5
+        is_whole = not any(result.is_cut for result in self.results)
+        return 0 if is_whole and any(result.is_as_asked for result in self.results) else 5
 
     @cached_property
     def comparison(self) -> BaselineComparison | None:
@@ -141,7 +141,7 @@ class Report:
 
     def took_by_ns(self, result: ClauseResult) -> int:
         """Return how long the checks of a clause ran; time in parallel counts once."""
-        names = {one.check for one in result.findings}
+        names = {finding.check for finding in result.findings}
         spans = sorted(self.spans[name] for name in names if name in self.spans)
         took_ns, until_ns = 0, 0
         for began_ns, ended_ns in spans:
@@ -159,9 +159,9 @@ class Report:
 
     def result(self, clause_id: str) -> ClauseResult:
         """Return the result of one clause; raises `KeyError`."""
-        return {one.clause.id: one for one in self.results}[clause_id]
+        return {result.clause.id: result for result in self.results}[clause_id]
 
-    def says(self, result: ClauseResult) -> str:
+    def message(self, result: ClauseResult) -> str:
         """Return what was seen of a clause in one sentence, and which clause it follows from."""
         text = self.redactor.text(result.says or result.word)
         return text if result.follows is None else f"follows from {result.follows}: {text}"
@@ -184,7 +184,7 @@ class Report:
             for finding in result.findings
             if finding.verdict is Verdict.FAIL
         ]
-        lines = [shown["curl"] for finding in failed for shown in self.evidence(finding)]
+        lines = [evidence["curl"] for finding in failed for evidence in self.evidence(finding)]
         made = {
             exchange.ask.key
             for exchange in self.exchanges.values()
@@ -231,7 +231,7 @@ class Report:
             "causes": [
                 {
                     "clause": cause.result.clause.id,
-                    "followers": [one.clause.id for one in cause.followers],
+                    "followers": [result.clause.id for result in cause.followers],
                 }
                 for cause in causes(self.results, self.new)
             ],
@@ -240,7 +240,7 @@ class Report:
             "exit_code": self.exit_code,
             "notes": list(self.notes),
             "readings": self.readings(),
-            "clauses": [self._clause(one) for one in self.results],
+            "clauses": [self._clause(result) for result in self.results],
         }
 
     def _baseline(self) -> dict[str, Any] | None:
@@ -266,25 +266,25 @@ class Report:
             "masked": result.clause.masked,
             "findings": [
                 {
-                    "check": one.check,
-                    "verdict": one.verdict.word,
-                    "says": self.redactor.text(one.says),
-                    "accepts": one.accepts,
-                    "reading": None if one.reading is None else list(one.reading),
-                    "timeline": [dataclasses.asdict(moment) for moment in self.timeline(one)],
-                    "evidence": self.evidence(one),
+                    "check": finding.check,
+                    "verdict": finding.verdict.word,
+                    "says": self.redactor.text(finding.says),
+                    "accepts": finding.accepts,
+                    "reading": None if finding.reading is None else list(finding.reading),
+                    "timeline": [dataclasses.asdict(moment) for moment in self.timeline(finding)],
+                    "evidence": self.evidence(finding),
                 }
-                for one in result.findings
+                for finding in result.findings
             ],
         }
 
     def readings(self) -> dict[str, Any]:
         """Return the choices that were told or discovered, as `section.field` → value."""
-        found = {}
+        choices = {}
         for path in sorted(self.known):
             section, _, name = path.partition(".")
-            found[path] = getattr(getattr(self.profile, section), name)
-        return found
+            choices[path] = getattr(getattr(self.profile, section), name)
+        return choices
 
     def save(self, folder: Path, formats: Collection[str] = DEFAULT_FORMATS) -> list[Path]:
         """Write the report in some formats; returns the files.
@@ -296,13 +296,13 @@ class Report:
         for name, (module, function, file) in _WRITERS.items():
             if name in formats:
                 writer = importlib.import_module(f"conformance.report.{module}")
-                found = getattr(writer, function)(self)
-                texts |= {file: found} if file else found
+                written = getattr(writer, function)(self)
+                texts |= {file: written} if file else written
         texts[PROFILE_FILE] = known_to_toml(self.profile, self.known)
         texts["profile.schema.json"] = json.dumps(Profile.json_schema(), indent=2)
         for name, text in texts.items():
-            told = self.redactor.text(text).rstrip("\n") + "\n"
-            (folder / name).write_text(told, "utf-8", newline="\n")
+            redacted = self.redactor.text(text).rstrip("\n") + "\n"
+            (folder / name).write_text(redacted, "utf-8", newline="\n")
         return [folder / name for name in texts]
 
     # --- notebooks ------------------------------------------------------------------------------
@@ -312,13 +312,13 @@ class Report:
         """One row per clause: `verdict`, `says`, `status`, `findings`."""
         rows = [
             {
-                "clause": one.clause.id,
-                "verdict": one.verdict.word,
-                "status": one.clause.status,
-                "says": self.redactor.text(one.says),
-                "findings": len(one.findings),
+                "clause": result.clause.id,
+                "verdict": result.verdict.word,
+                "status": result.clause.status,
+                "says": self.redactor.text(result.says),
+                "findings": len(result.findings),
             }
-            for one in self.results
+            for result in self.results
         ]
         return _frame(rows).set_index("clause")
 
@@ -327,14 +327,14 @@ class Report:
         """One row per finding: `clause`, `check`, `verdict`, `says`, `evidence`."""
         rows = [
             {
-                "clause": one.clause,
-                "check": one.check,
-                "verdict": one.verdict.word,
-                "says": self.redactor.text(one.says),
-                "evidence": list(one.evidence),
+                "clause": finding.clause,
+                "check": finding.check,
+                "verdict": finding.verdict.word,
+                "says": self.redactor.text(finding.says),
+                "evidence": list(finding.evidence),
             }
             for result in self.results
-            for one in result.findings
+            for finding in result.findings
         ]
         return _frame(rows, ["clause", "check", "verdict", "says", "evidence"])
 
@@ -349,9 +349,9 @@ class Report:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{html.escape(one.clause.id)}</td><td>{html.escape(one.word)}</td>"
-            f"<td style='text-align:left'>{html.escape(self.redactor.text(one.says))}</td></tr>"
-            for one in in_order(self.results, self.new)
+            f"<tr><td>{html.escape(result.clause.id)}</td><td>{html.escape(result.word)}</td>"
+            f"<td style='text-align:left'>{html.escape(self.redactor.text(result.says))}</td></tr>"
+            for result in in_order(self.results, self.new)
         )
         return (
             f"<p><b>{html.escape(self.target.base_url)}</b>: "
@@ -375,12 +375,12 @@ def chosen_formats(asked: Iterable[str], name: str = "formats") -> tuple[str, ..
     >>> chosen_formats([])
     ('json', 'junit', 'html')
     """
-    found = [part.strip() for each in asked for part in each.split(",") if part.strip()]
-    for one in found:
-        if one not in FORMATS:
-            hint = did_you_mean(one, FORMATS, otherwise="")
-            raise InputError(f"{name} = {one!r} must be some of {', '.join(FORMATS)}{hint}")
-    return tuple(found) or DEFAULT_FORMATS
+    names = [part.strip() for listed in asked for part in listed.split(",") if part.strip()]
+    for chosen in names:
+        if chosen not in FORMATS:
+            hint = did_you_mean(chosen, FORMATS, otherwise="")
+            raise InputError(f"{name} = {chosen!r} must be some of {', '.join(FORMATS)}{hint}")
+    return tuple(names) or DEFAULT_FORMATS
 
 
 def chosen_baseline(

@@ -34,66 +34,68 @@ def causes(results: Iterable[ClauseResult], new: Collection[str] = ()) -> list[C
     A clause that follows from another is listed under it; so is one that fails with the same
     sentence. new: the clauses that did not fail in the baseline.
     """
-    failed = [one for one in results if one.is_failed or one.is_finding]
-    ids = {one.clause.id for one in failed}
-    found: dict[str, Cause] = {}
-    for one in failed:
-        if one.follows not in ids or one.follows == one.clause.id:
-            key = f"{one.is_expected} {one.says}"
-            if one.says and key in found:
-                found[key].followers.append(one)
+    failed = [result for result in results if result.is_failed or result.is_finding]
+    ids = {result.clause.id for result in failed}
+    by_clause: dict[str, Cause] = {}
+    for result in failed:
+        if result.follows not in ids or result.follows == result.clause.id:
+            key = f"{result.is_expected} {result.says}"
+            if result.says and key in by_clause:
+                by_clause[key].followers.append(result)
             else:
-                found[key if one.says else one.clause.id] = Cause(one)
+                by_clause[key if result.says else result.clause.id] = Cause(result)
     by_id = {
         member.clause.id: cause
-        for cause in found.values()
+        for cause in by_clause.values()
         for member in (cause.result, *cause.followers)
     }
-    for one in failed:
-        if one.clause.id not in by_id:
-            cause = by_id.get(one.follows or "")
+    for result in failed:
+        if result.clause.id not in by_id:
+            cause = by_id.get(result.follows or "")
             if cause is None:  # its cause is a follower without a place yet
-                found[one.clause.id] = by_id[one.clause.id] = Cause(one)
+                by_clause[result.clause.id] = by_id[result.clause.id] = Cause(result)
             else:
-                cause.followers.append(one)
+                cause.followers.append(result)
 
     def place(cause: Cause) -> tuple[bool, bool]:
         members = (cause.result, *cause.followers)
-        return cause.result.is_expected, all(one.clause.id not in new for one in members)
+        return cause.result.is_expected, all(result.clause.id not in new for result in members)
 
-    return sorted(found.values(), key=place)
+    return sorted(by_clause.values(), key=place)
 
 
 def failures(results: Iterable[ClauseResult], new: Collection[str] = ()) -> list[ClauseResult]:
     """Return the failures of a run: each cause, then those that follow from it."""
-    return [one for cause in causes(results, new) for one in (cause.result, *cause.followers)]
+    return [result for cause in causes(results, new) for result in (cause.result, *cause.followers)]
 
 
 def crashes(results: Iterable[ClauseResult]) -> list[ClauseResult]:
     """Return the clauses for which the harness failed and no check saw a failure."""
-    return [one for one in results if one.is_crashed and not one.is_failed]
+    return [result for result in results if result.is_crashed and not result.is_failed]
 
 
 def passes(results: Iterable[ClauseResult]) -> list[ClauseResult]:
     """Return the clauses that passed, except where a failure was expected."""
-    return [one for one in results if one.verdict is Verdict.PASS and not one.is_finding]
+    return [
+        result for result in results if result.verdict is Verdict.PASS and not result.is_finding
+    ]
 
 
 def folds(results: Sequence[ClauseResult]) -> list[Fold]:
     """Return the unjudged clauses, grouped by verdict and reason, the worst verdict first."""
-    found: dict[tuple[Verdict, str], Fold] = {}
-    for one in results:
-        if one.is_unjudged or one.verdict is Verdict.INFORMATIONAL:
-            reason = next((x.says for x in one.findings if x.verdict is one.verdict), "")
-            fold = found.setdefault((one.verdict, reason), Fold(one.verdict, reason))
-            fold.results.append(one)
-    return sorted(found.values(), key=lambda fold: (-fold.verdict, -len(fold.results)))
+    by_reason: dict[tuple[Verdict, str], Fold] = {}
+    for result in results:
+        if result.is_unjudged or result.verdict is Verdict.INFORMATIONAL:
+            reason = next((x.says for x in result.findings if x.verdict is result.verdict), "")
+            fold = by_reason.setdefault((result.verdict, reason), Fold(result.verdict, reason))
+            fold.results.append(result)
+    return sorted(by_reason.values(), key=lambda fold: (-fold.verdict, -len(fold.results)))
 
 
 def in_order(results: Sequence[ClauseResult], new: Collection[str] = ()) -> list[ClauseResult]:
     """Return every clause once: failures by cause, crashes, what is not judged, what passed."""
     ordered = failures(results, new) + crashes(results)
-    ordered += [one for fold in folds(results) for one in fold.results]
+    ordered += [result for fold in folds(results) for result in fold.results]
     ordered += passes(results)
-    seen = {id(one) for one in ordered}
-    return ordered + [one for one in results if id(one) not in seen]
+    seen = {id(result) for result in ordered}
+    return ordered + [result for result in results if id(result) not in seen]

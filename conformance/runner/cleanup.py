@@ -37,7 +37,7 @@ def clean(
     to ask from, None for all.
     """
     ctx = CheckContext(CLEANING, session, sources=sources)
-    work = [one for one in session.created if made_by is None or one.check in made_by]
+    work = [thing for thing in session.created if made_by is None or thing.check in made_by]
     gone = [0]
     hopeless: dict[KeyLabel, int] = defaultdict(int)
     for label in busy:
@@ -51,8 +51,8 @@ def clean(
             if absent.is_hopeless(thing):
                 continue
             status = await _deleted(session.target, lane, thing, hopeless)
-            for one in absent.gone(thing, status):
-                session.created.forget(one.path)
+            for deleted in absent.gone(thing, status):
+                session.created.forget(deleted.path)
                 gone[0] += 1
 
     began = session.cleanings = session.cleanings + 1
@@ -60,8 +60,8 @@ def clean(
     session.transport.run([worker(lane) for lane in lanes])
     _note_used(ctx)
     orphans = absent.orphans()
-    for one in orphans:
-        session.created.forget(one.path)
+    for orphan in orphans:
+        session.created.forget(orphan.path)
     return gone[0] + len(orphans)
 
 
@@ -110,8 +110,8 @@ class _Absent:
 
     def orphans(self) -> list[Thing]:
         """Return the objects deleted with their parent, such as a key with its application."""
-        held = [one for things in self._doubtful.values() for one in things]
-        return [one for one in held if one.path.startswith(tuple(self._paths))]
+        held = [thing for things in self._doubtful.values() for thing in things]
+        return [thing for thing in held if thing.path.startswith(tuple(self._paths))]
 
     def _expires(self, method: str, name: str) -> bool:
         """Whether the run has read an object that the operation deletes, and later found none."""
@@ -129,8 +129,8 @@ class _Absent:
         return self._operation(thing.method, thing.path)
 
     def _operation(self, method: str, path: str) -> str:
-        found = self._spelling.operation(method, path)
-        return method if found is None else found[0]
+        operation = self._spelling.operation(method, path)
+        return method if operation is None else operation[0]
 
 
 async def _deleted(
@@ -141,13 +141,13 @@ async def _deleted(
         if hopeless[key] >= _ENOUGH:
             continue
         try:
-            found = await lane.insist(thing.method, thing.path, key=key)
+            exchange = await lane.insist(thing.method, thing.path, key=key)
         except (Skip, Inconclusive):
             hopeless[key] += 1
             continue
-        if found.ok or found.status == 404:
-            return found.status
-        hopeless[key] += found.status in {401, 403}
+        if exchange.ok or exchange.status == 404:
+            return exchange.status
+        hopeless[key] += exchange.status in {401, 403}
     return None
 
 

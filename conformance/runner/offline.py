@@ -49,20 +49,20 @@ class _HistoryTransport(VirtualTransport):
         return 0  # the history's head says what it was
 
     async def send(self, ask: HttpRequest, place: Place) -> Answer:
-        found = self._exchanges.get(place)
-        if found is None or not self._is_same(found.ask, ask):
+        exchange = self._exchanges.get(place)
+        if exchange is None or not self._is_same(exchange.ask, ask):
             self.is_missing = True
             raise Inconclusive(f"the history holds no {ask.method} {ask.path} of {place.lane}")
-        await self.sleep_until_ns(found.sent_ns)
-        await self.sleep_until_ns(found.received_ns)
+        await self.sleep_until_ns(exchange.sent_ns)
+        await self.sleep_until_ns(exchange.received_ns)
         return Answer(
-            found.sent_ns,
-            found.received_ns,
-            found.status,
-            found.headers,
-            found.body,
-            found.error,
-            found.number,
+            exchange.sent_ns,
+            exchange.received_ns,
+            exchange.status,
+            exchange.headers,
+            exchange.body,
+            exchange.error,
+            exchange.number,
         )
 
     def _is_same(self, then: HttpRequest, now: HttpRequest) -> bool:
@@ -93,18 +93,18 @@ class _Past:
             records[record["record"]].append(record)
         self.head = next(iter(records["run"]), None)
         self.tail = next(iter(records["end"]), None)
-        self.began = {one["id"]: one for one in records["check"]}
-        self.ended = {one["id"]: one["at_ns"] for one in records["ended"]}
-        self.made = {(one["check"], one["name"]): one["text"] for one in records["made"]}
-        self.said = [finding_of(one) for one in records["said"]]
-        self.found = [finding_of(one) for one in records["found"]]
-        exchanges = [exchange_of(one) for one in records["exchange"]]
-        self.exchanges = {one.number: one for one in exchanges}
+        self.began = {entry["id"]: entry for entry in records["check"]}
+        self.ended = {entry["id"]: entry["at_ns"] for entry in records["ended"]}
+        self.made = {(entry["check"], entry["name"]): entry["text"] for entry in records["made"]}
+        self.said = [finding_of(entry) for entry in records["said"]]
+        self.found = [finding_of(entry) for entry in records["found"]]
+        exchanges = [exchange_of(entry) for entry in records["exchange"]]
+        self.exchanges = {exchange.number: exchange for exchange in exchanges}
 
     @property
     def order(self) -> list[str]:
         """The checks in the order in which they ended: later ones knew what earlier ones found."""
-        return [*self.ended, *(one for one in self.began if one not in self.ended)]
+        return [*self.ended, *(check_id for check_id in self.began if check_id not in self.ended)]
 
 
 class _PastContext(CheckContext):
@@ -162,11 +162,11 @@ def _judged(folder: Path) -> Report:
     notes: list[str] = []
     known = [(0, session.profile, frozenset(session.known))]
     for check_id in past.order:
-        found, is_kept = _played(check_id, past, session, known)
+        of_check, is_kept = _played(check_id, past, session, known)
         if is_kept:
             notes.append(f"{check_id} asks otherwise now: what it found then is kept")
-        findings += found
-        notes += learn(session, found)
+        findings += of_check
+        notes += learn(session, of_check)
         if not all_checks()[check_id].is_concurrent:
             session.ended.append(check_id)
         known.append((past.ended.get(check_id, 0), session.profile, frozenset(session.known)))
@@ -205,14 +205,16 @@ def _played(
     if check is None:
         raise InputError(f"check = {check_id!r} is not known to this version; run it again")
     record = past.began[check_id]
-    own = [one for one in past.exchanges.values() if one.check == check_id]
-    by_place = {Place(one.check, one.lane, one.turn): one for one in own}
+    own = [exchange for exchange in past.exchanges.values() if exchange.check == check_id]
+    by_place = {Place(exchange.check, exchange.lane, exchange.turn): exchange for exchange in own}
     played = _HistoryTransport(by_place, record["began_ns"], session.redactor)
     session.transport = played
     session.unanswered = 0
-    ctx = _PastContext(check, session, record, max((one.received_ns for one in own), default=0))
+    ctx = _PastContext(
+        check, session, record, max((exchange.received_ns for exchange in own), default=0)
+    )
     ctx.known = known
-    found: list[Finding] = played.run([judge_check(ctx)])[0]
+    findings: list[Finding] = played.run([judge_check(ctx)])[0]
     if played.is_missing:
-        found = [one for one in past.found if one.check == check.id] or found
-    return found, played.is_missing
+        findings = [finding for finding in past.found if finding.check == check.id] or findings
+    return findings, played.is_missing

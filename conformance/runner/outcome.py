@@ -62,22 +62,24 @@ def settled(
     has passed. doubts: role → what is uncertain about its keys; a failure of a check that needs
     them is inconclusive too.
     """
-    found = list(findings)
-    if any(one.clause == "LIM-IP" and one.verdict is Verdict.PASS for one in found):
+    judged = list(findings)
+    if any(finding.clause == "LIM-IP" and finding.verdict is Verdict.PASS for finding in judged):
         doubt = None
 
-    def why(one: Finding) -> str | None:
-        check = checks.get(one.check)
-        if one.verdict is not Verdict.FAIL or check is None:
+    def why(finding: Finding) -> str | None:
+        check = checks.get(finding.check)
+        if finding.verdict is not Verdict.FAIL or check is None:
             return None
-        of_keys = [says for role, says in (doubts or {}).items() if role in check.roles]
+        of_keys = [doubt for role, doubt in (doubts or {}).items() if role in check.roles]
         return next(iter(of_keys), doubt if check.sources > 1 else None)
 
     return blamed(
-        one
-        if (says := why(one)) is None
-        else dataclasses.replace(one, verdict=Verdict.INCONCLUSIVE, says=f"{one.says}; but {says}")
-        for one in found
+        finding
+        if (reason := why(finding)) is None
+        else dataclasses.replace(
+            finding, verdict=Verdict.INCONCLUSIVE, says=f"{finding.says}; but {reason}"
+        )
+        for finding in judged
     )
 
 
@@ -95,9 +97,9 @@ def crashed(check: Check, session: Session, error: Exception) -> list[Finding]:
 
     They say nothing of the deployment: an error is a fault of the harness.
     """
-    says = f"the harness failed, which says nothing of the deployment: {crash_text(error)}"
+    message = f"the harness failed, which says nothing of the deployment: {crash_text(error)}"
     evidence = session.last_of(check.id)
-    return about_all(check, Verdict.ERROR, session.redactor.text(says), evidence)
+    return about_all(check, Verdict.ERROR, session.redactor.text(message), evidence)
 
 
 _MODEL: Final = "model.sequences"
@@ -144,8 +146,8 @@ def _within_timeout(failures: _Failures) -> bool:
 
 def _several_quotas(failures: _Failures) -> bool:
     quotas = ("QUO-TOKENIZE", "QUO-DETOKENIZE", "QUO-CVC", "QUO-INTENT", "QUO-LOG")
-    shown = [finding for finding in failures["QUO-TENANT"] if _is_shown(finding)]
-    return sum(name in failures for name in quotas) > 1 or len(shown) > 1
+    of_records = [finding for finding in failures["QUO-TENANT"] if _is_shown(finding)]
+    return sum(name in failures for name in quotas) > 1 or len(of_records) > 1
 
 
 def _every_shape(failures: _Failures) -> bool:
@@ -186,9 +188,9 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
     The model knows the cause best: what other checks saw of the form of an answer, and valid
     requests that they saw refused, follow from its root cause.
     """
-    found = list(findings)
+    judged = list(findings)
     failures: dict[str, list[Finding]] = {}
-    for finding in found:
+    for finding in judged:
         if finding.verdict is Verdict.FAIL:
             failures.setdefault(finding.clause, []).append(finding)
     root = next((f.clause for all_of in failures.values() for f in all_of if _is_root(f)), None)
@@ -196,7 +198,7 @@ def blamed(findings: Iterable[Finding]) -> list[Finding]:
         failures = {clause: fs for clause, fs in failures.items() if not _is_refusal(fs)}
     rules = [rule for rule in _RULES if rule.applies(failures)]
     causes = {rule.cause for rule in rules}
-    return [_led_back(finding, rules, causes, root) for finding in found]
+    return [_led_back(finding, rules, causes, root) for finding in judged]
 
 
 def _is_root(finding: Finding) -> bool:

@@ -84,7 +84,11 @@ class RunPlan:
     @property
     def dealt(self) -> list[Dealt]:
         """Everything that will run."""
-        return [*self.sequential, *(one for each in self.rounds for one in each), *self.heavy]
+        return [
+            *self.sequential,
+            *(dealt for together in self.rounds for dealt in together),
+            *self.heavy,
+        ]
 
     @property
     def requests(self) -> int:
@@ -98,11 +102,11 @@ class RunPlan:
 
     def _expected(self) -> dict[str, int]:
         """Return about how many requests each check sends, the preflight and the cleaning too."""
-        found = {one.check.id: one.check.requests for one in self.dealt}
-        made = sum(one.check.requests for one in self.dealt if not one.check.is_probe)
-        roles = {role for one in self.dealt for role in one.check.roles}
-        apart = 110 if any(one.check.is_probe for one in self.dealt) else 0
-        return {**found, PREFLIGHT.id: 10 + 3 * len(roles) + apart, CLEANING.id: made // 2}
+        requests = {dealt.check.id: dealt.check.requests for dealt in self.dealt}
+        made = sum(dealt.check.requests for dealt in self.dealt if not dealt.check.is_probe)
+        roles = {role for dealt in self.dealt for role in dealt.check.roles}
+        apart = 110 if any(dealt.check.is_probe for dealt in self.dealt) else 0
+        return {**requests, PREFLIGHT.id: 10 + 3 * len(roles) + apart, CLEANING.id: made // 2}
 
     def fit(self, budget: int) -> None:
         """Drop checks that do not fit a budget of requests; reserve what the others usually send.
@@ -113,15 +117,17 @@ class RunPlan:
         budget.
         """
         while sum(self._expected().values()) > budget and self.dealt:
-            largest = max(self.dealt, key=lambda one: (one.check.requests, one.check.is_probe))
-            for each in (self.sequential, *self.rounds, self.heavy):
-                if largest in each:
-                    each.remove(largest)
+            largest = max(
+                self.dealt, key=lambda dealt: (dealt.check.requests, dealt.check.is_probe)
+            )
+            for together in (self.sequential, *self.rounds, self.heavy):
+                if largest in together:
+                    together.remove(largest)
             wants = f"its {largest.check.requests} requests do not fit budget.requests = {budget}"
             leave_out(self, largest.check, f"{wants}; raise it", is_cut=True)
         self.reserved = self._expected()
         self.spare = max(0, budget - sum(self.reserved.values()))
-        most = {one.check.id: one.check.requests_most for one in self.dealt}
+        most = {dealt.check.id: dealt.check.requests_most for dealt in self.dealt}
         self.needed = sum(
             max(2 * usual + _SLACK_REQUESTS, most.get(name, 0))
             for name, usual in self.reserved.items()
@@ -145,10 +151,10 @@ class RunPlan:
             return check.takes_ns + (0 if rest is None else rest.more_ns)
 
         longest = [
-            max((takes_ns(d.check) for d in each if d.check.id not in skipped), default=0)
-            for each in self.rounds
+            max((takes_ns(d.check) for d in together if d.check.id not in skipped), default=0)
+            for together in self.rounds
         ]
-        pauses = max(0, len([each for each in self.rounds if each]) - 1)
+        pauses = max(0, len([together for together in self.rounds if together]) - 1)
         heavy = [takes_ns(d.check) for d in self.heavy if d.check.id not in skipped]
         return sum(longest) + pauses * self.pause_ns + sum(heavy)
 
@@ -201,11 +207,11 @@ class _Pool:
         self.keys = {role: list(labels) for role, labels in keys.items()}
         self.sources = list(sources)
 
-    def take(self, check: Check, kept: Mapping[str, int], kept_sources: int) -> Dealt | None:
+    def take(self, check: Check, reserved: Mapping[str, int], kept_sources: int) -> Dealt | None:
         """Return the check with what it asks for, None when too little is left."""
         wanted = Counter(check.roles)
         for role, number in wanted.items():
-            if len(self.keys.get(role, ())) - kept.get(role, 0) < number:
+            if len(self.keys.get(role, ())) - reserved.get(role, 0) < number:
                 return None
         if len(self.sources) - kept_sources < check.sources:
             return None
@@ -216,10 +222,10 @@ class _Pool:
         return Dealt(check, keys, sources or tuple(self.sources[:1]))
 
     def take_all(
-        self, checks: Sequence[Check], kept: Mapping[str, int], kept_sources: int
+        self, checks: Sequence[Check], reserved: Mapping[str, int], kept_sources: int
     ) -> tuple[list[Dealt], list[Check]]:
         """Return the checks that get what they ask for, and those that too little is left for."""
-        taken = [(check, self.take(check, kept, kept_sources)) for check in checks]
+        taken = [(check, self.take(check, reserved, kept_sources)) for check in checks]
         left = [check for check, dealt in taken if dealt is None]
         return [dealt for _, dealt in taken if dealt is not None], left
 
@@ -256,10 +262,10 @@ def make_plan(
     wanted = {clause.id for clause in clauses}
     plain: list[Check] = []
     probes: list[Check] = []
-    for one in checks:
-        if not wanted.intersection(one.clauses):
+    for unsized in checks:
+        if not wanted.intersection(unsized.clauses):
             continue
-        check = _sized(one, limits)
+        check = _sized(unsized, limits)
         why = _lack(check, target) or _own_limit(check, target, limits)
         if why is not None:
             leave_out(plan, check, why, is_cut=_is_too_long(check, target))
@@ -282,10 +288,10 @@ def _row_of(check: Check, limits: LimitTable) -> tuple[LimitRow, Rule] | None:
 
 def _sized(check: Check, limits: LimitTable) -> Check:
     """Return the check of a row with the sizes that the target's own table gives it."""
-    found = _row_of(check, limits)
-    if found is None:
+    row = _row_of(check, limits)
+    if row is None:
         return check
-    _, rule = found
+    _, rule = row
     return dataclasses.replace(check, **sizes_of(rule)._asdict())
 
 
@@ -324,28 +330,28 @@ def _lack(check: Check, target: Target) -> str | None:
 
 def _own_limit(check: Check, target: Target, limits: LimitTable) -> str | None:
     """Return why a row cannot be seen with an operation that has a tighter limit of its own."""
-    found = _row_of(check, limits)
-    if found is None:
+    row = _row_of(check, limits)
+    if row is None:
         return None
-    return tighter(*found, target, limits)
+    return tighter(*row, target, limits)
 
 
-def _timed(pool: _Pool, plain: Sequence[Check], kept: Mapping[str, int]) -> dict[str, Dealt]:
+def _timed(pool: _Pool, plain: Sequence[Check], reserved: Mapping[str, int]) -> dict[str, Dealt]:
     """Assign keys and addresses of its own to each check that judges time, while there are any.
 
     If other checks used them too, a limiter that delays would add its delay to the measured time.
     """
     shared = {role for check in plain if not check.is_timed for role in check.roles}
-    found = {}
+    assigned = {}
     for check in plain:
         if not check.is_timed:
             continue
-        needs = {role: number for role, number in kept.items() if role in shared}
+        needs = {role: number for role, number in reserved.items() if role in shared}
         own = dataclasses.replace(check, sources=1 + check.requests // _FEW_REQUESTS)
         dealt = pool.take(own, needs, 1)
         if dealt is not None:
-            found[check.id] = dataclasses.replace(dealt, check=check)
-    return found
+            assigned[check.id] = dataclasses.replace(dealt, check=check)
+    return assigned
 
 
 def _deal(
@@ -354,11 +360,11 @@ def _deal(
     everything = {role: target.labels(role) for role in ROLES if target.labels(role)}
     used = {role for check in plain for role in check.roles}
     # The first key of a role is shared: the preflight has used it.
-    kept = {role: 1 for role, labels in everything.items() if len(labels) > 1 or role in used}
+    reserved = {role: 1 for role, labels in everything.items() if len(labels) > 1 or role in used}
     pool = _Pool(everything, target.addresses)
     rows = [check for check in probes if check.is_row]
-    first, later = pool.take_all([check for check in probes if not check.is_row], kept, 1)
-    own = _timed(pool, plain, kept)
+    first, later = pool.take_all([check for check in probes if not check.is_row], reserved, 1)
+    own = _timed(pool, plain, reserved)
     shared, apart = pool.split()
     for check in plain:
         dealt = own.get(check.id) or shared.dealt(check)
@@ -366,12 +372,12 @@ def _deal(
     dealt_rows = [apart.dealt(check) for check in rows]
     is_beside = parties_apart(shared.keys, shared.sources, apart.keys, apart.sources)
     rates = {f"limits.{rule.id}": rule.limit_requests for rule in limits}
-    light = [one for one in dealt_rows if rates.get(one.check.id, 0) < HEAVY_REQUESTS]
-    plan.heavy = [one for one in dealt_rows if one not in light]
-    beside = [one for one in light if not plain or is_beside(one.check.roles)]
+    light = [row for row in dealt_rows if rates.get(row.check.id, 0) < HEAVY_REQUESTS]
+    plan.heavy = [row for row in dealt_rows if row not in light]
+    beside = [row for row in light if not plain or is_beside(row.check.roles)]
     plan.rounds.append([*first, *beside])
     budget_ns = target.budget.minutes * 60 * _SECOND_NS
-    alone = [one for one in light if one not in beside]
+    alone = [row for row in light if row not in beside]
     while later or alone:
         pool = _Pool(everything, target.addresses)
         now, later = pool.take_all(later, {}, 0)
@@ -379,7 +385,7 @@ def _deal(
         alone = []
         if plan.floor_ns > budget_ns:
             dropped = plan.rounds.pop()
-            for check in [*(one.check for one in dropped), *later]:
+            for check in [*(dealt.check for dealt in dropped), *later]:
                 why = "too few keys and addresses to fit budget.minutes; add some or raise it"
                 leave_out(plan, check, why, is_cut=True)
             return
@@ -401,23 +407,23 @@ def starts_ns(together: Sequence[Dealt]) -> list[int]:
     A probe with very many requests starts after two thirds of its slack. Beside probes, a check
     that may stall the deployment starts after three quarters of the time.
     """
-    longest_ns = max((one.check.takes_ns for one in together), default=0)
-    found = [0] * len(together)
+    longest_ns = max((dealt.check.takes_ns for dealt in together), default=0)
+    instants = [0] * len(together)
     light = []
-    has_probes = any(one.check.is_probe for one in together)
-    for place, one in enumerate(together):
-        slack_ns = longest_ns - one.check.takes_ns
-        if one.check.load == "stalling" and has_probes:
-            found[place] = longest_ns * 3 // 4
-        if not one.check.is_probe or slack_ns < _NONE_NS:
+    has_probes = any(dealt.check.is_probe for dealt in together)
+    for place, dealt in enumerate(together):
+        slack_ns = longest_ns - dealt.check.takes_ns
+        if dealt.check.load == "stalling" and has_probes:
+            instants[place] = longest_ns * 3 // 4
+        if not dealt.check.is_probe or slack_ns < _NONE_NS:
             continue
-        if one.check.requests >= _BULK_REQUESTS:
-            found[place] = slack_ns * 2 // 3
+        if dealt.check.requests >= _BULK_REQUESTS:
+            instants[place] = slack_ns * 2 // 3
         else:
-            light.append((one.check.requests, place, slack_ns))
+            light.append((dealt.check.requests, place, slack_ns))
     for turn, (_, place, slack_ns) in enumerate(sorted(light)):
-        found[place] = _FIRST_NS + slack_ns // 4 * turn // len(light)
-    return found
+        instants[place] = _FIRST_NS + slack_ns // 4 * turn // len(light)
+    return instants
 
 
 def loads_after_ns(
@@ -428,10 +434,10 @@ def loads_after_ns(
     latency_ns: of one request. Checks start sooner where their requests would not be done in time
     otherwise.
     """
-    if not any(one.check.is_probe for one in together):
+    if not any(dealt.check.is_probe for dealt in together):
         return {"light": 0, "computing": 0, "stalling": 0, "closing": 0}
-    longest_ns = max(one.check.takes_ns for one in together)
-    needed_ns = 3 * latency_ns * sum(one.check.requests for one in beside)
+    longest_ns = max(dealt.check.takes_ns for dealt in together)
+    needed_ns = 3 * latency_ns * sum(dealt.check.requests for dealt in beside)
     latest_ns = max(0, longest_ns - needed_ns)
     return {
         "light": _FIRST_NS,
@@ -456,8 +462,8 @@ def unshown(plan: RunPlan) -> list[tuple[str, list[str]]]:
             by_reason.setdefault(clause.unobservable, {})[clause.id] = None
         if clause.masked is not None and clause.id not in whole:
             by_reason.setdefault(clause.masked, {})[f"{clause.id} in part"] = None
-    found = [(reason, list(clauses)) for reason, clauses in by_reason.items()]
-    return sorted(found, key=lambda one: -len(one[1]))
+    reasons = [(reason, list(clauses)) for reason, clauses in by_reason.items()]
+    return sorted(reasons, key=lambda reason: -len(reason[1]))
 
 
 def blocked_addresses(plan: RunPlan, target: Target, limits: LimitTable | None = None) -> list[str]:
@@ -465,9 +471,9 @@ def blocked_addresses(plan: RunPlan, target: Target, limits: LimitTable | None =
 
     A rule whose counter is the address alone refuses everybody behind that address.
     """
-    found = []
+    warnings = []
     for rule in limits or LimitTable.default():
-        probe = next((one for one in plan.dealt if one.check.id == f"limits.{rule.id}"), None)
+        probe = next((dealt for dealt in plan.dealt if dealt.check.id == f"limits.{rule.id}"), None)
         if probe is None or rule.counter != "ip" or rule.shadow:
             continue
         lasts_ns = rule.block_ns or rule.window_ns
@@ -480,11 +486,11 @@ def blocked_addresses(plan: RunPlan, target: Target, limits: LimitTable | None =
             named = [source for source in probe.sources if source is not None]
             where = listed(named) or "this machine's own address"
             who = "so is everybody else behind the same address: one NAT, VPN or CI host"
-        found.append(
+        warnings.append(
             f"the probe of {rule.id} exceeds {rule.rate}: for {lasts} afterwards every request "
             f"from {where} is refused; {who}; --no-limits leaves such probes out"
         )
-    return found
+    return warnings
 
 
 def listed(addresses: Sequence[str]) -> str:
@@ -501,7 +507,7 @@ def listed(addresses: Sequence[str]) -> str:
 def outlook(plan: RunPlan, target: Target, limits: LimitTable) -> Iterator[str]:
     """Yield the lines of `check`: what will be judged, what not, why, and how to change that."""
     left = {finding.clause for finding in plan.left_out}
-    judged = {clause for one in plan.dealt for clause in one.check.clauses}
+    judged = {clause for dealt in plan.dealt for clause in dealt.check.clauses}
     asked = [clause for clause in plan.clauses if clause.id in judged]
     whole = [clause.id for clause in asked if clause.id not in left]
     part = [clause.id for clause in asked if clause.id in left]

@@ -67,9 +67,9 @@ class Preflight:
         """The findings about clauses: an accepted answer whose form is not that of its body."""
         if self.misshapen is None:
             return []
-        says, number = self.misshapen
+        message, number = self.misshapen
         accepts = "2xx with the same keys, each value replaced by an identifier string"
-        return [Finding("TOK-PLAIN", PREFLIGHT.id, Verdict.FAIL, says, (number,), accepts)]
+        return [Finding("TOK-PLAIN", PREFLIGHT.id, Verdict.FAIL, message, (number,), accepts)]
 
 
 def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Preflight:
@@ -80,35 +80,39 @@ def fly(session: Session, roles: Iterable[str], *, with_addresses: bool) -> Pref
     """
     ctx = CheckContext(PREFLIGHT, session)
     lane = ctx.lane("preflight")
-    found = Preflight()
+    preflight = Preflight()
     if ctx.transport.run([_knock(ctx, lane)])[0]:
-        found.open_says = "a request without any key was accepted: see AUTH-HEADER"
+        preflight.open_says = "a request without any key was accepted: see AUTH-HEADER"
     wanted = [role for role in dict.fromkeys(roles) if session.target.labels(role)]
     labels = {role: session.target.labels(role)[0] for role in wanted}
-    asking = [_Role(ctx, found, role, label).ask() for role, label in labels.items()]
+    asking = [_Role(ctx, preflight, role, label).ask() for role, label in labels.items()]
     for role, why in zip(wanted, ctx.transport.run(asking), strict=True):
         if why is None:
-            found.accepted.append(role)
+            preflight.accepted.append(role)
         else:
-            found.problems[role] = session.redactor.text(why)  # a header may hold the key
-    session.doubts = found.doubts
-    session.is_misshapen = found.misshapen is not None
+            preflight.problems[role] = session.redactor.text(why)  # a header may hold the key
+    session.doubts = preflight.doubts
+    session.is_misshapen = preflight.misshapen is not None
     # A wrong address answers all keys alike, and the key of a slow destination is not tried here.
-    sure = [one for one in found.accepted if one not in found.doubts and one != "slow_destination"]
-    if wanted and not sure and (found.problems or not found.accepted):
-        said = list(dict.fromkeys(found.problems.values()))
-        found.fatal = f"no key of the target got a request accepted: {'; '.join(said[:3])}"
-        return found
-    if found.accepted:
-        _baseline(ctx, lane, found)
-        if found.fatal is not None:
-            return found
-        session.latency_ns = found.latency_ns
+    sure = [
+        role
+        for role in preflight.accepted
+        if role not in preflight.doubts and role != "slow_destination"
+    ]
+    if wanted and not sure and (preflight.problems or not preflight.accepted):
+        said = list(dict.fromkeys(preflight.problems.values()))
+        preflight.fatal = f"no key of the target got a request accepted: {'; '.join(said[:3])}"
+        return preflight
+    if preflight.accepted:
+        _baseline(ctx, lane, preflight)
+        if preflight.fatal is not None:
+            return preflight
+        session.latency_ns = preflight.latency_ns
         if not with_addresses:
-            found.apart_says = "not tested: this run measures no limits"
-        elif "private_test" in found.accepted:
-            _addresses(ctx, found)
-    return found
+            preflight.apart_says = "not tested: this run measures no limits"
+        elif "private_test" in preflight.accepted:
+            _addresses(ctx, preflight)
+    return preflight
 
 
 def _tokenize(ctx: CheckContext, body: Json) -> tuple[str, str, Json]:
@@ -119,20 +123,20 @@ def _tokenize(ctx: CheckContext, body: Json) -> tuple[str, str, Json]:
 async def _knock(ctx: CheckContext, lane: Lane) -> bool:
     """Send a request without a key; return whether it was accepted, which it must not be."""
     asked = _tokenize(ctx, {"knock": "knock"})
-    found = await lane.ask(*asked)
-    if found.status is None and found.received_ns - found.sent_ns < _QUICK_NS:
-        found = await lane.ask(*asked)  # a connection may break by chance
-    if found.status is None:
-        raise Unreachable(f"{ctx.target.base_url} gives no answer: {found.error}")
-    return found.ok
+    exchange = await lane.ask(*asked)
+    if exchange.status is None and exchange.received_ns - exchange.sent_ns < _QUICK_NS:
+        exchange = await lane.ask(*asked)  # a connection may break by chance
+    if exchange.status is None:
+        raise Unreachable(f"{ctx.target.base_url} gives no answer: {exchange.error}")
+    return exchange.ok
 
 
 class _Role:
     """One role: sends one request that its keys may send."""
 
-    def __init__(self, ctx: CheckContext, found: Preflight, role: str, label: KeyLabel) -> None:
+    def __init__(self, ctx: CheckContext, preflight: Preflight, role: str, label: KeyLabel) -> None:
         self.ctx = ctx
-        self.found = found
+        self.found = preflight
         self.role = role
         self.label = label
         self.lane = ctx.lane(role)
@@ -228,8 +232,8 @@ class _Role:
         if statuses[0] == statuses[1]:
             if exchange.status == 401:
                 return f"{label} is not a key of this deployment ({_answered(exchange)})"
-            says = f"{label} is answered like an unknown key ({exchange.status})"
-            self.found.doubts[self.role] = f"{says}: it may not be known there"
+            message = f"{label} is answered like an unknown key ({exchange.status})"
+            self.found.doubts[self.role] = f"{message}: it may not be known there"
         return None
 
     def _judged(self, exchange: Exchange) -> str | None:
@@ -254,14 +258,14 @@ class _Role:
         none = "an answer without an identifier, so it is not from a tokenization service"
         return self._strange(exchange, f"{label} got {none}", names_it="preflight" in answer)
 
-    def _strange(self, exchange: Exchange, says: str, *, names_it: bool = False) -> str | None:
+    def _strange(self, exchange: Exchange, message: str, *, names_it: bool = False) -> str | None:
         """Judge an accepted answer that does not mirror: a faulty service, or another server?
 
         A server that refuses a request without a key and accepts it with the key is the service. A
         server that answers everything alike is not.
         """
         if self.found.open_says is not None and not names_it:
-            return says
+            return message
         begins = exchange.body[:60].decode(errors="replace")
         wanted = "a plain object must come back with the same keys, each value an identifier string"
         self.found.misshapen = (
@@ -279,9 +283,9 @@ def _answered(exchange: Exchange) -> str:
     return f"{exchange.status} to {_asked(exchange)}"
 
 
-def _baseline(ctx: CheckContext, lane: Lane, found: Preflight) -> None:
-    role = next((role for role in found.accepted if role.startswith("private_prod")), None)
-    label = ctx.target.labels(role or found.accepted[0])[0]
+def _baseline(ctx: CheckContext, lane: Lane, preflight: Preflight) -> None:
+    role = next((role for role in preflight.accepted if role.startswith("private_prod")), None)
+    label = ctx.target.labels(role or preflight.accepted[0])[0]
 
     took: list[int] = []
 
@@ -291,17 +295,17 @@ def _baseline(ctx: CheckContext, lane: Lane, found: Preflight) -> None:
                 sent = await lane.tokenize({}, label)
                 took.append(sent.received_ns - sent.sent_ns)
             except Inconclusive as why:
-                found.fatal = str(why)
+                preflight.fatal = str(why)
 
     ctx.transport.run([several()])
     if not took:
         return
-    found.fatal = None  # a connection may break by chance
-    found.latency_ns = int(statistics.median(took))
-    found.jitter_ns = max(took) - min(took)
+    preflight.fatal = None  # a connection may break by chance
+    preflight.latency_ns = int(statistics.median(took))
+    preflight.jitter_ns = max(took) - min(took)
 
 
-def _addresses(ctx: CheckContext, found: Preflight) -> None:
+def _addresses(ctx: CheckContext, preflight: Preflight) -> None:
     """Test whether two addresses are counted separately (LIM-TEST-TENANT, by key and IP).
 
     One key exceeds the limit from one address. Then it sends from a second address, and another key
@@ -316,13 +320,13 @@ def _addresses(ctx: CheckContext, found: Preflight) -> None:
     if len(labels) < 2 or len(sources) < 2:
         return
     try:
-        found.apart, found.apart_says = ctx.transport.run(
+        preflight.apart, preflight.apart_says = ctx.transport.run(
             [_counted_apart(ctx, labels[0], labels[1], sources[0], sources[1])]
         )[0]
-        if found.apart is None and found.apart_says.startswith(_DOUBT):
-            found.doubt = found.apart_says
+        if preflight.apart is None and preflight.apart_says.startswith(_DOUBT):
+            preflight.doubt = preflight.apart_says
     except (Skip, Inconclusive) as why:
-        found.apart_says = str(why)
+        preflight.apart_says = str(why)
 
 
 async def _counted_apart(

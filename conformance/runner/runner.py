@@ -133,10 +133,10 @@ class Run:
     def plan(self) -> RunPlan:
         """Return what would run."""
         checks = self._checks()
-        kept = [one for one in checks if not (self.options.no_limits and one.is_probe)]
-        plan = make_plan(self.target, self.session.limits, self.clauses, kept)
+        chosen = [check for check in checks if not (self.options.no_limits and check.is_probe)]
+        plan = make_plan(self.target, self.session.limits, self.clauses, chosen)
         for check in checks:
-            if check not in kept:
+            if check not in chosen:
                 leave_out(plan, check, "left out by --no-limits")
         return plan
 
@@ -204,8 +204,8 @@ class Run:
         except Unreachable:
             raise
         except Exception as error:  # noqa: BLE001 # reason: a fault of the harness ends in a report
-            says = self._broke("its preflight", error)
-            self.preflight = Preflight(fatal=f"the harness failed in {says}")
+            message = self._broke("its preflight", error)
+            self.preflight = Preflight(fatal=f"the harness failed in {message}")
         self.progress.flown(self.preflight)
         self._say(self.preflight.findings)
         if self.preflight.fatal is not None:
@@ -236,13 +236,13 @@ class Run:
         if self._is_live and plan.sequential:
             self._clean_shared(plan)
         join()
-        for each in later:
+        for together in later:
             until_ns = self.transport.now_ns + plan.pause_ns
             with self.session.waiting(
                 "the next round", until_ns, "the limits on its keys are over"
             ):
                 self._sleep_until(until_ns)
-            self.transport.run(self._round(each))
+            self.transport.run(self._round(together))
         for dealt in plan.heavy:
             self.transport.run(self._round([dealt]))
 
@@ -281,13 +281,13 @@ class Run:
     def _round(self, together: Sequence[Dealt]) -> list[Coroutine[Any, Any, None]]:
         round_ns = self.transport.now_ns
 
-        async def one(dealt: Dealt, after_ns: int) -> None:
+        async def run_later(dealt: Dealt, after_ns: int) -> None:
             if self._is_live and after_ns:
                 await self.transport.sleep_until_ns(round_ns + after_ns)
             await self._run(dealt)
 
         starts = starts_ns(together)
-        return [one(each, after) for each, after in zip(together, starts, strict=True)]
+        return [run_later(dealt, after) for dealt, after in zip(together, starts, strict=True)]
 
     def _clean_shared(self, plan: RunPlan) -> None:
         """Delete what ended checks have created, while probes wait, without the probes' keys."""
@@ -364,14 +364,16 @@ class Run:
     def _unplayed(self, plan: RunPlan) -> set[str]:
         """Return the checks that ended before their shortest duration, without pass or failure."""
         settled = {
-            one.check for one in self.findings if one.verdict in {Verdict.PASS, Verdict.FAIL}
+            finding.check
+            for finding in self.findings
+            if finding.verdict in {Verdict.PASS, Verdict.FAIL}
         }
-        found = set()
+        judged = set()
         for dealt in plan.dealt:
             began_ns, ended_ns = self._spans.get(dealt.check.id, (0, 0))
             if dealt.check.id not in settled and ended_ns - began_ns < dealt.check.takes_ns:
-                found.add(dealt.check.id)
-        return found
+                judged.add(dealt.check.id)
+        return judged
 
     def _tail(self, plan: RunPlan, took_ns: int, cleaned: tuple[int, int]) -> dict[str, Any]:
         """Return what the history says at the end of a run."""
@@ -390,7 +392,7 @@ class Run:
 
 
 def report_of(
-    told: Mapping[str, Any],
+    stated: Mapping[str, Any],
     session: Session,
     findings: Iterable[Finding],
     notes: Iterable[str],
@@ -398,14 +400,14 @@ def report_of(
     spans: Mapping[str, tuple[int, int]],
 ) -> Report:
     """Return the report of a run; told: what its history says at its beginning and at its end."""
-    preflight, unrun = told["preflight"], tuple(told.get("unrun", ()))
+    preflight, unrun = stated["preflight"], tuple(stated.get("unrun", ()))
     target = session.target
     return Report(
         results=assemble(
-            select(list(told["select"])),
+            select(list(stated["select"])),
             settled(findings, all_checks(), preflight["doubt"], preflight.get("doubts", {})),
             expected=target.expected_failures,
-            unseen=told["unseen"],
+            unseen=stated["unseen"],
         ),
         exchanges=session.exchanges,
         redactor=session.redactor,
@@ -414,31 +416,31 @@ def report_of(
         known=frozenset(session.known),
         notes=(*target.notes, *notes, *unrun_notes(unrun)),
         preflight=preflight,
-        seed=told["seed"],
-        started_at=told["started_at"],
-        took_ns=told["took_ns"],
-        floor_ns=told["floor_ns"],
-        rest=Rest(*told.get("rest", ())),
-        requests=told["requests"],
-        cleaned=(told["cleaned"][0], told["cleaned"][1]),
-        strict=told["strict"],
-        aborted=told["aborted"],
-        command=tuple(told["command"]),
+        seed=stated["seed"],
+        started_at=stated["started_at"],
+        took_ns=stated["took_ns"],
+        floor_ns=stated["floor_ns"],
+        rest=Rest(*stated.get("rest", ())),
+        requests=stated["requests"],
+        cleaned=(stated["cleaned"][0], stated["cleaned"][1]),
+        strict=stated["strict"],
+        aborted=stated["aborted"],
+        command=tuple(stated["command"]),
         unrun=unrun,
-        broken=tuple(told.get("broken", ())),
+        broken=tuple(stated.get("broken", ())),
         spans=spans,
     )
 
 
 def learn(session: Session, findings: Iterable[Finding]) -> list[str]:
     """Record the choices that findings report; returns a note for each contradiction."""
-    found = []
+    choices = []
     for finding in findings:
         if finding.reading is not None:
             wrong = session.learn(finding.reading)
             if wrong is not None:
-                found.append(f"{finding.check}: {wrong}")
-    return found
+                choices.append(f"{finding.check}: {wrong}")
+    return choices
 
 
 def run(  # noqa: PLR0913 # reason: the options of a run, all by name
@@ -500,9 +502,9 @@ def failed(results: Mapping[str, Any], ids: Sequence[str]) -> dict[str, str]:
     """Return those of the clauses that failed in a run's results, with their verdicts."""
     wanted = {clause.id for clause in select(list(ids))}
     return {
-        one["clause"]: one["verdict"]
-        for one in results["clauses"]
-        if one["clause"] in wanted and one["verdict"] in _BAD
+        result["clause"]: result["verdict"]
+        for result in results["clauses"]
+        if result["clause"] in wanted and result["verdict"] in _BAD
     }
 
 
@@ -517,9 +519,9 @@ def again(
     """Run the checks that failed once more and return their report."""
     checks = {
         finding["check"]
-        for one in results["clauses"]
-        if one["clause"] in before
-        for finding in one["findings"]
+        for result in results["clauses"]
+        if result["clause"] in before
+        for finding in result["findings"]
         if finding["verdict"] in _BAD
     }
     options = Options(select=tuple(before), checks=tuple(sorted(checks)), seed=results["seed"])

@@ -17,11 +17,8 @@ _WRITTEN = {".py", ".toml", ".md", ".css", ".js", ".j2", ".html", ".cfg", ""}
 _GIVEN = {Path("LICENSE")}
 _BY_TREE = (_tidy.long_functions, _tidy.skips_without_reason, _tidy.vague_names)
 _NOT_YET_NAMED = {
-    *(Path("conformance") / name for name in ("context", "faults", "report", "runner")),
-    *(
-        Path("conformance") / f"{name}.py"
-        for name in ("cli", "pytest_plugin", "starter", "terminal")
-    ),
+    *(Path("conformance/context") / f"{name}.py" for name in ("check", "verdicts")),
+    *(Path("conformance/faults") / f"{name}.py" for name in ("bodies", "registry", "trial")),
 }
 _SHIPPED = Path("engine/http/docs/swagger-ui")  # as its authors publish it, with its licences
 

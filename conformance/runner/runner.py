@@ -399,7 +399,7 @@ def report_of(
     *,
     spans: Mapping[str, tuple[int, int]],
 ) -> Report:
-    """Return the report of a run; told: what its history says at its beginning and at its end."""
+    """Return the report of a run; stated: what its history says at its beginning and at its end."""
     preflight, unrun = stated["preflight"], tuple(stated.get("unrun", ()))
     target = session.target
     return Report(

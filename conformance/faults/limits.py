@@ -45,7 +45,10 @@ def _each(table: LimitTable, change: Callable[[Rule], dict[str, Any]]) -> LimitT
 def _row_fault(
     fault_id: str, rule_id: str, description: str, change: Callable[[Rule], dict[str, Any]]
 ) -> None:
-    """Register a fault of one row. description: what is wrong with it; change: returns its new fields."""
+    """Register a fault of one row.
+
+    description: what is wrong with it; change: returns its new fields.
+    """
 
     def changed(table: LimitTable) -> LimitTable:
         return table.replace_rule(rule_id, **change(table[rule_id]))

@@ -126,6 +126,8 @@ def acceptance_clause(
     >>> told = {"quota": 5, "container_field": "containers", "is_odd": False}
     >>> acceptance_clause([{"type": "token", "data": "x", "metadata": {}}], 400, **told)
     'TOK-METADATA'
+    >>> [acceptance_clause("x", 403, **{**told, "is_odd": odd}) for odd in (False, True)]
+    ['AUTH-CREATE', 'TOK-LEAF']
     """
     if status in {401, 403} and not is_odd:  # reason: unauthorised; the key may send plain values
         return "AUTH-CREATE"

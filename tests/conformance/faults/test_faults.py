@@ -86,6 +86,17 @@ def test_checks_of_what_is_left_open_can_fail(fault_id: str, check_id: str) -> N
     assert trial.is_blamed, trial.causes
 
 
+@pytest.mark.parametrize(
+    "fault_id",
+    ["data-empty-as-space", "sql-forbidden", "cvc-of-this-year-kept", "read-elsewhere-shows"],
+)
+def test_what_is_wrong_for_one_value_or_one_key_alone_is_blamed_on_its_clause(
+    fault_id: str,
+) -> None:
+    trial = try_fault(fault_id)
+    assert trial.is_blamed, trial.causes
+
+
 def test_a_fault_changes_its_own_engine_only() -> None:
     faulty = deploy(engine=fault_of("array-reversed").engine)
     good = deploy()

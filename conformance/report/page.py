@@ -19,6 +19,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from conformance.context.choices import line_of
 from conformance.context.verdicts import Moment
 from conformance.limits.observations import is_gateway_answer
 from conformance.report.evidence import sender_of, status_of
@@ -59,6 +60,7 @@ def page(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["line_of"] = line_of
     environment.filters |= {"span": span_text, "redacted": report.redactor.text}
     plain = report.plain()
     style = (Path(__file__).parent / "page" / "report.css").read_text("utf-8")

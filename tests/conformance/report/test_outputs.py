@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import io
 import json
 import re
@@ -124,6 +125,21 @@ def test_the_result_line_and_junit_count_the_same_clauses() -> None:
     assert report.verdict_line.endswith(line)
     suite = ET.fromstring(junit_xml(report))[0]
     assert suite.get("skipped") == "5"
+
+
+def test_choices_are_printed_as_a_profiles_file_has_them() -> None:
+    profile = Profile().replace(limits={"count_refused": True}, outside={"keep_hot_ns": SECOND_NS})
+    known = {"limits.algorithm", "limits.count_refused", "outside.keep_hot_ns"}
+    report = _report(profile=profile, known=known)
+    printed = _printed(report)
+    lines = {
+        "limits.algorithm": '"sliding-log"',
+        "limits.count_refused": "true",
+        "outside.keep_hot": '"1s"',
+    }
+    for choice, value in lines.items():
+        assert f"choice: {choice} = {value}\n" in printed
+        assert f'{choice}</dt><dd class="mono">{value}</dd>' in html.unescape(page(report))
 
 
 def test_a_chain_of_causes_and_a_circle_lose_no_clause() -> None:

@@ -12,9 +12,18 @@ from conformance.context.context import CheckContext
 from conformance.context.session import Session
 from conformance.context.verdicts import Finding
 from conformance.runner.cleanup import clean
-from conformance.runner.plan import Dealt, RunPlan, loads_after_ns, make_plan, starts_ns
+from conformance.runner.plan import (
+    Dealt,
+    RunPlan,
+    loads_after_ns,
+    make_plan,
+    starts_ns,
+    unshown,
+)
+from conformance.runner.runner import Options, Run
 from conformance.wire.in_process import deploy
 from engine.clauses import CLAUSES
+from engine.files import span_text
 from engine.limits import LimitTable
 
 SECOND_NS = 1_000_000_000
@@ -37,6 +46,17 @@ def test_what_decides_how_long_a_run_takes_begins_at_once() -> None:
     short = [starts[one.check.id] for one in together if one.check.takes_ns == 27 * SECOND_NS]
     assert len(set(short)) == len(short) > 8, "no two bursts at one instant"
     assert starts.pop("account-updater.file") > max(starts.values())
+
+
+def test_a_plan_without_limits_names_one_time_and_hides_nothing_twice() -> None:
+    deployment = deploy()
+    run = Run(deployment.target, Options(no_limits=True), transport=deployment.transport)
+    plan = run.plan()
+    assert plan.durations == f"takes at least {span_text(30 * SECOND_NS)}"
+    assert "right after another run" in _plan().durations
+    clauses = [name for _, names in unshown(plan) for name in names]
+    assert "LIM-PRIVATE" in clauses
+    assert "LIM-PRIVATE in part" not in clauses
 
 
 def test_heavy_rows_are_measured_when_nothing_else_is() -> None:

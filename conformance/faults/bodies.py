@@ -49,12 +49,12 @@ def is_creating(request: Request) -> bool:
 
 def elements_in(body: Json) -> Iterator[Any]:
     """Yield what a body asks to tokenize: leaves and token request objects, in order."""
-    return (one for one, _ in elements(body, body))
+    return (part for part, _ in elements(body, body))
 
 
 def requests_in(body: Json) -> Iterator[dict[str, Any]]:
     """Yield the token request objects of a body, in order."""
-    return (one for one in elements_in(body) if isinstance(one, dict))
+    return (part for part in elements_in(body) if isinstance(part, dict))
 
 
 def is_record(answer: Json) -> bool:
@@ -74,7 +74,7 @@ def _array_reversed(_: Json, answer: Json) -> Json:
 @fault_of_answers("strings-rotated", "TOK-ARRAY")
 def _strings_rotated(_: Json, answer: Json) -> Json:
     """The identifiers of an array of strings come back shifted by one place."""
-    if isinstance(answer, list) and all(isinstance(one, str) for one in answer):
+    if isinstance(answer, list) and all(isinstance(part, str) for part in answer):
         return answer[-1:] + answer[:-1]
     return answer
 
@@ -82,7 +82,7 @@ def _strings_rotated(_: Json, answer: Json) -> Json:
 @fault_of_answers("array-sorted", "TOK-ARRAY")
 def _array_sorted(_: Json, answer: Json) -> Json:
     """The identifiers of an array of strings come back in order of their text."""
-    if isinstance(answer, list) and all(isinstance(one, str) for one in answer):
+    if isinstance(answer, list) and all(isinstance(part, str) for part in answer):
         return sorted(answer)
     return answer
 
@@ -98,7 +98,7 @@ def _key_lower_cased(body: Json, answer: Json) -> Json:
     """The keys of a plain object come back in lower case."""
     if not isinstance(answer, dict) or is_request(body):
         return answer
-    return {key.lower(): one for key, one in answer.items()}
+    return {key.lower(): part for key, part in answer.items()}
 
 
 @fault_of_answers("odd-key-dropped", "TOK-PLAIN")
@@ -114,7 +114,7 @@ def _values_swapped(body: Json, answer: Json) -> Json:
     """The identifiers of a plain object are assigned to its keys in sorted order."""
     if not isinstance(answer, dict) or is_request(body):
         return answer
-    if not all(isinstance(one, str) for one in answer.values()):
+    if not all(isinstance(part, str) for part in answer.values()):
         return answer
     return dict(zip(sorted(answer), answer.values(), strict=True))
 
@@ -141,13 +141,13 @@ def _record_wrapped(body: Json, answer: Json) -> Json:
 def _nested_flattened(_: Json, answer: Json) -> Json:
     """An array of one element inside another array comes back as that element."""
 
-    def flat(one: Json, *, inside: bool) -> Json:
-        if isinstance(one, list):
-            inner = [flat(each, inside=True) for each in one]
+    def flat(part: Json, *, inside: bool) -> Json:
+        if isinstance(part, list):
+            inner = [flat(inner_part, inside=True) for inner_part in part]
             return inner[0] if inside and len(inner) == 1 else inner
-        if isinstance(one, dict) and not is_record(one):
-            return {key: flat(each, inside=False) for key, each in one.items()}
-        return one
+        if isinstance(part, dict) and not is_record(part):
+            return {key: flat(inner_part, inside=False) for key, inner_part in part.items()}
+        return part
 
     return flat(answer, inside=False)
 
@@ -156,12 +156,14 @@ def _nested_flattened(_: Json, answer: Json) -> Json:
 def _deep_part_unwalked(_: Json, answer: Json) -> Json:
     """What is nested deeper than four levels comes back empty."""
 
-    def cut(one: Json, left: int) -> Json:
-        if isinstance(one, list):
-            return [cut(each, left - 1) for each in one] if left else []
-        if isinstance(one, dict) and not is_record(one):
-            return {key: cut(each, left - 1) for key, each in one.items()} if left else {}
-        return one
+    def cut(part: Json, left: int) -> Json:
+        if isinstance(part, list):
+            return [cut(inner_part, left - 1) for inner_part in part] if left else []
+        if isinstance(part, dict) and not is_record(part):
+            return (
+                {key: cut(inner_part, left - 1) for key, inner_part in part.items()} if left else {}
+            )
+        return part
 
     return cut(answer, 4)
 
@@ -174,8 +176,8 @@ def _leaf_as_record(body: Json, answer: Json) -> Json:
     assert isinstance(answer, list), "the engine mirrors"
     extras: Json = {"deduplicated": False}
     return [
-        {"id": one, "type": "token", "_extras": extras} if isinstance(one, str) else one
-        for one in answer
+        {"id": part, "type": "token", "_extras": extras} if isinstance(part, str) else part
+        for part in answer
     ]
 
 
@@ -183,7 +185,7 @@ def _leaf_as_record(body: Json, answer: Json) -> Json:
 def _leaf_prefixed(_: Json, answer: Json) -> Json:
     """In an object, the identifier of a plain string comes back with the prefix `token:`."""
     if isinstance(answer, dict) and not is_record(answer):
-        return {k: f"token:{one}" if isinstance(one, str) else one for k, one in answer.items()}
+        return {k: f"token:{part}" if isinstance(part, str) else part for k, part in answer.items()}
     return answer
 
 
@@ -201,7 +203,7 @@ def _same_id_twice(_: Json, answer: Json) -> Json:
 @fault_of_refusals("encrypted-in-arrays-refused", "TOK-ENCRYPTED")
 def _encrypted_in_arrays(body: Json) -> bool:
     """`encrypted` is accepted in a single object only, not inside an array."""
-    return isinstance(body, list) and any("encrypted" in one for one in requests_in(body))
+    return isinstance(body, list) and any("encrypted" in asked for asked in requests_in(body))
 
 
 @fault_of_requests("encrypted-never-opened", "TOK-ENCRYPTED")
@@ -223,7 +225,7 @@ def _no_data_accepted(asked: dict[str, Any]) -> Json:
 @fault_of_refusals("mixed-types-refused", "TOK-TYPES")
 def _mixed_types_refused(body: Json) -> bool:
     """A request with both a card and a `token` is refused."""
-    types = [one["type"] for one in requests_in(body)]
+    types = [asked["type"] for asked in requests_in(body)]
     return "card" in types and "token" in types
 
 
@@ -236,8 +238,8 @@ def _unknown_type_accepted(asked: dict[str, Any]) -> Json:
 @fault_of_refusals("other-scripts-refused", "TOK-TOKEN-DATA")
 def _other_scripts_refused(body: Json) -> bool:
     """`data` of a `token` may hold ASCII only."""
-    found = (one.get("data") for one in requests_in(body))
-    return any(isinstance(data, str) and not data.isascii() for data in found)
+    texts = (asked.get("data") for asked in requests_in(body))
+    return any(isinstance(data, str) and not data.isascii() for data in texts)
 
 
 @fault_of_cards("month-as-text", "TOK-CARD-DATA", "expiration_month")
@@ -258,7 +260,8 @@ def _metadata_of_numbers(asked: dict[str, Any]) -> Json:
     metadata = asked.get("metadata")
     if isinstance(metadata, dict):
         asked["metadata"] = {
-            key: str(one) if isinstance(one, int | float) else one for key, one in metadata.items()
+            key: str(part) if isinstance(part, int | float) else part
+            for key, part in metadata.items()
         }
     return asked
 
@@ -290,8 +293,8 @@ def _one_index_as_text(asked: dict[str, Any]) -> Json:
 @fault_of_refusals("expression-refused", "TOK-FPEXPR")
 def _expression_refused(body: Json) -> bool:
     """`fingerprint_expression` is refused on a `token`, as if only cards had fingerprints."""
-    tokens = (one for one in requests_in(body) if one["type"] == "token")
-    return any("fingerprint_expression" in one for one in tokens)
+    tokens = (asked for asked in requests_in(body) if asked["type"] == "token")
+    return any("fingerprint_expression" in part for part in tokens)
 
 
 @fault("broken-json-accepted", "TOK-JSON")
@@ -306,9 +309,9 @@ def containers_named(request: Request) -> list[Any]:
     """Return what stands in the arrays of containers that a request names."""
     return [
         path
-        for one in requests_in(json_of(request))
-        if isinstance(one.get("containers"), list)
-        for path in one["containers"]
+        for asked in requests_in(json_of(request))
+        if isinstance(asked.get("containers"), list)
+        for path in asked["containers"]
     ]
 
 
@@ -325,7 +328,7 @@ async def _container_ignored(engine: FaultyEngine, request: Request, submit: Sub
         return await submit(request)
 
     def without(asked: dict[str, Any]) -> Json:
-        return {name: one for name, one in asked.items() if name != "containers"}
+        return {name: part for name, part in asked.items() if name != "containers"}
 
     changed = with_body(request, requests_changed(json_of(request), without)) if named else request
     passing = DEFAULT_CONTAINERS if named else ()
@@ -418,9 +421,9 @@ def _null_crashes(body: Json) -> bool:
 def _deep_body(body: Json) -> bool:
     """A body of more than seven levels is refused."""
 
-    def levels(one: Json) -> int:
-        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-        return 1 + max(map(levels, inner), default=0) if isinstance(one, dict | list) else 0
+    def levels(part: Json) -> int:
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return 1 + max(map(levels, inner), default=0) if isinstance(part, dict | list) else 0
 
     return levels(body) > 7
 
@@ -470,8 +473,8 @@ async def read_answered(
 
 async def _each_alone(request: Request, submit: Submit, elements: list[Any]) -> None:
     """Create each element in a request of its own."""
-    for one in elements:
-        await submit(with_body(request, [one]))
+    for part in elements:
+        await submit(with_body(request, [part]))
 
 
 @fault("partial-creation", "TOK-ATOMIC")
@@ -488,8 +491,8 @@ async def _created_until_invalid(_: FaultyEngine, request: Request, submit: Subm
     """The tokens before the first invalid one in a request are created anyway."""
     response = await submit(request)
     if request.path == "/tokenize" and response.status == 400:
-        for one in elements_in(json_of(request)):
-            if not (await submit(with_body(request, [one]))).ok:
+        for part in elements_in(json_of(request)):
+            if not (await submit(with_body(request, [part]))).ok:
                 break
     return response
 
@@ -499,7 +502,7 @@ async def _strings_before_invalid(_: FaultyEngine, request: Request, submit: Sub
     """The plain strings of a request with an invalid token are created anyway."""
     response = await submit(request)
     if request.path == "/tokenize" and response.status == 400:
-        leaves = [one for one in elements_in(json_of(request)) if isinstance(one, str)]
+        leaves = [part for part in elements_in(json_of(request)) if isinstance(part, str)]
         await _each_alone(request, submit, leaves)
     return response
 
@@ -535,8 +538,8 @@ async def _limit_by_objects(engine: FaultyEngine, request: Request, submit: Subm
 @fault_of_refusals("known-values-crash", "TOK-LIMIT", 500)
 def _known_values_crash(body: Json) -> bool:
     """A request with one token request object more than five times is answered 500."""
-    objects = [one for one in requests_in(body) if "data" in one]
-    return len(objects) > 5 and all(one == objects[0] for one in objects)
+    objects = [asked for asked in requests_in(body) if "data" in asked]
+    return len(objects) > 5 and all(part == objects[0] for part in objects)
 
 
 @fault_of_records("dedup-claimed-false", "TOK-DEDUP")
@@ -566,23 +569,23 @@ def _dedup_not_in_one(engine: FaultyEngine, request: Request, response: Response
     if not response.ok or request.path != "/tokenize" or not isinstance(response.body, list):
         return
     seen: set[Any] = set()
-    for place, one in enumerate(response.body):
-        found = one["id"] if isinstance(one, dict) and is_record(one) else one
-        if isinstance(found, str) and found in seen:
+    for place, part in enumerate(response.body):
+        identifier = part["id"] if isinstance(part, dict) and is_record(part) else part
+        if isinstance(identifier, str) and identifier in seen:
             fresh = engine.services.new_id()
-            if isinstance(one, dict):
-                one.update(id=fresh, _extras={"deduplicated": False})
+            if isinstance(part, dict):
+                part.update(id=fresh, _extras={"deduplicated": False})
             else:
                 response.body[place] = fresh
-        elif isinstance(found, str):
-            seen.add(found)
+        elif isinstance(identifier, str):
+            seen.add(identifier)
 
 
 def _keys_changed(answer: Json, change: Callable[[str], str]) -> Json:
     """Return an answer with the keys of its plain objects changed."""
     if isinstance(answer, dict) and not is_record(answer):
-        return {change(key): _keys_changed(one, change) for key, one in answer.items()}
-    return [_keys_changed(one, change) for one in answer] if isinstance(answer, list) else answer
+        return {change(key): _keys_changed(part, change) for key, part in answer.items()}
+    return [_keys_changed(part, change) for part in answer] if isinstance(answer, list) else answer
 
 
 # --- keys of objects ----------------------------------------------------------------------------
@@ -637,11 +640,11 @@ def _dotted_key_nested(body: Json, answer: Json) -> Json:
     """A key with a dot comes back as a nested object."""
     if not isinstance(answer, dict) or is_request(body):
         return answer
-    found: dict[str, Any] = {}
-    for key, one in answer.items():
+    nested: dict[str, Any] = {}
+    for key, part in answer.items():
         front, dot, rest = key.partition(".")
-        found[front if dot else key] = {rest: one} if dot else one
-    return found
+        nested[front if dot else key] = {rest: part} if dot else part
+    return nested
 
 
 # --- structure ----------------------------------------------------------------------------------
@@ -657,7 +660,7 @@ def _array_of_one(_: Json, answer: Json) -> Json:
 def _array_as_object(_: Json, answer: Json) -> Json:
     """An array comes back as an object whose keys are the indexes."""
     if isinstance(answer, list):
-        return {str(place): one for place, one in enumerate(answer)}
+        return {str(place): part for place, part in enumerate(answer)}
     return answer
 
 
@@ -668,8 +671,8 @@ def _equal_strings_once(body: Json, answer: Json) -> Json:
         return answer
     return [
         given
-        for place, (one, given) in enumerate(zip(body, answer, strict=True))
-        if not isinstance(one, str) or one not in body[:place]
+        for place, (part, given) in enumerate(zip(body, answer, strict=True))
+        if not isinstance(part, str) or part not in body[:place]
     ]
 
 
@@ -678,7 +681,7 @@ def _inner_record(body: Json, answer: Json) -> Json:
     """A token request object within an object comes back as its identifier."""
     if not isinstance(answer, dict) or is_request(body):
         return answer
-    return {key: one["id"] if is_record(one) else one for key, one in answer.items()}
+    return {key: part["id"] if is_record(part) else part for key, part in answer.items()}
 
 
 @fault_of_answers("strings-as-records", "TOK-LEAF")
@@ -688,9 +691,9 @@ def _strings_as_records(body: Json, answer: Json) -> Json:
         return {"id": answer, "type": "token"}
     if isinstance(body, list) and isinstance(answer, list):
         pairs = zip(body, answer, strict=True)
-        return [_strings_as_records(one, given) for one, given in pairs]
+        return [_strings_as_records(part, given) for part, given in pairs]
     if isinstance(body, dict) and isinstance(answer, dict) and not is_request(body):
-        return {key: _strings_as_records(one, answer[key]) for key, one in body.items()}
+        return {key: _strings_as_records(part, answer[key]) for key, part in body.items()}
     return answer
 
 
@@ -703,13 +706,13 @@ def _answer_wrapped(body: Json, answer: Json) -> Json:
 @fault_of_refusals("odd-text-refused", "TOK-LEAF")
 def _odd_text_refused(body: Json) -> bool:
     """A plain string with a quotation mark or a backslash is refused."""
-    return any(isinstance(one, str) and set(one) & set('"\\') for one in elements_in(body))
+    return any(isinstance(part, str) and set(part) & set('"\\') for part in elements_in(body))
 
 
 @fault_of_refusals("emoji-refused", "TOK-LEAF")
 def _emoji_refused(body: Json) -> bool:
     """A plain string with a character above U+FFFF is refused."""
-    leaves = (one for one in elements_in(body) if isinstance(one, str))
+    leaves = (part for part in elements_in(body) if isinstance(part, str))
     return any(ord(letter) > 0xFFFF for leaf in leaves for letter in leaf)
 
 
@@ -758,7 +761,7 @@ def _card_of_text(asked: dict[str, Any]) -> Json:
 def _wrong_indexes(asked: dict[str, Any]) -> Json:
     """Search indexes that hold a value other than a string are ignored."""
     indexes = asked.get("search_indexes")
-    if isinstance(indexes, list) and not all(isinstance(one, str) for one in indexes):
+    if isinstance(indexes, list) and not all(isinstance(part, str) for part in indexes):
         del asked["search_indexes"]
     return asked
 
@@ -904,7 +907,7 @@ async def _dedup_composes(engine: FaultyEngine, request: Request, submit: Submit
 async def _limit_of_distinct(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """Equal strings are counted once against the limit, and each creates a token."""
     leaves = list(elements_in(json_of(request)))
-    if not all(isinstance(one, str) for one in leaves):
+    if not all(isinstance(part, str) for part in leaves):
         return await submit(request)
     return await counting(engine, request, submit, len(set(leaves)))
 

@@ -245,7 +245,7 @@ class ThrottleMeasurement(Measurement):
         is_gradual = silent.is_bucket or silent.after.size < fewest
         if is_gradual or not silent.before.refused:
             self.kind = "gradual"
-            return "refused requests count; " + await self.paced(is_bucket=silent.is_bucket)
+            return "refused requests count; " + await paced(self, is_bucket=silent.is_bucket)
         return self._by_silence(silent)
 
     def _check_enough(self, *, is_bucket: bool) -> Burst:
@@ -294,7 +294,9 @@ class ThrottleMeasurement(Measurement):
         times = sorted(x.received_ns if is_held else x.sent_ns for x in admitted)
         if len(times) < 0.6 * self.limit:
             self.readings["limits.count_refused"] = True
-            return small + "refused requests count; " + await self.paced(is_bucket=silent.is_bucket)
+            return (
+                small + "refused requests count; " + await paced(self, is_bucket=silent.is_bucket)
+            )
         slowest_ns = max(x.rtt_ns for x in self.saturated)  # one pause is none of the jitter
         return small + self._rate(times, self.step_ns * 3 // 7 + slowest_ns)
 
@@ -316,7 +318,7 @@ class ThrottleMeasurement(Measurement):
         train = await sender.train(party, self.step_ns // 20, duration_ns)
         times = sorted(x.sent_ns for x in train if x.refused is False)
         if len(times) < _MANY // 2:
-            return await self.paced(is_bucket=False)
+            return await paced(self, is_bucket=False)
         every_ns = self.step_ns // 20
         span_ns = times[-1] - times[0]
         low = (len(times) - 2) / span_ns
@@ -387,12 +389,6 @@ class ThrottleMeasurement(Measurement):
         if len(later) < self.limit // 2:
             self.undecided(f"only {len(later)} answers came")
         return self._rate(later, self.step_ns + blur_ns)
-
-    # --- trains -----------------------------------------------------------------------------------
-
-    async def paced(self, *, is_bucket: bool) -> str:
-        """Judge the rate by two trains: a slow one must pass, a fast one must not."""
-        return await paced(self, is_bucket=is_bucket)
 
 
 async def paced(measurement: Measurement, *, is_bucket: bool) -> str:

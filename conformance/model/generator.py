@@ -168,7 +168,12 @@ class Generator:
         self._shares["bad"] = choose((0, 0, 0.05, 0.2))
         self._shares["repeat"] = choose((0.1, 0.3, 0.7))
         self._roles = self._choose_roles()
-        if not offer.can_encrypt or self._roles[0] != "private_reader":
+        # The target's encryption key is of one tenant; others may have none.
+        if (
+            not offer.can_encrypt
+            or self._roles[0] != "private_reader"
+            or READERS.keys() & self._roles
+        ):
             self._shares["encrypted"] = 0
         self._waits_ns: tuple[int, ...] = (0,)
         if offer.is_virtual:

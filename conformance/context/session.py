@@ -182,8 +182,8 @@ class Session:
         if sent[place.check] >= self.reserved.get(place.check, 0):
             others = (most - sent[check] for check, most in self.reserved.items())
             if self.requests + sum(max(0, left) for left in others) >= budget.requests:
-                message = f"budget.requests = {budget.requests} leaves this check {sent[place.check]}"
-                raise OutOfBudget(f"{message} requests, and they are spent; raise it")
+                part = f"leaves this check {sent[place.check]} requests, and they are spent"
+                raise OutOfBudget(f"budget.requests = {budget.requests} {part}; raise it")
         self.check_time(self.transport.now_ns, place.check)
         if place.check != CLEANING.id and self.unanswered >= _LOST_AFTER:
             raise Inconclusive("the target no longer answers")

@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from conformance.context.answers import is_request, is_uuid
-from conformance.faults.bodies import containers_named, elements_in, requests_in
+from conformance.faults.bodies import containers_named, elements_in, is_creating, requests_in
 from conformance.faults.records import asked_and_given, change_time, masks_in
 from conformance.faults.registry import (
     FaultyEngine,
@@ -512,7 +512,7 @@ async def _forbidden_others(_: FaultyEngine, request: Request, submit: Submit) -
 @fault("read-elsewhere-shows", "REC-DEDUP-REDACT")
 async def _read_elsewhere(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
     """`token:read` in any container shows what a deduplicated record must hide."""
-    caller = engine.identify(request)
+    caller = engine.identify(request) if is_creating(request) else None
     if caller is None or not any("token:read" in x.permissions for x in caller.application.grants):
         return await submit(request)
     paths = (*containers_named(request), "/general/high/", "/pci/high/")

@@ -18,16 +18,23 @@ import conformance
 from conformance.cli import main
 from engine.clauses import CLAUSES
 from engine.errors import InputError
-from tests.engine.http.live import Live
+from tests.engine.http.live import Live, open_limits
 
 SELECT = "TOK-JSON,REC-FPEXPR,QUO-RATE"
+QUICK = "RCT-CODE"
+"""A clause that needs few requests."""
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The target file of a demo that is served while these tests run."""
-    file = tmp_path_factory.mktemp("demo") / "target.toml"
-    live = Live("--demo", "--demo-keys", "2", "--write-target", str(file))
+    """The target file of a demo that is served while these tests run, under wide limits.
+
+    Under the default ones each run would wait until the keys of the one before have rested.
+    """
+    folder = tmp_path_factory.mktemp("demo")
+    file, limits = folder / "target.toml", open_limits(folder)
+    words = ["--demo", "--demo-keys", "2", "--write-target", str(file), "--limits", str(limits)]
+    live = Live(*words)
     try:
         yield file
     finally:
@@ -90,10 +97,7 @@ def _shell(*words: str, code: str = "") -> int:
 
 @pytest.mark.slow
 def test_a_shell_sees_each_exit_code(target: Path, tmp_path: Path) -> None:
-    """0 passed, 1 findings, 2 usage or target, 3 nobody to judge, 4 the harness failed.
-
-    Of a clause that needs few requests.
-    """
+    """0 passed, 1 findings, 2 usage or target, 3 nobody to judge, 4 the harness failed."""
     out = ("--out", str(tmp_path / "out"), "--force", "--no-limits", "--quiet")
     assert _shell("run", str(target), "--select", "RCT-CODE", *out) == 0
     partial = ("run", str(target), "--select", "RCT-CODE,LIM-SEARCH", *out)
@@ -132,11 +136,11 @@ def _check_files(out: Path) -> None:
 
 def test_a_notebooks_running_loop_is_no_hindrance(target: Path) -> None:
     async def cell() -> conformance.Report:
-        return conformance.run(target, select=["TOK-JSON"], no_limits=True, seed=2)
+        return conformance.run(target, select=[QUICK], no_limits=True, seed=2)
 
     report = asyncio.run(cell())
-    assert report.clauses.loc["TOK-JSON", "verdict"] == "pass"
-    assert "TOK-JSON" in report._repr_html_()
+    assert report.clauses.loc[QUICK, "verdict"] == "pass"
+    assert QUICK in report._repr_html_()
     assert re.fullmatch(
         r"<Report on http://\S+, seed 2: no failure: 1 passed of 1 selected clause; .*>",
         repr(report),
@@ -146,7 +150,7 @@ def test_a_notebooks_running_loop_is_no_hindrance(target: Path) -> None:
 
 def test_a_program_names_formats_and_a_baseline(target: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    asked: dict[str, Any] = {"select": ["TOK-JSON"], "no_limits": True, "seed": 2}
+    asked: dict[str, Any] = {"select": [QUICK], "no_limits": True, "seed": 2}
     conformance.run(target, out=first, formats=["sarif"], **asked)
     assert (first / "results.sarif").exists()
     assert not (first / "junit.xml").exists()
@@ -155,7 +159,7 @@ def test_a_program_names_formats_and_a_baseline(target: Path, tmp_path: Path) ->
     (first / "results.json").write_text(json.dumps(then), "utf-8")
     report = conformance.run(target, out=second, formats="junit", baseline=first, **asked)
     assert report.comparison is not None
-    assert report.comparison.mended == ("TOK-JSON",)
+    assert report.comparison.mended == (QUICK,)
     assert (second / "junit.xml").exists()
 
 
@@ -221,7 +225,7 @@ def test_pytest_has_a_test_a_clause(target: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_pytest_takes_formats_and_a_baseline(target: Path, tmp_path: Path) -> None:
     words = ["--pyargs", "conformance", "--target", str(target), "--target-no-limits"]
-    words += ["-k", "TOK-JSON", "--target-out", "one", "--target-format", "sarif"]
+    words += ["-k", QUICK, "--target-out", "one", "--target-format", "sarif"]
     found = _pytest(tmp_path, *words)
     assert found.returncode == 0, found.stdout
     assert (tmp_path / "one" / "results.sarif").exists()

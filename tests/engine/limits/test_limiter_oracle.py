@@ -223,6 +223,6 @@ def test_forgetting_idle_counters_changes_no_decision(scenario: tuple[Any, ...])
 
 @pytest.mark.slow
 @given(scenarios() | busy_scenarios(), st.booleans())
-@settings(max_examples=1000)
+@settings(max_examples=500)
 def test_every_decision_is_the_oracles_at_length(scenario: tuple[Any, ...], often: bool) -> None:
     compare(*scenario, sweep_often=often)

@@ -42,7 +42,7 @@ def test_drawn_scenarios(text: str) -> None:
 
 @pytest.mark.slow
 @given(scenarios())
-@settings(max_examples=350)
+@settings(max_examples=200)
 def test_many_drawn_scenarios(text: str) -> None:
     check_same(loads(text))
 

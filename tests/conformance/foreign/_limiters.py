@@ -27,7 +27,8 @@ from conformance.context.verdicts import Verdict, worst
 from conformance.runner.runner import Options, Run
 from conformance.target import Target
 from engine.files import Document
-from tests.conformance.foreign._servers import await_port, free_port, program, running
+from tests.children import free_port
+from tests.conformance.foreign._servers import await_port, program, running
 
 FOLDER: Final = Path(__file__).with_name("limiters")
 _NPM: Final = (

@@ -27,14 +27,13 @@ import pytest
 
 from conformance.target import Target
 from engine.http._cli_serve import KEY_VARIABLE
-from tests.children import WITH_US
+from tests.children import WITH_US, free_port
 
 __all__ = [
     "await_port",
     "balanced",
     "delaying",
     "demo",
-    "free_port",
     "program",
     "running",
     "watching",
@@ -86,14 +85,6 @@ def program(name: str) -> str:
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

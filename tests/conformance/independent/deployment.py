@@ -23,7 +23,7 @@ from typing import Any, Final
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.children import WITH_US
+from tests.children import WITH_US, free_port
 
 __all__ = ["deployment"]
 
@@ -111,13 +111,6 @@ def _child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[
             child.stdout.close()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found
-
-
 def _balancer(folder: Path, port: int, behind: Sequence[int]) -> list[str]:
     """Write HAProxy's configuration and return its command."""
     program = shutil.which("haproxy", path=_PATH)
@@ -186,7 +179,7 @@ def deployment(
             ports.append(_port(stack.enter_context(child)))
         port = ports[0]
         if processes > 1:
-            port = _free_port()
+            port = free_port()
             stack.enter_context(_child(_balancer(folder, port, ports)))
             _await(port)
         public = {

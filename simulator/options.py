@@ -662,7 +662,7 @@ _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?)%")
 
 
 def _share_of(value: Any) -> float:  # noqa: ANN401 # reason: whatever a cell hands in
-    """Return a share such as 0.1% or 0.001; −1 where the value is none. A bare 0 is no riddle."""
+    """Return a share such as 0.1% or 0.001; −1 where the value is none. A bare 0 is a share."""
     if isinstance(value, str):
         if value.strip() == "0":
             return 0.0

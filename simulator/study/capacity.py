@@ -76,6 +76,8 @@ _WIDER: Final = 3
 """They are so many times further away than the border may be off, so that its slope is known."""
 _WINDOW: Final = 2
 """Runs that are further from the border, in spans, do not make the line, which may bend."""
+_ENOUGH_RUNS: Final = 5
+"""Fewer runs of a value may all miss the bound, or meet it, by chance."""
 _ENOUGH_EVENTS: Final = 8
 """Where so many events were to be expected at the bound, their absence is no chance."""
 _MAX_UNSURE: Final = 1.0
@@ -464,6 +466,8 @@ class Search:
         Runs that meet a bound say little before so many attempts that some would have missed it.
         """
         for number, values in self._near.items():
+            if len(values) < _ENOUGH_RUNS:
+                continue
             verdicts = {self.condition.holds(value) for value in values}
             is_sure = self._attempts[number] * self.condition.bound >= _ENOUGH_EVENTS
             if number >= border.mean and verdicts == {True} and is_sure:

@@ -183,6 +183,17 @@ def test_a_border_that_no_line_describes_names_no_wrong_value() -> None:
         assert 40 < int(found.breaks) <= 60
 
 
+@pytest.mark.parametrize(("runs", "is_bent"), [(2, False), (10, True)])
+def test_the_last_few_runs_of_a_budget_contradict_no_line(runs: int, is_bent: bool) -> None:
+    """Two runs of a value below the border may both miss the bound by chance; ten do not."""
+    condition = parse_condition("refused_share <= 0.01")
+    search = Search(_sudden, _Line(), condition, first=3, budget=ReplicationBudget(60), seed=1)
+    search._near[Fraction(38)] = [0.02] * runs
+    search._attempts[Fraction(38)] = 80 * runs
+    border = interval_of([0.01, 0.02], "refused_share")._replace(mean=40.0)
+    assert search._is_bent(border) == is_bent
+
+
 def wrong_and_decided(searches: int, *, is_sparse: bool) -> tuple[float, float]:
     """Return the shares of searches that named a wrong value, and that decided both sides."""
     condition = parse_condition("refused_share <= 0.1")

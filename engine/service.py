@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Final, Self, TypeVar
 
 from msgspec.structs import replace
@@ -102,6 +102,8 @@ class Engine(Operator):
     200
     """
 
+    router: Final = Router(OPERATIONS)
+
     def __init__(  # noqa: PLR0913 # reason: the parts of a service, each by its name
         self,
         *,
@@ -163,13 +165,15 @@ class Engine(Operator):
         self._kept = frozenset(
             operation.name for operation in OPERATIONS if operation.creates and keeps
         )
-        self.router = Router(OPERATIONS)
-        self._field_names = field_names(OPERATIONS, rules)
         self._lock = threading.Lock()
         self._clock = world.clock
         self._next_log_sweep_ns = world.clock.steady_ns + _LOG_SWEEP_NS
         self._next_note_ns = 0
         self._recover()
+
+    @cached_property
+    def _field_names(self) -> frozenset[str]:
+        return field_names(OPERATIONS, self.services.rules)
 
     @property
     def clock(self) -> Clock:

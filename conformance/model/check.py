@@ -113,8 +113,8 @@ async def sequences(ctx: CheckContext) -> list[Finding]:
 async def _usable(ctx: CheckContext, offer: Offer) -> Offer:
     """Leave out roles whose key has no access; raises `Inconclusive` without the main one."""
     labels = {role: ctx.keys(role)[0] for role in sorted(offer.roles)}
-    known = Reference(ctx.target, offer.profile, labels.values()).labels
-    closed = {role for role, label in labels.items() if label not in known}
+    reference = Reference(ctx.target, offer.profile)
+    closed = {role for role, label in labels.items() if reference.key_text(label) is None}
     for role in sorted(offer.roles - closed):
         may = ctx.target.may(ctx.keys(role)[0], "token:create")
         if may and role != "private_one_container":

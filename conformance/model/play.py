@@ -116,7 +116,7 @@ class SequencePlay:
         self._labels = labels
         self._salt = salt
         self._proven: set[str] = set() if proven is None else proven
-        self.reference = Reference(ctx.target, profile, labels.values())
+        self.reference = Reference(ctx.target, profile)
         self._jwk: Mapping[str, Any] | None = None
         if ctx.target.encryption_jwk is not None and "private_prod" in labels:
             self._jwk = self.reference.encryption_jwk(labels["private_prod"])

@@ -7,7 +7,7 @@ step. It has no rate limits: the suite stays below the deployment's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from conformance.context.choices import playable
@@ -48,54 +48,50 @@ class ReferenceAnswer(NamedTuple):
 
 
 class Reference:
-    """One engine; labels: the keys that it knows, by their labels."""
+    """One engine; a tenant and a key are created when a step first needs them."""
 
-    def __init__(self, target: Target, profile: Profile, labels: Iterable[KeyLabel]) -> None:
+    def __init__(self, target: Target, profile: Profile) -> None:
         self._target = target
         self.clock = ManualClock()
         self.engine = Engine(
             profile=playable(profile), limits=LimitTable(()), clock=self.clock, seed=1
         )
         self._tenants: dict[str, Tenant] = {}
-        self._keys: dict[str, str] = {}
-        self._names: dict[KeyLabel, str] = {}
-        for label in labels:
-            self._add(label)
+        self._keys: dict[KeyLabel, str | None] = {}
 
-    @property
-    def labels(self) -> tuple[KeyLabel, ...]:
-        """The keys that it knows."""
-        return tuple(self._keys)
+    def key_text(self, label: KeyLabel) -> str | None:
+        """Return a key's text; None where there is no such key or the engine cannot hold it."""
+        if label not in self._keys:
+            self._keys[label] = self._made(label) if label in self._target.key_labels else None
+        return self._keys[label]
 
-    def _add(self, label: KeyLabel) -> None:
-        target = self._target
-        key = target.key_labels[label]
-        kind = application_kind(key)
+    def _made(self, label: KeyLabel) -> str | None:
+        key = self._target.key_labels[label]
+        kind, grants = application_kind(key), _grants(self._target, label)
         try:
             application = self.engine.create_application(
-                self._tenant(label), label, kind=kind, grants=_grants(target, label)
+                self._tenant(label), label, kind=kind, grants=grants
             )
-            text = self.engine.create_key(application, legacy=key.role == "legacy")
+            return self.engine.create_key(application, legacy=key.role == "legacy")
         except InputError:
-            return  # the engine cannot hold such grants, so nothing is expected of the key
-        self._keys[label] = str(text)
+            return None  # the engine cannot hold such grants, so nothing is expected of the key
 
     def _tenant(self, label: KeyLabel) -> Tenant:
         target = self._target
         key = target.key_labels[label]
         stated = target.tenant_of(key)
         tenant = stated.name or _NO_TENANT.get(key.role, "production")
-        self._names[label] = tenant
         if tenant not in self._tenants:
             profile = self.engine.profile
             peers = {peer.role for peer in target.keys if peer.tenant == key.tenant}
             is_on = "deduplication" in target.always or bool(
                 _DEDUP_ROLES & (peers if key.tenant else {key.role})
             )
+            quotas = {**DEFAULT_QUOTAS, **stated.quotas.values()}
             self._tenants[tenant] = self.engine.create_tenant(
                 tenant,
                 kind=stated.kind,
-                quotas={name: stated.quota(name) for name in DEFAULT_QUOTAS if name != _TABLE},
+                quotas={name: quota for name, quota in quotas.items() if name != _TABLE},
                 settings={profile.dedup.setting_name: is_on},
             )
         return self._tenants[tenant]
@@ -103,7 +99,7 @@ class Reference:
     def encryption_jwk(self, label: KeyLabel) -> Mapping[str, Any]:
         """Make a key for client-side encryption in a key's tenant; returns its public half."""
         services = self.engine.services
-        tenant = self._tenants[self._names[label]]
+        tenant = self._tenant(label)
         with services.store.transaction():
             pair = new_key(services, tenant.id, "ECDH-ES", self.clock.wall_ns)
             services.store.put(pair)
@@ -146,7 +142,7 @@ class Reference:
         request = Request(
             method,
             path,
-            key=None if label is None else self._keys.get(label, label),
+            key=None if label is None else self.key_text(label) or label,
             ip=_ADDRESS,
             headers=sent,
             body=body if body is None or isinstance(body, bytes) else dumps(body),

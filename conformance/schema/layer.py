@@ -73,7 +73,7 @@ class GeneratedRequests:
         self._readers = set(ctx.target.labels("private_reader"))
         self._readers |= set(ctx.target.labels("dedup_reader"))
         self._writer = min(self.writers, key=lambda key: ctx.quota("Tokenize Limit", key))
-        self._reference = Reference(ctx.target, ctx.profile, [self._writer])
+        self._reference = Reference(ctx.target, ctx.profile)
 
     def _expected(self, body: Json) -> ReferenceAnswer:
         return self._reference.answer("POST", "/tokenize", label=self._writer, body=body)

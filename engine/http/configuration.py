@@ -97,7 +97,8 @@ class QuotaTable:
 
     def values(self) -> dict[str, int | str]:
         """Return the quotas that are set, by their names."""
-        named = zip(DEFAULT_QUOTAS, dataclasses.astuple(self), strict=True)
+        stated = (getattr(self, field.name) for field in dataclasses.fields(self))
+        named = zip(DEFAULT_QUOTAS, stated, strict=True)
         return {name: value for name, value in named if value is not None}
 
 

@@ -32,7 +32,7 @@ _CARD = {"type": "card", "data": {"number": "4242424242424242"}}
 def test_the_reference_mirrors_a_body_and_each_change_is_seen() -> None:
     body: Any = {"A": ["x", {"type": "token", "data": "y"}], "b": {"c": "z"}}
     key, target = "private_prod.1", deploy().target
-    expected = Reference(target, Profile(), [key]).answer("POST", "/tokenize", label=key, body=body)
+    expected = Reference(target, Profile()).answer("POST", "/tokenize", label=key, body=body)
     answer = expected.body
     assert expected.ok
     assert list(mirror_faults(body, answer)) == []

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import Any, Final, TypeAlias, cast
 
 from conformance.context.answers import is_request
@@ -117,9 +118,6 @@ class SequencePlay:
         self._salt = salt
         self._proven: set[str] = set() if proven is None else proven
         self.reference = Reference(ctx.target, profile)
-        self._jwk: Mapping[str, Any] | None = None
-        if ctx.target.encryption_jwk is not None and "private_prod" in labels:
-            self._jwk = self.reference.encryption_jwk(labels["private_prod"])
         self.comparison = AnswerComparison(
             profile.tokens.container_field,
             profile.dedup.flag_name,
@@ -332,9 +330,14 @@ class SequencePlay:
 
         return render(node)
 
+    @cached_property
+    def _jwk(self) -> Mapping[str, Any]:
+        """The reference's key for client-side encryption, made for the first sealed value."""
+        return self.reference.encryption_jwk(self._labels["private_prod"])
+
     def _seal(self, part: Sealed, data: Json, *, is_deployment: bool) -> str:
         own = self._ctx.target.encryption_jwk
-        if own is None or self._jwk is None:
+        if own is None or "private_prod" not in self._labels:
             return "a.b.c.d.e"
         if is_deployment:
             name = f"{self._salt}/{part.number}"

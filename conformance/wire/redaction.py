@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -29,17 +30,19 @@ class Redactor:
 
     def __init__(self, secrets: Mapping[KeyLabel, str]) -> None:
         self._labels: dict[str, str] = {}
+        self._patterns: tuple[re.Pattern[str], re.Pattern[bytes]] | None = None
+        self._lock = threading.Lock()  # a key is learned while other threads write
         for label, text in secrets.items():
             self._add(label, text)
-        self._compile()
 
     def __repr__(self) -> str:
         return f"<Redactor of {len(self._labels)} texts>"
 
     def learn(self, label: KeyLabel, text: str) -> None:
         """Replace `text` by `<label>` from now on; a text too short to be a secret stays."""
-        self._add(label, text)
-        self._compile()
+        with self._lock:
+            self._add(label, text)
+            self._patterns = None
 
     def _add(self, label: KeyLabel, text: str) -> None:
         if len(text) < _SHORTEST:
@@ -57,18 +60,22 @@ class Redactor:
         for way in ways:
             self._labels.setdefault(way, f"<{label}>")
 
-    def _compile(self) -> None:
-        pattern = _union(self._labels)
-        self._text = re.compile(pattern)
-        self._raw = re.compile(pattern.encode())
+    def _compiled(self) -> tuple[re.Pattern[str], re.Pattern[bytes]]:
+        """Return the patterns of all texts, compiled when something is first written."""
+        with self._lock:
+            if self._patterns is None:
+                pattern = _union(self._labels)
+                self._patterns = re.compile(pattern), re.compile(pattern.encode())
+            return self._patterns
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
-        return self._text.sub(lambda match: self._labels[match[0]], text)
+        return self._compiled()[0].sub(lambda match: self._labels[match[0]], text)
 
     def raw(self, raw: bytes) -> bytes:
         """Return the bytes without secrets."""
-        return self._raw.sub(lambda match: self._labels[match[0].decode()].encode(), raw)
+        pattern = self._compiled()[1]
+        return pattern.sub(lambda match: self._labels[match[0].decode()].encode(), raw)
 
 
 def without_secrets(target: Target) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, ViewportSize
 
 from notebooks.course import sources
 from notebooks.site import write_site
@@ -33,86 +33,108 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
-def test_every_page_opens_offline_and_its_links_lead_somewhere(
-    site: Path, browser: Browser
-) -> None:
-    """Each page: no message, no request beyond its own folder, no link to a page that is not."""
-    complaints: list[str] = []
-    requests: set[str] = set()
-    links: dict[str, set[str]] = {}
-    names: dict[str, set[str]] = {}
-    context = browser.new_context(offline=True)
+SCREENS: Final[dict[str, tuple[ViewportSize, Literal["light", "dark"]]]] = {
+    "phone, light": ({"width": 390, "height": 800}, "light"),
+    "phone, dark": ({"width": 390, "height": 800}, "dark"),
+    "desk": ({"width": 1280, "height": 900}, "light"),
+}
+SIZES = """(() => {
+    const boxes = [...document.querySelectorAll('figure img')].map(
+        one => one.getBoundingClientRect());
+    return {
+        beyond_px: document.documentElement.scrollWidth - innerWidth,
+        pictures: boxes.map(box => [box.width, box.height]),
+        cut: boxes.filter(box => box.right > innerWidth).length,
+        colours: ['backgroundColor', 'color'].map(
+            name => getComputedStyle(document.body)[name]),
+    };
+})()"""
+
+
+class View(NamedTuple):
+    """What a page shows. sizes: of it and its pictures, and its colours, by screen."""
+
+    links: set[str]
+    names: set[str]
+    home: str
+    sizes: dict[str, dict[str, Any]]
+
+
+class Visit(NamedTuple):
+    """Every page opened once: what it shows, and what all of them complained of and requested."""
+
+    views: dict[Path, View]
+    complaints: list[str]
+    requests: set[str]
+
+
+@pytest.fixture(scope="module")
+def visit(site: Path, browser: Browser) -> Visit:
+    seen = Visit({}, [], set())
+    context = browser.new_context(offline=True, viewport=SCREENS["phone, light"][0])
     for file in sorted(site.rglob("*.html")):
         page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requests.add(request.url))
+        page.on("console", lambda message: seen.complaints.append(message.text))
+        page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+        page.on("request", lambda request: seen.requests.add(request.url))
         page.goto(file.as_uri())
-        links[file.as_uri()] = set(page.evaluate(LINKS))
-        names[file.as_uri()] = set(page.evaluate(NAMES))
+        sizes = {}
+        for name, (size, scheme) in SCREENS.items():
+            page.set_viewport_size(size)
+            page.emulate_media(color_scheme=scheme)
+            sizes[name] = page.evaluate(SIZES)
+        home = page.locator("header .home").inner_text()
+        links, names = set(page.evaluate(LINKS)), set(page.evaluate(NAMES))
+        seen.views[file] = View(links, names, home, sizes)
         page.close()
     context.close()
-    assert len(links) > len(sources())
-    assert complaints == []
+    return seen
+
+
+def test_every_page_opens_offline_and_its_links_lead_somewhere(site: Path, visit: Visit) -> None:
+    """Each page: no message, no request beyond its own folder, no link to a page that is not."""
+    assert len(visit.views) > len(sources())
+    assert visit.complaints == []
     index = (site / "index.html").as_uri()
-    assert all(index in links[(site / f"{source.stem}.html").as_uri()] for source in sources())
-    strangers = {url for url in requests if not url.startswith((site.as_uri(), "data:", "blob:"))}
+    chapters = [site / f"{source.stem}.html" for source in sources()]
+    assert all(index in visit.views[chapter].links for chapter in chapters)
+    strangers = {
+        url for url in visit.requests if not url.startswith((site.as_uri(), "data:", "blob:"))
+    }
     assert not strangers
-    for page_url, hrefs in links.items():
-        for href in hrefs:
+    for file, view in visit.views.items():
+        for href in view.links:
             address, _, fragment = href.partition("#")
             if urlsplit(href).scheme in {"http", "https"}:
                 continue  # followed by whoever wants to, with a network
-            assert Path(unquote(urlsplit(address).path)).is_file(), f"{page_url}: {href}"
-            assert not fragment or {fragment, unquote(fragment)} & names[address], href
+            target = Path(unquote(urlsplit(address).path))
+            assert target.is_file(), f"{file}: {href}"
+            assert not fragment or {fragment, unquote(fragment)} & visit.views[target].names, href
 
 
-def test_every_notebook_shows_its_pictures(site: Path, browser: Browser) -> None:
+def test_every_notebook_shows_its_pictures(site: Path, visit: Visit) -> None:
     """What a notebook draws is in its page, of a size that can be seen, and within the screen."""
-    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 900})
     for source in sources():
         drawn = source.with_suffix(".ipynb").read_text("utf-8").count('"image/svg+xml"')
-        page = context.new_page()
-        page.goto((site / f"{source.stem}.html").as_uri())
-        pictures = page.locator("figure img")
-        assert pictures.count() == drawn, source.stem
-        for place in range(drawn):
-            box = pictures.nth(place).bounding_box()
-            assert box is not None
-            assert box["width"] > 100, f"{source.stem}: picture {place}"
-            assert box["height"] > 30, f"{source.stem}: picture {place}"
-        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert wide <= 0, f"{source.stem} is {wide} px wider than the screen"
-        page.close()
-    context.close()
+        sizes = visit.views[site / f"{source.stem}.html"].sizes["desk"]
+        assert len(sizes["pictures"]) == drawn, source.stem
+        for place, (width, height) in enumerate(sizes["pictures"]):
+            assert width > 100, f"{source.stem}: picture {place}"
+            assert height > 30, f"{source.stem}: picture {place}"
+        assert sizes["beyond_px"] <= 0, f"{source.stem} is wider than the screen"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_wider_than_a_phone(
-    site: Path, browser: Browser, scheme: Literal["light", "dark"]
-) -> None:
+@pytest.mark.parametrize("screen", [name for name in SCREENS if name != "desk"])
+def test_nothing_is_wider_than_a_phone(visit: Visit, screen: str) -> None:
     """At 390 px no page is wider than the screen, no picture is cut, no text without contrast."""
-    context = browser.new_context(
-        offline=True, viewport={"width": 390, "height": 800}, color_scheme=scheme
-    )
-    for file in sorted(site.rglob("*.html")):
-        page = context.new_page()
-        page.goto(file.as_uri())
-        assert page.locator("header .home").inner_text() == "Tollgate", "one frame for all"
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, file.name
-        cut = page.evaluate(
-            "[...document.querySelectorAll('figure img')].filter("
-            "one => one.getBoundingClientRect().right > innerWidth).length"
-        )
-        assert cut == 0, file.name
-        back, text = page.evaluate(
-            "['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
-        )
-        light = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in (back, text)]
-        assert (light[0] > light[1]) is (scheme == "light"), file.name
+    for file, view in visit.views.items():
+        sizes = view.sizes[screen]
+        assert view.home == "Tollgate", "one frame for all"
+        assert sizes["beyond_px"] <= 0, file.name
+        assert sizes["cut"] == 0, file.name
+        light = [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in sizes["colours"]]
+        assert (light[0] > light[1]) is (SCREENS[screen][1] == "light"), file.name
         assert abs(light[0] - light[1]) > 450, file.name
-        page.close()
-    context.close()
 
 
 NEWCOMERS = (

@@ -97,8 +97,8 @@ def test_a_known_bad_server_is_caught_over_http() -> None:
     assert "model.sequences" in trial.killers
 
 
-SAMPLE = sorted(all_faults())[4::8]
-"""A fixed eighth of the known-bad deployments; `python -m conformance selftest` tries them all."""
+SAMPLE = sorted(all_faults())[4::16]
+"""Every sixteenth known-bad deployment; `python -m conformance selftest` tries them all."""
 
 
 @pytest.mark.slow
@@ -113,7 +113,8 @@ def test_processes_share_the_trials(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
-    assert main(["selftest", "--select", "AUTH-", "--processes", "2"]) == 0
+    monkeypatch.setattr(selftest, "_FEW", 1)  # two are enough to share
+    assert main(["selftest", "--select", CHOSEN, "--processes", "2"]) == 0
     assert "\nfine: " in capsys.readouterr().out
 
 
@@ -122,13 +123,13 @@ def test_the_whole_matrix_shows_what_else_fails_and_what_is_caught_over_http(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selftest, "try_good", lambda: judged(None, []))
-    assert main(["selftest", "--full", "--select", CHOSEN, "--processes", "1"]) == 0
+    assert main(["selftest", "--full", "--select", "naive-timestamp", "--processes", "1"]) == 0
     said = capsys.readouterr().out
     assert "kill matrix" in said
     assert "●" in said
     assert "over HTTP" in said
     assert "schema.floor" in said
-    assert "4 of 4 known-bad deployments caught" in said
+    assert "2 of 2 known-bad deployments caught" in said
 
 
 @pytest.mark.parametrize("fault_id", ["throttle-blocks", "window-110-LIM-CREATE", "block-missing"])

@@ -39,7 +39,7 @@ tenants = [{ name = "t" }]
 applications = [{ name = "a", tenant = "t", kind = "public" }]
 [[clients]]
 name = "c"
-count = 3
+count = 1
 application = "a"
 loop = "open"
 arrivals = { kind = "daily", rate = "20/1m" }

@@ -32,14 +32,14 @@ OTHERS = (
     ("10_algorithms", {"SEED": 5_000}),
     ("12_retry_storms", {"SEED": 5_000, "ATTEMPTS": 12}),
     ("13_one_office_ip", {"SEED": 5_000, "RUNS": 24}),
-    ("14_proxies_reactors", {"SEED": 5_000}),
+    ("14_proxies_reactors", {"SEED": 5_000, "RUNS": 8}),
     ("15_month_end", {"SEED": 5_000}),
     ("17_fitting_a_log", {"SEED": 5_000}),
     ("18_finding_capacity", {"SEED": 5_000}),
     ("19_limit_explorer", {"SEED": 5_000}),
     ("20_advice", {"SEED": 5_000}),
     ("21_several_nodes", {"SEED": 5_000}),
-    ("22_sweep_on_dask", {"SEED": 5_000}),
+    ("22_sweep_on_dask", {"SEED": 5_000, "RUNS": 8}),
 )
 
 

@@ -1,14 +1,11 @@
 """schemathesis with all its default checks finds nothing on full, floor and ceiling, over HTTP.
 
 *full* is run with valid and invalid data, *floor* with valid, *ceiling* with invalid. What a schema
-cannot say stands in `engine.http.openapi.hooks`, which every user of schemathesis can load.
+say stands in `engine.http.openapi.hooks`, which users of schemathesis can load: README shows how.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,8 +22,8 @@ from engine.profile import Profile
 from tests.engine.http.live import KEY, Live, served
 
 MODES = {"full": "all", "floor": "positive", "ceiling": "negative"}
-EXAMPLES = {"full": 15, "floor": 15, "ceiling": 20}
-LEAST_ACCEPTED = {"full": 500, "floor": 300, "ceiling": 0}
+EXAMPLES = {"full": 5, "floor": 5, "ceiling": 10}
+LEAST_ACCEPTED = {"full": 300, "floor": 150, "ceiling": 0}
 PHASES = {"examples", "coverage", "fuzzing", "stateful"}
 
 
@@ -92,24 +89,6 @@ def _failures(event: events.ScenarioFinished) -> set[str]:
         if check.failure_info is not None
     ]
     return {f"{found.operation}: {found.title}: {found.message}" for found in failures}
-
-
-@pytest.mark.slow
-def test_the_command_finds_nothing_with_the_hooks(live: Live, folder: Path) -> None:
-    """As a user runs it: `SCHEMATHESIS_HOOKS=engine.http.openapi.hooks st run …`."""
-    command = ["st", "--no-color", "run", f"{live.url}/openapi.json", "-H", f"SVC-API-KEY: {KEY}"]
-    command += ["--include-operation-id", "create_token", "--include-operation-id", "patch_token"]
-    command += ["--max-examples", "15", "--seed", "7", "--phases", "fuzzing,coverage"]
-    ran = subprocess.run(
-        [Path(sys.executable).parent / command[0], *command[1:]],
-        env={**os.environ, "SCHEMATHESIS_HOOKS": "engine.http.openapi.hooks"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout
-    assert "Tested: 2" in ran.stdout
 
 
 @pytest.mark.slow

@@ -211,7 +211,7 @@ def test_a_kill_at_any_instant_leaves_the_answer_with_what_it_created(tmp_path: 
     answers: dict[str, Any] = {}
     draw = random.Random(7)
     store = ("--store", str(tmp_path / "a.sqlite"))
-    for attempt in range(6):
+    for attempt in range(3):
         with served(tmp_path, *store) as live:
             killer = threading.Timer(
                 draw.uniform(0.0, 0.1), os.kill, (live.process.pid, signal.SIGKILL)
@@ -230,7 +230,7 @@ def test_a_kill_at_any_instant_leaves_the_answer_with_what_it_created(tmp_path: 
                     break
                 answers[name] = answer.json()
             killer.join()
-    assert len(answers) > 20
+    assert len(answers) > 10
     with served(tmp_path, *store) as live:
         for name, first in answers.items():
             again = live.ask("POST", "/tokenize", json=[name], headers={"Idempotency-Key": name})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 import conformance
 from conformance.cli import main
+from conformance.faults.trial import served
 from conformance.target import Target, TargetKey
 from tests.conformance.servers import Handler, answering, counting, dropping, hanging, serving
 
@@ -69,13 +71,38 @@ def test_a_dead_target_is_unreachable_and_ends_with_3(
         (_answer("200 OK", HTML, "text/html"), "an answer that is not JSON (text/html)"),
         (_answer("401 Unauthorized"), "private_prod.1 is not a key of this deployment"),
         (_answer("403 Forbidden"), "private_prod.1 lacks the permission"),
+        (_answer("404 Not Found", b"{}"), "404"),
         (_answer("500 Oops"), "private_prod.1 got 500"),
     ],
-    ids=["200", "array", "html", "wrong key", "no permission", "500"],
+    ids=["200", "array", "html", "wrong key", "no permission", "404", "500"],
 )
 def test_who_accepts_nothing_or_everything_gets_no_verdict(handler: Handler, says: str) -> None:
     with serving(handler) as port:
         report = conformance.run(_target(port), select=["TOK-LEAF", "TOK-ATOMIC"], seed=1)
+    _judges_nothing(report, says)
+
+
+@pytest.mark.parametrize(
+    ("role", "says"),
+    [
+        (None, "is not a key of this deployment"),
+        ("private_no_permission", "lacks the permission"),
+    ],
+)
+def test_a_key_that_may_nothing_at_the_real_server_is_named(role: str | None, says: str) -> None:
+    with served() as target:
+        own = [
+            dataclasses.replace(key, role="private_prod") for key in target.keys if key.role == role
+        ]
+        report = conformance.run(
+            dataclasses.replace(target, keys=tuple(own[:1]) or KEYS),
+            select=["TOK-LEAF", "TOK-ATOMIC"],
+            seed=1,
+        )
+    _judges_nothing(report, says)
+
+
+def _judges_nothing(report: conformance.Report, says: str) -> None:
     assert report.exit_code == 3
     assert says in report.verdict_line
     assert report.verdict_line.startswith("nothing could be judged: ")

@@ -41,13 +41,6 @@ def test_drawn_scenarios(text: str) -> None:
 
 
 @pytest.mark.slow
-@given(scenarios())
-@settings(max_examples=200)
-def test_many_drawn_scenarios(text: str) -> None:
-    check_same(loads(text))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", builtin())
 def test_built_in_scenarios_whole(name: str) -> None:
     check_same(load(name))

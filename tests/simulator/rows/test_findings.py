@@ -106,16 +106,6 @@ def test_counts_and_shut_out_times_are_those_of_a_slow_look(
     assert sum(count for *_, count in histogram(found.waits)) == len(turned)
 
 
-@settings(max_examples=15)
-@given(rows())
-def test_batches_make_no_difference(given_rows: list[dict[str, Any]]) -> None:
-    whole, single = (found_in(given_rows, size, 0, 5_000) for size in (100, 3))
-    assert whole.parties == single.parties
-    assert np.array_equal(whole.waits, single.waits)
-    assert whole.refused.keys() == single.refused.keys()
-    assert all(np.array_equal(whole.refused[c], single.refused[c]) for c in whole.refused)
-
-
 @given(st.lists(st.integers(1, 10**13), min_size=1, max_size=50), st.sampled_from([0.5, 0.9, 1.0]))
 def test_a_quantile_is_never_too_low_and_at_most_6_percent_too_high(
     values: list[int], share: float

@@ -55,10 +55,14 @@ def _peak_mb(seconds: int, fidelity: str, repository: Path) -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="only Linux says what was held")
 @pytest.mark.parametrize(
-    ("fidelity", "few_s", "many_s"), [("limits", 400, 2_000), ("compiled", 1_000, 4_500)]
+    ("fidelity", "few_s", "many_s", "most_mb"),
+    [("limits", 400, 1_200, 13), ("compiled", 1_000, 4_500, 30)],
 )
-def test_memory_is_flat(fidelity: str, few_s: int, many_s: int, repository: Path) -> None:
+def test_memory_is_flat(
+    fidelity: str, few_s: int, many_s: int, most_mb: int, repository: Path
+) -> None:
+    """Rows that stayed would take 17 bytes each at least."""
     few, before_mb = _peak_mb(few_s, fidelity, repository)
     many, after_mb = _peak_mb(many_s, fidelity, repository)
-    assert many > 4.4 * few > 1_500_000
-    assert after_mb - before_mb < 30
+    assert many - few > 790_000
+    assert after_mb - before_mb < most_mb

@@ -38,8 +38,8 @@ Row = tuple[float, str, str]
 
 
 def poisson(random: np.random.Generator) -> Iterable[Row]:
-    """Yield 10 clients of 40 requests a minute at random."""
-    for client in range(10):
+    """Yield 6 clients of 40 requests a minute at random."""
+    for client in range(6):
         for t_s in random.uniform(0, SPAN_S, random.poisson(SPAN_S * 40 / 60)):
             yield t_s, f"192.0.2.{client}", f"k{client}"
 
@@ -84,8 +84,8 @@ def hourly(random: np.random.Generator) -> Iterable[Row]:
 
 
 def ramp(random: np.random.Generator) -> Iterable[Row]:
-    """Yield 5 clients at random whose rate grows from nothing to 100 a minute."""
-    for client in range(5):
+    """Yield 3 clients at random whose rate grows from nothing to 100 a minute."""
+    for client in range(3):
         t_s = SPAN_S * np.sqrt(random.uniform(0, 1, random.poisson(SPAN_S * 50 / 60)))
         for at_s in t_s:
             yield float(at_s), f"192.0.2.{client}", f"k{client}"

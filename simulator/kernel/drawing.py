@@ -257,5 +257,5 @@ def _next_burst_ns(client: Record, group: Record, sim: Simulation) -> Int:
         client.begins_ns = client.ends_ns
         client.is_on = 0 if client.is_on else 1
         client.is_active = 0
-        if client.begins_ns >= client.stop_ns:
+        if client.begins_ns >= group.stop_ns:
             return np.int64(NEVER_NS)

@@ -50,6 +50,7 @@ _FIRST_ROOM: Final = 1 << 10
 _FIRST_RINGS: Final = 1 << 12
 _MOST_ROOM_AT_ONCE: Final = 1 << 17
 _MOST_COUNTERS: Final = 8_000
+_CACHE_LINE_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,17 @@ def verdict_of(number: int, rules: Sequence[str]) -> tuple[Outcome, str | None]:
     return (_OUTCOMES[number & 3], rules[(number >> 2) - 1]) if number else ("admitted", None)
 
 
+def zeros(shape: int | tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return zeros that begin with a cache line, so that no small record lies in two."""
+    size_bytes = int(np.prod(shape)) * dtype.itemsize
+    raw = np.zeros(size_bytes + _CACHE_LINE_BYTES, np.uint8)
+    first = -raw.ctypes.data % _CACHE_LINE_BYTES
+    return raw[first : first + size_bytes].view(dtype).reshape(shape)
+
+
 def enlarged(array: Array, size: int) -> Array:
     """Return an array of `size` rows: those of this one, then zeros."""
-    larger = np.zeros((size, *array.shape[1:]), array.dtype)
+    larger = zeros((size, *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger
 
@@ -363,7 +372,7 @@ def empty_limits(rules: int = 1, width: int = 1) -> deciding.Limits:
         rules=np.zeros(rules, RULE),
         kinds=np.full((1, width), -1, np.int32),
         others=np.full((1, width), -1, np.int32),
-        counters=np.zeros(_FIRST_ROOM, COUNTER),
+        counters=zeros(_FIRST_ROOM, COUNTER),
         blocks=np.zeros(_FIRST_ROOM, BLOCK),
         counter_table=_table(_FIRST_ROOM),
         lanes=np.zeros((_FIRST_ROOM, width), np.uint32),

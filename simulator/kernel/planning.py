@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from simulator.kernel import records as at
-from simulator.kernel.limiter import Array, ColumnLimiter
+from simulator.kernel.limiter import Array, ColumnLimiter, zeros
 from simulator.kernel.records import NONE, Simulation
 from simulator.play.request_mix import asked_by, upload_subject
 from simulator.scenario import draws
@@ -61,7 +61,7 @@ class KernelPlan:
             members = population.groups[group.name]
             self._group(self.groups[place], group, population.clients[members.start : members.stop])
         places = {group.name: place for place, group in enumerate(groups)}
-        self.clients = np.zeros(len(population.clients), at.CLIENT)
+        self.clients = zeros(len(population.clients), at.CLIENT)
         for client in population.clients:
             self._client(self.clients[client.number], client, places[client.group.name])
 
@@ -70,6 +70,7 @@ class KernelPlan:
     def _group(self, record: Any, group: ClientGroup, members: Sequence[Client]) -> None:  # noqa: ANN401 # reason: a record
         self._retry(record, group)
         record["deadline_ns"] = NONE if group.deadline_ns is None else group.deadline_ns
+        record["start_ns"], record["stop_ns"] = group.start_ns, self._setup.scenario.stop_of(group)
         record["is_open"] = group.loop == "open"
         record["concurrency"] = NONE if group.concurrency is None else group.concurrency
         bounded = group.loop == "open" and group.concurrency is not None
@@ -167,8 +168,7 @@ class KernelPlan:
 
     def _client(self, record: Any, client: Client, place: int) -> None:  # noqa: ANN401 # reason: a record
         group, of_group = client.group, self.groups[place]
-        record["group"], record["start_ns"] = place, group.start_ns
-        record["stop_ns"] = self._setup.scenario.stop_of(group)
+        record["group"] = place
         for name in ("combo", "queue_head", "line_head", "timer", "timer_ns"):
             record[name] = NONE
         record["begins_ns"] = record["at_ns"] = group.start_ns
@@ -271,14 +271,14 @@ class KernelPlan:
             for loop in range(max(1, int(self.groups[record["group"]]["concurrency"])))
         ]
         size = 2 * (len(loops) + len(self.clients)) + 64
-        requests = linked(np.zeros(size, at.REQUEST), len(loops))
+        requests = linked(zeros(size, at.REQUEST), len(loops))
         for record, (client, loop) in zip(requests, loops, strict=False):
             record["client"], record["serial"], record["loop"] = client, loop, loop
         requests["loop"][len(loops) :] = NONE
         clock = np.zeros(1, at.CLOCK)
         clock["free_request"] = len(loops)
         clock["end_ns"] = self._setup.scenario.duration_ns
-        streams = np.zeros(max(1, len(self._streams)), at.STREAM)
+        streams = zeros(max(1, len(self._streams)), at.STREAM)
         keys = np.array(self._streams or [(0, 0)], np.uint64)
         streams["key0"], streams["key1"], streams["used"] = keys[:, 0], keys[:, 1], 4
         return Simulation(
@@ -295,7 +295,7 @@ class KernelPlan:
             keys=np.array(self._keys or [0], np.int32),
             addresses=np.array(self._addresses or [0], np.int32),
             requests=requests,
-            events=np.zeros(size, at.EVENT),
+            events=zeros(size, at.EVENT),
             combos=np.zeros(FIRST_COMBOS, at.COMBO),
             combo_table=np.full((2 * FIRST_COMBOS, 4), -1, np.int32),
             rows=np.zeros(0, at.ROW),

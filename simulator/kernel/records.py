@@ -35,7 +35,7 @@ GROUP: Final = _record(
     i8="attempts delay base_ns cap_ns honours retries_limited deadline_ns is_open concurrency "
     "awaits mix_table mix_count first_kind first_key key_count key_deal key_table address_count "
     "address_deal address_table is_fixed first_entry service think pace limit step rest slack "
-    "floor top growth kept_percent arrivals arrive1 arrive2",
+    "floor top growth kept_percent arrivals arrive1 arrive2 start_ns stop_ns",
     f8="gap_on gap_off",
 )
 
@@ -47,7 +47,7 @@ GROUP: Final = _record(
 CLIENT: Final = _record(
     i4="group combo think service retry queue_head queue_tail line_head line_tail under_way "
     "mix key_stream address_stream arrivals switches first_address",
-    i8="start_ns stop_ns serial key address files ready mark count milli_rate last_ns timer_ns "
+    i8="serial key address files ready mark count milli_rate last_ns timer_ns "
     "timer begins_ns ends_ns is_on is_active at_ns number instants instant_count mix_entries",
     f8="passed",
 )
@@ -80,7 +80,7 @@ ROW: Final = _record(i8="t_ns wait_ns latency_ns", i4="combo attempt verdict")
 
 CLOCK: Final = _record(
     i8="now_ns number event_count free_request combo_count row_count warm_up_ns end_ns is_started "
-    "parts_left parts_of began ended well"
+    "parts_left parts_of began ended well touched"
 )
 
 TYPES: Final = {

@@ -96,6 +96,7 @@ def test_every_finding_of_the_reference_leaves_evidence(whole: tuple[Run, list[F
     assert all(number in run.session.exchanges for one in findings for number in one.evidence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("readings", [_OTHER_READINGS, _MORE_READINGS], ids=["some", "others"])
 def test_readings_are_discovered_and_never_failed(readings: dict[str, dict[str, Any]]) -> None:
     """What DECISIONS.md calls a reading is reported, as a profile that the engine can load."""

@@ -64,6 +64,7 @@ def test_a_sporadic_error_is_one_clauses_and_no_others(tmp_path: Path) -> None:
     assert run.session.exchanges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_a_sporadic_refusal_of_a_valid_body_is_sporadic_too(status: int) -> None:
     def change(ask: HttpRequest, answer: Answer, number: int) -> None:

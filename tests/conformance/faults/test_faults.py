@@ -53,12 +53,14 @@ def test_an_unknown_fault_is_named_with_the_nearest() -> None:
         fault_of("array-reverse")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault_id", SUBTLE)
 def test_subtle_faults_are_caught_by_their_own_clause(fault_id: str) -> None:
     trial = try_fault(fault_id)
     assert trial.is_killed, trial.says
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault_id", "check_id"),
     [
@@ -86,6 +88,7 @@ def test_checks_of_what_is_left_open_can_fail(fault_id: str, check_id: str) -> N
     assert trial.is_blamed, trial.causes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault_id",
     ["data-empty-as-space", "sql-forbidden", "cvc-of-this-year-kept", "read-elsewhere-shows"],

@@ -139,6 +139,7 @@ def test_one_run_that_is_told_nothing_catches_a_rate_that_is_off(fault_id: str) 
     assert trial.runs == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault_id", ["forbidden-while-blocked", "forbidden-after-first"])
 def test_403_for_what_a_block_refuses_fails_the_clause_about_429(fault_id: str) -> None:
     assert "limits.LIM-PUBLIC" in try_fault(fault_id).killers

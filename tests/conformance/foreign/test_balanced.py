@@ -22,7 +22,7 @@ from conformance.target import Target, TargetKey
 from tests.conformance.foreign import _servers
 from tests.conformance.foreign._servers import balanced, watching
 
-COUNTS = (1, 2, 3, 4)
+COUNTS = (1, 2, 4)
 
 
 def _half(target: Target, place: int) -> Target:

@@ -296,11 +296,14 @@ class Sender:
         seen: list[Observation] = []
         left = size
 
+        def is_over() -> bool:
+            slow_ns = self.slow_ns if slow_ends else math.inf
+            last = seen[-WIDTH:]
+            return any(x.refused or (x.refused is False and x.rtt_ns > slow_ns) for x in last)
+
         async def work() -> None:
             nonlocal left
-            while left > 0 and not any(
-                x.refused or (slow_ends and self.is_slow(x)) for x in seen[-WIDTH:]
-            ):
+            while left > 0 and not is_over():
                 left -= 1
                 seen.append(await self.send(party, variant))
 

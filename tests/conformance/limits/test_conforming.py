@@ -125,10 +125,10 @@ def test_small_bursts_of_all_counters_fail_nothing(burst_requests: int, jitter_m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jitter_ms", [4, 100])
 @pytest.mark.parametrize("algorithm", ALGORITHMS[:4])
-def test_every_row_passes_under_jitter(algorithm: str, jitter_ms: int) -> None:
-    found = play(*LIGHT, algorithm=algorithm, latency=jittery(3, 2, jitter_ms))
+def test_every_row_passes_under_jitter(algorithm: str) -> None:
+    """By up to 100 ms; every reading below is met with 4 ms."""
+    found = play(*LIGHT, algorithm=algorithm, latency=jittery(3, 2, 100))
     assert found.failed == set()
     assert len(undecided(found)) <= UNDECIDED
 

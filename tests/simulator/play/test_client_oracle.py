@@ -142,6 +142,6 @@ def test_hundreds_of_drawn_scenarios(text: str) -> None:
 
 @pytest.mark.slow
 @given(outside_scenarios())
-@settings(max_examples=150)
-def test_hundreds_of_drawn_scenarios_with_an_outside(text: str) -> None:
+@settings(max_examples=60)
+def test_many_drawn_scenarios_with_an_outside(text: str) -> None:
     check_clients(text, Limiter)

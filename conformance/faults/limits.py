@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from conformance.faults.access import fault_of_subjects
 from conformance.faults.bodies import requests_in
@@ -22,9 +24,10 @@ from conformance.faults.registry import (
     json_of,
     with_body,
 )
-from engine import LimitTable, Profile, Request, Response
+from engine import Decision, LimitTable, Profile, Request, Response
 from engine.files import Rate
-from engine.limits import Rule, Subject
+from engine.limits import RateLimitStatus, Rule, Subject
+from engine.limits.counters import Counter
 from engine.limits.table import CounterName
 from engine.messages import Problem
 from engine.model import DEFAULT_QUOTAS
@@ -392,6 +395,12 @@ _left_out(
     lambda _, request: _path_of(request) == "/tokenize" and request.body == b"{}",
 )
 _left_out(
+    "bare-patch-not-counted",
+    "LIM-PATCH",
+    "requests without a body",
+    lambda _, request: request.method == "PATCH" and not request.body,
+)
+_left_out(
     "unknown-not-counted",
     "LIM-TEST-TENANT",
     "requests for tokens that do not exist",
@@ -412,6 +421,40 @@ _left_out(
     "LIM-TEST-TENANT",
     "requests with X-Forwarded-For",
     lambda _, request: "X-Forwarded-For" in (request.headers or {}),
+)
+
+
+_CHARGED: Final = WeakKeyDictionary[FaultyEngine, list[tuple[Counter, Any, int]]]()
+
+
+def _note_counters(engine: FaultyEngine) -> None:
+    """Note what the management row's counter of each request is, before it is charged."""
+    decide = engine.limiter.decide_with_status
+
+    def noted(now_ns: int, subject: Subject) -> tuple[Decision, RateLimitStatus | None]:
+        _CHARGED[engine] = [
+            (counter, copy.deepcopy(counter.window), counter.ready_ns)
+            for counter in engine.limiter.match(subject).counters
+            if counter.settings.name == "LIM-MANAGEMENT"
+        ]
+        return decide(now_ns, subject)
+
+    engine.limiter.decide_with_status = noted  # type: ignore[method-assign] # reason: the fault
+
+
+async def _given_back(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    response = await submit(request)
+    for counter, window, ready_ns in _CHARGED[engine] if response.status == 404 else ():
+        counter.window, counter.ready_ns = window, ready_ns
+    return response
+
+
+FAULTS["missing-not-counted"] = Fault(
+    "missing-not-counted",
+    "LIM-MANAGEMENT",
+    "LIM-MANAGEMENT does not count requests that are answered 404.",
+    prepare=_note_counters,
+    around=_given_back,
 )
 
 

@@ -159,7 +159,7 @@ async def judge_row(ctx: CheckContext, rule_id: str) -> list[Finding]:
         sender.prefix = f"{len(outcomes) + 1}: "
         traffic.measuring.add(ctx.check.id)
         try:
-            stock = functools.partial(requests.stock, keys[0] if keys else "")
+            stock = functools.partial(requests.stock, keys[0] if keys else "", rule)
             outcome = await measure(sender, pool.kind, requests.variants(), row.choices, stock)
             outcomes.append(outcome)
             _check_failures_count(outcome)

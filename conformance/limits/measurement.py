@@ -29,6 +29,7 @@ FEW_AT_ONCE: Final = 16
 SPACED: Final = 3
 """A fresh counter that admits fewer at once spaces requests strictly (a reading)."""
 _MIXED_AT_ONCE: Final = 8
+_MIXED_PARTIES: Final = 3
 _ROUNDS: Final = 6
 _TURNS: Final = 3
 _LOOK_NS: Final = 50_000_000
@@ -41,7 +42,7 @@ HEAVY_REQUESTS: Final = 1_000
 """A row of as many requests is measured while no other row is, with as few bursts as possible."""
 
 
-PrepareValid: TypeAlias = Callable[[int], Coroutine[Any, Any, bool]]
+PrepareValid: TypeAlias = Callable[[], Coroutine[Any, Any, bool]]
 
 
 class Decided(Exception):
@@ -102,8 +103,8 @@ class Measurement:
 
     counter: what the row counts, `pair`, `key` or `ip`. variants: requests that it counts, by name;
     what each is stands in the row. choices: what variants show of the profile. prepare_valid: makes
-    so many valid requests possible; returns whether few of them can be sent. fresh: bursts on fresh
-    counters, until a request was refused. readings: choices of the profile that were seen.
+    valid requests possible; returns whether as many as the row takes can be sent. fresh: bursts on
+    fresh counters, until a request was refused. readings: choices of the profile that were seen.
     is_apart: whether no other row is measured meanwhile.
     """
 
@@ -177,8 +178,6 @@ class Measurement:
             party = await self.sender.take()
             burst = await self.fill(party)
             self.check_capacity(self.fresh, "on fresh counters")
-            if turn and not self.is_heavy:
-                await self._mixed()
             if await self._is_address_spaced(party, burst):
                 self.undecided(
                     "the address is refused whatever is sent, so the row cannot be seen: LIM-IP "
@@ -193,6 +192,8 @@ class Measurement:
             is_over = burst.size - self.regained(burst) > self.limit
             if not is_over and (self.is_heavy or free < FEW_PARTIES):
                 break
+        if not self.is_heavy and free >= _MIXED_PARTIES:
+            await self._mixed()
         self._check_whom_seen()
 
     def _check_whom_seen(self) -> None:
@@ -269,7 +270,7 @@ class Measurement:
     async def _valid_twin(self, burst: Burst) -> Burst:
         """Fill with valid requests where all were answered 4xx: failed ones need not count."""
         sender = self.sender
-        is_consuming = await self._prepare_valid(2 * self.limit + 3)
+        is_enough = await self._prepare_valid()
         party = await sender.take()
         probe = await sender.send(party, "valid")
         if not probe.exchange.ok:
@@ -296,7 +297,7 @@ class Measurement:
         if not twin.refused:
             return await self._unlimited(party, twin)
         self.readings["limits.counted_statuses"] = "success"
-        if is_consuming:
+        if not is_enough:
             self.undecided(
                 f"{twin.size + 1} of the requests that succeed are admitted; more of them would "
                 "be needed to see the window: give the key the permissions for them"

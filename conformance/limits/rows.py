@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from conformance.context.answers import text_of
-from conformance.context.check import Skip
+from conformance.context.check import Inconclusive, Skip
 from conformance.context.context import CheckContext
 from conformance.limits.measurement import HEAVY_REQUESTS, ProfileEffect
 from conformance.limits.sending import BurstSender
@@ -57,9 +57,10 @@ class LimitRow:
     requests need not count. variants: what the row must count too, besides its own operation with a
     query and with other headers, as `operation`, or as `operation/CHANGE`: `query`, `headers`,
     `forwarded` (headers in which proxies name the caller's address), `id` (an existing token),
-    `new` (one that is there to be deleted), `reader` or `manager` (a key that may), `path`,
-    `nowhere` (a path that no operation has), a form of the body, or a method. choices: what some
-    variants show of the profile. apart: an operation that no full counter of this row may refuse.
+    `new` (one that is there to be deleted), `bare` (without a body), `reader` or `manager` (a key
+    that may), `path`, `nowhere` (a path that no operation has), a form of the body, or a method.
+    choices: what some variants show of the profile. apart: an operation that no full counter of
+    this row may refuse.
     """
 
     rule_id: str
@@ -120,6 +121,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
                 "tokenize/string",
                 "tokenize/known",
                 "tokenize/invalid",
+                "tokenize/bare",
                 "create",
                 "create/card",
             ),
@@ -131,7 +133,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             description="Patching is limited to 200 per 10 s for a key at an address, any token.",
             operation="patch",
             valid="patch/id",
-            variants=("patch/id",),
+            variants=("patch/id", "patch/bare"),
             apart="delete",
         ),
         LimitRow(
@@ -323,6 +325,8 @@ class RowRequests:
             body = {}
         if change.isupper():
             method = change
+        elif change == "bare":
+            body = None
         elif change == "nowhere":
             path = f"/probe-{self.salt}-{number}"
         elif change == "query":
@@ -347,12 +351,22 @@ class RowRequests:
         identifier = str(uuid.UUID(int=(self.salt << 64) + number, version=4))
         if change == "id" and self.known is not None:
             identifier = self.known
-        elif change == "new" and self.deletable:
-            identifier = self.deletable[number % len(self.deletable)]
+        elif change == "new" and self.stocked:
+            identifier = self._deletable()
         value: Json = f"probe{number}"
         if operation == "tokenize":
             value = self._form(change, number)
         return {"id": identifier, "value": value, "path": "/other" if change == "path" else ""}
+
+    def _deletable(self) -> str:
+        """Return a token that was made to be deleted; raises `Inconclusive` where none is left."""
+        if not self.deletable:
+            raise Inconclusive(
+                f"only requests that succeed count here, and the {self.stocked} tokens that were "
+                "made to be deleted did not last: lower the row's limit for the run, on the "
+                "deployment and in the target's limit table"
+            )
+        return self.deletable.pop()
 
     def _form(self, form: str, number: int) -> Json:
         """Return a body in a form; the one that creates least, if it is none of these."""
@@ -418,26 +432,25 @@ class RowRequests:
             asked = ctx.shaped("tokenize", {"value": value})
             self.known = text_of(await lane.insist(*asked, key=keys[0]), "probe")
 
-    async def stock(self, key: KeyLabel, size: int) -> bool:
-        """Create tokens that are there to be deleted, if the row needs any.
+    async def stock(self, key: KeyLabel, rule: Rule) -> bool:
+        """Create as many tokens as measuring the row takes, where each valid request deletes one.
 
-        Returns whether few valid requests can be sent: a token is deleted once, and the key of a
-        manager has a rate of its own.
+        Returns whether so many valid requests can be sent: a manager's key has a rate of its own.
         """
         ctx, valid = self.ctx, self.row.valid or ""
         if not valid.endswith("/new"):
-            return valid.endswith("/manager") and size > _MANAGERS
-        self.stocked += 1
-        self.deletable = []
+            return not valid.endswith("/manager") or rule.limit_requests <= _MANAGERS
         lane = ctx.lane(f"stock {self.stocked}", key=key, source=ctx.sources[0])
         most = max(1, ctx.quota("Tokenize Limit", key))
+        size = sizes_of(rule).requests * 5 // 4
         while len(self.deletable) < size:
-            begun = len(self.deletable)
-            body = {f"v{place}": ctx.value(f"{begun} {place}") for place in range(most)}
+            body = {f"v{place}": ctx.value(f"{self.stocked} {place}") for place in range(most)}
             answer = await lane.insist(*ctx.shaped("tokenize", {"value": body}))
-            self.deletable += filter(None, (text_of(answer, name) for name in body))
-            if len(self.deletable) == begun:
+            names = [name for name in (text_of(answer, key) for key in body) if name]
+            if not names:
                 break
+            self.deletable += names
+            self.stocked += len(names)
         return True
 
 
@@ -493,8 +506,8 @@ def _place(row: LimitRow) -> int:
     return [other.rule_id for other in ROWS.values() if other.role == row.role].index(row.rule_id)
 
 
-_MANAGERS: Final = 50
-"""A row is measured below the rate of a management key if a burst is no larger."""
+_MANAGERS: Final = 23
+"""Up to this limit a row is measured below the rate of a management key."""
 _ROW_COUNT: Final = 6
 _MANY_SOURCES: Final = 9
 

@@ -154,7 +154,13 @@ def test_a_heavy_row_that_delays_is_sent_from_several_addresses() -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", ["LIM-ACCOUNT-UPDATER", pytest.param("LIM-IP", marks=pytest.mark.slow), "LIM-PRIVATE"]
+    "rule",
+    [
+        "LIM-ACCOUNT-UPDATER",
+        "LIM-DELETE",
+        pytest.param("LIM-IP", marks=pytest.mark.slow),
+        "LIM-PRIVATE",
+    ],
 )
 def test_rows_are_seen_where_failed_requests_do_not_count(rule: str) -> None:
     found = play("counted", rule, counted_statuses="success")

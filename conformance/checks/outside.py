@@ -208,8 +208,8 @@ _NO_ID: Final = "00000000-0000-4000-8000-000000000000"
 _ANYWHERE: Final = "https://destination.example"
 
 
-def _code(characters: int, filler: str = "x") -> str:
-    return _CODE + filler * (characters - len(_CODE))
+def _code(characters: int, filler: str = "x ") -> str:
+    return (_CODE + filler * characters)[: characters - 1] + "x"
 
 
 def _waiting(for_s: int) -> str:

@@ -10,7 +10,14 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from conformance.context.answers import elements, is_refused, is_uuid, member_of, text_of
+from conformance.context.answers import (
+    elements,
+    is_refused,
+    is_uuid,
+    member_of,
+    parts,
+    text_of,
+)
 from conformance.context.check import check
 from conformance.context.context import CheckContext, Lane
 from conformance.context.verdicts import Finding, Verdict
@@ -172,8 +179,8 @@ async def _retained(
         message = f"{what} cannot be looked up by an id that is no UUID"
         return [_unsaid(ctx, clause, message, made)]
     findings: list[Finding] = []
-    for part in (0, 3):
-        await lane.sleep_until_ns(made.received_ns + part * retained_ns // 5, _RETENTION)
+    for part in (0, 9):
+        await lane.sleep_until_ns(made.received_ns + part * retained_ns // 10, _RETENTION)
         there, exchange = await look(lane, made_id)
         if exchange.received_ns >= made.sent_ns + retained_ns:
             continue  # too late to judge: the retention may have expired
@@ -239,11 +246,12 @@ async def _by_path(ctx: CheckContext) -> list[Finding]:
     most = ctx.quota("Detokenize Limit", key)
 
     async def read() -> list[Exchange]:
-        bodies: list[dict[str, Json]] = [
-            {made_id: f"{{{{ {made_id} }}}}" for made_id in ids[first : first + most]}
-            for first in range(0, len(ids), most)
+        groups = [ids[first : first + most] for first in range(0, len(ids), most)]
+        bodies: list[Json] = [
+            {made_id: f"{{{{ {made_id} }}}}" for made_id in group} for group in groups
         ]
-        return [await lane.call("detokenize", {"id": next(iter(b))}, body=b) for b in bodies]
+        bodies += [list(body.values()) for body in bodies if isinstance(body, dict)]
+        return [await lane.call("detokenize", {"id": ids[0]}, body=body) for body in bodies]
 
     await read()
     await lane.sleep_until_ns(last.received_ns + retained_ns + _CLOCK_SLACK_NS, _RETENTION)
@@ -252,7 +260,8 @@ async def _by_path(ctx: CheckContext) -> list[Finding]:
     if wrong:
         message = f"several cards cannot be read at once: {wrong[0].status}"
         return [ctx.informs(clause, message, wrong[0])]
-    cards = [member_of(exchange, made_id) for exchange in after for made_id in ids]
+    answers = [parsed_or_none(exchange.content) for exchange in after]
+    cards = [card for answer in answers for card in parts(answer)]
     is_gone = not any(isinstance(card, dict) and "cvc" in card for card in cards)
     rule = "a cvc must not be readable after its CVC Retention, however its card was created"
     return [ctx.rule(clause, rule, *made, *after, is_so=is_gone)]
@@ -265,17 +274,23 @@ async def _converted(ctx: CheckContext) -> list[Finding]:
     retained_ns = ctx.quota(name, ctx.key("short"))
     if retained_ns > _LONGEST_NS:
         return []  # the intent that is read says so
-    asked = [ctx.token(f"converted {turn}") for turn in range(2)]
+    asked = [ctx.token(f"converted {turn}") for turn in range(4)]
     made = [await lane.call("create_token_intent", body=body) for body in asked]
-    exchanges = []
-    for intent, part_ns in zip(made, (0, retained_ns + _CLOCK_SLACK_NS), strict=True):
-        await lane.sleep_until_ns(intent.received_ns + part_ns, _RETENTION)
-        body: Json = {"type": "token", "token_intent_id": text_of(intent, "id")}
-        exchanges.append(await lane.call("tokenize", {"value": body}))
-    if not exchanges[0].ok:  # how an intent is converted is assumed
-        message = f"a token intent is not converted by its id: {exchanges[0].status}"
-        return [ctx.informs(clause, message, exchanges[0])]
-    return [ctx.refusal(clause, f"an intent after its {name}", exchanges[1])]
+    intents: list[Json] = [
+        {"type": "token", "token_intent_id": text_of(intent, "id")} for intent in made
+    ]
+    first = await lane.call("tokenize", {"value": intents[0]})
+    if not first.ok:  # how an intent is converted is assumed
+        message = f"a token intent is not converted by its id: {first.status}"
+        return [ctx.informs(clause, message, first)]
+    await lane.sleep_until_ns(made[-1].received_ns + retained_ns + _CLOCK_SLACK_NS, _RETENTION)
+    late: list[Json] = [intents[1], [intents[2]], {"a": [{"b": intents[3]}]}]
+    return [
+        ctx.refusal(
+            clause, f"an intent after its {name}", await lane.call("tokenize", {"value": body})
+        )
+        for body in late
+    ]
 
 
 def _unsaid(ctx: CheckContext, clause: str, message: str, *evidence: Exchange) -> Finding:
@@ -298,7 +313,7 @@ def _unsaid(ctx: CheckContext, clause: str, message: str, *evidence: Exchange) -
     "QUO-LOG",
     accepts="readable in [t, t + R), not after, R being the quota of the tenant of role short",
     roles=("short",),
-    requests=52,
+    requests=64,
     takes_ns=3 * _SECOND_NS + _CLOCK_SLACK_NS,
     is_timed=True,
 )

@@ -19,6 +19,9 @@ UUID: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 )
 
+_NUMBER: Final = re.compile("[0-9]{12,}")
+_BETWEEN_DIGITS: Final = re.compile("(?<=[0-9])[ .-](?=[0-9])")
+
 
 def is_uuid(text: object) -> bool:
     """Whether it is a UUID string (REC-ID)."""
@@ -155,12 +158,16 @@ def strings_in(answer: Json) -> Iterator[str]:
 
 
 def is_secret_in(text: str, secret: str) -> bool:
-    """Whether a text holds a secret, as it is or in base64.
+    """Whether a text holds a secret: as it is, in base64, or a number in groups of digits.
 
     >>> is_secret_in('{"debug": "YSB2YWx1ZQ=="}', "a value")
     True
+    >>> is_secret_in("4242 4242-42424242", "4242424242424242")
+    True
     """
-    return secret in text or base64.b64encode(secret.encode()).decode().rstrip("=") in text
+    if secret in text or base64.b64encode(secret.encode()).decode().rstrip("=") in text:
+        return True
+    return _NUMBER.fullmatch(secret) is not None and secret in _BETWEEN_DIGITS.sub("", text)
 
 
 def must_be_there(name: str, exchange: Exchange) -> None:

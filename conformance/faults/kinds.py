@@ -73,6 +73,10 @@ _STORED: Final[Mapping[str, tuple[str, Callable[[str], str]]]] = {
     "without-quotes": ("stored without quotes", lambda text: text.replace('"', "")),
     "without-controls": ("stored without control characters", _without_controls),
     "without-bom": ("stored without U+FEFF", lambda text: text.replace("\ufeff", "")),
+    "without-first-bom": (
+        "stored without U+FEFF at its beginning",
+        lambda text: text.removeprefix("\ufeff"),
+    ),
     "number-like": (
         "stored without leading zeros where it is digits",
         lambda text: text.lstrip("0") or text if text.isdigit() else text,
@@ -521,7 +525,7 @@ async def _read_elsewhere(engine: FaultyEngine, request: Request, submit: Submit
 
 
 def _uncounted(
-    name: str, clause: str, quota: str, description: str, is_free: Callable[[Any], bool]
+    name: str, clause: str, quota: str, description: str, free_of: Callable[[Any], int]
 ) -> None:
     """Register a mutant that does not count some elements of a body for a quota."""
 
@@ -531,7 +535,7 @@ def _uncounted(
         if caller is None or request.path != path or not isinstance(body, dict | list):
             return await submit(request)
         most = caller.tenant.quotas[quota]
-        free = sum(map(is_free, elements_in(body)))
+        free = sum(map(free_of, elements_in(body)))
         assert isinstance(most, int), "a count"
         engine.set_quota(caller.tenant, quota, most + free)
         try:
@@ -563,6 +567,13 @@ _uncounted(
     "Detokenize Limit",
     "Expressions inside a text do not count.",
     lambda part: isinstance(part, str) and not part.startswith("{{"),
+)
+_uncounted(
+    "others-of-a-text",
+    "QUO-DETOKENIZE",
+    "Detokenize Limit",
+    "Several expressions of one text count once.",
+    lambda part: part.count("{{") - 1 if isinstance(part, str) and "{{" in part else 0,
 )
 
 
@@ -599,6 +610,7 @@ _bytes_of_tokenize(
     "A byte order mark stands before the answer.",
     lambda raw: b"\xef\xbb\xbf" + raw,
 )
+_bytes_of_tokenize("nul-behind", "A NUL stands behind the answer.", lambda raw: raw + b"\0")
 
 
 @fault("leading-blank-refused", "TOK-JSON")

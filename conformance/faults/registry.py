@@ -35,6 +35,7 @@ _MODULES: Final = (
     "bodies",
     "records",
     "kinds",
+    "places",
     "access",
     "limits",
 )

@@ -143,6 +143,8 @@ class AnswerComparison:
             return
         if sent.operation == "detokenize":
             return
+        if sent.operation in TOKENIZING and parsed_or_none(exchange.content) is None:
+            raise Mismatch("TOK-JSON", "json", "the answer must be JSON")
         self._answers(sent, expected.body, parsed_or_none(exchange.content))
         self._check_secrets(sent, expected, exchange)
 

@@ -350,11 +350,11 @@ class Generator:
     def _list(self) -> SequenceStep | None:
         token = self._pick(0.8)
         role = None if token is None else self._reader_of(token)
-        return self._step("list", role, query="?size=100") if role else None
+        return self._step("list", role, query={"size": 100}) if role else None
 
     def _list_logs(self) -> SequenceStep | None:
         role = self._reader_of_role(self._roles[0])
-        return None if role is None else self._step("list_logs", role, query="?size=100")
+        return None if role is None else self._step("list_logs", role, query={"size": 100})
 
     def _search(self) -> SequenceStep | None:
         indexed = [

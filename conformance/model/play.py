@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any, Final, TypeAlias, cast
+from urllib.parse import urlencode
 
 from conformance.context.answers import is_request
 from conformance.context.context import GATEWAY_STATUSES, CheckContext, Lane, retry_after_ns
@@ -78,7 +79,7 @@ class SequenceStep:
     values: dict[str, Node] = field(default_factory=dict)
     body: Node = None
     raw: bytes | None = None
-    query: str = ""
+    query: Mapping[str, Node] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     key_header: str | None = None
     wait_ns: int = 0
@@ -243,9 +244,8 @@ class SequencePlay:
         if step.key_header is not None:
             headers[self._ctx.target.key_header] = step.key_header.replace("KEY", f"{{key:{key}}}")
             key = None
-        return HttpRequest(
-            method=method, path=path + step.query, key=key, headers=headers, body=body
-        )
+        path += self._query(step, self._given_names)
+        return HttpRequest(method=method, path=path, key=key, headers=headers, body=body)
 
     def _key(self, step: SequenceStep) -> KeyLabel:
         if isinstance(step.role, Ref):
@@ -266,10 +266,13 @@ class SequencePlay:
         label: str | None = self._key(step)
         if step.key_header is not None:
             label = "unknown" if step.key_header else None
-        answer = self.reference.answer(
-            method, path + step.query, label=label, body=body, headers=headers
-        )
+        path += self._query(step, self._expected_names)
+        answer = self.reference.answer(method, path, label=label, body=body, headers=headers)
         return answer, body
+
+    def _query(self, step: SequenceStep, names: Mapping[Ref, str]) -> str:
+        given = self._render(dict(step.query), names, is_deployment=True)
+        return f"?{urlencode(given)}" if given else ""
 
     def _sent(self, step: SequenceStep, body: Any) -> SentStep:  # noqa: ANN401 # reason: JSON or bytes
         label, keys = self._key(step), self._ctx.target.key_labels

@@ -216,7 +216,7 @@ def _uses(containers: Sequence[str]) -> Mapping[str, Sequence[SequenceStep]]:
     ref = Ref(0, 0)
     return {
         "get": [*made, SequenceStep(1, "get", "private_reader", {"id": ref})],
-        "list": [*made, SequenceStep(1, "list", "private_reader", query="?size=100")],
+        "list": [*made, SequenceStep(1, "list", "private_reader", query={"size": 100})],
         "create": [SequenceStep(0, "create", "private_prod", {"value": TextValue(1)})],
         "search": [
             *made,

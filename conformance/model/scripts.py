@@ -88,6 +88,8 @@ def scripts(offer: Offer) -> Iterator[list[SequenceStep]]:
     yield from _counts(reader or "private_prod", offer)
     if reader is not None and can_read:
         yield from _expressions(reader)
+    if reader is not None:
+        yield from _shown_elsewhere(reader, offer)
 
 
 def sees_creation(offer: Offer) -> bool:
@@ -126,9 +128,17 @@ def _values(reader: str, offer: Offer) -> Iterator[list[SequenceStep]]:
         for body in bodies:
             read = SequenceStep(1, "detokenize", reader, body=holes(refs))
             yield [*_steps((reader, body)), read]
-    card: Node = {"type": "card", "data": {**card_data(), "expiration_year": offer.year}}
-    read = SequenceStep(1, "detokenize", reader, body=holes((Ref(0, 0),)))
-    yield [*_steps((reader, card)), read]
+    this_year = {**card_data(), "expiration_year": offer.year}
+    zero_first = {**card_data(3), "cvc": TextValue(4, ("cvc with a zero",))}
+    pairs: list[list[Node]] = [
+        [{"type": "card", "data": data} for data in (this_year, zero_first)],
+    ]
+    if offer.can_encrypt:
+        token, card = Sealed(1, TextValue(1)), Sealed(2, card_data(2))
+        pairs.append([{"type": "token", "encrypted": token}, {"type": "card", "encrypted": card}])
+    for pair in pairs:
+        read = SequenceStep(1, "detokenize", reader, body=holes((Ref(0, 0), Ref(0, 1))))
+        yield [*_steps((reader, pair)), read]
 
 
 def _places(role: str, offer: Offer, *, can_read: bool) -> Iterator[list[SequenceStep]]:
@@ -181,6 +191,7 @@ def _keys(role: str) -> Iterator[list[SequenceStep]]:
     for start in range(0, len(ODD_KEYS), _BATCH):
         keys = ODD_KEYS[start : start + _BATCH]
         yield _steps((role, {key: TextValue(place + 1) for place, key in enumerate(keys)}))
+    yield _steps((role, {str(place): TextValue(place + 1) for place in range(3)}))
     for name in ("data", "encrypted", "token_intent_id"):  # without `type` it is a plain object
         yield _steps((role, {name: TextValue(1)}), (role, {name: TextValue(2), "metadata": _TEXT}))
 
@@ -188,7 +199,7 @@ def _keys(role: str) -> Iterator[list[SequenceStep]]:
 def _identifiers(role: str) -> list[SequenceStep]:
     """Identifiers of known tokens are strings like any other."""
     known, object_of = (Ref(0, 0), Ref(0, 1)), {"type": "token", "data": Ref(0, 0)}
-    body: Node = [known[0], Join(("id ", known[1])), object_of]
+    body: Node = [known[0], Join(("id ", known[1])), object_of, Join(("{{ ", known[1], " }}"))]
     return _steps((role, [TextValue(1), TextValue(2)]), (role, body))
 
 
@@ -243,9 +254,15 @@ def _variants() -> Iterator[list[SequenceStep]]:
     for wraps in (("upper case",), ("lower case",), ("space after",), ("NUL and a",)):
         yield _steps(("dedup", [TextValue(1), TextValue(1, wraps)]))
     yield _steps(("dedup", [TextValue(1, ("composed",)), TextValue(1, ("decomposed",))]))
+    long = ("4096 characters",)
+    yield _steps(("dedup", [TextValue(1, long), TextValue(1, (*long, "letter more"))]))
     expression: dict[str, Node] = {"type": "token", "fingerprint_expression": "{{ data }}"}
-    bodies = [{**expression, "data": TextValue(1, wraps)} for wraps in ((), ("upper case",), ())]
-    yield _steps(("dedup_reader", bodies))
+    for group in (((), ("upper case",), ()), (long, (*long, "letter more"), long)):
+        bodies = [{**expression, "data": TextValue(1, wraps)} for wraps in group]
+        yield _steps(("dedup_reader", bodies))
+    card: dict[str, Node] = {"type": "card", "data": card_data()}  # equal by its number alone
+    later = {**card, "data": {**card_data(), "expiration_year": 2034, "expiration_month": 7}}
+    yield _steps(("dedup_reader", card), ("dedup", later), ("dedup_reader", [later]))
 
 
 def _refusals(role: str, offer: Offer) -> Iterator[list[SequenceStep]]:
@@ -378,3 +395,37 @@ def _expressions(reader: str) -> Iterator[list[SequenceStep]]:
             used = refs[:count]
             body = holes(used, before, after)
             yield [*made, SequenceStep(2, "detokenize", reader, body=body)]
+    for count in (_BATCH, _BATCH + 1):
+        parts = [part for ref in refs[:count] for part in ("{{ ", ref, " }} ")]
+        body = {"all": Join(tuple(parts)), "none": "text"}
+        yield [*made, SequenceStep(2, "detokenize", reader, body=body)]
+
+
+def _shown_elsewhere(reader: str, offer: Offer) -> Iterator[list[SequenceStep]]:
+    """Other operations show the records that tokenize has returned, and no secret of theirs."""
+    number: Node = TextValue(2, ("card 16",))
+    mine: Node = {"of": TextValue(7)}  # a list begins with the tokens of earlier plays
+    token = {
+        **_numbered(1),
+        "metadata": mine,
+        "search_indexes": ["{{ data }}"],
+        "fingerprint_expression": "{{ data }}",
+    }
+    card = {
+        "type": "card",
+        "data": {**card_data(2), "number": number},
+        "metadata": mine,
+        "search_indexes": ["{{ data.number }}"],
+    }
+    made = _steps((reader, [token, card]))
+    steps = [SequenceStep(1, "list", reader, query={"size": 100, "metadata.of": TextValue(7)})]
+    for place, term in enumerate((Join(("data:", TextValue(1))), Join(("data.number:", number)))):
+        named: dict[str, Node] = {"id": Ref(0, place)}
+        steps += [
+            SequenceStep(1, "get", reader, named),
+            SequenceStep(1, "patch", reader, named, body={"metadata": {"c": "d"}}),
+            SequenceStep(1, "search", reader, body={"query": term, "size": 100}, is_filtered=True),
+        ]
+    for step in steps:
+        if step.operation in offer.operations - offer.mapped:
+            yield [*made, step]

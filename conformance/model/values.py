@@ -130,6 +130,7 @@ PLAIN_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     "spaced card": lambda core: " ".join(re.findall("....", _card(16)(core))),
     "cvc 3": _cvc(3),
     "cvc 4": _cvc(4),
+    "cvc with a zero": lambda core: "0" + _cvc(2)(core),
     "UUID": _uuid,
     "UUID in capitals": lambda core: _uuid(core).upper(),
 }
@@ -153,6 +154,7 @@ _AROUND: Final[Mapping[str, str]] = {
     "decomposed": "{}e\u0301A\u030a",
     "compatible": "{}\u212b\ufb01\u2460",
     "astral": "\U0001f600{}\U0001f468\u200d\U0001f469",
+    "byte order mark first": "\ufeff{}",
     "marks": "\u202e{}\ufeff\u2028\uffff",
     "escapes": "{}%41%2F+a=b&c",
     "address": "{}@Example.COM",

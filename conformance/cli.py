@@ -494,7 +494,7 @@ def _explain(args: argparse.Namespace) -> int:
 def _print_check(check: Check) -> None:
     from engine.files import span_text
 
-    print(f"  check {check.id}: {check.says}")
+    print(f"  check {check.id}: {check.description}")
     accepted = f"accepted: {check.accepts}"
     print(textwrap.indent(textwrap.fill(accepted, 92, break_on_hyphens=False), "    "))
     takes = f", {span_text(check.takes_ns)} at least" if check.takes_ns else ""

@@ -168,7 +168,7 @@ class ClauseItem(pytest.Item):
         assert isinstance(self.parent, Clauses), "a clause stands among the clauses"
         report = self.parent.report()
         result = report.result(self.name)
-        text = report.redactor.text(f"{result.word}: {result.says}")
+        text = report.redactor.text(f"{result.word}: {result.message}")
         self.user_properties += [("verdict", result.word), ("seed", report.seed)]
         self.add_report_section("call", "clause", _evidence(report, result))
         unsaid = result.verdict in {Verdict.SKIPPED, Verdict.INCONCLUSIVE}
@@ -195,7 +195,7 @@ class ClauseItem(pytest.Item):
 def _evidence(report: Report, result: ClauseResult) -> str:
     lines = [result.clause.text]
     for finding in result.findings:
-        lines.append(f"{finding.verdict.word}: {report.redactor.text(finding.says)}")
+        lines.append(f"{finding.verdict.word}: {report.redactor.text(finding.message)}")
         for evidence in report.evidence(finding):
             lines += [f"  {evidence['curl']}", f"  -> {evidence['error'] or evidence['status']}"]
     return "\n".join(lines)

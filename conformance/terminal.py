@@ -176,7 +176,7 @@ class Terminal(Progress):
         if all(finding.verdict is Verdict.SKIPPED for finding in findings):
             self._skipped.add(check.id)
         if verdict > Verdict.NOT_OBSERVABLE:
-            message = next(finding.says for finding in findings if finding.verdict is verdict)
+            message = next(finding.message for finding in findings if finding.verdict is verdict)
             word = f"[{_COLOURS[verdict]}]{verdict.word}[/]"
             self.console.print(f"  {word} {check.id}: {escape(message)}")
         if self._bar is not None:
@@ -239,7 +239,7 @@ def show_report(console: Console, report: Report, files: Sequence[Path] = ()) ->
             console.print(f"  {escape(line)}")
     for result in crashes(report.results):
         console.print(
-            f"\n[bold magenta]{result.clause.id}[/] {escape(report.redactor.text(result.says))}"
+            f"\n[bold magenta]{result.clause.id}[/] {escape(report.redactor.text(result.message))}"
         )
     console.print()
     for fold in folds(report.results):
@@ -284,7 +284,7 @@ def _show_cause(console: Console, report: Report, cause: Cause) -> None:
     console.print(f"  the clause: {escape(result.clause.text)}")
     failures = [finding for finding in result.findings if finding.verdict is Verdict.FAIL]
     different = list(
-        {(finding.check, finding.says): finding for finding in reversed(failures)}.values()
+        {(finding.check, finding.message): finding for finding in reversed(failures)}.values()
     )[::-1]
     for finding in different[:_SHOWN_FINDINGS]:
         _show_finding(console, report, finding)
@@ -292,7 +292,7 @@ def _show_cause(console: Console, report: Report, cause: Cause) -> None:
     if more:
         console.print(f"  and {more} more finding{'s' if more > 1 else ''} in the report")
     if not failures:
-        console.print(f"  {escape(report.redactor.text(result.says))}")
+        console.print(f"  {escape(report.redactor.text(result.message))}")
     if cause.followers:
         ids = ", ".join(result.clause.id for result in cause.followers)
         console.print(f"  because of it these fail too: {ids}")
@@ -300,7 +300,7 @@ def _show_cause(console: Console, report: Report, cause: Cause) -> None:
 
 def _show_finding(console: Console, report: Report, finding: Finding) -> None:
     console.print(
-        f"  seen: {escape(report.redactor.text(finding.says))} \\[{escape(finding.check)}]"
+        f"  seen: {escape(report.redactor.text(finding.message))} \\[{escape(finding.check)}]"
     )
     if finding.accepts:
         console.print(f"  expected: {escape(finding.accepts)}")
@@ -324,7 +324,7 @@ def _timeline(timeline: Sequence[Moment]) -> Iterable[str]:
     for moment in timeline:
         until = f" to {_offset(moment.until_ns - start_ns)}" if moment.until_ns is not None else ""
         at = f"{_offset(moment.at_ns - start_ns)}{until}"
-        parts = (at, status_of(moment), sender_of(moment), moment.says)
+        parts = (at, status_of(moment), sender_of(moment), moment.message)
         lines.append("  ".join(filter(None, parts)))
     if len(lines) > _SHOWN_TIMELINE:
         half = _SHOWN_TIMELINE // 2

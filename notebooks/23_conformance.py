@@ -120,7 +120,7 @@ alt.Chart(
 
 # %%
 fault = fault_of("partial-creation")
-print(fault.says)
+print(fault.description)
 bad = deploy(engine=fault.engine)
 folder = Path(tempfile.mkdtemp())
 found = conformance.run(
@@ -208,7 +208,7 @@ there = deploy()
 partial = conformance.run(
     fewer, transport=there.transport, seed=7, select=["LIM-MANAGEMENT"], strict=True
 )
-print(partial.result("LIM-MANAGEMENT").word, "-", partial.result("LIM-MANAGEMENT").says)
+print(partial.result("LIM-MANAGEMENT").word, "-", partial.result("LIM-MANAGEMENT").message)
 print(partial.verdict_line)
 assert partial.partial
 assert partial.result("LIM-MANAGEMENT").word == "skipped"

@@ -157,10 +157,10 @@ sliding = folder / "sliding.toml"
 sliding.write_text('[limits]\nalgorithm = "sliding-log"\n', encoding="utf-8")
 generous = LimitTable.default().replace_rule("LIM-PUBLIC", rate="51/1m")
 found = [run(Profile(), told, limits=generous).result("LIM-PUBLIC") for told in (None, sliding)]
-print(found[0].word, found[0].says, sep=": ")
+print(found[0].word, found[0].message, sep=": ")
 assert [one.word for one in found] == ["fail", "fail"]
-assert found[0].says == found[1].says
-assert found[0].says.startswith("bursts on fresh counters admitted 51")
+assert found[0].message == found[1].message
+assert found[0].message.startswith("bursts on fresh counters admitted 51")
 shutil.rmtree(folder)
 
 # %% [markdown]

@@ -67,6 +67,20 @@ def elements(body: Any, answer: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN4
             yield from elements(part, given)
 
 
+def elements_in(body: Json) -> Iterator[Any]:
+    """Yield the strings and token request objects of a body, in document order."""
+    return (part for part, _ in elements(body, body))
+
+
+def records_in(answer: Json) -> Iterator[dict[str, Any]]:
+    """Yield the token records of an answer, wherever they stand."""
+    if isinstance(answer, dict) and isinstance(answer.get("_extras"), dict) and "id" in answer:
+        yield answer
+    elif isinstance(answer, dict | list):
+        for part in answer.values() if isinstance(answer, dict) else answer:
+            yield from records_in(part)
+
+
 def accepted(exchange: Exchange) -> Json:
     """Return the answer's JSON; raises `Inconclusive` if the request was not accepted."""
     if not exchange.ok:

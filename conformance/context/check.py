@@ -47,8 +47,8 @@ class Inconclusive(Exception):
 class Check:
     """One check.
 
-    id: a stable word. clauses: what it judges. says: what it shows, in one sentence. accepts: the
-    outcomes that pass. roles: key roles that the target must have, else *skipped*; a role named
+    id: a stable word. clauses: what it judges. description: what it shows, in a sentence. accepts:
+    the outcomes that pass. roles: key roles that the target must have, else *skipped*; a role named
     twice asks for two keys. sources: addresses of its own (concurrent ones only; 0 = shared).
     requests: about how many it sends; requests_most: the most, retries included, where that is more
     than twice as many. takes_ns: its shortest duration (windows, blocks). rest_ns: how much longer
@@ -65,7 +65,7 @@ class Check:
 
     id: str
     clauses: tuple[str, ...]
-    says: str
+    description: str
     accepts: str
     judge: Judge
     roles: tuple[str, ...] = ()

@@ -18,13 +18,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from conformance.context.verdicts import Finding, Moment, Verdict
+from conformance.context.verdicts import Finding, Moment, Verdict, to_json
 from conformance.messages.exchange import Exchange, HttpRequest
 from conformance.wire.redaction import Redactor
 from engine.errors import InputError, reason_of
 
 HISTORY_FILE: Final = "history.ndjson"
 _OTHERS: Final = {"ask", "headers", "body", "read", "is_success"}
+_ATTRIBUTES: Final = {"says": "message"}
 _PLAIN: Final = [field.name for field in dataclasses.fields(Exchange) if field.name not in _OTHERS]
 """The fields of an exchange that are written as they are."""
 LONGEST_SENT: Final = 65_536
@@ -145,7 +146,12 @@ def _raw(held: Mapping[str, Any]) -> bytes:
 
 def finding_record(finding: Finding) -> dict[str, Any]:
     """Return a finding as JSON."""
-    return {**dataclasses.asdict(finding), "verdict": finding.verdict.word}
+    timeline = [to_json(moment) for moment in finding.timeline]
+    return {**to_json(finding), "verdict": finding.verdict.word, "timeline": timeline}
+
+
+def _moment_of(record: Mapping[str, Any]) -> Moment:
+    return Moment(**{_ATTRIBUTES.get(name, name): value for name, value in record.items()})
 
 
 def finding_of(record: Mapping[str, Any]) -> Finding:
@@ -160,7 +166,7 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
         record["accepts"],
         None if reading is None else (reading[0], reading[1]),
         record.get("follows"),
-        tuple(Moment(**moment) for moment in record.get("timeline", ())),
+        tuple(map(_moment_of, record.get("timeline", ()))),
         record.get("is_cut", False),
         record.get("is_absent", False),
         tuple(record.get("symptoms", ())),

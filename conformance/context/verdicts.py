@@ -15,8 +15,8 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, TypeAlias
 
 from engine.clauses import Clause
 
@@ -48,8 +48,8 @@ class Moment:
     """An entry of a limit's timeline: one request that decides, or a series of equal ones.
 
     at_ns: when it was sent, on the run's clock; until_ns: when the last of a series was. count: how
-    many requests. status: None without an answer. key, source: who sent it, and from where. says:
-    its role in the timeline, such as "the first refused".
+    many requests. status: None without an answer. key, source: who sent it, and from where.
+    message: its role in the timeline, such as "the first refused".
     """
 
     at_ns: int
@@ -58,7 +58,7 @@ class Moment:
     count: int = 1
     key: str | None = None
     source: str | None = None
-    says: str = ""
+    message: str = ""
 
 
 Symptom: TypeAlias = Literal[
@@ -76,7 +76,7 @@ hides: what must be hidden is there, what must be there is not; in-part: only so
 class Finding:
     """What a check found about one clause.
 
-    clause: its id. check: the check's id. says: one sentence, with what was expected and seen.
+    clause: its id. check: the check's id. message: one sentence, with what was expected and seen.
     evidence: numbers of the exchanges that show it. accepts: the outcomes that would have passed.
     reading: a choice of the profile that the deployment was seen to follow, as
     (`section.field`, value). follows: the clause whose break explains this one. timeline: what
@@ -89,7 +89,7 @@ class Finding:
     clause: str
     check: str
     verdict: Verdict
-    says: str
+    message: str
     evidence: tuple[int, ...] = ()
     accepts: str = ""
     reading: tuple[str, object] | None = field(default=None)
@@ -99,6 +99,12 @@ class Finding:
     is_absent: bool = False
     symptoms: tuple[Symptom, ...] = ()
     place: str = ""
+
+
+def to_json(part: Finding | Moment) -> dict[str, Any]:
+    """Return a finding or a moment as files hold it: there its message is `says`."""
+    names = {"message": "says"}
+    return {names.get(name, name): value for name, value in asdict(part).items()}
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:
@@ -185,14 +191,14 @@ class ClauseResult:
         return self.verdict.word
 
     @property
-    def says(self) -> str:
+    def message(self) -> str:
         """The sentence of the finding that decides."""
         decisive = [finding for finding in self.findings if finding.verdict is self.verdict]
         decisive.sort(
             key=lambda finding: finding.reading is not None
         )  # observations before readings
-        more = len({finding.says for finding in decisive}) - 1
-        text = decisive[0].says if decisive else ""
+        more = len({finding.message for finding in decisive}) - 1
+        text = decisive[0].message if decisive else ""
         return f"{text} (and {more} more finding{'s' if more > 1 else ''})" if more > 0 else text
 
 

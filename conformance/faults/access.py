@@ -7,10 +7,10 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final, TypeVar
 
+from conformance.context.answers import elements_in
 from conformance.faults.bodies import (
     DEFAULT_CONTAINERS,
     containers_named,
-    elements_in,
     is_creating,
     is_fiftieth,
     read_answered,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from conformance.context.answers import elements, is_request, parts
+from conformance.context.answers import elements_in, is_request, parts
 from conformance.faults.registry import (
     FaultyEngine,
     Submit,
@@ -45,11 +45,6 @@ def is_creating(request: Request) -> bool:
     """Whether a request creates tokens."""
     path = request.path.partition("?")[0]
     return request.method == "POST" and path in {"/tokenize", "/tokens"}
-
-
-def elements_in(body: Json) -> Iterator[Any]:
-    """Yield what a body asks to tokenize: leaves and token request objects, in order."""
-    return (part for part, _ in elements(body, body))
 
 
 def requests_in(body: Json) -> Iterator[dict[str, Any]]:
@@ -339,7 +334,7 @@ async def _container_ignored(engine: FaultyEngine, request: Request, submit: Sub
 @fault_of_profile(
     "container-field-not-as-told",
     "TOK-CONTAINER",
-    told='[tokens]\ncontainer_field = "containers"\n',
+    operator_profile='[tokens]\ncontainer_field = "containers"\n',
 )
 def _container_field(profile: Profile) -> Profile:
     """`vault` names the container, and the operator says that `containers` does."""

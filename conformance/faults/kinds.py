@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from conformance.context.answers import is_request, is_uuid
-from conformance.faults.bodies import containers_named, elements_in, is_creating, requests_in
+from conformance.context.answers import elements_in, is_request, is_uuid
+from conformance.faults.bodies import containers_named, is_creating, requests_in
 from conformance.faults.records import asked_and_given, change_time, masks_in
 from conformance.faults.registry import (
     FaultyEngine,
@@ -122,8 +122,8 @@ def _add_stored(name: str, description: str, change: Callable[[str], str]) -> No
         fault_of_requests(f"data-{name}", "TOK-TOKEN-DATA")(in_data)
 
 
-for _name, (_says, _change) in _STORED.items():
-    _add_stored(_name, _says, _change)
+for _name, (_description, _change) in _STORED.items():
+    _add_stored(_name, _description, _change)
 
 
 # --- the form decides -----------------------------------------------------------------------------

@@ -106,14 +106,14 @@ for _row, _less, _numbers, _windows, _blocks in (
         _row_fault(
             f"one-less-{_row}", _row, "refuses the last request of its rate.", _rate(more=-1)
         )
-    for _part, _percents, _says, _changed in (
+    for _part, _percents, _description, _changed in (
         ("number", _numbers, "admits {} % of its rate.", lambda percent: _rate(number=percent)),
         ("window", _windows, "has {} % of its window.", lambda percent: _rate(window=percent)),
         ("block", _blocks, "blocks for {} % of its time.", _block),
     ):
         for _percent in _percents:
             _fault_id = f"{_part}-{_percent}-{_row}"
-            _row_fault(_fault_id, _row, _says.format(_percent), _changed(_percent))
+            _row_fault(_fault_id, _row, _description.format(_percent), _changed(_percent))
 
 
 # --- counters -------------------------------------------------------------------------------------
@@ -204,8 +204,8 @@ for _id, _row, _paths in (
     ("updater-jobs-only", "LIM-ACCOUNT-UPDATER", ("ANY /account-updater/jobs",)),
     ("test-tenant-creation-only", "LIM-TEST-TENANT", ("POST /tokenize", "POST /tokens")),
 ):
-    _says = f"counts {' and '.join(_paths)}, and nothing else."
-    _row_fault(_id, _row, _says, _resource(*_paths))
+    _description = f"counts {' and '.join(_paths)}, and nothing else."
+    _row_fault(_id, _row, _description, _resource(*_paths))
 
 
 @fault_of_subjects("ids-counted-apart", "LIM-DELETE")
@@ -293,9 +293,9 @@ for _row, _name, _methods in (
     ("LIM-PROXY-KEY", "put", ("GET", "POST", "PATCH", "DELETE")),
     ("LIM-PROXY-HOST", "delete", ("GET", "POST", "PUT", "PATCH")),
 ):
-    _says = f"counts and refuses {', '.join(_methods)} only."
+    _description = f"counts and refuses {', '.join(_methods)} only."
     _change = _resource(*(f"{method} /*" for method in _methods))
-    _row_fault(f"any-without-{_name}-{_row}", _row, _says, _change)
+    _row_fault(f"any-without-{_name}-{_row}", _row, _description, _change)
 
 
 # --- whom a block shuts out -----------------------------------------------------------------------

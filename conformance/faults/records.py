@@ -7,9 +7,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from conformance.context.answers import is_request
+from conformance.context.answers import elements_in, is_request, records_in
 from conformance.faults.bodies import (
-    elements_in,
     has_turn,
     is_creating,
     is_fiftieth,
@@ -25,7 +24,6 @@ from conformance.faults.registry import (
     fault_of_records,
     fault_of_responses,
     json_of,
-    records_in,
     records_of,
 )
 from engine import Request, Response

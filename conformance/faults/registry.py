@@ -18,7 +18,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from conformance.context.answers import is_request
+from conformance.context.answers import is_request, records_in
 from engine import Engine, LimitTable, Profile, Request, Response
 from engine.clauses import clause
 from engine.errors import InputError, did_you_mean
@@ -45,21 +45,21 @@ _MODULES: Final = (
 class Fault:
     """One known-bad deployment.
 
-    id: a stable word. clause: the clause that it breaks. says: one sentence that describes it.
+    id: a stable word. clause: the clause that it breaks. description: one sentence.
     profile, limits, quotas: functions that replace what the engine and its tenants were given.
-    prepare: changes the engine once it exists. around: wraps every request. told: the profile file
-    that the operator hands to the suite, empty for none.
+    prepare: changes the engine once it exists. around: wraps every request. operator_profile: the
+    text of the profile file that the operator hands to the suite, empty for none.
     """
 
     id: str
     clause: str
-    says: str
+    description: str
     profile: Callable[[Profile], Profile] | None = None
     limits: Callable[[LimitTable], LimitTable] | None = None
     quotas: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     prepare: Callable[[FaultyEngine], None] | None = None
     around: Around | None = None
-    told: str = ""
+    operator_profile: str = ""
 
     def engine(self, **arguments: Any) -> FaultyEngine:  # noqa: ANN401 # reason: arguments of Engine
         """Return an engine with this fault; the arguments are those of `Engine`."""
@@ -168,20 +168,23 @@ def register(
     clause_id: str,
     field: str = "around",
     made: Callable[[_Change], object] | None = None,
-    told: str = "",
+    operator_profile: str = "",
 ) -> _Decorator:
     """Return the decorator that registers a fault.
 
-    field: that of `Fault` which is the change, or what `made` makes of it. told: as in `Fault`.
+    field: that of `Fault` which is the change, or what `made` makes of it. operator_profile: as in
+    `Fault`.
     """
 
     def registered(change: _Changed) -> _Changed:
         clause(clause_id)
-        says = " ".join((change.__doc__ or "").split())
-        assert says, f"{fault_id} must say what is wrong"
+        description = " ".join((change.__doc__ or "").split())
+        assert description, f"{fault_id} must say what is wrong"
         assert fault_id not in FAULTS, f"two faults are called {fault_id}"
         part: Any = change if made is None else made(change)
-        FAULTS[fault_id] = Fault(fault_id, clause_id, says, told=told, **{field: part})
+        FAULTS[fault_id] = Fault(
+            fault_id, clause_id, description, operator_profile=operator_profile, **{field: part}
+        )
         return change
 
     return registered
@@ -290,12 +293,13 @@ def fault_of_limits(fault_id: str, clause_id: str) -> _Decorator:
     return register(fault_id, clause_id, "limits")
 
 
-def fault_of_profile(fault_id: str, clause_id: str, told: str = "") -> _Decorator:
+def fault_of_profile(fault_id: str, clause_id: str, operator_profile: str = "") -> _Decorator:
     """Register `(profile) -> profile`: makes a choice that no conforming service may make.
 
-    told: the text of a profile file, where the choice is wrong because the operator names another.
+    operator_profile: the text of a profile file, where the choice is wrong because the operator
+    names another.
     """
-    return register(fault_id, clause_id, "profile", told=told)
+    return register(fault_id, clause_id, "profile", operator_profile=operator_profile)
 
 
 def fault_of_quotas(fault_id: str, clause_id: str) -> _Decorator:
@@ -313,8 +317,8 @@ def _is_tokenize(request: Request) -> bool:
 def json_of(request: Request) -> Json:
     """Return a request's body as JSON, None when it is not JSON."""
     if not isinstance(request.body, bytes):
-        found: Json = request.body  # type: ignore[assignment] # reason: streams are drained before
-        return found
+        body: Json = request.body  # type: ignore[assignment] # reason: streams are drained before
+        return body
     try:
         return parse(request.body)
     except Exception:  # noqa: BLE001 # reason: whatever is wrong with it, the engine says it
@@ -337,25 +341,12 @@ def requests_changed(
     if is_request(body):
         return change(dict(body)) if isinstance(body["type"], str) else body
     if isinstance(body, dict):
-        return {key: requests_changed(one, change, of_string) for key, one in body.items()}
+        return {key: requests_changed(part, change, of_string) for key, part in body.items()}
     if isinstance(body, list):
-        return [requests_changed(one, change, of_string) for one in body]
+        return [requests_changed(part, change, of_string) for part in body]
     return of_string(body) if isinstance(body, str) else body
 
 
 def records_of(response: Response) -> list[dict[str, Any]]:
     """Return the token records of an accepted answer, none of another one."""
     return list(records_in(response.body)) if response.ok else []
-
-
-def records_in(answer: Json) -> Iterator[dict[str, Any]]:
-    """Yield the token records of an answer, wherever they stand."""
-    if isinstance(answer, list):
-        for one in answer:
-            yield from records_in(one)
-    elif isinstance(answer, dict):
-        if isinstance(answer.get("_extras"), dict) and "id" in answer:
-            yield answer
-        else:
-            for one in answer.values():
-                yield from records_in(one)

@@ -132,7 +132,7 @@ def _table(title: str, trials: Iterable[MutantTrial]) -> Table:
     for name in ("fault", "clause", "what is wrong", "killed by"):
         table.add_column(name, overflow="fold")
     for trial in trials:
-        description = fault_of(trial.fault).says
+        description = fault_of(trial.fault).description
         killers = ", ".join(trial.killers)
         if killers and trial.runs > 1:
             killers += " (second run)"
@@ -175,7 +175,7 @@ def _complaints(
         if clause(clause_id).unobservable is None:
             yield "yellow", f"{clause_id} is not passed by the good deployment: {why}"
     for trial in bad:
-        yield "bold red", f"{trial.fault} survives ({trial.clause}): {trial.says}"
+        yield "bold red", f"{trial.fault} survives ({trial.clause}): {trial.message}"
     for trial in misled:
         first = trial.causes[0] if trial.causes else "no clause"
         yield (

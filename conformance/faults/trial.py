@@ -55,9 +55,9 @@ class MutantTrial:
 
     fault, clause: empty for the good deployment. killers: the checks that failed the clause.
     failed: (check, clause) of every failure, the clause's own included. crashed: checks that ended
-    in an error. unsaid: clauses that neither passed nor failed, with the reason. says: the sentence
-    of the first finding that kills, else why the fault survived. causes: the clauses that the
-    report names as root causes, in its order. runs: number of runs that a fault took.
+    in an error. unsaid: clauses that neither passed nor failed, with the reason. message: the
+    sentence of the first finding that kills, else why the fault survived. causes: the clauses that
+    the report names as root causes, in its order. runs: number of runs that a fault took.
     """
 
     fault: str
@@ -66,7 +66,7 @@ class MutantTrial:
     failed: tuple[tuple[str, str], ...]
     crashed: tuple[str, ...]
     unsaid: tuple[tuple[str, str], ...]
-    says: str
+    message: str
     causes: tuple[str, ...] = ()
     runs: int = 1
 
@@ -97,7 +97,7 @@ def judged(
     own = [finding for finding in failed if fault is not None and finding.clause == fault.clause]
     passed = {finding.clause for finding in said if finding.verdict is Verdict.PASS}
     passed |= {finding.clause for finding in failed}
-    unsaid = {finding.clause: finding.says for finding in said if finding.clause not in passed}
+    unsaid = {finding.clause: finding.message for finding in said if finding.clause not in passed}
     return MutantTrial(
         fault="" if fault is None else fault.id,
         clause="" if fault is None else fault.clause,
@@ -105,7 +105,7 @@ def judged(
         failed=tuple(dict.fromkeys((finding.check, finding.clause) for finding in failed)),
         crashed=tuple(dict.fromkeys(o.check for o in said if o.verdict is Verdict.ERROR)),
         unsaid=tuple(unsaid.items()),
-        says=own[0].says if own else _best_reason(fault, said),
+        message=own[0].message if own else _best_reason(fault, said),
         causes=tuple(cause.result.clause.id for cause in causes(results)),
     )
 
@@ -116,11 +116,11 @@ def _best_reason(fault: Fault | None, said: list[Finding]) -> str:
     if not own:
         return "no check judges the clause"
     finding = max(own, key=lambda finding: finding.verdict)
-    return f"{finding.check}: {finding.verdict.word}: {finding.says}"
+    return f"{finding.check}: {finding.verdict.word}: {finding.message}"
 
 
 def _run(deployment: Deployment, checks: Iterable[str], profile: str) -> tuple[Run, Report]:
-    """Run checks; told: the text of the target's profile file, empty for none."""
+    """Run checks; profile: the text of the target's profile file, empty for none."""
     chosen = tuple(checks)
     known = all_checks()
     clauses = tuple({clause for name in chosen for clause in known[name].clauses})
@@ -155,7 +155,7 @@ def try_fault(fault_id: str, *, everything: bool = False) -> MutantTrial:
     def findings(run: Run) -> list[Finding]:
         return [finding for finding in run.findings if finding.clause in wanted]
 
-    first, report = _run(deploy(engine=fault.engine), checks, fault.told)
+    first, report = _run(deploy(engine=fault.engine), checks, fault.operator_profile)
     trial = judged(fault, findings(first), report.results)
     own = [finding for finding in first.findings if finding.clause == fault.clause]
     if trial.is_killed or worst(own) < Verdict.INCONCLUSIVE:

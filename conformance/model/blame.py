@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from conformance.context.answers import is_request, parts
+from conformance.context.answers import elements_in, is_request, parts, records_in
 from engine.clauses import CLAUSES
 from engine.messages import Json
 
@@ -100,15 +100,6 @@ def shapes_in(body: Json) -> Iterator[str]:
             yield from shapes_in(part)
 
 
-def elements_of(body: Json) -> Iterator[Any]:
-    """Yield the strings and token request objects of a body, in document order."""
-    if isinstance(body, str) or is_request(body):
-        yield body
-    elif isinstance(body, dict | list):
-        for part in body.values() if isinstance(body, dict) else body:
-            yield from elements_of(part)
-
-
 def _depth_of(body: Json) -> int:
     if is_request(body) or not isinstance(body, dict | list):
         return 0
@@ -131,7 +122,7 @@ def acceptance_clause(
     """
     if status in {401, 403} and not is_odd:  # reason: unauthorised; the key may send plain values
         return "AUTH-CREATE"
-    elements = list(elements_of(body))
+    elements = list(elements_in(body))
     if len(elements) >= quota:
         return "TOK-LIMIT"
     if _depth_of(body) >= _DEEP:
@@ -178,7 +169,7 @@ def covered(operation: str, body: Any, status: int, answer: Json, clause: str | 
         return set() if own is None else {own}
     if isinstance(body, bytes):
         return {"TOK-JSON", "REC-SECRET", "AUTH-HEADER"}
-    elements = list(elements_of(body))
+    elements = list(elements_in(body))
     if status >= 400:
         refused = {refusal_clause(clause, status, shape_clause(body)), "REC-SECRET"}
         refused |= {"TOK-ATOMIC"} if len(elements) > 1 else set()
@@ -200,15 +191,6 @@ def _record_clauses(record: Mapping[str, Any]) -> set[str]:
     if record.get("_extras") == {"deduplicated": True}:
         clauses |= {"TOK-DEDUP", "REC-DEDUP-REDACT", "AUTH-READ"}
     return clauses
-
-
-def records_in(answer: Json) -> Iterator[dict[str, Any]]:
-    """Yield the token records of an answer, wherever they stand."""
-    if isinstance(answer, dict) and "_extras" in answer and "id" in answer:
-        yield answer
-    elif isinstance(answer, dict | list):
-        for part in answer.values() if isinstance(answer, dict) else answer:
-            yield from records_in(part)
 
 
 def value_of(element: Json) -> Json:

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from conformance.context.answers import is_uuid
+from conformance.context.answers import is_uuid, records_in
 from conformance.context.check import Inconclusive, check, missing_need
 from conformance.context.context import NO_ACCESS, CheckContext
 from conformance.context.verdicts import Finding, Verdict
 from conformance.messages.exchange import parsed_or_none
-from conformance.model.blame import records_in, shape_clause
+from conformance.model.blame import shape_clause
 from conformance.model.generator import OPEN_FIELDS, Offer
 from conformance.model.readings import Learned, Readings
 from conformance.model.reference import Reference

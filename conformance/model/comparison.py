@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from conformance.context.answers import (
     UUID,
+    elements_in,
     flag_of,
     is_known,
     is_request,
@@ -27,7 +28,6 @@ from conformance.messages.exchange import Exchange, parsed_or_none
 from conformance.model.blame import (
     FIELD_CLAUSES,
     acceptance_clause,
-    elements_of,
     refusal_clause,
     shape_clause,
     value_clause,
@@ -197,7 +197,7 @@ class AnswerComparison:
             clause = "TOK-LIMIT" if expected.clause == "TOK-LIMIT" else "TOK-ATOMIC"
             if expected.status == 403:  # reason: forbidden
                 clause = "AUTH-CREATE"
-            for element in elements_of(sent.body):
+            for element in elements_in(sent.body):
                 self._refused.setdefault(_value_key(element), clause)
 
     def _check_secrets(self, sent: SentStep, expected: ReferenceAnswer, exchange: Exchange) -> None:
@@ -535,7 +535,7 @@ class AnswerComparison:
             message = f"the cvc {rule}: its retention decides"
             return Mismatch("QUO-CVC", "cvc", message, is_direct=False)
         for number, body in self._bodies.items():
-            values = [value_of(other) for other in elements_of(body)]
+            values = [value_of(other) for other in elements_in(body)]
             if due in values and value in values:
                 message = f"step {number}: an identifier stands for the value of another element"
                 return Mismatch(_order_clause(body), "value", message)
@@ -562,7 +562,7 @@ def _default_clause(sent: SentStep) -> str:
 def _refusal_clause(sent: SentStep, expected: ReferenceAnswer) -> str:
     """Return the clause of a request that the reference refuses."""
     if expected.clause == "D-TYPE-VALUE":
-        types = [element["type"] for element in elements_of(sent.body) if is_request(element)]
+        types = [element["type"] for element in elements_in(sent.body) if is_request(element)]
         odd = [name for name in types if name not in TYPES]
         is_cased = all(not isinstance(name, str) or name.lower() in TYPES for name in odd)
         return "TOK-OBJECT" if is_cased else "TOK-TYPES"

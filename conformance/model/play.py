@@ -17,11 +17,11 @@ from functools import cached_property
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlencode
 
-from conformance.context.answers import is_request
+from conformance.context.answers import elements_in, is_request
 from conformance.context.context import GATEWAY_STATUSES, CheckContext, Lane, retry_after_ns
 from conformance.messages.exchange import Exchange, HttpRequest, KeyLabel, parsed_or_none
 from conformance.messages.shapes import SHAPES, filled
-from conformance.model.blame import covered, elements_of, value_of
+from conformance.model.blame import covered, value_of
 from conformance.model.comparison import TOKENIZING, AnswerComparison, Mismatch, SentStep, Tie
 from conformance.model.reference import Reference, ReferenceAnswer
 from conformance.model.values import (
@@ -287,7 +287,7 @@ class SequencePlay:
             quota=quota,
             has_dedup=label in keys and keys[label].role.startswith("dedup"),
             is_odd=any(text.wraps and text.wraps[-1] != "card 16" for text in texts)
-            or any(isinstance(value_of(part), str) for part in elements_of(step.payload)),
+            or any(isinstance(value_of(part), str) for part in elements_in(step.payload)),
             elements=[
                 self._elements.get(part, "")
                 for part in parts_of([step.body, step.values])

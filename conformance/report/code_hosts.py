@@ -95,7 +95,7 @@ def sarif_json(report: Report) -> str:
     ordered = in_order(report.results, report.new)
     failed = failures(report.results, report.new)
     open_ = [result for result in ordered if result.verdict is Verdict.INCONCLUSIVE]
-    broken = [*(result.says for result in crashes(report.results)), *report.broken]
+    broken = [*(result.message for result in crashes(report.results)), *report.broken]
     notes = [
         {"level": "error", "message": {"text": report.redactor.text(reason)}} for reason in broken
     ]

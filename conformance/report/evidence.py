@@ -206,7 +206,7 @@ def _moments(own: Sequence[Exchange], named: Mapping[int, str], gap_ns: int) -> 
                     status=exchange.status,
                     key=key,
                     source=source,
-                    says=words,
+                    message=words,
                 )
             )
         singled = {exchange.number for exchange in alone}

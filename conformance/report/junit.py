@@ -79,7 +79,7 @@ def _case(report: Report, result: ClauseResult) -> ET.Element:
 def _text(report: Report, result: ClauseResult) -> str:
     lines = [f"{result.clause.id} ({result.clause.seed_section}): {result.clause.text}", ""]
     for finding in sorted(result.findings, key=lambda finding: finding.verdict, reverse=True):
-        lines.append(f"{finding.verdict.word}: {finding.says} [{finding.check}]")
+        lines.append(f"{finding.verdict.word}: {finding.message} [{finding.check}]")
         if finding.accepts:
             lines.append(f"  expected: {finding.accepts}")
         for evidence in report.evidence(finding):

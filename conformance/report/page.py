@@ -105,7 +105,7 @@ def _told(report: Report, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "family": result.clause.id.partition("-")[0],
             "word": result.word,
             "is_new": result.clause.id in report.new,
-            "says": report.redactor.text(result.says),
+            "says": report.redactor.text(result.message),
         }
     return clauses
 
@@ -139,7 +139,7 @@ def picture(timeline: Sequence[Moment]) -> dict[str, Any]:
                 "at": _offset(moment, start_ns),
                 "status": status_of(moment),
                 "whose": sender_of(moment),
-                "says": moment.says,
+                "says": moment.message,
             }
         )
     _merge_labels(marks)

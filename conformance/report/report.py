@@ -26,6 +26,7 @@ from conformance.context.verdicts import (
     is_partial,
     last_line,
     sums,
+    to_json,
 )
 from conformance.messages.exchange import Exchange
 from conformance.report.baseline import RESULTS_FILE, Baseline, BaselineComparison
@@ -163,7 +164,7 @@ class Report:
 
     def message(self, result: ClauseResult) -> str:
         """Return what was seen of a clause in one sentence, and which clause it follows from."""
-        text = self.redactor.text(result.says or result.word)
+        text = self.redactor.text(result.message or result.word)
         return text if result.follows is None else f"follows from {result.follows}: {text}"
 
     def evidence(self, finding: Finding) -> list[dict[str, Any]]:
@@ -268,10 +269,10 @@ class Report:
                 {
                     "check": finding.check,
                     "verdict": finding.verdict.word,
-                    "says": self.redactor.text(finding.says),
+                    "says": self.redactor.text(finding.message),
                     "accepts": finding.accepts,
                     "reading": None if finding.reading is None else list(finding.reading),
-                    "timeline": [dataclasses.asdict(moment) for moment in self.timeline(finding)],
+                    "timeline": [to_json(moment) for moment in self.timeline(finding)],
                     "evidence": self.evidence(finding),
                 }
                 for finding in result.findings
@@ -315,7 +316,7 @@ class Report:
                 "clause": result.clause.id,
                 "verdict": result.verdict.word,
                 "status": result.clause.status,
-                "says": self.redactor.text(result.says),
+                "says": self.redactor.text(result.message),
                 "findings": len(result.findings),
             }
             for result in self.results
@@ -330,7 +331,7 @@ class Report:
                 "clause": finding.clause,
                 "check": finding.check,
                 "verdict": finding.verdict.word,
-                "says": self.redactor.text(finding.says),
+                "says": self.redactor.text(finding.message),
                 "evidence": list(finding.evidence),
             }
             for result in self.results
@@ -350,7 +351,8 @@ class Report:
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{html.escape(result.clause.id)}</td><td>{html.escape(result.word)}</td>"
-            f"<td style='text-align:left'>{html.escape(self.redactor.text(result.says))}</td></tr>"
+            "<td style='text-align:left'>"
+            f"{html.escape(self.redactor.text(result.message))}</td></tr>"
             for result in in_order(self.results, self.new)
         )
         return (

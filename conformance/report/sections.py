@@ -39,11 +39,11 @@ def causes(results: Iterable[ClauseResult], new: Collection[str] = ()) -> list[C
     by_clause: dict[str, Cause] = {}
     for result in failed:
         if result.follows not in ids or result.follows == result.clause.id:
-            key = f"{result.is_expected} {result.says}"
-            if result.says and key in by_clause:
+            key = f"{result.is_expected} {result.message}"
+            if result.message and key in by_clause:
                 by_clause[key].followers.append(result)
             else:
-                by_clause[key if result.says else result.clause.id] = Cause(result)
+                by_clause[key if result.message else result.clause.id] = Cause(result)
     by_id = {
         member.clause.id: cause
         for cause in by_clause.values()
@@ -86,7 +86,7 @@ def folds(results: Sequence[ClauseResult]) -> list[Fold]:
     by_reason: dict[tuple[Verdict, str], Fold] = {}
     for result in results:
         if result.is_unjudged or result.verdict is Verdict.INFORMATIONAL:
-            reason = next((x.says for x in result.findings if x.verdict is result.verdict), "")
+            reason = next((x.message for x in result.findings if x.verdict is result.verdict), "")
             fold = by_reason.setdefault((result.verdict, reason), Fold(result.verdict, reason))
             fold.results.append(result)
     return sorted(by_reason.values(), key=lambda fold: (-fold.verdict, -len(fold.results)))

@@ -44,7 +44,7 @@ async def judge(ctx: CheckContext) -> list[Finding]:
     why_open = "the check ended without a verdict"
     silent = about_all(check, Verdict.INCONCLUSIVE, why_open, ctx.session.last_of(check.id))
     return [
-        *(dataclasses.replace(finding, says=redacted(finding.says)) for finding in findings),
+        *(dataclasses.replace(finding, message=redacted(finding.message)) for finding in findings),
         *(finding for finding in silent if finding.clause not in judged),
     ]
 
@@ -77,7 +77,7 @@ def settled(
         finding
         if (reason := why(finding)) is None
         else dataclasses.replace(
-            finding, verdict=Verdict.INCONCLUSIVE, says=f"{finding.says}; but {reason}"
+            finding, verdict=Verdict.INCONCLUSIVE, message=f"{finding.message}; but {reason}"
         )
         for finding in judged
     )

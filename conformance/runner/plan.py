@@ -455,7 +455,7 @@ def unshown(plan: RunPlan) -> list[tuple[str, list[str]]]:
     """Return (reason, clauses) of what a plan cannot show, the reason of most clauses first."""
     by_reason: dict[str, dict[str, None]] = {}
     for finding in plan.left_out:
-        by_reason.setdefault(finding.says, {})[finding.clause] = None
+        by_reason.setdefault(finding.message, {})[finding.clause] = None
     whole = {finding.clause for finding in plan.left_out}
     for clause in plan.clauses:
         if clause.unobservable is not None:

@@ -82,7 +82,7 @@ def test_what_is_not_there_is_skipped_with_a_way_out_and_never_failed() -> None:
     run = _run(_answering(deploy(), _only_tokenize), "QUO-", "RCT-", "ACC-")
     bad = {Verdict.FAIL, Verdict.ERROR, Verdict.INCONCLUSIVE}
     assert bad.isdisjoint(_verdicts(run).values())
-    says = [one.says for one in run.findings if one.clause == "RCT-CODE"]
+    says = [one.message for one in run.findings if one.clause == "RCT-CODE"]
     assert says[0] == (
         "the deployment answers 404 to POST /reactors, whose method and path are not specified; "
         "if it offers this under another path, describe it in [requests.create_reactor]"
@@ -105,7 +105,7 @@ def test_without_deduplication_only_what_was_created_stays_unseen() -> None:
     found = _verdicts(run)
     assert found["TOK-ATOMIC"] is Verdict.NOT_OBSERVABLE
     (unseen,) = (one for one in run.findings if one.verdict is Verdict.NOT_OBSERVABLE)
-    assert unseen.says.startswith("whether tokens are created cannot be seen: ")
+    assert unseen.message.startswith("whether tokens are created cannot be seen: ")
     for clause in ("TOK-LEAF", "TOK-PLAIN", "TOK-ARRAY", "TOK-COMPOSITE", "TOK-ONE-OF"):
         assert found[clause] is Verdict.PASS, clause
 
@@ -152,7 +152,7 @@ def test_grants_that_are_told_are_held_to() -> None:
     run = _run(_granting("application:create"), checks=("model.sequences",))
     failed = [one for one in run.findings if one.verdict is Verdict.FAIL]
     assert failed[0].clause == "AUTH-CREATE"
-    assert failed[0].says.startswith("tokenize must be refused with a 4xx, got 200")
+    assert failed[0].message.startswith("tokenize must be refused with a 4xx, got 200")
     run = _run(_granting("token:create"), checks=("model.sequences",))
     assert Verdict.FAIL not in {one.verdict for one in run.findings}
 
@@ -205,7 +205,7 @@ def test_a_told_field_of_containers_is_not_asked_for_again(tmp_path: Path) -> No
     options = Options(checks=("model.sequences",), select=("TOK-CONTAINER",), seed=5)
     run = Run(deployment.target, options, transport=deployment.transport, profile=profile)
     run.execute()
-    says = [one.says for one in run.findings if one.clause == "TOK-CONTAINER"]
+    says = [one.message for one in run.findings if one.clause == "TOK-CONTAINER"]
     assert says
     assert not [one for one in says if "in the profile" in one and "must name" not in one]
 
@@ -269,7 +269,7 @@ def test_an_accepted_answer_of_another_form_is_a_finding(change: Change) -> None
     assert report.exit_code == 1
     assert report.verdict_line.startswith("does not conform: ")
     assert "TOK-PLAIN" in report.verdict_line
-    says = [one.says for one in run.findings if one.check == "preflight"]
+    says = [one.message for one in run.findings if one.check == "preflight"]
     assert says[0].startswith("a plain object must come back with ")
     found = _verdicts(run)
     assert found["AUTH-HEADER"] is Verdict.PASS

@@ -69,7 +69,9 @@ def test_an_exception_inside_a_check_is_no_failure_of_the_deployment(play: Any) 
     report = play((_crashes, "TOK-LEAF"), (_passes, "TOK-PLAIN"))
     result = report.result("TOK-LEAF")
     assert result.verdict is Verdict.ERROR
-    assert result.says.startswith("the harness failed, which says nothing of the deployment: Runti")
+    assert result.message.startswith(
+        "the harness failed, which says nothing of the deployment: Runti"
+    )
     assert report.exit_code == 4
     assert "conform" not in report.verdict_line
     assert "the harness failed in 1: TOK-LEAF" in report.verdict_line

@@ -16,10 +16,6 @@ from tests.house._files import PACKAGES, files, module_name, python_files, text,
 _WRITTEN = {".py", ".toml", ".md", ".css", ".js", ".j2", ".html", ".cfg", ""}
 _GIVEN = {Path("LICENSE")}
 _BY_TREE = (_tidy.long_functions, _tidy.skips_without_reason, _tidy.vague_names)
-_NOT_YET_NAMED = {
-    *(Path("conformance/context") / f"{name}.py" for name in ("check", "verdicts")),
-    *(Path("conformance/faults") / f"{name}.py" for name in ("registry", "trial")),
-}
 _SHIPPED = Path("engine/http/docs/swagger-ui")  # as its authors publish it, with its licences
 
 
@@ -70,9 +66,8 @@ def test_python_files_are_tidy(rule: Callable[[str], Iterator[str]]) -> None:
 
 def test_variables_name_what_they_hold() -> None:
     paths = [path for path in python_files() if path.parts[0] in PACKAGES]
-    named = [path for path in paths if _NOT_YET_NAMED.isdisjoint({path, *path.parents})]
-    assert len(named) > 150
-    _none(_complaints(named, _tidy.vague_names))
+    assert len(paths) > 150
+    _none(_complaints(paths, _tidy.vague_names))
 
 
 def test_locks_and_data_name_no_machine_or_registry() -> None:

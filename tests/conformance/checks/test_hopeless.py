@@ -144,7 +144,7 @@ def test_a_job_without_an_id_fails_and_is_no_crash_of_the_harness() -> None:
     jobs: list[str] = []
     found = judged("account-updater.jobs", change)
     assert jobs
-    assert [(one.verdict, one.says) for one in found] == [
+    assert [(one.verdict, one.message) for one in found] == [
         (Verdict.FAIL, "each job must have its own id and its own upload_url")
     ]
 
@@ -162,7 +162,7 @@ def test_a_key_that_was_not_made_a_legacy_one_shows_nothing_of_legacy_keys(
 
     (found,) = judged("limits.legacy-class", change)
     assert found.verdict is Verdict.INFORMATIONAL
-    assert found.says.endswith("no legacy key of a public application can be created here")
+    assert found.message.endswith("no legacy key of a public application can be created here")
 
 
 def test_the_history_shows_each_job_apart_with_all_that_was_sent_for_it() -> None:

@@ -142,4 +142,4 @@ def test_the_keys_own_header_is_none_of_the_others() -> None:
     profile = Profile().replace(http={"key_header": "X-API-Key"})
     found = judged("authentication.header", profile=profile)
     assert {one.verdict for one in found} == {Verdict.PASS}
-    assert found[-1].says == "a key in other headers only: refused with 401"
+    assert found[-1].message == "a key in other headers only: refused with 401"

@@ -28,7 +28,7 @@ def test_a_wrong_header_of_a_refusal_is_a_remark(name: str, text: str, says: str
         return dataclasses.replace(answer, headers={**answer.headers, name: text})
 
     found = judged("limits.status", with_header)
-    assert [one.says for one in found if one.verdict is Verdict.PASS]
+    assert [one.message for one in found if one.verdict is Verdict.PASS]
     told = [one for one in found if one.verdict is not Verdict.PASS]
     assert [one.verdict for one in told] == [Verdict.INFORMATIONAL]
-    assert says in told[0].says
+    assert says in told[0].message

@@ -56,11 +56,13 @@ def test_a_sporadic_error_is_one_clauses_and_no_others(tmp_path: Path) -> None:
 
     findings, run = _findings(change, tmp_path)
     (failed,) = _failed(findings)
-    assert " got 500: in 1 of " in failed.says
-    assert failed.says.endswith(" sequences, and right when sent again")
+    assert " got 500: in 1 of " in failed.message
+    assert failed.message.endswith(" sequences, and right when sent again")
     assert failed.evidence
     again = judge(tmp_path).result(failed.clause)
-    assert [one.says for one in again.findings if one.verdict is Verdict.FAIL] == [failed.says]
+    assert [one.message for one in again.findings if one.verdict is Verdict.FAIL] == [
+        failed.message
+    ]
     assert run.session.exchanges
 
 
@@ -77,7 +79,7 @@ def test_a_sporadic_refusal_of_a_valid_body_is_sporadic_too(status: int) -> None
     seen: list[bool] = []
     (failed,) = _failed(_findings(change)[0])
     assert failed.clause == "TOK-ARRAY"
-    assert failed.says.startswith(f"tokenize must be accepted, got {status}: in 1 of ")
+    assert failed.message.startswith(f"tokenize must be accepted, got {status}: in 1 of ")
 
 
 def test_a_mask_that_is_wrong_once_is_found() -> None:
@@ -89,7 +91,7 @@ def test_a_mask_that_is_wrong_once_is_found() -> None:
     seen: list[bool] = []
     (failed,) = _failed(_findings(change)[0])
     assert failed.clause == "REC-CARD-MASK"
-    assert failed.says.endswith("right when sent again")
+    assert failed.message.endswith("right when sent again")
 
 
 def test_what_is_always_wrong_is_not_called_right_again() -> None:
@@ -99,13 +101,13 @@ def test_what_is_always_wrong_is_not_called_right_again() -> None:
 
     failed = _failed(_findings(change)[0])
     assert failed[0].clause == "TOK-ARRAY"
-    assert not any("sent again" in finding.says for finding in failed)
+    assert not any("sent again" in finding.message for finding in failed)
 
 
 def test_a_calm_run_passes_with_the_number_of_answers() -> None:
     findings = {finding.clause: finding for finding in _findings(lambda *_: None)[0]}
     assert findings["TOK-OBJECT"].verdict is Verdict.PASS
-    assert findings["TOK-OBJECT"].says.endswith(" answers are those of the reference")
+    assert findings["TOK-OBJECT"].message.endswith(" answers are those of the reference")
 
 
 def _identifiers(answer: Answer) -> list[str]:
@@ -128,7 +130,7 @@ def test_two_identifiers_that_change_places_once_are_found() -> None:
     (failed,) = _failed(_findings(change)[0])
     assert changed
     assert failed.clause == "TOK-ARRAY"
-    assert failed.says.endswith("right when sent again")
+    assert failed.message.endswith("right when sent again")
 
 
 @pytest.mark.parametrize(

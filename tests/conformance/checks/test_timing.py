@@ -64,7 +64,7 @@ def _late_408(after_s: int) -> Change:
 def test_a_408_that_came_late_to_a_destination_of_24_s_is_no_failure(after_s: int) -> None:
     found = _judged("proxies.timeout", _late_408(after_s))
     assert _verdicts(found, "PRX-TIMEOUT") == {Verdict.PASS, Verdict.INCONCLUSIVE}
-    says = [one.says for one in found["PRX-TIMEOUT"] if one.verdict is Verdict.INCONCLUSIVE]
+    says = [one.message for one in found["PRX-TIMEOUT"] if one.verdict is Verdict.INCONCLUSIVE]
     assert f"408 after {after_s}." in says[0]
 
 
@@ -114,7 +114,7 @@ def test_nothing_is_left_unsent_where_a_reactor_cannot_be_created() -> None:
 
     found = _judged("reactors.timeout", change)["RCT-TIMEOUT"]
     assert [one.verdict for one in found] == [Verdict.INCONCLUSIVE]
-    assert "cut off" in found[0].says
+    assert "cut off" in found[0].message
 
 
 def _not_run(status: int, after_s: float) -> Change:

@@ -44,8 +44,8 @@ def test_there_are_subtle_faults_beside() -> None:
 
 def test_each_says_what_is_wrong_in_one_sentence() -> None:
     for fault in all_faults().values():
-        assert fault.says.endswith("."), fault.id
-        assert len(fault.says) < 120, fault.id
+        assert fault.description.endswith("."), fault.id
+        assert len(fault.description) < 120, fault.id
 
 
 def test_an_unknown_fault_is_named_with_the_nearest() -> None:
@@ -57,7 +57,7 @@ def test_an_unknown_fault_is_named_with_the_nearest() -> None:
 @pytest.mark.parametrize("fault_id", SUBTLE)
 def test_subtle_faults_are_caught_by_their_own_clause(fault_id: str) -> None:
     trial = try_fault(fault_id)
-    assert trial.is_killed, trial.says
+    assert trial.is_killed, trial.message
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_subtle_faults_are_caught_by_their_own_clause(fault_id: str) -> None:
 def test_checks_of_what_is_left_open_can_fail(fault_id: str, check_id: str) -> None:
     """They report readings; each still fails its clause where the deployment breaks it."""
     trial = try_fault(fault_id)
-    assert check_id in trial.killers, trial.says
+    assert check_id in trial.killers, trial.message
     assert trial.is_blamed, trial.causes
 
 
@@ -134,7 +134,7 @@ def test_the_good_deployment_is_the_engine_itself() -> None:
 
 def test_a_finding_on_a_retention_says_what_is_retained() -> None:
     trial = try_fault("log-lost-early")
-    assert trial.says == "a log entry must be readable until its Log Retention has expired"
+    assert trial.message == "a log entry must be readable until its Log Retention has expired"
 
 
 def test_equal_objects_that_share_an_identifier_are_no_deduplication() -> None:

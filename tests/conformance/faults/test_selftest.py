@@ -105,7 +105,7 @@ SAMPLE = sorted(all_faults())[4::16]
 @pytest.mark.parametrize("fault_id", SAMPLE)
 def test_a_known_bad_deployment_is_caught(fault_id: str) -> None:
     trial = try_fault(fault_id)
-    assert trial.is_killed, trial.says
+    assert trial.is_killed, trial.message
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_the_whole_matrix_shows_what_else_fails_and_what_is_caught_over_http(
 @pytest.mark.parametrize("fault_id", ["throttle-blocks", "window-110-LIM-CREATE", "block-missing"])
 def test_one_run_that_is_told_nothing_catches_a_rate_that_is_off(fault_id: str) -> None:
     trial = try_fault(fault_id)
-    assert trial.is_killed, trial.says
+    assert trial.is_killed, trial.message
     assert trial.runs == 1
 
 

@@ -72,7 +72,7 @@ def test_each_kind_of_request_counts(what: str, monkeypatch: pytest.MonkeyPatch)
 def _is_caught(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(all_faults(), fault.id, fault)
     trial = try_fault(fault.id)
-    assert trial.is_killed, trial.says
+    assert trial.is_killed, trial.message
     assert trial.is_blamed, trial.causes
 
 

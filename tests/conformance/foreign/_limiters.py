@@ -300,7 +300,7 @@ def judge(configuration: Configuration) -> Judged:
             run.execute()
     findings = [x for x in run.findings if x.clause == configuration.rule_id]
     verdict = worst(findings)
-    message = next((x.says for x in findings if x.verdict is verdict), "")
+    message = next((x.message for x in findings if x.verdict is verdict), "")
     return Judged(configuration, verdict, message, time.monotonic() - began_s)
 
 

@@ -42,7 +42,7 @@ def _said(target: Target, port: int, rule_id: str, half: int) -> tuple[Verdict, 
     run = Run(served, Options(checks=(f"limits.{rule_id}",), seed=3))
     run.execute()
     found = [one for one in run.findings if one.clause == rule_id]
-    return max(one.verdict for one in found), "\n".join(one.says for one in found)
+    return max(one.verdict for one in found), "\n".join(one.message for one in found)
 
 
 @pytest.mark.slow

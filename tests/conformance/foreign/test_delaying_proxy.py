@@ -38,12 +38,14 @@ def test_the_reference_passes_through_delays_and_jitter(tmp_path: Path) -> None:
         target = dataclasses.replace(served, base_url=f"http://127.0.0.1:{port}")
         run = Run(target, Options(select=CLAUSES, seed=3))
         report = run.execute()
-    bad = [(one.clause, one.check, one.says) for one in run.findings if one.verdict is Verdict.FAIL]
+    bad = [
+        (one.clause, one.check, one.message) for one in run.findings if one.verdict is Verdict.FAIL
+    ]
     assert not bad
     assert max(one.verdict for one in run.findings) <= Verdict.INCONCLUSIVE
     slowest_ns = max(one.received_ns - one.sent_ns for one in report.exchanges.values())
     assert slowest_ns > MOST_S * 1e9, "the proxy delays"
     shown = {one.clause for one in run.findings if one.verdict is Verdict.PASS}
     if "LIM-PUBLIC" not in shown:
-        says = [one.says for one in run.findings if one.verdict is Verdict.INCONCLUSIVE]
+        says = [one.message for one in run.findings if one.verdict is Verdict.INCONCLUSIVE]
         untold("; ".join(says[:2]))

@@ -51,7 +51,7 @@ class Measured:
 
     def says(self, clause: str) -> str:
         """Every sentence about a clause."""
-        return "\n".join(one.says for one in self.run.findings if one.clause == clause)
+        return "\n".join(one.message for one in self.run.findings if one.clause == clause)
 
 
 def play(

@@ -56,7 +56,7 @@ def undecided(found: Measured) -> set[str]:
 
 def told(found: Measured) -> list[tuple[str, str]]:
     remark = Verdict.INFORMATIONAL
-    return [(x.clause, x.says) for x in found.bad if x.verdict is not remark]
+    return [(x.clause, x.message) for x in found.bad if x.verdict is not remark]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -185,7 +185,7 @@ def test_the_terminal_cuts_no_sentence_and_marks_a_body_that_it_cuts() -> None:
     assert stream.getvalue() == f"  fail a: {long}\n"
     ask = HttpRequest(method="POST", path="/tokenize", body={})
     exchange = Exchange(1, "a", "main", 1, ask, 0, 1, 200, {}, b"x" * 301)
-    said = [failed, *(dataclasses.replace(failed, says=f"another {n}") for n in range(3))]
+    said = [failed, *(dataclasses.replace(failed, message=f"another {n}") for n in range(3))]
     report = _report(results=assemble(select(["TOK-LEAF"]), said), exchanges={1: exchange})
     assert f"-> 200 {'x' * 300}…\n" in _printed(report)
     assert "and 1 more finding in the report" in _printed(report)
@@ -432,8 +432,8 @@ def test_what_is_no_run_is_no_baseline(tmp_path: Path, text: str) -> None:
 
 STORY = (
     Moment(at_ns=SECOND_NS, until_ns=SECOND_NS * 3 // 2, status=200, count=50, key="public.1"),
-    Moment(at_ns=2 * SECOND_NS, status=429, key="public.1", source="127.0.0.2", says="refused"),
-    Moment(at_ns=12 * SECOND_NS, status=None, key="public.1", says="no answer"),
+    Moment(at_ns=2 * SECOND_NS, status=429, key="public.1", source="127.0.0.2", message="refused"),
+    Moment(at_ns=12 * SECOND_NS, status=None, key="public.1", message="no answer"),
 )
 
 
@@ -466,7 +466,7 @@ def test_a_limits_timeline_follows_from_the_exchanges_of_its_check() -> None:
     failed = Finding("LIM-PUBLIC", "limits.a", Verdict.FAIL, "still refused after 12 s", (61,))
     report = _report(results=assemble(select(["LIM-PUBLIC"]), [failed]), exchanges=exchanges)
     told = [
-        (one.count, one.status, one.source, one.says)
+        (one.count, one.status, one.source, one.message)
         for one in report.timeline(report.results[0].findings[0])
     ]
     assert told == [
@@ -539,7 +539,7 @@ def test_a_pause_ends_a_burst_and_what_is_not_shown_below_decides_too() -> None:
     }
     failed = Finding("LIM-PUBLIC", "limits.a", Verdict.FAIL, "wrong", tuple(range(9, 15)))
     report = _report(results=assemble(select(["LIM-PUBLIC"]), [failed]), exchanges=sent)
-    told = [(one.count, one.says.partition(", ")[2]) for one in report.timeline(failed)]
+    told = [(one.count, one.message.partition(", ")[2]) for one in report.timeline(failed)]
     assert told == [(7, ""), (2, ""), *[(1, "shown below")] * 5, (1, "also decides")]
 
 

@@ -115,4 +115,4 @@ def test_a_failure_that_rests_on_a_doubt_is_inconclusive(
     doubts = {"management": "its key may not be known there"}
     found = settled(seen, all_checks(), doubt, doubts)[0]
     assert found.verdict is expected
-    assert ("; but " in found.says) == (expected is Verdict.INCONCLUSIVE)
+    assert ("; but " in found.message) == (expected is Verdict.INCONCLUSIVE)

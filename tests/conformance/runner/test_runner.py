@@ -95,7 +95,7 @@ def test_a_crash_is_an_error_without_a_secret_and_never_a_pass(play: Any) -> Non
     secret = deployment.target.keys[0].value
     report = play(_check("a", _crashes, "TOK-LEAF"), deployment=deployment)
     assert report.result("TOK-LEAF").verdict is Verdict.ERROR
-    assert "ValueError: <private_test.1>" in report.result("TOK-LEAF").says
+    assert "ValueError: <private_test.1>" in report.result("TOK-LEAF").message
     assert secret not in json.dumps(report.plain())
     assert report.exit_code == 4
 
@@ -131,7 +131,7 @@ def test_what_allows_no_verdict_makes_the_run_partial(
 
     report = play(_check("a", stops, "TOK-LEAF"), select=("TOK-LEAF",))
     assert (report.result("TOK-LEAF").verdict, report.partial) == (verdict, True)
-    assert report.result("TOK-LEAF").says == "for a reason"
+    assert report.result("TOK-LEAF").message == "for a reason"
     assert report.exit_code == 5, "nothing passed"
     assert report.verdict_line.startswith("nothing was judged of 1 selected clause: 1 ")
     checks = _check("a", stops, "TOK-LEAF"), _check("b", _passes, "TOK-ARRAY")
@@ -159,7 +159,7 @@ def test_an_expected_failure_is_none_of_the_runs_until_it_stops(play: Any) -> No
 def test_a_registered_reason_makes_a_clause_not_observable(play: Any) -> None:
     report = play(select=("QUO-RATE",))
     assert report.result("QUO-RATE").verdict is Verdict.NOT_OBSERVABLE
-    assert "no answer says which one" in report.result("QUO-RATE").says
+    assert "no answer says which one" in report.result("QUO-RATE").message
 
 
 def test_what_a_run_creates_it_deletes(play: Any) -> None:
@@ -218,7 +218,7 @@ def test_what_is_forbidden_is_never_asked(play: Any) -> None:
     deployment = deploy(forbidden=("DELETE /tokens/{id}",))
     report = play(_check("a", deletes, "TOK-LEAF"), deployment=deployment)
     assert report.result("TOK-LEAF").verdict is Verdict.SKIPPED
-    assert report.result("TOK-LEAF").says == "the target forbids DELETE /tokens/{id}"
+    assert report.result("TOK-LEAF").message == "the target forbids DELETE /tokens/{id}"
     assert not [one for one in report.exchanges.values() if one.ask.method == "DELETE"]
 
 
@@ -282,7 +282,7 @@ def test_a_target_that_answers_no_longer_is_not_asked_on(play: Any, lost: int) -
     expected = (Verdict.PASS, "asked")
     if lost == 6:
         expected = (Verdict.INCONCLUSIVE, "the target no longer answers")
-    assert (result.verdict, result.says) == expected
+    assert (result.verdict, result.message) == expected
 
 
 def test_the_budget_of_requests_holds(play: Any) -> None:
@@ -293,7 +293,7 @@ def test_the_budget_of_requests_holds(play: Any) -> None:
 
     deployment = deploy(budget=Budget(requests=50, minutes=1))
     report = play(_check("a", asks, "TOK-LEAF", requests=20), deployment=deployment)
-    assert "budget.requests = 50 leaves this check 30 requests" in report.result("TOK-LEAF").says
+    assert "budget.requests = 50 leaves this check 30 requests" in report.result("TOK-LEAF").message
     assert report.cleaned[1] > 0
     assert report.requests <= 50
     assert "the harness failed" not in report.verdict_line
@@ -329,14 +329,16 @@ def test_the_plan_is_held_against_the_budget_before_the_start() -> None:
         assert [one.clause for one in plan.left_out] == left
         assert plan.requests <= plan.requests_most <= budget
         assert all(plan.reserved[one.check.id] >= one.check.requests for one in plan.dealt)
-    assert plan.left_out[0].says == ("its 500 requests do not fit budget.requests = 300; raise it")
+    assert plan.left_out[0].message == (
+        "its 500 requests do not fit budget.requests = 300; raise it"
+    )
 
 
 def test_a_check_that_takes_longer_than_the_budget_is_left_out_before_the_start() -> None:
     check = _check("a", _passes, "TOK-LEAF", takes_ns=121 * SECOND_NS)
     target = deploy(budget=Budget(minutes=2)).target
     plan = make_plan(target, LimitTable.default(), select(["TOK-LEAF"]), [check])
-    says = plan.left_out[0].says.replace("\u202f", " ")
+    says = plan.left_out[0].message.replace("\u202f", " ")
     assert says == "it takes 2 min 1 s, more than budget.minutes = 2; raise it"
 
 
@@ -349,7 +351,7 @@ def test_the_budget_of_time_holds(play: Any) -> None:
 
     deployment = deploy(budget=Budget(requests=500, minutes=1))
     report = play(_check("a", waits, "TOK-LEAF", takes_ns=SECOND_NS), deployment=deployment)
-    assert "the budget of 1 min is spent" in report.result("TOK-LEAF").says
+    assert "the budget of 1 min is spent" in report.result("TOK-LEAF").message
 
 
 def test_no_check_waits_for_what_lies_beyond_the_budget_of_time(play: Any) -> None:
@@ -359,7 +361,7 @@ def test_no_check_waits_for_what_lies_beyond_the_budget_of_time(play: Any) -> No
 
     deployment = deploy(budget=Budget(requests=500, minutes=1))
     report = play(_check("a", waits, "TOK-LEAF", takes_ns=SECOND_NS), deployment=deployment)
-    assert "the budget of 1 min is spent" in report.result("TOK-LEAF").says
+    assert "the budget of 1 min is spent" in report.result("TOK-LEAF").message
     assert report.took_ns < 61 * SECOND_NS
 
 
@@ -422,7 +424,7 @@ def test_a_probe_with_a_wrong_key_is_inconclusive(play: Any) -> None:
         deployment=deployment,
     )
     assert report.result("LIM-PUBLIC").verdict is Verdict.INCONCLUSIVE
-    assert "public.1 is not a key of this deployment (401" in report.result("LIM-PUBLIC").says
+    assert "public.1 is not a key of this deployment (401" in report.result("LIM-PUBLIC").message
     assert report.result("TOK-LEAF").verdict is Verdict.PASS
 
 
@@ -455,8 +457,8 @@ def test_addresses_that_are_one_to_the_deployment_are_told(play: Any) -> None:
         report = play(check, other, deployment=deployment)
         assert report.preflight["apart"] is apart
         assert report.result("LIM-PUBLIC").verdict is Verdict.INCONCLUSIVE
-        assert report.result("LIM-PUBLIC").says.endswith(says)
-        assert report.result("TOK-LEAF").says == "one address is enough"
+        assert report.result("LIM-PUBLIC").message.endswith(says)
+        assert report.result("TOK-LEAF").message == "one address is enough"
 
 
 def test_a_role_that_is_missing_is_said_before_the_run() -> None:
@@ -464,7 +466,7 @@ def test_a_role_that_is_missing_is_said_before_the_run() -> None:
     check = _check("a", _passes, "LIM-PUBLIC", roles=("public", "public"))
     plan = make_plan(target, LimitTable.default(), select(["LIM-PUBLIC"]), [check])
     assert plan.dealt == []
-    assert plan.left_out[0].says == (
+    assert plan.left_out[0].message == (
         'the target has 0 of 2 keys of role public; add [[keys]] role = "public"'
     )
 
@@ -488,7 +490,7 @@ def test_too_few_keys_make_rounds_and_far_too_few_leave_probes_out() -> None:
         pauses_s = 60 * (len(rounds) - 1)
         assert plan.floor_ns == (takes_s * len(rounds) + pauses_s) * SECOND_NS
         assert len(plan.left_out) == 4 - sum(rounds)
-        assert all("too few keys and addresses" in one.says for one in plan.left_out)
+        assert all("too few keys and addresses" in one.message for one in plan.left_out)
 
 
 def test_a_probe_waits_for_a_key_that_other_requests_use_too() -> None:
@@ -534,7 +536,7 @@ def test_a_shape_of_the_targets_own_is_asked(play: Any) -> None:
 
     shape = RequestShape(method="POST", path="/find", body={"q": "data:{value}"})
     report = play(_check("a", searches, "TOK-LEAF"), deployment=deploy(requests={"search": shape}))
-    assert report.result("TOK-LEAF").says == "got 404"
+    assert report.result("TOK-LEAF").message == "got 404"
 
 
 def test_patience_outlasts_a_limit_that_was_not_foreseen(play: Any) -> None:
@@ -551,7 +553,7 @@ def test_patience_outlasts_a_limit_that_was_not_foreseen(play: Any) -> None:
     profile = base.engine.profile.replace(limits={"and_counter": "each"})
     check = _check("a", asks, "TOK-LEAF", requests=130)
     report = play(check, deployment=deploy(profile=profile))
-    assert report.result("TOK-LEAF").says == "got {200}"
+    assert report.result("TOK-LEAF").message == "got {200}"
     assert any(one.refused for one in report.exchanges.values())
     assert report.took_ns >= 20 * SECOND_NS
 

@@ -176,7 +176,7 @@ def test_a_deployment_with_words_of_its_own_passes_what_it_is_asked() -> None:
     options = Options(seed=5, select=SELECT, no_limits=True)
     report = Run(made.target, options, transport=transport).execute()
     odd = {
-        one.clause.id: one.says
+        one.clause.id: one.message
         for one in report.results
         if one.verdict not in {Verdict.PASS, Verdict.NOT_OBSERVABLE}
     }
@@ -383,7 +383,7 @@ def test_a_deployment_that_always_deduplicates_passes_without_keys_of_its_own() 
     options = Options(seed=9, select=("TOK-", "REC-", "AUTH-CREATE", "AUTH-READ"), no_limits=True)
     run = Run(target, options, transport=Transport(made.engine, target))
     odd = {
-        one.clause.id: one.says
+        one.clause.id: one.message
         for one in run.execute().results
         if one.verdict not in {Verdict.PASS, Verdict.NOT_OBSERVABLE}
     }
@@ -404,4 +404,4 @@ def test_a_limit_of_its_own_hides_the_row_that_is_probed_with_it(own: str, is_se
     plan = make_plan(target, LimitTable.default(), select(["LIM-SEARCH"]), checks)
     assert bool(plan.dealt) is is_seen
     says = "search has a limit of its own here"
-    assert [one.says.startswith(says) for one in plan.left_out] == ([] if is_seen else [True])
+    assert [one.message.startswith(says) for one in plan.left_out] == ([] if is_seen else [True])

@@ -121,7 +121,7 @@ def test_a_deployment_that_spells_otherwise_passes_every_clause(tmp_path: Path) 
     limits = {clause.id for clause in CLAUSES if clause.id.startswith("LIM-")}
     others = {"AUTH-KINDS", "AUTH-LEGACY", "ERR-429"} | limits
     odd = {
-        one.clause.id: one.says
+        one.clause.id: one.message
         for one in report.results
         if one.verdict not in {Verdict.PASS, Verdict.NOT_OBSERVABLE} and one.clause.id not in others
     }

@@ -90,7 +90,7 @@ _JUST_BELOW: Final = 24
     "ERR-408",
     accepts="408 after 25 s for a destination that takes longer; else the destination's answer",
     roles=("slow_destination",),
-    requests=11,
+    requests=12,
     takes_ns=_PROXY_TIMEOUT_NS,
     is_timed=True,
 )
@@ -136,6 +136,8 @@ def _other_ways(
         for method in ("POST", "PUT", "PATCH", "DELETE", "HEAD")
     ]
     asked += [ctx.lane("query", proxy_key=label).ask("GET", f"{path}?probe=1")]
+    for key in ctx.target.labels("private_prod")[:1]:
+        asked += [ctx.lane("keyed", proxy_key=label, key=key).ask("GET", path)]
     hosts = ctx.target.labels("custom_hostname")[:1]
     return asked + [ctx.lane("host", host=host).ask("GET", path) for host in hosts]
 

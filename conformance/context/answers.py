@@ -172,14 +172,17 @@ def strings_in(answer: Json) -> Iterator[str]:
 
 
 def is_secret_in(text: str, secret: str) -> bool:
-    """Whether a text holds a secret: as it is, in base64, or a number in groups of digits.
+    """Whether a text holds a secret: as it is, encoded, or a number in groups of digits.
 
     >>> is_secret_in('{"debug": "YSB2YWx1ZQ=="}', "a value")
     True
     >>> is_secret_in("4242 4242-42424242", "4242424242424242")
     True
     """
-    if secret in text or base64.b64encode(secret.encode()).decode().rstrip("=") in text:
+    raw = secret.encode()
+    if secret in text or base64.b64encode(raw).decode().rstrip("=") in text:
+        return True
+    if raw.hex() in (lower := text.lower()) or raw.hex("%") in lower:
         return True
     return _NUMBER.fullmatch(secret) is not None and secret in _BETWEEN_DIGITS.sub("", text)
 

@@ -624,6 +624,13 @@ async def _leading_blank_refused(_: FaultyEngine, request: Request, submit: Subm
 # --- outside --------------------------------------------------------------------------------------
 
 
+@fault_of_responses("keyed-time-out-with-504", "ERR-408")
+def _keyed_time_out_with_504(_: FaultyEngine, request: Request, response: Response) -> None:
+    """A proxy request with an API key that takes longer than 25 s gets 504."""
+    if request.key is not None and response.status == 408:
+        response.status = 504
+
+
 @fault_of_responses("posts-time-out-with-504", "ERR-408")
 def _posts_time_out_with_504(_: FaultyEngine, request: Request, response: Response) -> None:
     """A proxied POST that takes longer than 25 s gets 504."""

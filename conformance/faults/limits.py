@@ -395,6 +395,24 @@ _left_out(
     lambda _, request: _path_of(request) == "/tokenize" and request.body == b"{}",
 )
 _left_out(
+    "sized-not-counted",
+    "LIM-SEARCH",
+    "searches that give a size",
+    lambda _, request: request.path == "/tokens/search" and "size" in str(request.body),
+)
+_left_out(
+    "bodies-not-counted",
+    "LIM-PROXY-KEY",
+    "requests with a body",
+    lambda _, request: request.proxy_key is not None and bool(request.body),
+)
+_left_out(
+    "metadata-not-counted",
+    "LIM-CREATE",
+    "bodies with metadata",
+    lambda _, request: _path_of(request) == "/tokenize" and "metadata" in str(request.body),
+)
+_left_out(
     "bare-patch-not-counted",
     "LIM-PATCH",
     "requests without a body",

@@ -132,6 +132,17 @@ def _fingerprint_of_beginning(engine: FaultyEngine, request: Request, response: 
             record["fingerprint"] = known
 
 
+@fault("first-card-created", "TOK-ATOMIC")
+async def _first_card_created(_: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Where an element behind a card is invalid, the card is created all the same."""
+    response, body = await submit(request), json_of(request)
+    first = body[0] if isinstance(body, list) and body else None
+    is_card = isinstance(first, dict) and first.get("type") == "card"
+    if request.path == "/tokenize" and response.status == 400 and is_card:
+        await submit(with_body(request, first))
+    return response
+
+
 # --- answers of other operations ------------------------------------------------------------------
 
 
@@ -142,6 +153,31 @@ def _number_in_groups(_: FaultyEngine, request: Request, response: Response) -> 
         data = asked.get("data")
         if isinstance(data, dict) and isinstance(data.get("number"), str):
             record["display"] = " ".join(re.findall(".{1,4}", data["number"]))
+
+
+@fault_of_responses("number-without-its-end", "REC-SECRET")
+def _number_without_its_end(_: FaultyEngine, request: Request, response: Response) -> None:
+    """A record shows all digits of the card's number but the last four."""
+    for asked, record in asked_and_given(request, response):
+        data = asked.get("data")
+        if isinstance(data, dict) and isinstance(data.get("number"), str):
+            record["begins"] = data["number"][:-4]
+
+
+@fault_of_responses("data-in-hexadecimal", "REC-SECRET")
+def _data_in_hexadecimal(_: FaultyEngine, request: Request, response: Response) -> None:
+    """A record shows the data of a `token` in hexadecimal."""
+    for asked, record in asked_and_given(request, response):
+        if isinstance(asked.get("data"), str):
+            record["raw"] = asked["data"].encode().hex()
+
+
+@fault_of_responses("patch-shows-cvc", "REC-SECRET")
+def _patch_shows_cvc(_: FaultyEngine, request: Request, response: Response) -> None:
+    """The answer to a PATCH of a cvc shows it."""
+    body = json_of(request) if request.method == "PATCH" and response.ok else None
+    if isinstance(body, dict) and isinstance(body.get("data"), dict) and "cvc" in body["data"]:
+        response.body["changed"] = body["data"]["cvc"]
 
 
 @fault_of_responses("cvc-in-lists", "REC-SECRET")
@@ -200,6 +236,22 @@ async def _intent_late_in_arrays(
 
     if request.path == "/tokenize" and isinstance(body, list):
         return await submit(with_body(request, requests_changed(body, changed)))
+    response = await submit(request)
+    value = body.get("data") if isinstance(body, dict) else None
+    if request.path == "/token-intents" and response.ok and isinstance(value, str):
+        engine.notes[response.body["id"]] = value
+    return response
+
+
+@fault("intent-late-in-create", "QUO-INTENT")
+async def _intent_late_in_create(
+    engine: FaultyEngine, request: Request, submit: Submit
+) -> Response:
+    """POST /tokens converts a token intent for ever."""
+    body = json_of(request)
+    if request.path == "/tokens" and isinstance(body, dict) and "token_intent_id" in body:
+        value = engine.notes.get(str(body["token_intent_id"]))
+        request = with_body(request, {"type": "token", "data": value}) if value else request
     response = await submit(request)
     value = body.get("data") if isinstance(body, dict) else None
     if request.path == "/token-intents" and response.ok and isinstance(value, str):

@@ -43,6 +43,7 @@ _PROXY_VARIANTS: Final = (
     "invoke_proxy/DELETE",
     "invoke_proxy/POST",
     "invoke_proxy/HEAD",
+    "invoke_proxy/body",
 )
 _ANY_REQUEST: Final = ("list/HEAD", "list/OPTIONS", "list/nowhere")
 """What rows for any method and resource count too."""
@@ -97,7 +98,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
             rule_id="LIM-SEARCH",
             description="A search is limited to 50 per 10 s for a key at an address.",
             operation="search",
-            variants=("search/empty",),
+            variants=("search/empty", "search/sized"),
             apart="list",
         ),
         LimitRow(
@@ -116,6 +117,7 @@ ROWS: Final[Mapping[str, LimitRow]] = {
                 "tokenize/tokens",
                 "tokenize/array",
                 "tokenize/card",
+                "tokenize/full",
                 "tokenize/encrypted",
                 "tokenize/empty",
                 "tokenize/string",
@@ -321,12 +323,15 @@ class RowRequests:
         method, path, body = self.ctx.shaped(operation, self._values(operation, change, number))
         if operation == "create" and change:
             body = self._form(change, number)
-        elif operation == "search" and change == "empty":
-            body = {}
+        elif operation == "search" and change in {"empty", "sized"}:
+            body = {**(body if change == "sized" and isinstance(body, dict) else {})}
+            body |= {"size": 20} if change == "sized" else {}
         if change.isupper():
             method = change
         elif change == "bare":
             body = None
+        elif operation == "invoke_proxy" and change == "body":
+            method, body = "POST", {"probe": number}
         elif change == "nowhere":
             path = f"/probe-{self.salt}-{number}"
         elif change == "query":
@@ -383,6 +388,7 @@ class RowRequests:
             "empty": [],
             "string": f"probe {number}",
             "invalid": {"type": "unknown", "data": "probe"},
+            "full": {"type": "token", "data": f"probe {number}", "metadata": {"probe": "1"}},
             "known": {"type": "token", "data": "probe", flag: True},
         }
         return forms.get(form, self.body)

@@ -69,7 +69,7 @@ def scripts(offer: Offer) -> Iterator[list[SequenceStep]]:
     role = reader or "private_prod"
     yield from _places(role, offer, can_read=reader is not None and can_read)
     yield from _keys(role)
-    yield from _fields(role)
+    yield from _fields(role, offer)
     yield _identifiers(role)
     yield from ([SequenceStep(0, "tokenize", role, **odd)] for odd in ODD_REQUESTS)
     if {"dedup", "dedup_reader"} <= offer.roles:
@@ -163,7 +163,7 @@ def _places(role: str, offer: Offer, *, can_read: bool) -> Iterator[list[Sequenc
     yield _steps((role, [{"type": "card", "data": card_data(2 * n)} for n in (1, 2, 3)]))
 
 
-def _fields(role: str) -> Iterator[list[SequenceStep]]:
+def _fields(role: str, offer: Offer) -> Iterator[list[SequenceStep]]:
     """Each field of a request object is accepted and comes back as it was supplied."""
     token: dict[str, Node] = {"type": "token", "data": TextValue(1)}
     for metadata in _METADATA:
@@ -182,6 +182,11 @@ def _fields(role: str) -> Iterator[list[SequenceStep]]:
         yield _steps((role, {"type": "card", "data": data}))
     later = {**card["data"], "expiration_year": 2040, "cvc": TextValue(9, ("cvc 4",))}
     yield _steps((role, [card, {**card, "data": later}, {"type": "card", "data": card_data(5)}]))
+    if "containers" in offer.fields and len(offer.containers) > 1:
+        tokens, paths = offer.profile.tokens, offer.containers[:2]
+        is_text = tokens.container_form == "string"
+        values: list[Node] = [path if is_text else [path] for path in paths]
+        yield _steps((role, [{**card, tokens.container_field: value} for value in values]))
     printed = {**token, "fingerprint_expression": "{{ data }}"}
     again = {**printed, "metadata": {"a": "b"}}
     yield _steps((role, [printed, again, {**printed, "data": TextValue(2)}]))
@@ -284,6 +289,11 @@ def _refusals(role: str, offer: Offer) -> Iterator[list[SequenceStep]]:
         )
         bodies = [shapes[place % len(shapes)], *([again] if sees_creation(offer) else [])]
         yield _steps(*((role, body) for body in bodies))
+    if sees_creation(offer):  # cards beside a wrong one are not created either
+        card: dict[str, Node] = {"type": "card", "data": card_data(3)}
+        wrong_card = {**card, "data": {**card_data(5), "expiration_month": "12"}}
+        for pair in ([card, wrong_card], [wrong_card, card]):
+            yield _steps((role, pair), (role, {**card, **flag}))
     if "private_no_permission" in offer.roles and "flag" in offer.fields:
         body: Node = {"type": "token", "data": TextValue(1)}
         yield _steps(("private_no_permission", body), (role, {**body, **flag}))
@@ -369,6 +379,7 @@ def _counts(reader: str, offer: Offer) -> Iterator[list[SequenceStep]]:
             [TextValue(number) for number in range(1, count + 1)],
             [_numbered(number) for number in range(1, count + 1)],
             [{"type": "card", "data": card_data(2 * number)} for number in range(1, count + 1)],
+            [{"type": "card", "data": card_data()}] * count,
             [{"type": "token", "data": TextValue(1)}] * count,
             [TextValue(1)] * count,
         ]
@@ -376,6 +387,8 @@ def _counts(reader: str, offer: Offer) -> Iterator[list[SequenceStep]]:
             [{**_numbered(number), **more} for number in range(1, count + 1)]
             for more in ({"metadata": {"a": "b"}}, *_fields_of(offer))
         ]
+        if "flag" in offer.fields:  # else an earlier run's may be found again
+            kinds.append(list(_LOOKALIKES[:count]))
         if offer.can_encrypt:
             sealed = [Sealed(number, TextValue(number)) for number in range(1, count + 1)]
             kinds.append([{"type": "token", "encrypted": part} for part in sealed])
@@ -426,6 +439,11 @@ def _shown_elsewhere(reader: str, offer: Offer) -> Iterator[list[SequenceStep]]:
             SequenceStep(1, "patch", reader, named, body={"metadata": {"c": "d"}}),
             SequenceStep(1, "search", reader, body={"query": term, "size": 100}, is_filtered=True),
         ]
+    for place, data in enumerate((TextValue(8), {"cvc": TextValue(9, ("cvc 3",))})):
+        named = {"id": Ref(0, place)}
+        steps.append(SequenceStep(1, "patch", reader, named, body={"data": data}))
+    offered = offer.operations - offer.mapped
+    read = SequenceStep(2, "detokenize", reader, body=holes((Ref(0, 0), Ref(0, 1))))
     for step in steps:
-        if step.operation in offer.operations - offer.mapped:
-            yield [*made, step]
+        if step.operation in offered:
+            yield [*made, step, *([read] if "detokenize" in offered else [])]

@@ -251,7 +251,8 @@ async def _intent_late_in_create(
     body = json_of(request)
     if request.path == "/tokens" and isinstance(body, dict) and "token_intent_id" in body:
         value = engine.notes.get(str(body["token_intent_id"]))
-        request = with_body(request, {"type": "token", "data": value}) if value else request
+        rest = {name: part for name, part in body.items() if name != "token_intent_id"}
+        request = with_body(request, {**rest, "data": value}) if value else request
     response = await submit(request)
     value = body.get("data") if isinstance(body, dict) else None
     if request.path == "/token-intents" and response.ok and isinstance(value, str):

@@ -182,11 +182,12 @@ def _fields(role: str, offer: Offer) -> Iterator[list[SequenceStep]]:
         yield _steps((role, {"type": "card", "data": data}))
     later = {**card["data"], "expiration_year": 2040, "cvc": TextValue(9, ("cvc 4",))}
     yield _steps((role, [card, {**card, "data": later}, {"type": "card", "data": card_data(5)}]))
-    if "containers" in offer.fields and len(offer.containers) > 1:
-        tokens, paths = offer.profile.tokens, offer.containers[:2]
+    if "containers" in offer.fields:
+        tokens, paths = offer.profile.tokens, (*offer.containers, "/general/", "/pci/")[:2]
         is_text = tokens.container_form == "string"
         values: list[Node] = [path if is_text else [path] for path in paths]
-        yield _steps((role, [{**card, tokens.container_field: value} for value in values]))
+        named = [{**card, tokens.container_field: value} for value in values]
+        yield _steps((role, [card, *named]))
     printed = {**token, "fingerprint_expression": "{{ data }}"}
     again = {**printed, "metadata": {"a": "b"}}
     yield _steps((role, [printed, again, {**printed, "data": TextValue(2)}]))

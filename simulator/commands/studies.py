@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from engine.errors import InputError
@@ -205,8 +206,7 @@ def _print_capacity(answer: Capacity, args: argparse.Namespace) -> None:
         head = "between these values nothing is decided; the" if both else "the"
         print(f"{head} coarse search puts the border at about {answer.estimate}")
     if answer.border is not None and answer.border.mean:
-        precision = answer.border.half_width / abs(answer.border.mean)
-        print(f"the border is at {answer.estimate} ± {percent_text(precision)}")
+        _print_border(answer, answer.border)
     for side in answer.undecided:
         wanted = "met" if side == "keeps" else "not met"
         print(f"not decided: where it is {wanted}{_undecided(answer)}")
@@ -215,6 +215,18 @@ def _print_capacity(answer: Capacity, args: argparse.Namespace) -> None:
     if answer.unfinished:
         print(f"the search is not finished: {answer.unfinished}{_undecided(answer)}")
     print(f"{answer.runs} runs")
+
+
+def _print_border(answer: Capacity, border: Interval) -> None:
+    """Print how sharp the border is, and if that is too little, how much a run's border varies."""
+    precision = border.half_width / abs(border.mean)
+    print(f"the border is at {answer.estimate} ± {percent_text(precision)}")
+    if answer.needed is not None:
+        quantile = NormalDist().inv_cdf((1 + border.confidence) / 2)
+        deviation = percent_text(precision / quantile * math.sqrt(border.runs))
+        print(
+            f"what limits it: the border of a single run varies by {deviation} (standard deviation)"
+        )
 
 
 def _undecided(answer: Capacity) -> str:

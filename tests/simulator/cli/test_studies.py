@@ -304,6 +304,9 @@ def test_a_search_ends_with_its_budget_and_says_how_sharp_it_is(
     assert 1 < percent < 5
     (line,) = [line for line in printed if line.startswith("the tolerance of 0.01 is not reached")]
     assert int(line.rpartition(" ")[2]) > 1_000
+    (line,) = [line for line in printed if line.startswith("what limits it: ")]
+    varies = float(line.split()[-4])
+    assert percent * 5 < varies < percent * 7.5  # 95 % of 100 to 200 runs: σ = ± / 1.96 · √runs
 
 
 def test_a_search_says_how_far_it_is_and_what_is_known(

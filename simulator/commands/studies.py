@@ -348,7 +348,10 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    """Run the command: 0 where nothing differs, 1 where something does; 0 for policies."""
+    """Run the command: 0 where nothing differs, 1 where something does; 0 for policies.
+
+    Runs under other seeds differ where a difference is significant.
+    """
     if args.limits or args.profiles:
         return _compare_policies(args)
     _refuse(args, ("replications", "out"), "must go with --limits or --profile")
@@ -415,27 +418,30 @@ def _compare_runs(args: argparse.Namespace) -> int:
 
     comparison = compare(*args.what, **given(args, PrecisionOptions), on_look=tell)
     missed = args.strict and comparison.precision is not None and not comparison.precision.reached
-    differences = [d for d in comparison.differences if d.a != d.b or d.is_sure]
+    differences = [d for d in comparison.differences if d.a != d.b]
+    code = 1 if comparison.differs or missed else 0
     if args.json:
         _print_json(comparison.frame.reset_index())
-        return 1 if differences or not comparison.same_rows or missed else 0
+        return code
     print(f"A = {comparison.names[0]}, B = {comparison.names[1]}, {comparison.said}")
     if comparison.precision is not None:
         print(precision_text(dataclasses.asdict(comparison.precision), comparison.pairs))
     if not differences:
         print("no metric differs" + ("" if comparison.same_rows else "; some rows do"))
-        return 0 if comparison.same_rows and not missed else 1
+        return code
     table = plain_table(
         ["metric"], ("A", "B", "B − A", "95 % from", "to"), ("significant", "interval by")
     )
     for d in differences:
         values = [_compared_text(d.metric, value) for value in (d.a, d.b)]
         changes = [_compared_text(d.metric, value, is_change=True) for value in d.change[:3]]
-        is_significant = "yes" if d.is_sure else ""
+        is_significant = "yes" if d.metric in comparison.significant else ""
         method = _METHODS.get(d.change.method, d.change.method)
         table.add_row(metric_title(d.metric), *values, *changes, is_significant, method)
     console().print(table)
-    return 1
+    if comparison.tested:
+        print(comparison.tested)
+    return code
 
 
 def _compared_text(metric: str, value: float, *, is_change: bool = False) -> str:

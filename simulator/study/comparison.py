@@ -6,6 +6,11 @@ their difference holds as well, with a wider interval. Single runs are cut into 
 time and the slices are paired; such an interval is wider by as much as neighbouring slices
 correlate, and holds for these two runs' stretch of time alone. With a precision both scenarios are
 replicated under common seeds until the differences of shares are known so well.
+
+Each interval is one of 95 %, so of some 17 metrics about one leaves out 0 by chance. A difference
+is *significant* only if it stays so when all metrics are tested together: one or more differences
+of equal scenarios are called significant in at most 5 % of comparisons (Holm, "A simple
+sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6, 1979).
 """
 
 from __future__ import annotations
@@ -50,6 +55,7 @@ from simulator.study.runs import (
 
 _SLICES: Final = 20
 _MOST_SHARED: Final = 0.9
+_ERROR: Final = 1 - CONFIDENCE
 _RUN: Final = instance("a Result, or the path of a run's folder", Result, str, Path)
 
 
@@ -58,7 +64,8 @@ class Comparison:
     """What `compare` found. paired: `seeds`, `slices` of time, or None where nothing pairs.
 
     independent: runs of A and of B whose seeds differ; (0, 0) otherwise. precision: what became of
-    the one that was asked for.
+    the one that was asked for. significant: metrics whose difference is no chance, all of them
+    tested together. same_draws: whether only the scenarios can make a difference, not the seeds.
     """
 
     names: tuple[str, str]
@@ -68,13 +75,35 @@ class Comparison:
     differences: tuple[Difference, ...]
     precision: Precision | None = None
     independent: tuple[int, int] = (0, 0)
+    significant: frozenset[str] = frozenset()
+    same_draws: bool = True
+
+    @property
+    def differs(self) -> bool:
+        """Whether A and B differ: at all if their draws are the same, else by more than chance."""
+        if self.same_draws:
+            return not self.same_rows or any(d.a != d.b for d in self.differences)
+        return bool(self.significant)
+
+    @property
+    def tested(self) -> str:
+        """What significant means, and what the differences come to, in words; empty if exact."""
+        if not any(d.change.method == "t" for d in self.differences):
+            return ""
+        text = (
+            "significant: not by chance, at 5 % for all metrics together (Holm); each interval is"
+            " one of 95 %"
+        )
+        if self.significant or self.same_draws:
+            return text
+        return f"{text}\nno difference is significant: other seeds alone would differ as much"
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A line a metric: a, b, change, low, high, sure, method."""
+        """A line a metric: a, b, change, low, high, sure (significant), method."""
         return pd.DataFrame(
             [
-                (d.metric, d.a, d.b, *d.change[:3], d.is_sure, d.change.method)
+                (d.metric, d.a, d.b, *d.change[:3], d.metric in self.significant, d.change.method)
                 for d in self.differences
             ],
             columns=["metric", "a", "b", "change", "low", "high", "sure", "method"],
@@ -143,10 +172,17 @@ def compare(options: CompareOptions) -> Comparison:
     counts = len(lines[0]), len(lines[1])
     if len(seeds) > 1 and 2 * len(seeds) >= min(counts):
         exact = all(_is_exact(result) for result in results)
-        return Comparison(names, same, "seeds", len(pairs), _differences(pairs, exact=exact))
+        changes, significant = _tested(lambda error: _differences(pairs, exact=exact, error=error))
+        return Comparison(names, same, "seeds", len(pairs), changes, significant=significant)
     if min(counts) > 1:
-        changes = _independent(*(list(line.values()) for line in lines))
-        return Comparison(names, same, None, len(pairs), changes, independent=counts)
+        before, after = (list(line.values()) for line in lines)
+        changes, significant = _tested(lambda error: _independent(before, after, error))
+        return Comparison(
+            *(names, same, None, len(pairs), changes),
+            independent=counts,
+            significant=significant,
+            same_draws=False,
+        )
     if same and first.summary["warm_up_ns"] == other.summary["warm_up_ns"]:
         first = other = max(results, key=lambda result: len(result.columns))
     for name, result in zip(names, (first, other), strict=True):
@@ -155,16 +191,32 @@ def compare(options: CompareOptions) -> Comparison:
     if _span_ns(first) != _span_ns(other):
         return Comparison(names, same, None, 1, whole)
     sliced = _slices(first), _slices(other)
-    sides = []
-    for change in whole:
-        if change.metric in METRICS and change.metric not in _OF_THE_WHOLE:
-            column = METRICS[change.metric].column
-            steps = (sliced[1][column] - sliced[0][column]).astype(float)
-            scale = len(steps) if change.metric in SUMS else 1
-            sides.append(_placed(change, _of_slices(steps.tolist()), scale))
-        else:
-            sides.append(change)
-    return Comparison(names, same, "slices", _SLICES, tuple(sides))
+    changes, significant = _tested(lambda error: _over_slices(whole, sliced, error))
+    same_draws = first.summary["seed"] == other.summary["seed"]
+    return Comparison(
+        *(names, same, "slices", _SLICES, changes), significant=significant, same_draws=same_draws
+    )
+
+
+def _tested(
+    changes_at: Callable[[float], tuple[Difference, ...]],
+) -> tuple[tuple[Difference, ...], frozenset[str]]:
+    """Return the differences with 95 % intervals, and the metrics that Holm's test finds to differ.
+
+    changes_at: the differences with intervals that may miss in a share of cases. The metrics that
+    are not known to differ share the error; each that is found leaves more of it to the others.
+    """
+    changes = changes_at(_ERROR)
+    significant = frozenset(d.metric for d in changes if d.change.method == "exact" and d.is_sure)
+    open_metrics = {d.metric for d in changes if d.change.method == "t"}
+    while open_metrics:
+        tested = changes_at(_ERROR / len(open_metrics))
+        differing = {d.metric for d in tested if d.is_sure} & open_metrics
+        if not differing:
+            break
+        open_metrics -= differing
+        significant |= differing
+    return changes, significant
 
 
 def _scenario_of(result: Result) -> Scenario | None:
@@ -222,14 +274,32 @@ def _to_precision(  # reason: all that a comparison under way is made of
 
     with replicator() as player:
         reached = until_precise(precision, max(known, FIRST), budget, widths, tell)
-    changes = _differences(pairs, exact=exact, sequential=True)
+    changes, significant = _tested(
+        lambda error: _differences(pairs, exact=exact, sequential=True, error=error)
+    )
     same = results[0].summary["sha256"] == results[1].summary["sha256"]
-    return Comparison(names, same, "seeds", len(pairs), changes, reached)
+    return Comparison(names, same, "seeds", len(pairs), changes, reached, significant=significant)
 
 
-def _of_slices(steps: list[float]) -> Interval:
+def _over_slices(
+    whole: tuple[Difference, ...], sliced: tuple[pd.DataFrame, pd.DataFrame], error: float
+) -> tuple[Difference, ...]:
+    """Return the differences of two whole runs, with intervals over their slices where known."""
+    changes = []
+    for change in whole:
+        if change.metric in METRICS and change.metric not in _OF_THE_WHOLE:
+            column = METRICS[change.metric].column
+            steps = (sliced[1][column] - sliced[0][column]).astype(float)
+            scale = len(steps) if change.metric in SUMS else 1
+            changes.append(_placed(change, _of_slices(steps.tolist(), error), scale))
+        else:
+            changes.append(change)
+    return tuple(changes)
+
+
+def _of_slices(steps: list[float], error: float) -> Interval:
     """Return the t interval over slices, wider by as much as neighbouring slices correlate."""
-    interval = interval_of(steps, difference=True)
+    interval = interval_of(steps, difference=True, error=error)
     known = [step - interval.mean for step in steps if not math.isnan(step)]
     squares = math.fsum(step * step for step in known)
     if interval.method != "t" or not squares:
@@ -277,26 +347,33 @@ def _replicated(result: Result) -> dict[int, Observed]:
 
 
 def _differences(
-    pairs: list[tuple[Observed, Observed]], *, exact: bool = False, sequential: bool = False
+    pairs: list[tuple[Observed, Observed]],
+    *,
+    exact: bool = False,
+    sequential: bool = False,
+    error: float = _ERROR,
 ) -> tuple[Difference, ...]:
     """Return the paired difference of every metric; sequential: shares' widths are looked at."""
     before, after = zip(*pairs, strict=True)
     changes = []
     for name in _common([line for pair in pairs for line in pair]):
-        error = 1 - CONFIDENCE
+        of_look = error
         if sequential and is_share(name):
             differing = sum(a.get(name, 0.0) != b.get(name, 0.0) for a, b in pairs)
-            error = sequential_error(differing, len(pairs))
-        changes.append(paired(name, before, after, exact=exact, error=error))
+            of_look = sequential_error(differing, len(pairs), error)
+        changes.append(paired(name, before, after, exact=exact, error=of_look))
     return _known(changes)
 
 
-def _independent(before: Sequence[Observed], after: Sequence[Observed]) -> tuple[Difference, ...]:
+def _independent(
+    before: Sequence[Observed], after: Sequence[Observed], error: float
+) -> tuple[Difference, ...]:
     """Return the difference of every metric between runs that have no seeds in common."""
     changes = []
     for name in _common([*before, *after]):
         a, b = ([line.get(name, 0.0) for line in side] for side in (before, after))
-        changes.append(Difference(name, pooled(a), pooled(b), independent_difference(a, b, name)))
+        change = independent_difference(a, b, name, error=error)
+        changes.append(Difference(name, pooled(a), pooled(b), change))
     return _known(changes)
 
 

@@ -331,7 +331,8 @@ def run_fit(args: argparse.Namespace) -> int:
     out = Path(args.out or _SCENARIO)
     check_free(out, force=args.force)
     with _progress(quiet=args.quiet) as progress:
-        scenario = fit(**given(args, FitOptions), judged=not args.quiet, progress=progress)
+        judged = args.strict or not args.quiet
+        scenario = fit(**given(args, FitOptions), judged=judged, progress=progress)
     scenario.save(out, force=args.force)
     code = 1 if args.strict and scenario.differs else 0
     if args.quiet:

@@ -31,7 +31,14 @@ from simulator.study.fit.judge import (
     judge_limits,
     replayed,
 )
-from simulator.study.fit.model import FittedGroup, Model, model_of, unit_of, with_sessions
+from simulator.study.fit.model import (
+    FittedGroup,
+    Model,
+    model_of,
+    round_ns,
+    unit_of,
+    with_sessions,
+)
 from simulator.study.fit.observed import LogWindow, Observed, observe
 from simulator.study.fit.selection import TOLERANCE, difference, other_factors, scaled
 from simulator.study.fit.series import CountSeries, Hints, gap_edges
@@ -83,6 +90,9 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
             )
     if options.judged:
         fitted.judgement = judge(model, view, window, options, predicted=holdout is not None)
+        if holdout is None:  # the same window under the same limits: one reading, of more runs
+            own = Under.of(Fraction(1), fitted.judgement.lines)
+            fitted.under = [own, *under[1:]]
     return fitted
 
 
@@ -206,7 +216,8 @@ class Fit:
 
     text: the scenario file. scenario: what it reads as. summary: what the log is. holdout: the
     share of time that was held out, None for none. judgement: log and scenario side by side.
-    under: both under the log's limits and under two other tables, in what matters for limits.
+    under: both under the log's limits, first, and under two other tables, in what matters for
+    limits.
     """
 
     model: Model
@@ -381,7 +392,7 @@ def _rows(judgement: Judgement) -> list[list[str]]:
 
 def _head(fit: Fit) -> str:
     summary = fit.summary
-    span = span_text(summary["span_ns"])
+    span = span_text(round_ns(summary["span_ns"]))  # as the scenario's file states it
     words = (
         f"{summary['log']}: {summary['requests']:,} requests of {summary['clients']:,} clients in "
         f"{span}"

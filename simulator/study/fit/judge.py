@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -102,6 +102,13 @@ class Under:
     factor: Fraction
     share: Line
     others: tuple[Line, ...]
+
+    @classmethod
+    def of(cls, factor: Fraction, lines: Sequence[Line]) -> Under:
+        """Return what of some lines matters for limits."""
+        share = next(line for line in lines if (line.measure, line.of) == ("refused share", ""))
+        others = (line for line in lines if line is not share and line.measure in _OF_LIMITS)
+        return cls(factor, share, tuple(others))
 
     @property
     def words(self) -> str:
@@ -328,10 +335,8 @@ def judge_limits(
                 if progress:
                     progress((len(judged) * _SHARE_RUNS + run) * rows)
                 played.append(_play(scenario, _SEED + run, view.series, lead_of(window))[0])
-            lines = {key: _line(key, log, played) for key in _keys(log, played)}
-            share = lines.pop(("refused share", ""))
-            others = (line for line in lines.values() if line.measure in _OF_LIMITS)
-            judged.append(Under(factor, share, tuple(others)))
+            lines = [_line(key, log, played) for key in _keys(log, played)]
+            judged.append(Under.of(factor, lines))
     return judged
 
 

@@ -577,7 +577,7 @@ def _head(observed: Observed, window: LogWindow, model: Model, name: str) -> lis
     return [
         *(f"# {line}" for line in lines),
         f'name = "{name}"',
-        f'duration = "{format_duration(_round_ns(window.span_ns))}"',
+        f'duration = "{format_duration(round_ns(window.span_ns))}"',
         f"seed = {_SEED}",
         f"start_time = {start}",
     ]
@@ -758,7 +758,8 @@ def _instant(at_ns: int) -> str:
     return f"{moment}Z"
 
 
-def _round_ns(duration_ns: int) -> int:
+def round_ns(duration_ns: int) -> int:
+    """Return a length of time in whole seconds from a minute on, else in whole milliseconds."""
     unit = 1_000_000_000 if duration_ns >= 60_000_000_000 else 1_000_000
     return -(-duration_ns // unit) * unit
 

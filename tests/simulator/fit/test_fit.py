@@ -18,8 +18,9 @@ from simulator.cli import main
 from simulator.logs import LogMap
 from simulator.scenario import Scenario, loads
 from simulator.scenario.draws import DailyArrivals, OnOffArrivals, PoissonArrivals
+from simulator.study.fit._fit import _refusals
 from simulator.study.fit.groups import _group_of
-from simulator.study.fit.judge import Judgement, Line, _interval
+from simulator.study.fit.judge import _OF_LIMITS, Judgement, Line, _interval
 from simulator.study.fit.observed import LogWindow
 
 S = 1_000_000_000
@@ -106,6 +107,15 @@ def test_own_rows_give_their_parameters_back_within_intervals(two: simulator.Fit
         low, high = interval(found, group, name)
         assert low <= truth <= high, (group, name, low, high)
         assert high < 2.5 * low, "an interval that says something"
+
+
+def test_the_first_line_has_the_figures_of_the_table(two: simulator.Fit) -> None:
+    own, *others = two.under
+    assert own.factor == 1
+    assert len(others) == 2
+    of_limits = [line for line in two.judged.lines if line.measure in _OF_LIMITS]
+    assert [own.share, *own.others] == of_limits
+    assert two.differs or own.words in _refusals(two)
 
 
 def test_the_judge_plays_both_under_the_same_limits(two: simulator.Fit) -> None:

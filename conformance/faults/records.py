@@ -199,7 +199,7 @@ def _fingerprint_is_value(_: FaultyEngine, request: Request, response: Response)
         if (
             asked["type"] == "token"
             and "metadata" not in asked
-            and "fingerprint_expression" in asked
+            and {"data", "fingerprint_expression"} <= asked.keys()
         ):
             record["fingerprint"] = asked["data"]
 
@@ -447,7 +447,7 @@ def _mask_shows_cvc(record: dict[str, Any]) -> None:
 def _mask_shows_six(_: FaultyEngine, request: Request, response: Response) -> None:
     """The mask of a card shows its first six digits too."""
     for asked, record in asked_and_given(request, response):
-        for mask in masks_in(record):
+        for mask in masks_in(record) if "data" in asked else ():
             mask["number"] = asked["data"]["number"][:6] + mask["number"][6:]
 
 

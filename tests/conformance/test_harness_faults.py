@@ -171,7 +171,7 @@ def test_a_deployment_that_nests_without_end_crashes_nothing() -> None:
     report = Run(deployment.target, options, transport=deployment.transport).execute()
     assert Verdict.ERROR not in {one.verdict for one in report.results}
     assert report.exit_code == 1
-    assert "TOK-PLAIN" in report.verdict_line
+    assert "TOK-JSON" in report.verdict_line
 
 
 # --- what the operator tells --------------------------------------------------------------------

@@ -223,6 +223,15 @@ async def _cvc_in_arrays_of_reads(
     return response
 
 
+async def _intent_noted(engine: FaultyEngine, request: Request, submit: Submit) -> Response:
+    """Submit a request, and note the value of an intent that it creates."""
+    response, body = await submit(request), json_of(request)
+    value = body.get("data") if isinstance(body, dict) else None
+    if request.path == "/token-intents" and response.ok and isinstance(value, str):
+        engine.notes[response.body["id"]] = value
+    return response
+
+
 @fault("intent-late-in-arrays", "QUO-INTENT")
 async def _intent_late_in_arrays(
     engine: FaultyEngine, request: Request, submit: Submit
@@ -236,11 +245,7 @@ async def _intent_late_in_arrays(
 
     if request.path == "/tokenize" and isinstance(body, list):
         return await submit(with_body(request, requests_changed(body, changed)))
-    response = await submit(request)
-    value = body.get("data") if isinstance(body, dict) else None
-    if request.path == "/token-intents" and response.ok and isinstance(value, str):
-        engine.notes[response.body["id"]] = value
-    return response
+    return await _intent_noted(engine, request, submit)
 
 
 @fault("intent-late-in-create", "QUO-INTENT")
@@ -253,11 +258,7 @@ async def _intent_late_in_create(
         value = engine.notes.get(str(body["token_intent_id"]))
         rest = {name: part for name, part in body.items() if name != "token_intent_id"}
         request = with_body(request, {**rest, "data": value}) if value else request
-    response = await submit(request)
-    value = body.get("data") if isinstance(body, dict) else None
-    if request.path == "/token-intents" and response.ok and isinstance(value, str):
-        engine.notes[response.body["id"]] = value
-    return response
+    return await _intent_noted(engine, request, submit)
 
 
 # --- reactors -------------------------------------------------------------------------------------

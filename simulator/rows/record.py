@@ -18,9 +18,9 @@ not with the length of the run.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -427,12 +427,8 @@ _STATUS_CELL: Final = CELL_NAMES.index("status")
 _OPEN: Final = -1
 
 
-class Watcher(Protocol):
-    """Takes a run's rows, chunk by chunk, in decision order."""
-
-    def take(self, chunk: Chunk) -> None:
-        """Take in the next rows."""
-        ...
+Watcher: TypeAlias = Callable[[Chunk], None]
+"""Takes a run's rows, chunk by chunk, in decision order."""
 
 
 @dataclass(eq=False, slots=True)
@@ -507,7 +503,7 @@ class Recorder:
     def _tell(self, columns: dict[str, Numbers]) -> None:
         chunk = Chunk(**columns, subjects=self.subjects, verdicts=self.verdicts.known)
         for watcher in self._watchers:
-            watcher.take(chunk)
+            watcher(chunk)
 
     def answer(self, row: int, latency_ns: int, status: int) -> None:
         """Say when and how a row that was under way was answered."""

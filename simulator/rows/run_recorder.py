@@ -110,13 +110,14 @@ class RunRecorder:
                 by_client=by_client,
                 nodes=nodes,
             )
-        watchers = [*watchers, self._sink, self.tally, *self._checkers]
+        watchers = [*watchers, self._sink.take, self.tally.take]
+        watchers += [checker.take for checker in self._checkers]
         self._headroom: Utilization | None = None
         if header.groups and headroom:
             self._headroom = Utilization(
                 self.view.legs, end_ns=header.duration_ns, warm_up_ns=header.warm_up_ns
             )
-            watchers.append(self._headroom)
+            watchers.append(self._headroom.take)
         self.recorder = Recorder(
             watchers, chunk_rows=chunk_rows, subjects=subjects, from_ns=header.warm_up_ns
         )

@@ -203,12 +203,6 @@ _REFUSED_SCHEMA: Final = pa.schema(
 )
 
 
-class ChunkQueue(deque[Chunk]):
-    """Holds rows until somebody takes them out."""
-
-    take = deque.append
-
-
 class ReplayComparison:
     """Takes what two tables decided about the same arrivals, and counts by subject and by verdict.
 
@@ -221,9 +215,9 @@ class ReplayComparison:
         self._per_subject = CrossTab()
         self._of_verdicts = CrossTab(), CrossTab()
         self._verdicts: list[Sequence[tuple[Outcome, str | None]]] = [(), ()]
-        self._olds = ChunkQueue()
+        self._olds: deque[Chunk] = deque()
         self.newly_refused = NewlyRefused(subjects)
-        self.old = Recorder([self._olds], subjects=subjects)
+        self.old = Recorder([self._olds.append], subjects=subjects)
 
     def take(self, chunk: Chunk) -> None:
         """Take what the newer table decided about the next rows."""
@@ -434,7 +428,7 @@ def _decided(
         check=options.check,
         by_client=False,
         known=(view, subjects),
-        watchers=[w for w in (requests, compared, refused) if w is not None],
+        watchers=[w.take for w in (requests, compared, refused) if w is not None],
         nodes=profile.nodes,
     )
     if book.nodes is not None:

@@ -20,16 +20,18 @@ from engine.files import span_text
 from simulator.options import FitOptions, takes_options
 from simulator.rows.record import Numbers
 from simulator.scenario import Scenario
-from simulator.study.fit.groups import group_clients
 from simulator.study.fit.judge import (
+    TOLERANCE,
     Judgement,
     Line,
-    LogView,
     Measures,
     Under,
+    difference,
     judge,
     judge_limits,
+    other_factors,
     replayed,
+    scaled,
 )
 from simulator.study.fit.model import (
     FittedGroup,
@@ -39,8 +41,7 @@ from simulator.study.fit.model import (
     unit_of,
     with_sessions,
 )
-from simulator.study.fit.observed import LogWindow, Observed, observe
-from simulator.study.fit.selection import TOLERANCE, difference, other_factors, scaled
+from simulator.study.fit.observed import LogWindow, Observed, group_clients, observe
 from simulator.study.fit.series import CountSeries, Hints, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
 from simulator.views.charts import Band, Estimates, PlottedEstimate, band, estimates
@@ -77,19 +78,22 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
     assert not isinstance(holdout, str), "a text was read already"
     split = whole.to_ns if holdout is None else round(whole.to_ns * (1 - holdout))
     window = LogWindow(0, split)
-    model, view = _model(observed, options, window, steady=holdout is not None)
-    model, under = _selected(model, view, observed, options, window)
+    model, measures = _model(observed, options, window, steady=holdout is not None)
+    model, under = _selected(model, measures, observed, options, window)
     fitted = Fit(model, observed_summary(observed), None, holdout, under)
+    series = model.series
     if options.judged and holdout is not None:
         window = LogWindow(split, whole.to_ns)
-        hints = Hints(*model.series.hints[:2])
-        view = replayed(observed, options, window, model.of_client, hints)
-        if view.measures["offered", ""] < 1:
+        hints = Hints(*series.hints[:2])
+        measures, series = replayed(observed, options, window, model.of_client, hints)
+        if measures["offered", ""] < 1:
             raise InputError(
                 f"holdout = {holdout:.0%} must leave requests to predict; the log has none there"
             )
     if options.judged:
-        fitted.judgement = judge(model, view, window, options, predicted=holdout is not None)
+        fitted.judgement = judge(
+            model, measures, series, window, options, predicted=holdout is not None
+        )
         if holdout is None:  # the same window under the same limits: one reading, of more runs
             own = Under.of(Fraction(1), fitted.judgement.lines)
             fitted.under = [own, *under[1:]]
@@ -98,36 +102,40 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
 
 def _model(
     observed: Observed, options: FitOptions, window: LogWindow, *, steady: bool
-) -> tuple[Model, LogView]:
+) -> tuple[Model, Measures]:
+    """Return the parametric model of a window, and the measures of the log in it."""
     grouping = group_clients(observed, _counts(observed, window))
-    view_with = partial(replayed, observed, options, window, grouping.of_client)
-    view = view_with()
-    if _asks_again(observed, view.series):
-        patience = _patience(view.series)
-        view = view_with(Hints(patience))
-        view = view_with(Hints(patience, _each(attempts_told, view.series)))
-    gaps = _each(lambda series, group: burst_gap_ns(series.gaps, group), view.series)
+    replayed_with = partial(replayed, observed, options, window, grouping.of_client)
+    measures, series = replayed_with()
+    if _asks_again(observed, series):
+        patience = _patience(series)
+        measures, series = replayed_with(Hints(patience))
+        measures, series = replayed_with(Hints(patience, _each(attempts_told, series)))
+    gaps = _each(lambda counts, group: burst_gap_ns(counts.gaps, group), series)
     if gaps.any():
-        view = view_with(view.series.hints._replace(burst_gap_ns=gaps))
-    model = model_of(observed, window, view.series, grouping, options, steady=steady)
-    return model, view
+        measures, series = replayed_with(series.hints._replace(burst_gap_ns=gaps))
+    return model_of(observed, window, series, grouping, options, steady=steady), measures
 
 
 def _selected(
-    model: Model, view: LogView, observed: Observed, options: FitOptions, window: LogWindow
+    model: Model, own: Measures, observed: Observed, options: FitOptions, window: LogWindow
 ) -> tuple[Model, list[Under]]:
-    """Return the parametric model, or that of sessions where it refuses more like the log."""
+    """Return the parametric model, or that of sessions where it refuses more like the log.
+
+    own: the log's measures under its limits.
+    """
     measures: dict[Fraction, Measures] = {}
 
     def share_under(factor: Fraction) -> float:
         table = scaled(options.table, factor)
-        other = replayed(observed, options, window, model.of_client, table=table)
-        measures[factor] = other.measures
-        return other.measures["refused share", ""]
+        measures[factor], _ = replayed(observed, options, window, model.of_client, table=table)
+        return measures[factor]["refused share", ""]
 
     logs = {factor: measures[factor] for factor in other_factors(share_under)}
-    logs = {Fraction(1): view.measures} | logs
-    judged_of = partial(judge_limits, options=options, view=view, window=window, logs=logs)
+    logs = {Fraction(1): own} | logs
+    judged_of = partial(
+        judge_limits, options=options, series=model.series, window=window, logs=logs
+    )
     judged = judged_of(model)
     if options.form == "parametric" or (options.form == "auto" and _distance(judged) <= TOLERANCE):
         return model, judged

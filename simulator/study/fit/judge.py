@@ -6,13 +6,21 @@ the variation between windows beyond that of the process itself. So the interval
 intervals: each contains the value of one further log like this with probability 95 %.
 
 A measure of the log outside its interval is listed among the limits of the fit.
+
+Which form of traffic is taken, parametric arrivals or sessions of the log, is judged by what
+matters for limits: log and scenario are put through the log's limits and through two other tables,
+all rates multiplied by one factor, chosen so that they refuse about 5 % and 20 % of the log's
+requests. The parametric form stays where its refused share differs from the log's by at most a
+tenth under each table: it is short, and its parameters mean something. Elsewhere the closer form is
+taken.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +29,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from engine.files import Include
+from engine.files import Include, Rate
 from engine.limits import LimitTable
 from simulator.logs.arrivals import ArrivalBatch
 from simulator.options import FitOptions
@@ -32,12 +40,12 @@ from simulator.rows import Result, RunHeader, RunRecorder
 from simulator.rows.counters import CounterIndex
 from simulator.rows.record import Chunk, Numbers, SubjectTable
 from simulator.scenario import Scenario
+from simulator.scenario.model import changed
 from simulator.study.fit.model import Model, varied
-from simulator.study.fit.observed import MOST_ATTEMPTS, LogWindow, Observed
-from simulator.study.fit.selection import TOLERANCE, difference, scaled
-from simulator.study.fit.series import WIDTHS_S, CountSeries, Floats, Hints, SeriesRows
+from simulator.study.fit.observed import MOST_ATTEMPTS, Floats, LogWindow, Observed
+from simulator.study.fit.series import WIDTHS_S, CountSeries, Hints, SeriesRows
 from simulator.study.fit.traffic import Pace, own_dispersion
-from simulator.study.replay import ChunkQueue, enter_parties
+from simulator.study.replay import enter_parties
 
 _SEED: Final = 20_260_101
 _MOST_ROWS: Final = 4_000_000
@@ -52,6 +60,12 @@ _OF_LIMITS: Final = ("refused share", "blocked s", "peak")
 _ERROR: Final = 0.05
 _FREEDOM: Final = 7
 _LEAD_NS: Final = 600 * 1_000_000_000
+FACTORS: Final = tuple(Fraction(2) ** power for power in (*range(4), *range(-1, -9, -1)))
+AIMED_SHARES: Final = (0.05, 0.2)
+TOLERANCE: Final = 0.1
+"""The relative difference of refused shares up to which a form refuses as the log does."""
+NEGLIGIBLE_SHARE: Final = 0.002
+"""Refused shares below this are equal to each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +95,6 @@ class Line:
 
 Measures: TypeAlias = dict[tuple[str, str], float]
 """(Measure, of what) → its value."""
-
-
-@dataclass(slots=True)
-class LogView:
-    """A window of the log under the limits: its measures and its series."""
-
-    measures: Measures
-    series: CountSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +179,8 @@ def replayed(
     of_client: Numbers,
     hints: Hints | None = None,
     table: LimitTable | None = None,
-) -> LogView:
-    """Put a window of the log through the limits, and count its rows meanwhile.
+) -> tuple[Measures, CountSeries]:
+    """Put a window of the log through the limits; return its measures and its series.
 
     Requests shortly before the window are played too, so that its counters do not start empty.
     table: the limits, the options' unless given.
@@ -200,7 +206,7 @@ def replayed(
     )
     view, subjects = CounterIndex({"Default": table}, profile.limits), SubjectTable()
     numbers = enter_parties(subjects, part, view)
-    chunks = ChunkQueue(maxlen=1)
+    chunks: deque[Chunk] = deque(maxlen=1)
     book = RunRecorder(
         header,
         {"Default": table},
@@ -210,7 +216,7 @@ def replayed(
         by_client=False,
         known=(view, subjects),
         keep="totals",
-        watchers=[chunks],
+        watchers=[chunks.append],
     )
     progress = options.stage("deciding", len(part) if window == observed.whole else None)
     for block in replay_arrivals(
@@ -219,7 +225,7 @@ def replayed(
         log_rows = _log_rows(observed, block, chunks[0].wait_ns, of_client)
         series.take(log_rows.after(lead_ns))
     book.recorder.close()
-    return LogView(_measures(book.close(), series), series)
+    return _measures(book.close(), series), series
 
 
 def lead_of(window: LogWindow) -> int:
@@ -268,16 +274,17 @@ def _measures(result: Result, series: CountSeries) -> Measures:
 
 def judge(
     model: Model,
-    log: LogView,
+    log: Measures,
+    series: CountSeries,
     window: LogWindow,
     options: FitOptions,
     *,
     predicted: bool,
 ) -> Judgement:
     """Play the scenario and compare it. predicted: the window is not the fitted one."""
-    scenario, offered = model.scenario, log.measures["offered", ""]
+    scenario, offered = model.scenario, log["offered", ""]
     if predicted:
-        begin_ns = log.series.start_ns - lead_of(window)
+        begin_ns = series.start_ns - lead_of(window)
         scenario = dataclasses.replace(scenario, start_time_ns=begin_ns // 1000 * 1000)
     most = _MOST_SESSION_ROWS if model.sessions else _MOST_ROWS
     count = options.runs or next((runs for runs in _RUNS if runs * offered <= most), _RUNS[-1])
@@ -300,21 +307,21 @@ def judge(
             for group in model.groups
         }
         other = varied(scenario, factors, stretch)
-        measures, series = _play(other, _SEED + run, log.series, lead_of(window))
+        measures, run_series = _play(other, _SEED + run, series, lead_of(window))
         played.append(measures)
-        slots.append(series.slots.sum(axis=0))
-        gaps.append(series.gaps.counts)
+        slots.append(run_series.slots.sum(axis=0))
+        gaps.append(run_series.gaps.counts)
         if progress:
             progress((run + 1) * rows)
-    lines = [_line(key, log.measures, played) for key in _keys(log.measures, played)]
-    lines += _gap_lines(model, log.series, gaps)
-    return Judgement(lines, count, predicted, window, log.series.slots.sum(axis=0), np.array(slots))
+    lines = [_line(key, log, played) for key in _keys(log, played)]
+    lines += _gap_lines(model, series, gaps)
+    return Judgement(lines, count, predicted, window, series.slots.sum(axis=0), np.array(slots))
 
 
 def judge_limits(
     model: Model,
     options: FitOptions,
-    view: LogView,
+    series: CountSeries,
     window: LogWindow,
     logs: Mapping[Fraction, Measures],
 ) -> list[Under]:
@@ -323,7 +330,7 @@ def judge_limits(
     logs: factor of the limits' rates → the log's measures under them.
     """
     judged: list[Under] = []
-    rows = round(view.measures["offered", ""])
+    rows = round(logs[Fraction(1)]["offered", ""])
     progress = options.stage("comparing", len(logs) * _SHARE_RUNS * rows)
     with TemporaryDirectory(prefix="simulator-fit-") as folder:
         for factor, log in logs.items():
@@ -334,7 +341,7 @@ def judge_limits(
             for run in range(_SHARE_RUNS):
                 if progress:
                     progress((len(judged) * _SHARE_RUNS + run) * rows)
-                played.append(_play(scenario, _SEED + run, view.series, lead_of(window))[0])
+                played.append(_play(scenario, _SEED + run, series, lead_of(window))[0])
             lines = [_line(key, log, played) for key in _keys(log, played)]
             judged.append(Under.of(factor, lines))
     return judged
@@ -348,6 +355,22 @@ def _play(
     counts = [group.count for group in scenario.clients]
     of_client = np.repeat(np.arange(len(counts)), counts)
     series = CountSeries(len(counts), len(of_client), like.span_ns, like.start_ns, like.tick_ns)
+
+    def count(chunk: Chunk) -> None:
+        """Count the next rows as the log would have stamped them."""
+        client = chunk.subjects.clients().take(chunk.subject)
+        none = np.zeros(len(chunk), dtype=np.int64)
+        rows = SeriesRows(
+            chunk.t_ns // like.tick_ns * like.tick_ns,
+            client,
+            of_client[client],
+            none,
+            np.minimum(chunk.attempt, MOST_ATTEMPTS),
+            none,
+            none,
+        )
+        series.take(rows.after(lead_ns))
+
     result = simulate(
         scenario,
         seed=seed,
@@ -356,31 +379,9 @@ def _play(
         check=False,
         headroom=True,
         keep="totals",
-        watchers=[_Stamped(series, of_client, lead_ns)],
+        watchers=[count],
     )
     return _measures(result, series), series
-
-
-class _Stamped:
-    """Counts the rows of a run as the log would have stamped them."""
-
-    def __init__(self, series: CountSeries, of_client: Numbers, lead_ns: int) -> None:
-        self._series, self._of_client, self._lead_ns = series, of_client, lead_ns
-
-    def take(self, chunk: Chunk) -> None:
-        """Count the next rows."""
-        client = chunk.subjects.clients().take(chunk.subject)
-        none = np.zeros(len(chunk), dtype=np.int64)
-        rows = SeriesRows(
-            chunk.t_ns // self._series.tick_ns * self._series.tick_ns,
-            client,
-            self._of_client[client],
-            none,
-            np.minimum(chunk.attempt, MOST_ATTEMPTS),
-            none,
-            none,
-        )
-        self._series.take(rows.after(self._lead_ns))
 
 
 def _spread(pace: Pace, firsts: int, *, predicted: bool) -> float:
@@ -474,3 +475,48 @@ def _words(line: Line) -> str:
     measure = "time blocked" if line.measure == "blocked s" else line.measure
     what = measure if not line.of else f"{measure} by {line.of}"
     return f"{what}: {'more' if less else 'less'} in the log"
+
+
+# --- the limits that decide the form -------------------------------------------------------------
+
+
+def difference(share: Line) -> float:
+    """Return the relative difference of the scenario's refused share to the log's; 0 if none."""
+    if max(share.log, share.fitted) < NEGLIGIBLE_SHARE:
+        return 0.0
+    return abs(share.fitted - share.log) / max(share.log, NEGLIGIBLE_SHARE)
+
+
+def scaled(table: LimitTable, factor: Fraction) -> LimitTable:
+    """Return a table with every rate multiplied, at least 1 request.
+
+    >>> str(scaled(LimitTable.default(), Fraction(1, 2))["LIM-PUBLIC"].rate)
+    '25/1m'
+    """
+
+    def multiplied(rate: Rate) -> Rate:
+        return Rate(max(1, math.floor(rate.limit_requests * factor)), rate.window_ns)
+
+    return LimitTable(tuple(changed(rule, Rate, multiplied) for rule in table))
+
+
+def other_factors(share_under: Callable[[Fraction], float]) -> list[Fraction]:
+    """Return two factors under which the log's refused share is nearest to the aimed shares.
+
+    share_under: returns the log's refused share under a factor.
+    """
+    shares = dict(_shares(share_under))
+    factors: list[Fraction] = []
+    for aimed in AIMED_SHARES:
+        left = [factor for factor in shares if factor != 1 and factor not in factors]
+        factors.append(min(left, key=lambda factor: abs(math.log((shares[factor] + 1e-4) / aimed))))
+    return sorted(factors, reverse=True)
+
+
+def _shares(share_under: Callable[[Fraction], float]) -> Iterator[tuple[Fraction, float]]:
+    """Yield the log's refused share from the loosest table on, until most is refused."""
+    for factor in sorted(FACTORS, reverse=True):
+        share = share_under(factor)
+        yield factor, share
+        if share > 2 * max(AIMED_SHARES) and factor < 1:
+            return

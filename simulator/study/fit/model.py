@@ -37,9 +37,8 @@ from simulator.scenario.draws import (
     StepArrivals,
 )
 from simulator.scenario.model import changed
-from simulator.study.fit.groups import Grouping
 from simulator.study.fit.observed import PROXIED as _PROXIED
-from simulator.study.fit.observed import LogWindow, Observed
+from simulator.study.fit.observed import Grouping, LogWindow, Observed
 from simulator.study.fit.series import CountSeries
 from simulator.study.fit.sessions import arrive_together, callers_of, cut_sessions
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of

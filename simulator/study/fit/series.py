@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.rows.record import Numbers
-from simulator.study.fit.observed import MOST_ATTEMPTS
+from simulator.study.fit.observed import MOST_ATTEMPTS, Floats
 
-Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 WIDTHS_S: Final = (1, 10, 60)

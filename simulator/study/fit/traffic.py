@@ -29,8 +29,8 @@ from simulator.scenario.clients import (
     NoRetry,
     Retry,
 )
-from simulator.study.fit.observed import MOST_ATTEMPTS
-from simulator.study.fit.series import LAG_CHAIN, SLOTS, CountSeries, Floats, GapCounts, gap_edges
+from simulator.study.fit.observed import MOST_ATTEMPTS, Floats
+from simulator.study.fit.series import LAG_CHAIN, SLOTS, CountSeries, GapCounts, gap_edges
 
 _SECOND_NS: Final = 1_000_000_000
 _HOUR_NS: Final = 3_600 * _SECOND_NS

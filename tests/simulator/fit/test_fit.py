@@ -19,9 +19,8 @@ from simulator.logs import LogMap
 from simulator.scenario import Scenario, loads
 from simulator.scenario.draws import DailyArrivals, OnOffArrivals, PoissonArrivals
 from simulator.study.fit._fit import _refusals
-from simulator.study.fit.groups import _group_of
 from simulator.study.fit.judge import _OF_LIMITS, Judgement, Line, _interval
-from simulator.study.fit.observed import LogWindow
+from simulator.study.fit.observed import LogWindow, _log_mix
 
 S = 1_000_000_000
 
@@ -257,8 +256,7 @@ def test_a_further_value_is_predicted_by_students_t_and_of_many_by_ranks() -> No
 def test_a_kind_of_request_that_came_once_is_unlikely_in_another_group_and_not_impossible() -> None:
     """Else a single request would decide which group its client belongs to."""
     mix = np.array([[5.0, 0.0, 0.0], [4.0, 1.0, 0.0]])
-    group = _group_of(np.array([1.0, 0.0]), mix.sum(axis=1), mix)
-    _, once, never = np.exp(group.log_mix).tolist()
+    _, once, never = np.exp(_log_mix(np.array([1.0, 0.0]), mix)).tolist()
     assert 0.05 < once < 0.1
     assert never < 1e-300
 

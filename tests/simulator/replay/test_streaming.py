@@ -81,7 +81,7 @@ def decided(
 ) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
     """Return every row with what was decided about it, and what shadow rules say."""
     kept = Kept(arrivals)
-    recorder = Recorder([kept], chunk_rows=block_rows)
+    recorder = Recorder([kept.take], chunk_rows=block_rows)
     numbers = np.arange(len(arrivals.parties))
     played = replay_arrivals(
         arrivals, TIGHT, profile, recorder, numbers, fidelity=fidelity, block_rows=block_rows

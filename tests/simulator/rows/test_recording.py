@@ -73,8 +73,8 @@ def digest_of_table(table: pa.Table) -> str:
 @given(st.integers(0, 300), st.integers(1, 40))
 def test_how_rows_are_grouped_changes_nothing(rows: int, chunk_rows: int) -> None:
     one, other = MemorySink(), MemorySink()
-    _fill(Recorder([one]), rows)
-    _fill(Recorder([other], chunk_rows=chunk_rows), rows)
+    _fill(Recorder([one.take]), rows)
+    _fill(Recorder([other.take], chunk_rows=chunk_rows), rows)
     assert one.hexdigest() == other.hexdigest()
     assert one.table().to_pylist() == other.table().to_pylist()
     assert one.rows == rows
@@ -91,7 +91,7 @@ class _Sizes:
 
 def test_a_chunk_waits_for_its_answers_and_for_those_before_it() -> None:
     seen = _Sizes()
-    recorder = Recorder([seen], chunk_rows=2)
+    recorder = Recorder([seen.take], chunk_rows=2)
     subject = recorder.subjects.number(
         RequestIdentity(0, None, None, None, "192.0.2.1", "GET", "/")
     )
@@ -119,7 +119,7 @@ def test_an_unanswered_row_at_the_end_is_a_programmers_error() -> None:
 def test_the_file_has_the_promised_form(tmp_path: Path) -> None:
     path = tmp_path / "requests.parquet"
     sink = FileSink(path)
-    _fill(Recorder([sink], chunk_rows=64), 500)
+    _fill(Recorder([sink.take], chunk_rows=64), 500)
     sink.close()
     file = pq.ParquetFile(path)
     assert file.schema_arrow.equals(SCHEMA, check_metadata=False)
@@ -143,7 +143,7 @@ def test_the_file_has_the_promised_form(tmp_path: Path) -> None:
 def test_only_time_has_statistics_and_it_has_them(tmp_path: Path) -> None:
     path = tmp_path / "requests.parquet"
     sink = FileSink(path)
-    _fill(Recorder([sink], chunk_rows=64), 200)
+    _fill(Recorder([sink.take], chunk_rows=64), 200)
     sink.close()
     group = pq.ParquetFile(path).metadata.row_group(1)
     assert (group.column(0).statistics.min, group.column(0).statistics.max) == (64_000, 127_000)
@@ -156,7 +156,7 @@ def test_a_full_disk_is_heard_though_another_thread_writes(tmp_path: Path) -> No
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, limits[1]))
     try:
         with pytest.raises(OSError, match="too large"):
-            _fill(Recorder([sink], chunk_rows=100), 5_000)
+            _fill(Recorder([sink.take], chunk_rows=100), 5_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -164,14 +164,14 @@ def test_a_full_disk_is_heard_though_another_thread_writes(tmp_path: Path) -> No
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         sink = FileSink(tmp_path / name)
-        _fill(Recorder([sink], chunk_rows=64), 300)
+        _fill(Recorder([sink.take], chunk_rows=64), 300)
         sink.close()
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def test_the_digest_depends_on_every_column() -> None:
     sink = MemorySink()
-    _fill(Recorder([sink]), 50)
+    _fill(Recorder([sink.take]), 50)
     table = sink.table()
     digests = {digest_of_table(table)}
     for name in table.column_names:

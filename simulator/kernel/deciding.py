@@ -1,40 +1,64 @@
-"""One decision in compiled code: test all counters of a request, then charge all or none.
+"""The limiter in compiled code: counters, and one decision over all counters of a request.
 
-A *lane* is one combination of request kind, key and address: the numbers of the counters that such
-a request is charged to, those of rules in force before those in shadow, 0 for none.
+*Counters*: the five algorithms of D-ALGORITHM, one record a counter. A token bucket is GCRA with a
+burst of N, so four ways of counting are left. Between two charges a counter that admits a request
+also admits it later; so each charge computes `ready`, the earliest instant of the next admission,
+and testing a counter is one comparison.
 
-A verdict is one number: 0 admitted, else 4 · (rule + 1) + outcome.
+*Decisions*: test all counters of a request, then charge all or none. A *lane* is one combination of
+request kind, key and address: the numbers of the counters that such a request is charged to, those
+of rules in force before those in shadow, 0 for none. A verdict is one number: 0 admitted, else
+4 · (rule + 1) + outcome.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from simulator.kernel.compiling import called, entry, inlined
-from simulator.kernel.counting import (
-    COUNTERS,
-    FIRST_SLOTS,
-    LANES,
-    LARGEST_RING,
-    RING_SLOTS,
-    Int,
-    Records,
-    begin_block,
-    charge,
+
+Records: TypeAlias = Any
+"""An array of records; compiled code gets one of them by its number."""
+Record: TypeAlias = Any
+Int: TypeAlias = Any
+
+
+def record_type(**kinds: str) -> np.dtype[Any]:
+    """Return the type of records: fields by kind, such as i8="one two"."""
+    return np.dtype([(name, kind) for kind, names in kinds.items() for name in names.split()])
+
+
+LOG, FIXED, SLIDING, GCRA = range(4)
+FAR_NS: Final = 1 << 62
+FIRST_SLOTS: Final = 4
+
+# A rule's counter. span_ns: of the window, and one tick more where edges are closed. offset_ns: of
+# the run's start within a window that is aligned to the Unix epoch. step, rest: W / N of gcra, and
+# its remainder; slack: (burst - 1) * W. by_key, by_ip: what its counters are kept by, beside other
+# fields.
+RULE: Final = record_type(
+    i8="algorithm limit window_ns span_ns offset_ns anchored step rest slack block_ns by_key by_ip "
+    "shadow clause"
 )
+
+# A counter fills half a cache line. `mark`: where its ring begins, where its window ends or begins,
+# or the theoretical arrival time. `count`: the ring's next slot, charges in the window, those in
+# the one before, N-ths of a nanosecond. `size`: slots of the ring, charges in the present window.
+# `full`: the ring holds N charges.
+COUNTER: Final = record_type(i8="ready mark", i4="count size rule full")
+# What only blocks and delays need: the end of the block, and the last release that was reserved.
+BLOCK: Final = record_type(i8="until_ns last_ns")
+
+# How much is in use: slots of all rings, slots of the largest ring, lanes, counters.
+RING_SLOTS, LARGEST_RING, LANES, COUNTERS = range(4)
 
 ADMITTED, DELAYED, REFUSED, BLOCKED = range(4)
 MOST_RULES: Final = 31
 
 # plain: every charge is at its request's instant: no throttle delays and no rule is in shadow.
-PROFILE: Final = np.dtype(
-    [
-        (name, np.int64)
-        for name in ("plain", "delay_bound_ns", "extends", "clears", "counts_refused", "from_ns")
-    ]
-)
+PROFILE: Final = record_type(i8="plain delay_bound_ns extends clears counts_refused from_ns")
 
 
 class Limits(NamedTuple):
@@ -59,12 +83,118 @@ class Limits(NamedTuple):
     shadow_counts: Records
 
 
-@inlined
-def decide(now_ns: Int, lane: Int, limits: Limits) -> tuple[Int, Int, Int, Int]:
-    """Decide about a request; return verdict, wait, and masks of the places that refuse it.
+# --- counters -------------------------------------------------------------------------------------
 
-    The masks are of rules in force and of those in shadow.
-    """
+
+@inlined
+def _charge_log(counter: Record, rule: Record, rings: Records, t_ns: Int) -> None:
+    rings[np.uint64(counter.mark + counter.count)] = t_ns
+    counter.count += 1
+    if counter.count == rule.limit:
+        counter.count, counter.full = 0, 1
+    counter.ready = t_ns
+    if counter.full:
+        oldest_ns = rings[np.uint64(counter.mark + counter.count)]
+        counter.ready = max(t_ns, oldest_ns + rule.span_ns)
+
+
+@inlined
+def _charge_fixed(counter: Record, rule: Record, t_ns: Int) -> None:
+    if t_ns >= counter.mark:
+        end_ns = t_ns - (t_ns + rule.offset_ns) % rule.window_ns + rule.window_ns
+        counter.mark = t_ns + rule.span_ns if rule.anchored else end_ns
+        counter.count = 0
+    counter.count += 1
+    counter.ready = counter.mark if counter.count >= rule.limit else t_ns
+
+
+@inlined
+def _charge_sliding(counter: Record, rule: Record, t_ns: Int) -> None:
+    start_ns, window_ns = counter.mark, rule.window_ns
+    if counter.size == 0 or not start_ns <= t_ns < start_ns + window_ns:
+        start_ns = t_ns - (t_ns + rule.offset_ns) % window_ns
+        follows = counter.size > 0 and start_ns == counter.mark + window_ns
+        counter.count = counter.size if follows else 0
+        counter.size, counter.mark = 0, start_ns
+    counter.size += 1
+    free, ready_ns = rule.limit - counter.size, t_ns
+    if free <= 0:
+        ready_ns = start_ns + 2 * window_ns - (rule.limit * window_ns - 1) // counter.size
+    elif counter.count > 0:
+        ready_ns = start_ns + window_ns - (free * window_ns - 1) // counter.count
+    counter.ready = max(t_ns, ready_ns)
+
+
+@inlined
+def charge_gcra(counter: Record, rule: Record, t_ns: Int) -> None:
+    """Charge one request to a bucket; a client's own pace is one too."""
+    if counter.mark < t_ns:
+        counter.mark, counter.count = t_ns, 0
+    part = np.int64(counter.count)
+    if counter.mark < FAR_NS:
+        counter.mark += rule.step
+        part += rule.rest
+        if part >= rule.limit:
+            part -= rule.limit
+            counter.mark += 1
+    counter.count = part
+    counter.ready = max(t_ns, counter.mark - (rule.slack - part) // rule.limit)
+
+
+@inlined
+def charge(counter: Record, rule: Record, rings: Records, used: Records, t_ns: Int) -> None:
+    """Charge one request to a counter; there must be room for a larger ring."""
+    if rule.algorithm == LOG:
+        if counter.count == counter.size and not counter.full:
+            _make_slots(counter, rule, rings, used, t_ns)
+        _charge_log(counter, rule, rings, t_ns)
+    elif rule.algorithm == FIXED:
+        _charge_fixed(counter, rule, t_ns)
+    elif rule.algorithm == SLIDING:
+        _charge_sliding(counter, rule, t_ns)
+    else:
+        charge_gcra(counter, rule, t_ns)
+
+
+@called
+def _make_slots(counter: Record, rule: Record, rings: Records, used: Records, t_ns: Int) -> None:
+    """Reuse the slots of charges that left the window, or double a ring that is not full yet."""
+    gone = 0
+    while gone < counter.count and rings[counter.mark + gone] + rule.span_ns <= t_ns:
+        gone += 1
+    first = counter.mark
+    if gone == 0 or 2 * gone < counter.count:
+        gone, first = 0, used[RING_SLOTS]
+        counter.size = min(rule.limit, max(2 * counter.size, FIRST_SLOTS))
+        used[RING_SLOTS] += counter.size
+        used[LARGEST_RING] = max(used[LARGEST_RING], counter.size)
+    for slot in range(gone, counter.count):
+        rings[first + slot - gone] = rings[counter.mark + slot]
+    counter.mark = first
+    counter.count -= gone
+
+
+@inlined
+def begin_block(now_ns: Int, counter: Record, block: Record, rule: Record, profile: Record) -> None:
+    """Begin a block, or extend it (LIM-BLOCK, D-BLOCK-START, D-BLOCK-RESET)."""
+    if block.until_ns <= now_ns:
+        if profile.clears:
+            counter.ready = block.last_ns = 0
+            counter.count = counter.full = 0
+            if rule.algorithm != LOG:
+                counter.mark, counter.size = 0, 0
+    elif not profile.extends:
+        return
+    block.until_ns = now_ns + rule.block_ns
+    counter.ready = max(counter.ready, block.until_ns)
+
+
+# --- decisions ------------------------------------------------------------------------------------
+
+
+@inlined
+def decide(now_ns: Int, lane: Int, limits: Limits) -> tuple[Int, Int]:
+    """Decide about a request; return verdict and wait."""
     lanes, counters = limits.lanes, limits.counters
     over = np.int64(0)
     for place in range(lanes.shape[1]):
@@ -79,17 +209,17 @@ def decide(now_ns: Int, lane: Int, limits: Limits) -> tuple[Int, Int, Int, Int]:
             break
         counter = counters[number]
         charge(counter, limits.rules[counter.rule], limits.rings, limits.used, now_ns)
-    return np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    return np.int64(0), np.int64(0)
 
 
 @inlined
 def is_admitted(verdict: Int) -> Int:
     """Whether a verdict lets a request in, at once or delayed."""
-    return verdict == 0 or verdict & 3 == DELAYED
+    return verdict & 3 <= DELAYED
 
 
 @inlined
-def _compose(now_ns: Int, lane: Int, over: Int, limits: Limits) -> tuple[Int, Int, Int, Int]:
+def _compose(now_ns: Int, lane: Int, over: Int, limits: Limits) -> tuple[Int, Int]:
     """Decide where a counter is not ready, or where charges may be later than requests."""
     lanes, profile = limits.lanes, limits.profile[0]
     release_ns, refusing, shadow = now_ns, np.int64(0), np.int64(0)
@@ -106,9 +236,8 @@ def _compose(now_ns: Int, lane: Int, over: Int, limits: Limits) -> tuple[Int, In
     if refusing:
         if profile.counts_refused:
             _charge_refused(now_ns, lane, ~np.int64(0), limits)
-        verdict, wait_ns = _longest_wait(now_ns, lane, refusing, limits)
-        return verdict, wait_ns, refusing, shadow
-    return _admit(now_ns, release_ns, lane, shadow, limits), release_ns - now_ns, refusing, shadow
+        return _longest_wait(now_ns, lane, refusing, limits)
+    return _admit(now_ns, release_ns, lane, shadow, limits), release_ns - now_ns
 
 
 @inlined
@@ -298,19 +427,13 @@ def decide_rows(
     lane: Records,
     verdict: Records,
     wait_ns: Records,
-    refusing: Records,
-    shadow: Records,
     limits: Limits,
 ) -> int:
     """Decide about rows from `first` on; return the first row without room for larger rings."""
     for row in range(first, len(t_ns)):
         if not has_ring_room(limits):
             return row
-        verdict[row], wait_ns[row], refusing[row], shadow_places = decide(
-            t_ns[row], lane[row], limits
-        )
-        if len(shadow):
-            shadow[row] = shadow_places
+        verdict[row], wait_ns[row] = decide(t_ns[row], lane[row], limits)
     return len(t_ns)
 
 

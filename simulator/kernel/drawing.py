@@ -12,24 +12,10 @@ from typing import Final
 import numpy as np
 from numba.extending import register_jitable
 
+from simulator.kernel import records as at
 from simulator.kernel.compiling import called, inlined
-from simulator.kernel.counting import Int, Record, Records
-from simulator.kernel.deciding import lane_of, number_of
-from simulator.kernel.records import (
-    CONSTANT,
-    EVEN_ARRIVALS,
-    EXPONENTIAL,
-    FIXED_DEAL,
-    LOGNORMAL,
-    NONE,
-    ON_OFF_ARRIVALS,
-    PARETO,
-    POISSON_ARRIVALS,
-    ROTATED_DEAL,
-    UNIFORM,
-    VARYING_ARRIVALS,
-    Simulation,
-)
+from simulator.kernel.deciding import Int, Record, Records, lane_of, number_of
+from simulator.kernel.records import NONE, Simulation
 from simulator.play.events import NEVER_NS
 from simulator.traffic import draws
 
@@ -57,11 +43,11 @@ def _high_word(a: Int, b: Int) -> Int:
 
 
 @called
-def _next_block(stream: Record) -> None:
+def _next_block(stream: Record, seed: Int) -> None:
     """Compute the stream's next block of four words."""
     stream.block += _ONE
     c0, c1, c2, c3 = stream.block, np.uint64(0), np.uint64(0), np.uint64(0)
-    k0, k1 = stream.key0, stream.key1
+    k0, k1 = seed, stream.key
     for _ in range(_ROUNDS):
         h0, h1 = _high_word(c0, _M0), _high_word(c2, _M1)
         c0, c1, c2, c3 = h1 ^ c1 ^ k0, c2 * _M1, h0 ^ c3 ^ k1, c0 * _M0
@@ -76,7 +62,7 @@ def uniform(number: Int, sim: Simulation) -> float:
     """Return a stream's next number in (0, 1), as `Stream.uniform` does."""
     stream = sim.streams[number]
     if stream.used == np.uint64(4):
-        _next_block(stream)
+        _next_block(stream, sim.clock[0].seed)
     word = stream.word0
     if stream.used == np.uint64(1):
         word = stream.word1
@@ -106,21 +92,21 @@ def _choose(u: float, tables: Records, first: Int, count: Int) -> Int:
 def duration_ns(number: Int, stream: Int, sim: Simulation) -> Int:
     """Return the next duration of a distribution; a constant draws nothing."""
     draw = sim.draws[number]
-    if draw.kind == CONSTANT:
+    if draw.kind == at.CONSTANT:
         return draw.first
     u = uniform(np.int64(stream), sim)
-    if draw.kind == EXPONENTIAL:
+    if draw.kind == at.EXPONENTIAL:
         return draws.exponential_ns(u, draw.first)
     return _other_duration_ns(draw, u, sim.tables, sim.values)
 
 
 @called
 def _other_duration_ns(draw: Record, u: float, tables: Records, values: Records) -> Int:
-    if draw.kind == UNIFORM:
+    if draw.kind == at.UNIFORM:
         return draws.uniform_ns(u, draw.first, draw.second)
-    if draw.kind == LOGNORMAL:
+    if draw.kind == at.LOGNORMAL:
         return draws.lognormal_ns(u, draw.first, draw.share)
-    if draw.kind == PARETO:
+    if draw.kind == at.PARETO:
         return draws.pareto_ns(u, draw.first, draw.share)
     return values[draw.first + _choose(u, tables, draw.first, draw.second)]
 
@@ -149,16 +135,16 @@ def _draw_combo(number: Int, sim: Simulation) -> Int:
         entry = _choose(u, sim.tables, group.mix_table, group.mix_count)
     if group.key_count > 1:
         key = client.key
-        if group.key_deal == ROTATED_DEAL:
+        if group.key_deal == at.ROTATED_DEAL:
             client.key, key = key + 1, key % group.key_count
-        elif group.key_deal != FIXED_DEAL:
+        elif group.key_deal != at.FIXED_DEAL:
             u = uniform(np.int64(client.key_stream), sim)
             key = _choose(u, sim.tables, group.key_table, group.key_count)
     if group.address_count > 1:
         address = client.address
-        if group.address_deal == ROTATED_DEAL:
+        if group.address_deal == at.ROTATED_DEAL:
             client.address, address = address + 1, address % group.address_count
-        elif group.address_deal != FIXED_DEAL:
+        elif group.address_deal != at.FIXED_DEAL:
             u = uniform(np.int64(client.address_stream), sim)
             address = _choose(u, sim.tables, group.address_table, group.address_count)
     combo = combo_of(number, entry, key, address, sim)
@@ -199,16 +185,16 @@ def next_arrival_ns(number: Int, sim: Simulation) -> Int:
     """Return when an open client's next request begins, `NEVER_NS` where none does."""
     client = sim.clients[number]
     group = sim.groups[client.group]
-    if group.arrivals == POISSON_ARRIVALS:
+    if group.arrivals == at.POISSON_ARRIVALS:
         client.at_ns += draws.exponential_ns(uniform(np.int64(client.arrivals), sim), group.gap_on)
         return client.at_ns
-    if group.arrivals == ON_OFF_ARRIVALS:
+    if group.arrivals == at.ON_OFF_ARRIVALS:
         return _next_burst_ns(client, group, sim)
-    if group.arrivals == VARYING_ARRIVALS:
+    if group.arrivals == at.VARYING_ARRIVALS:
         return _next_varying_ns(client, group, sim)
     place = client.number
     client.number += 1
-    if group.arrivals == EVEN_ARRIVALS:
+    if group.arrivals == at.EVEN_ARRIVALS:
         count, span_ns = group.arrive1, group.arrive2
         rest = place % count  # its product with `span_ns` might not fit into 64 bits
         of_rest_ns = rest * (span_ns // count) + rest * (span_ns % count) // count

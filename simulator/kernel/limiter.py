@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,31 +18,19 @@ from engine.limits.subject import OTHER_FIELDS, Subject
 from engine.limits.table import COUNTER_KEYS, LimitTable
 from engine.messages import Outcome
 from engine.profile import LimitsProfile
-from simulator.kernel import deciding
+from simulator.kernel import deciding as at
 from simulator.kernel.compiling import warm_up
-from simulator.kernel.counting import (
-    BLOCK,
-    COUNTER,
-    COUNTERS,
-    FIXED,
-    GCRA,
-    LANES,
-    LOG,
-    RULE,
-    SLIDING,
-)
-from simulator.kernel.deciding import BLOCKED, DELAYED, MOST_RULES, PROFILE, REFUSED
 from simulator.progress import tell_line
 from simulator.rows.record import Numbers, Recorder
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 _ALGORITHMS: Final = {
-    "sliding-log": LOG,
-    "fixed-window": FIXED,
-    "sliding-counter": SLIDING,
-    "token-bucket": GCRA,
-    "gcra": GCRA,
+    "sliding-log": at.LOG,
+    "fixed-window": at.FIXED,
+    "sliding-counter": at.SLIDING,
+    "token-bucket": at.GCRA,
+    "gcra": at.GCRA,
 }
 LARGEST_LIMIT: Final = (1 << 31) - 1
 _FIRST_ROOM: Final = 1 << 10
@@ -51,61 +38,17 @@ _FIRST_RINGS: Final = 1 << 12
 _MOST_ROOM_AT_ONCE: Final = 1 << 17
 _MOST_COUNTERS: Final = 8_000
 _CACHE_LINE_BYTES: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Requests in order of time, a row a request.
-
-    t_ns: arrivals, never decreasing. kind: numbers that `ColumnLimiter.kind` gave. key, ip: numbers
-    of the API key (−1 = none) and of the address.
-    """
-
-    t_ns: Array
-    kind: Array
-    key: Array
-    ip: Array
-
-    def __post_init__(self) -> None:
-        lengths = {len(column) for column in (self.t_ns, self.kind, self.key, self.ip)}
-        assert len(lengths) == 1, "columns are of one length"
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """What was decided, a row a request.
-
-    verdict: a number; `verdict_of` returns its outcome and rule. wait_ns: the delay imposed, or the
-    exact time until admissible. refusing: bit i is set where the i-th rule of the request's kind
-    refuses (`ColumnLimiter.rules`); shadow: the same of rules in shadow, empty where there is none.
-    """
-
-    verdict: Array
-    wait_ns: Array
-    refusing: Array
-    shadow: Array
-    rules: Sequence[str] = field(repr=False)
-
-    @property
-    def admitted(self) -> Array:
-        """Whether each request was admitted, at once or delayed."""
-        return np.asarray((self.verdict == 0) | (self.verdict & 3 == DELAYED))
-
-    def verdicts(self) -> dict[int, tuple[Outcome, str | None]]:
-        """Return what each number among the verdicts stands for."""
-        return {int(n): verdict_of(int(n), self.rules) for n in np.unique(self.verdict)}
-
-
-_OUTCOMES: Final[dict[int, Outcome]] = {
-    DELAYED: "delayed",
-    REFUSED: "refused",
-    BLOCKED: "blocked",
-}
+_OUTCOMES: Final[tuple[Outcome, ...]] = "admitted", "delayed", "refused", "blocked"
 
 
 def verdict_of(number: int, rules: Sequence[str]) -> tuple[Outcome, str | None]:
     """Return the outcome and the reported rule that a verdict's number stands for."""
     return (_OUTCOMES[number & 3], rules[(number >> 2) - 1]) if number else ("admitted", None)
+
+
+def is_admitted(verdicts: Array) -> Array:
+    """Whether each verdict lets its request in, at once or delayed."""
+    return verdicts & 3 <= at.DELAYED
 
 
 def zeros(shape: int | tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -154,7 +97,7 @@ class ColumnLimiter:
         self._others: list[list[int]] = []
         self._other_numbers: dict[tuple[tuple[str, str | None], ...], int] = {}
         self._families: list[CounterFamily] = []
-        self._limits: deciding.Limits | None = None
+        self._limits: at.Limits | None = None
 
     # --- kinds of requests -------------------------------------------------------------------
 
@@ -171,10 +114,10 @@ class ColumnLimiter:
             kind = self._known[known] = len(self._rows)
             families = self._rule_set.of_class(request_class)
             ordered = sorted(families, key=lambda family: family.settings.in_shadow)
-            if len(ordered) > MOST_RULES:
+            if len(ordered) > at.MOST_RULES:
                 raise InputError(
                     f"limits = {len(ordered)} counters for one request must be at most "
-                    f"{MOST_RULES} where they are compiled; leave rules out"
+                    f"{at.MOST_RULES} where they are compiled; leave rules out"
                 )
             self._rows.append([self._number(family) for family in ordered])
             self._others.append([self._other(family, subject) for family in ordered])
@@ -210,10 +153,6 @@ class ColumnLimiter:
         """Whether a rule met so far is keyed by more than key and address."""
         return bool(self._other_numbers)
 
-    def rules(self, kind: int) -> tuple[str, ...]:
-        """Return the names of a kind's rules as masks number them, those in shadow last."""
-        return tuple(self.names[number] for number in self._rows[kind])
-
     @property
     def names(self) -> list[str]:
         """The names of rules' counters, as verdicts number them."""
@@ -222,7 +161,7 @@ class ColumnLimiter:
     # --- arrays ------------------------------------------------------------------------------
 
     @property
-    def limits(self) -> deciding.Limits:
+    def limits(self) -> at.Limits:
         """The arrays with all kinds in them, for compiled code."""
         if self._limits is None:
             self._limits = self._fresh()
@@ -234,7 +173,7 @@ class ColumnLimiter:
         other._limits = None  # noqa: SLF001 # reason: of this class
         return other
 
-    def _fresh(self) -> deciding.Limits:
+    def _fresh(self) -> at.Limits:
         """Return arrays that have counted nothing."""
         width = max(1, *map(len, self._rows), 0)
         kinds = np.full((max(1, len(self._rows)), width), -1, np.int32)
@@ -242,7 +181,7 @@ class ColumnLimiter:
         for kind, (numbers, other) in enumerate(zip(self._rows, self._others, strict=True)):
             kinds[kind, : len(numbers)], others[kind, : len(other)] = numbers, other
         return empty_limits(max(1, len(self._families)), width)._replace(
-            profile=np.array([self._profile_record()], PROFILE),
+            profile=np.array([self._profile_record()], at.PROFILE),
             rules=self._rule_records(),
             kinds=kinds,
             others=others,
@@ -257,7 +196,7 @@ class ColumnLimiter:
         return plain, bound_ns, profile.block_extends, clears, counts_refused, self._from_ns
 
     def _rule_records(self) -> Array:
-        records, clauses = np.zeros(max(1, len(self._families)), RULE), dict[str, int]()
+        records, clauses = np.zeros(max(1, len(self._families)), at.RULE), dict[str, int]()
         for record, family in zip(records, self._families, strict=False):
             counter, fields = family.settings, COUNTER_KEYS[family.key_place]
             limit, window_ns = counter.limit_requests, counter.window_ns
@@ -275,9 +214,9 @@ class ColumnLimiter:
     def make_lane_room(self, lanes: int = 0) -> None:
         """Double the room for lanes or for counters, whichever is full, or make it for `lanes`."""
         used, width = self.limits.used, self.limits.lanes.shape[1]
-        if lanes or used[LANES] >= len(self.limits.lanes):
+        if lanes or used[at.LANES] >= len(self.limits.lanes):
             self._enlarge(max(2 * len(self.limits.lanes), lanes), "lane_table", "lanes")
-        if used[COUNTERS] + width > len(self.limits.counters):
+        if used[at.COUNTERS] + width > len(self.limits.counters):
             size = 2 * len(self.limits.counters)
             self._enlarge(size, "counter_table", "counters", "blocks")
 
@@ -289,7 +228,7 @@ class ColumnLimiter:
         """Make room for `size` rows of some arrays; each frees the older one before the next."""
         if table is not None:
             larger = _table(size)
-            deciding.refill_table(larger, getattr(self.limits, table))
+            at.refill_table(larger, getattr(self.limits, table))
             self._limits = self.limits._replace(**{table: larger})
         for name in arrays:
             larger = enlarged(getattr(self.limits, name), size)
@@ -298,14 +237,17 @@ class ColumnLimiter:
     # --- deciding ----------------------------------------------------------------------------
 
     def lanes(self, kind: Array, key: Array, ip: Array) -> Array:
-        """Return each row's lane; the columns are those of `Columns`."""
+        """Return each row's lane.
+
+        kind: numbers that `kind` gave. key, ip: numbers of the API key (−1 = none) and the address.
+        """
         rows = len(kind)
         kind, key, ip = (np.ascontiguousarray(column, np.int64) for column in (kind, key, ip))
         lane = np.empty(rows, np.uint32)
         if rows > 2 * len(self.limits.lanes):
             self.make_lane_room(1 << min(rows, _MOST_ROOM_AT_ONCE).bit_length() - 1)
         row = 0
-        while (row := deciding.find_lanes(row, kind, key, ip, lane, self.limits)) < rows:
+        while (row := at.find_lanes(row, kind, key, ip, lane, self.limits)) < rows:
             self.make_lane_room()
         return lane
 
@@ -313,23 +255,20 @@ class ColumnLimiter:
         """Free what finds lanes: all rows to come have one of those that `lanes` returned."""
         self._limits = self.limits._replace(lane_table=_table(1), counter_table=_table(1))
 
-    def decide_lanes(self, t_ns: Array, lane: Array) -> Decisions:
-        """Decide about rows whose lanes `lanes` returned, and charge them where they count."""
-        assert len(t_ns) == len(lane), "columns are of one length"
+    def decide(self, t_ns: Array, lane: Array) -> tuple[Array, Array]:
+        """Decide about rows in order, and charge them where they count; return verdicts and waits.
+
+        t_ns: arrivals, never decreasing. lane: as `lanes` returned them. A verdict is a number, of
+        which `verdict_of` returns outcome and rule. The wait is the delay imposed, or the exact
+        time until admissible.
+        """
         rows = len(t_ns)
         verdict, wait_ns = np.empty(rows, np.int16), np.empty(rows, np.int64)
-        refusing = np.empty(rows, np.int32)
-        shadow = np.empty(0 if self.limits.profile[0]["plain"] else rows, np.int32)
         t_ns = np.ascontiguousarray(t_ns, np.int64)
-        columns = t_ns, lane, verdict, wait_ns, refusing, shadow
         row = 0
-        while (row := deciding.decide_rows(row, *columns, self.limits)) < rows:
+        while (row := at.decide_rows(row, t_ns, lane, verdict, wait_ns, self.limits)) < rows:
             self.make_ring_room()
-        return Decisions(verdict, wait_ns, refusing, shadow, self.names)
-
-    def decide(self, columns: Columns) -> Decisions:
-        """Decide about all rows, in order, and charge them where they count."""
-        return self.decide_lanes(columns.t_ns, self.lanes(columns.kind, columns.key, columns.ip))
+        return verdict, wait_ns
 
     def shadow_requests(self) -> dict[str, int]:
         """Return clause → how many requests it would have refused in shadow since `from_ns`."""
@@ -338,16 +277,6 @@ class ColumnLimiter:
             if count:
                 counts[family.rule.id] = counts.get(family.rule.id, 0) + count
         return counts
-
-    @property
-    def counter_count(self) -> int:
-        """How many counters there are."""
-        return int(self.limits.used[COUNTERS]) - 1
-
-    @property
-    def size_bytes(self) -> int:
-        """How much memory the arrays take."""
-        return sum(array.nbytes for array in self.limits)
 
 
 class VerdictNumbers:
@@ -365,15 +294,15 @@ class VerdictNumbers:
         return self._numbers[verdicts]
 
 
-def empty_limits(rules: int = 1, width: int = 1) -> deciding.Limits:
+def empty_limits(rules: int = 1, width: int = 1) -> at.Limits:
     """Return the arrays of a limiter without kinds of requests."""
-    return deciding.Limits(
-        profile=np.zeros(1, PROFILE),
-        rules=np.zeros(rules, RULE),
+    return at.Limits(
+        profile=np.zeros(1, at.PROFILE),
+        rules=np.zeros(rules, at.RULE),
         kinds=np.full((1, width), -1, np.int32),
         others=np.full((1, width), -1, np.int32),
-        counters=zeros(_FIRST_ROOM, COUNTER),
-        blocks=np.zeros(_FIRST_ROOM, BLOCK),
+        counters=zeros(_FIRST_ROOM, at.COUNTER),
+        blocks=np.zeros(_FIRST_ROOM, at.BLOCK),
         counter_table=_table(_FIRST_ROOM),
         lanes=np.zeros((_FIRST_ROOM, width), np.uint32),
         lane_table=_table(_FIRST_ROOM),
@@ -392,8 +321,7 @@ def _compile_all() -> None:
     """Call every compiled function once, with the types that callers have."""
     limits = empty_limits()
     none = np.zeros(0, np.int64)
-    deciding.find_lanes(0, none, none, none, np.zeros(0, np.uint32), limits)
-    deciding.refill_table(limits.lane_table, limits.lane_table[:0])
+    at.find_lanes(0, none, none, none, np.zeros(0, np.uint32), limits)
+    at.refill_table(limits.lane_table, limits.lane_table[:0])
     lane = np.zeros(0, np.uint32)
-    masks = np.zeros(0, np.int32)
-    deciding.decide_rows(0, none, lane, np.zeros(0, np.int16), none, masks, masks, limits)
+    at.decide_rows(0, none, lane, np.zeros(0, np.int16), none, limits)

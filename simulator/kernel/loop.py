@@ -9,9 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.kernel import records as at
 from simulator.kernel.compiling import called, entry, inlined
-from simulator.kernel.counting import Int, Record, Records, charge_gcra
-from simulator.kernel.deciding import decide, has_lane_room, has_ring_room, is_admitted
+from simulator.kernel.deciding import (
+    Int,
+    Record,
+    Records,
+    charge_gcra,
+    decide,
+    has_lane_room,
+    has_ring_room,
+    is_admitted,
+)
 from simulator.kernel.drawing import (
     combo_of,
     draw_combo,
@@ -19,40 +28,7 @@ from simulator.kernel.drawing import (
     next_arrival_ns,
     uniform,
 )
-from simulator.kernel.records import (
-    AIMD,
-    ANSWER,
-    ANSWER_ATTEMPT,
-    ARRIVE,
-    ASK,
-    DEADLINE,
-    DECORRELATED,
-    DONE,
-    EXPIRE,
-    EXPIRED,
-    EXPONENTIAL_DELAY,
-    FIRST_ATTEMPT,
-    FIXED_DELAY,
-    FULL_JITTER,
-    KIND_BITS,
-    LANES_FULL,
-    LATE_TURN,
-    NONE,
-    ORDER_BITS,
-    PART,
-    RETRY,
-    RINGS_FULL,
-    ROOM_FULL,
-    ROWS_FULL,
-    SENT,
-    TAIL_BITS,
-    TIMER,
-    UNPACED,
-    UPLOAD,
-    WAITED,
-    WAITING,
-    Simulation,
-)
+from simulator.kernel.records import NONE, Simulation
 from simulator.play.events import FILE, NEVER_NS
 from simulator.traffic import draws
 
@@ -87,7 +63,7 @@ def schedule(t_ns: Int, order: Int, serial: Int, kind: Int, target: Int, sim: Si
     clock = sim.clock[0]
     number = clock.number
     clock.number += 1
-    tail = (number << TAIL_BITS) | (np.int64(target) << KIND_BITS) | np.int64(kind)
+    tail = (number << at.TAIL_BITS) | (np.int64(target) << at.KIND_BITS) | np.int64(kind)
     clock.event_count += 1
     _insert(t_ns, np.int64(order), np.int64(serial), tail, clock.event_count - 1, sim.events)
     return number
@@ -141,7 +117,7 @@ def _remove_first(sim: Simulation) -> None:
 def _schedule_for(t_ns: Int, number: Int, attempt: Int, kind: Int, sim: Simulation) -> None:
     """Make an event of a request, in the order of an attempt."""
     request = sim.requests[number]
-    order = (np.int64(request.client) << ORDER_BITS) | np.int64(attempt)
+    order = (np.int64(request.client) << at.ORDER_BITS) | np.int64(attempt)
     schedule(t_ns, order, request.serial, kind, number, sim)
 
 
@@ -162,7 +138,7 @@ def _new_request(client: Int, serial: Int, sim: Simulation) -> Int:
 def _free(number: Int, sim: Simulation) -> None:
     """Give a request's place back."""
     request, clock = sim.requests[number], sim.clock[0]
-    request.next, request.serial, request.state = clock.free_request, NONE, SENT
+    request.next, request.serial, request.state = clock.free_request, NONE, at.SENT
     clock.free_request = number
 
 
@@ -171,7 +147,7 @@ def _begin(number: Int, combo: Int, now_ns: Int, sim: Simulation) -> None:
     """Let a request begin: from now on it is pending."""
     request, clock = sim.requests[number], sim.clock[0]
     request.began_ns, request.combo, request.lane = now_ns, combo, sim.combos[combo].lane
-    request.attempt, request.delay_ns, request.queued_ns, request.state = 1, 0, 0, SENT
+    request.attempt, request.delay_ns, request.queued_ns, request.state = 1, 0, 0, at.SENT
     if now_ns >= clock.warm_up_ns:
         clock.began += max(1, sim.combos[combo].parts)
 
@@ -207,9 +183,9 @@ def _next_part(sim: Simulation) -> Int:
     part = _new_request(np.int64(request.client), FILE + client.files, sim)
     client.files += 1
     other = sim.requests[part]
-    other.loop, other.combo, other.lane = PART, request.combo, request.lane
+    other.loop, other.combo, other.lane = at.PART, request.combo, request.lane
     other.began_ns, other.queued_ns = request.began_ns, request.queued_ns
-    other.attempt, other.delay_ns, other.state = 1, 0, SENT
+    other.attempt, other.delay_ns, other.state = 1, 0, at.SENT
     return part
 
 
@@ -226,7 +202,7 @@ def _arrive_open(number: Int, now_ns: Int, sim: Simulation) -> Int:
         return _arrive(arrival, now_ns, sim)
     _begin(arrival, draw_combo(number, sim), now_ns, sim)
     request = sim.requests[arrival]
-    request.state, request.next = WAITING, NONE
+    request.state, request.next = at.WAITING, NONE
     if client.queue_head < 0:
         client.queue_head = arrival
     else:
@@ -234,7 +210,7 @@ def _arrive_open(number: Int, now_ns: Int, sim: Simulation) -> Int:
     client.queue_tail = arrival
     until_ns = _deadline_ns(arrival, sim)
     if until_ns < group.stop_ns:
-        _schedule_for(until_ns, arrival, ANSWER_ATTEMPT, EXPIRE, sim)
+        _schedule_for(until_ns, arrival, at.ANSWER_ATTEMPT, at.EXPIRE, sim)
     return NONE
 
 
@@ -242,17 +218,17 @@ def _arrive_open(number: Int, now_ns: Int, sim: Simulation) -> Int:
 def _await_arrival(number: Int, sim: Simulation) -> None:
     t_ns, client = next_arrival_ns(number, sim), sim.clients[number]
     if t_ns < sim.groups[client.group].stop_ns:
-        order = (np.int64(number) << ORDER_BITS) | FIRST_ATTEMPT
-        schedule(t_ns, order, client.serial, ARRIVE, number, sim)
+        order = (np.int64(number) << at.ORDER_BITS) | at.FIRST_ATTEMPT
+        schedule(t_ns, order, client.serial, at.ARRIVE, number, sim)
 
 
 @called
 def _expire(number: Int, order: Int, serial: Int, now_ns: Int, sim: Simulation) -> None:
     """End a request that still waits for a place at its deadline."""
     request = sim.requests[number]
-    is_same = request.serial == serial and request.client == order >> ORDER_BITS
-    if is_same and request.state == WAITING:
-        request.state = EXPIRED
+    is_same = request.serial == serial and request.client == order >> at.ORDER_BITS
+    if is_same and request.state == at.WAITING:
+        request.state = at.EXPIRED
         parts = np.int64(max(1, sim.combos[request.combo].parts))
         _count(number, parts, now_ns, np.int64(0), sim)
 
@@ -265,8 +241,8 @@ def _serve_queue(number: Int, now_ns: Int, sim: Simulation) -> None:
     while client.queue_head >= 0 and now_ns < stop_ns:
         oldest = np.int64(client.queue_head)
         client.queue_head = sim.requests[oldest].next
-        if sim.requests[oldest].state != EXPIRED:
-            _schedule_for(now_ns, oldest, FIRST_ATTEMPT, WAITED, sim)
+        if sim.requests[oldest].state != at.EXPIRED:
+            _schedule_for(now_ns, oldest, at.FIRST_ATTEMPT, at.WAITED, sim)
             return
         _free(oldest, sim)
     client.under_way -= 1
@@ -276,12 +252,12 @@ def _serve_queue(number: Int, now_ns: Int, sim: Simulation) -> None:
 def _take_place(number: Int, now_ns: Int, sim: Simulation) -> Int:
     """Return a request that has waited for its place, unless its deadline came right now."""
     request = sim.requests[number]
-    if request.state == EXPIRED:
+    if request.state == at.EXPIRED:
         client = np.int64(request.client)
         _free(number, sim)
         _serve_queue(client, now_ns, sim)
         return NONE
-    request.state, request.queued_ns = SENT, now_ns - request.began_ns
+    request.state, request.queued_ns = at.SENT, now_ns - request.began_ns
     return _send(number, sim)
 
 
@@ -337,7 +313,7 @@ def _leave(number: Int, now_ns: Int, sim: Simulation) -> None:
 
 @called
 def _leave_open(number: Int, now_ns: Int, sim: Simulation) -> None:
-    client, is_part = np.int64(sim.requests[number].client), sim.requests[number].loop == PART
+    client, is_part = np.int64(sim.requests[number].client), sim.requests[number].loop == at.PART
     _free(number, sim)
     if not is_part and sim.groups[sim.clients[client].group].concurrency >= 0:
         _serve_queue(client, now_ns, sim)
@@ -351,7 +327,7 @@ def _think(number: Int, now_ns: Int, sim: Simulation) -> None:
     group = sim.groups[client.group]
     think_ns = duration_ns(group.think, client.think + request.loop, sim)
     if now_ns + think_ns < group.stop_ns:
-        _schedule_for(now_ns + think_ns, number, FIRST_ATTEMPT, ASK, sim)
+        _schedule_for(now_ns + think_ns, number, at.FIRST_ATTEMPT, at.ASK, sim)
 
 
 # --- pacing --------------------------------------------------------------------------------------
@@ -359,13 +335,13 @@ def _think(number: Int, now_ns: Int, sim: Simulation) -> None:
 
 @inlined
 def _is_paced(number: Int, sim: Simulation) -> Int:
-    return sim.groups[sim.clients[sim.requests[number].client].group].pace != UNPACED
+    return sim.groups[sim.clients[sim.requests[number].client].group].pace != at.UNPACED
 
 
 @inlined
 def _begin_attempt(client: Record, group: Record, now_ns: Int) -> None:
     """Note that an attempt begins; a bucket gives a token for it."""
-    if group.pace == AIMD:
+    if group.pace == at.AIMD:
         client.last_ns = now_ns
         client.ready = now_ns + _MILLI_NS // client.milli_rate
     else:
@@ -377,7 +353,7 @@ def _take_answer(number: Int, now_ns: Int, limited: Int, sim: Simulation) -> Non
     """Raise an AIMD pace, or lower it after a 429; a bucket ignores answers."""
     client = sim.clients[number]
     group = sim.groups[client.group]
-    if group.pace != AIMD:
+    if group.pace != at.AIMD:
         return
     if limited:
         client.milli_rate = max(group.floor, client.milli_rate * group.kept_percent // 100)
@@ -397,9 +373,9 @@ def _set_timer(number: Int, now_ns: Int, sim: Simulation) -> None:
     due_ns = max(client.ready, now_ns)
     if due_ns != client.timer_ns:
         first = sim.requests[client.line_head]
-        order = (np.int64(number) << ORDER_BITS) | first.attempt
+        order = (np.int64(number) << at.ORDER_BITS) | first.attempt
         client.timer_ns = due_ns
-        client.timer = schedule(due_ns, order, first.serial, TIMER, number, sim)
+        client.timer = schedule(due_ns, order, first.serial, at.TIMER, number, sim)
 
 
 @called
@@ -421,7 +397,7 @@ def _await_turn(number: Int, now_ns: Int, sim: Simulation) -> Int:
     _set_timer(client_number, now_ns, sim)
     until_ns = _deadline_ns(number, sim)
     if until_ns < group.stop_ns:
-        _schedule_for(until_ns, number, ANSWER_ATTEMPT, LATE_TURN, sim)
+        _schedule_for(until_ns, number, at.ANSWER_ATTEMPT, at.LATE_TURN, sim)
     return NONE
 
 
@@ -475,24 +451,24 @@ def _attempt(number: Int, now_ns: Int, sim: Simulation) -> None:
     request, clock = sim.requests[number], sim.clock[0]
     client = sim.clients[request.client]
     group = sim.groups[client.group]
-    verdict, wait_ns, _, _ = decide(now_ns, np.uint32(request.lane), sim.limits)
+    verdict, wait_ns = decide(now_ns, np.uint32(request.lane), sim.limits)
     row = sim.rows[clock.row_count]
     clock.row_count += 1
     row.t_ns, row.wait_ns, row.latency_ns = now_ns, wait_ns, request.queued_ns
     row.combo, row.attempt, row.verdict = request.combo, request.attempt, verdict
     request.queued_ns = 0
     if not is_admitted(verdict):
-        if group.pace != UNPACED:
+        if group.pace != at.UNPACED:
             _take_answer(np.int64(request.client), now_ns, np.int64(1), sim)
         _retry(number, now_ns, wait_ns, sim)
         return
     latency_ns = wait_ns + duration_ns(group.service, np.int64(client.service), sim)
     row.latency_ns += latency_ns
     if latency_ns and (group.awaits or sim.combos[request.combo].parts):
-        _schedule_for(now_ns + latency_ns, number, ANSWER_ATTEMPT, ANSWER, sim)
+        _schedule_for(now_ns + latency_ns, number, at.ANSWER_ATTEMPT, at.ANSWER, sim)
         return
     # No other event can change when the answer comes, so the request is counted in advance.
-    if group.pace != UNPACED:
+    if group.pace != at.UNPACED:
         _take_answer(np.int64(request.client), now_ns, np.int64(0), sim)
     _end_well(number, now_ns + latency_ns, sim)
 
@@ -504,7 +480,7 @@ def _end_well(number: Int, answered_ns: Int, sim: Simulation) -> None:
     well = 1 if answered_ns < _deadline_ns(number, sim) else 0
     _count(number, np.int64(1), answered_ns, np.int64(well), sim)
     if sim.combos[request.combo].parts:
-        _schedule_for(answered_ns, number, FIRST_ATTEMPT, UPLOAD, sim)
+        _schedule_for(answered_ns, number, at.FIRST_ATTEMPT, at.UPLOAD, sim)
     else:
         _leave(number, answered_ns, sim)
 
@@ -520,16 +496,16 @@ def _answer(number: Int, now_ns: Int, sim: Simulation) -> None:
 @called
 def _own_delay_ns(group: Record, request: Record, u: float) -> Int:
     """Return the delay before a retry (`simulator.traffic.retries`)."""
-    if group.delay == FIXED_DELAY:
+    if group.delay == at.FIXED_DELAY:
         return group.base_ns
-    if group.delay == DECORRELATED:
+    if group.delay == at.DECORRELATED:
         before_ns = request.delay_ns if request.attempt > 1 else group.base_ns
         return min(group.cap_ns, draws.uniform_ns(u, group.base_ns, 3 * before_ns))
     doublings = min(request.attempt - 1, _MOST_DOUBLINGS)
     full_ns = group.cap_ns
     if group.base_ns <= group.cap_ns >> doublings:
         full_ns = group.base_ns << doublings
-    return full_ns if group.delay == EXPONENTIAL_DELAY else draws.uniform_ns(u, 0, full_ns)
+    return full_ns if group.delay == at.EXPONENTIAL_DELAY else draws.uniform_ns(u, 0, full_ns)
 
 
 @inlined
@@ -541,7 +517,7 @@ def _retry(number: Int, now_ns: Int, wait_ns: Int, sim: Simulation) -> None:
     if not group.retries_limited or request.attempt >= group.attempts:
         _fail(number, now_ns, sim)
         return
-    u = uniform(np.int64(client.retry), sim) if group.delay >= FULL_JITTER else 0.0
+    u = uniform(np.int64(client.retry), sim) if group.delay >= at.FULL_JITTER else 0.0
     request.delay_ns = _own_delay_ns(group, request, u)
     at_ns, until_ns = now_ns + request.delay_ns, _deadline_ns(number, sim)
     if group.honours:
@@ -549,11 +525,11 @@ def _retry(number: Int, now_ns: Int, wait_ns: Int, sim: Simulation) -> None:
         at_ns = max(at_ns, now_ns + seconds * _SECOND_NS)
     if at_ns < until_ns and at_ns < group.stop_ns:
         request.attempt += 1
-        _schedule_for(at_ns, number, np.int64(request.attempt), RETRY, sim)
+        _schedule_for(at_ns, number, np.int64(request.attempt), at.RETRY, sim)
     elif until_ns <= now_ns:
         _fail(number, now_ns, sim)
     elif until_ns < group.stop_ns:
-        _schedule_for(until_ns, number, ANSWER_ATTEMPT, DEADLINE, sim)
+        _schedule_for(until_ns, number, at.ANSWER_ATTEMPT, at.DEADLINE, sim)
 
 
 # --- the loop ------------------------------------------------------------------------------------
@@ -580,16 +556,16 @@ def _short_of(sim: Simulation) -> Int:
     """Return what there is no room for in one more step, DONE where there is room for all."""
     clock = sim.clock[0]
     if clock.row_count >= len(sim.rows):
-        return ROWS_FULL
+        return at.ROWS_FULL
     if not has_ring_room(sim.limits):
-        return RINGS_FULL
+        return at.RINGS_FULL
     if not has_lane_room(sim.limits):
-        return LANES_FULL
+        return at.LANES_FULL
     if clock.combo_count >= len(sim.combos) or clock.free_request < 0:
-        return ROOM_FULL
+        return at.ROOM_FULL
     if clock.event_count + SPARE_EVENTS >= len(sim.events):
-        return ROOM_FULL
-    return DONE
+        return at.ROOM_FULL
+    return at.DONE
 
 
 @inlined
@@ -598,25 +574,25 @@ def _happen(  # noqa: C901 # reason: a branch a kind of event
 ) -> Int:
     """Let an event happen; return the request that makes an attempt for it, −1 = none."""
     now_ns = sim.clock[0].now_ns
-    if kind == RETRY:
+    if kind == at.RETRY:
         return target
-    if kind == ASK:
+    if kind == at.ASK:
         return _arrive(target, now_ns, sim)
-    if kind == ARRIVE:
+    if kind == at.ARRIVE:
         return _arrive_open(target, now_ns, sim)
-    if kind == WAITED:
+    if kind == at.WAITED:
         return _take_place(target, now_ns, sim)
-    if kind == TIMER:
+    if kind == at.TIMER:
         return _fire(target, made, now_ns, sim)
-    if kind == UPLOAD:
+    if kind == at.UPLOAD:
         return _upload(target, now_ns, sim)
-    if kind == ANSWER:
+    if kind == at.ANSWER:
         _answer(target, now_ns, sim)
-    elif kind == EXPIRE:
+    elif kind == at.EXPIRE:
         _expire(target, order, serial, now_ns, sim)
-    elif kind == LATE_TURN:
+    elif kind == at.LATE_TURN:
         _leave_line(target, serial, now_ns, sim)
-    elif kind == DEADLINE:
+    elif kind == at.DEADLINE:
         _fail(target, now_ns, sim)
     return NONE
 
@@ -624,7 +600,7 @@ def _happen(  # noqa: C901 # reason: a branch a kind of event
 @inlined
 def _target(tail: Int) -> Int:
     """Return what an event is about: a request, or the client of an arrival or a timer."""
-    return (tail >> KIND_BITS) & ((1 << (TAIL_BITS - KIND_BITS)) - 1)
+    return (tail >> at.KIND_BITS) & ((1 << (at.TAIL_BITS - at.KIND_BITS)) - 1)
 
 
 @inlined
@@ -634,7 +610,7 @@ def _touch_next(sim: Simulation) -> None:
     With 20,000 clients their records are in no near cache: CL1 is faster by a fifth.
     """
     event = sim.events[0]
-    request, client = sim.requests[_target(event.tail)], sim.clients[event.order >> ORDER_BITS]
+    request, client = sim.requests[_target(event.tail)], sim.clients[event.order >> at.ORDER_BITS]
     counter = sim.limits.counters[sim.limits.lanes[np.uint32(request.lane), 0]]
     sim.clock[0].touched = counter.ready ^ np.int64(sim.streams[client.retry].used)
 
@@ -648,9 +624,9 @@ def run_events(sim: Simulation) -> int:
         _start(sim)
     while clock.event_count or clock.parts_left:
         short = _short_of(sim)
-        if short != DONE:
+        if short != at.DONE:
             return int(short)
-        kind = np.int64(ASK)
+        kind = np.int64(at.ASK)
         if clock.parts_left:
             number = _next_part(sim)
         else:
@@ -658,10 +634,10 @@ def run_events(sim: Simulation) -> int:
             clock.now_ns, order, serial, tail = event.t_ns, event.order, event.serial, event.tail
             _remove_first(sim)
             _touch_next(sim)
-            kind = tail & ((1 << KIND_BITS) - 1)
-            number = _happen(kind, _target(tail), order, serial, tail >> TAIL_BITS, sim)
-        if number >= 0 and kind != TIMER and _is_paced(number, sim):
+            kind = tail & ((1 << at.KIND_BITS) - 1)
+            number = _happen(kind, _target(tail), order, serial, tail >> at.TAIL_BITS, sim)
+        if number >= 0 and kind != at.TIMER and _is_paced(number, sim):
             number = _await_turn(number, clock.now_ns, sim)
         if number >= 0:
             _attempt(number, clock.now_ns, sim)
-    return DONE
+    return at.DONE

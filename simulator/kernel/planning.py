@@ -42,7 +42,7 @@ class KernelPlan:
 
     def __init__(self, setup: Setup, limiter: ColumnLimiter) -> None:
         self._setup, self._limiter = setup, limiter
-        self._streams: list[tuple[int, int]] = []
+        self._streams: list[int] = []
         self._draws: list[tuple[int, int, int, float]] = []
         self._tables: list[float] = []
         self._values = array("q")
@@ -217,7 +217,7 @@ class KernelPlan:
         return self._draws[draw][0] != at.CONSTANT
 
     def _stream(self, client: Client, purpose: str) -> int:
-        self._streams.append((self._setup.seed, stream_number(f"{client.name}/{purpose}")))
+        self._streams.append(stream_number(f"{client.name}/{purpose}"))
         return len(self._streams) - 1
 
     def _address_place(self, client: Client) -> int:
@@ -276,11 +276,10 @@ class KernelPlan:
             record["client"], record["serial"], record["loop"] = client, loop, loop
         requests["loop"][len(loops) :] = NONE
         clock = np.zeros(1, at.CLOCK)
-        clock["free_request"] = len(loops)
+        clock["free_request"], clock["seed"] = len(loops), self._setup.seed
         clock["end_ns"] = self._setup.scenario.duration_ns
-        streams = zeros(max(1, len(self._streams)), at.STREAM)
-        keys = np.array(self._streams or [(0, 0)], np.uint64)
-        streams["key0"], streams["key1"], streams["used"] = keys[:, 0], keys[:, 1], 4
+        streams = zeros(len(self._streams), at.STREAM)
+        streams["key"], streams["used"] = self._streams, 4
         return Simulation(
             clock=clock,
             groups=self.groups,

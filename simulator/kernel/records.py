@@ -5,33 +5,23 @@ Whatever names another record does so by its number; −1 is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from simulator.kernel.counting import Records
-from simulator.kernel.deciding import Limits
+from simulator.kernel.deciding import Limits, Records, record_type
 from simulator.play import events
 
 NONE: Final = np.int64(-1)
 
 
-def _record(**kinds: str) -> np.dtype[Any]:
-    """Return the type of records: fields by kind, such as i8="one two"."""
-    fields: Iterable[tuple[str, str]] = (
-        (name, kind) for kind, names in kinds.items() for name in names.split()
-    )
-    return np.dtype(list(fields))
-
-
-STREAM: Final = _record(u8="key0 key1 block used word0 word1 word2 word3")
-DRAW: Final = _record(i8="kind first second", f8="share")
+STREAM: Final = record_type(u8="key block used word0 word1 word2 word3")
+DRAW: Final = record_type(i8="kind first second", f8="share")
 
 # A group. Retry: attempts, delay (its kind), base_ns, cap_ns, honours. Dealing of keys and of
 # addresses: how many, how, and a table. pace: its kind; a bucket's limit, step, rest and slack
 # (`counting.charge_gcra`), or AIMD's floor, top, growth and kept_percent.
-GROUP: Final = _record(
+GROUP: Final = record_type(
     i8="attempts delay base_ns cap_ns honours retries_limited deadline_ns is_open concurrency "
     "awaits mix_table mix_count first_kind first_key key_count key_deal key_table address_count "
     "address_deal address_table is_fixed first_entry service think pace limit step rest slack "
@@ -44,7 +34,7 @@ GROUP: Final = _record(
 # where the present phase or piece begins and ends, whether it is on, whether its phase has begun,
 # the last arrival, how many arrivals or pieces are over, and how much of the piece is. Replayed:
 # where its instants stand, how many there are, and where the mix entry of each request stands.
-CLIENT: Final = _record(
+CLIENT: Final = record_type(
     i4="group combo think service retry queue_head queue_tail line_head line_tail under_way "
     "mix key_stream address_stream arrivals switches first_address",
     i8="serial key address files ready mark count milli_rate last_ns timer_ns "
@@ -54,7 +44,7 @@ CLIENT: Final = _record(
 
 # A request. loop: of a closed client, −1 = none, PART = a further part of a job. queued_ns: how
 # long it waited for a place, counted in its first latency. next: in its queue, line or free list.
-REQUEST: Final = _record(
+REQUEST: Final = record_type(
     i4="client combo lane loop attempt next", i8="serial began_ns delay_ns queued_ns state"
 )
 PART: Final = -2
@@ -62,7 +52,7 @@ WAITING, SENT, EXPIRED = range(3)
 
 # An event. order: client << 16 | attempt. tail: number of the event << 30 | what it is about << 4 |
 # its kind. Events happen in the order of all four.
-EVENT: Final = _record(i8="t_ns order serial tail")
+EVENT: Final = record_type(i8="t_ns order serial tail")
 ORDER_BITS: Final = 16
 KIND_BITS: Final = 4
 TAIL_BITS: Final = 30
@@ -73,14 +63,15 @@ TAIL_BITS: Final = 30
 ANSWER_ATTEMPT, FIRST_ATTEMPT = np.int64(events.ANSWER), np.int64(events.FIRST)
 
 # Who asks for what: an entry of the mix, from the mix's length on the upload of such a job.
-COMBO: Final = _record(i4="client entry key address lane parts")
+COMBO: Final = record_type(i4="client entry key address lane parts")
 
-ENTRY: Final = _record(i4="parts upload_kind")
-ROW: Final = _record(i8="t_ns wait_ns latency_ns", i4="combo attempt verdict")
+ENTRY: Final = record_type(i4="parts upload_kind")
+ROW: Final = record_type(i8="t_ns wait_ns latency_ns", i4="combo attempt verdict")
 
-CLOCK: Final = _record(
+CLOCK: Final = record_type(
     i8="now_ns number event_count free_request combo_count row_count warm_up_ns end_ns is_started "
-    "parts_left parts_of began ended well touched"
+    "parts_left parts_of began ended well touched",
+    u8="seed",
 )
 
 TYPES: Final = {

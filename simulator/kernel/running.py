@@ -154,7 +154,7 @@ class Template:
         for name in ("clock", "clients", "streams", "requests", "events", "combos", "combo_table"):
             copies[name] = getattr(sim, name).copy()
         sim = sim._replace(**copies, limits=limiter.limits)
-        sim.streams["key0"] = seed
+        sim.clock["seed"] = seed
         return limiter, sim
 
     def subjects_of(self, combos: Array) -> Numbers:

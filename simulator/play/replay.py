@@ -78,7 +78,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
         backend = backend_of(env, *run, recorder, nodes, traffic)
         yield from _decided_one_by_one(env, arrivals, backend, subjects, progress, block_rows)
         return
-    from simulator.kernel.limiter import ColumnLimiter, VerdictNumbers  # noqa: PLC0415 # reason: numba loads where it is asked for
+    from simulator.kernel.limiter import ColumnLimiter, VerdictNumbers, is_admitted  # noqa: PLC0415 # reason: numba loads where it is asked for
 
     limiter = ColumnLimiter(tables, profile.limits, origin_ns=arrivals.start_ns)
     parties = arrivals.parties
@@ -92,15 +92,15 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     verdicts = VerdictNumbers(limiter, recorder)
     done = 0
     for block in arrivals.blocks(block_rows):
-        decided = limiter.decide_lanes(block.t_ns, lane_of[block.party])
+        verdict, wait_ns = limiter.decide(block.t_ns, lane_of[block.party])
         recorder.take(
             {
                 "t_ns": block.t_ns,
                 "subject": subjects[block.party],
                 "attempt": np.ones_like(block.t_ns),
-                "verdict": verdicts.of(decided.verdict),
-                "wait_ns": decided.wait_ns,
-                "latency_ns": np.where(decided.admitted, decided.wait_ns, 0),
+                "verdict": verdicts.of(verdict),
+                "wait_ns": wait_ns,
+                "latency_ns": np.where(is_admitted(verdict), wait_ns, 0),
                 "status": np.full(len(block), NO_STATUS, dtype=np.int64),
             }
         )

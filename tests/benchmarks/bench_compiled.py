@@ -28,8 +28,8 @@ from throttled.store import MemoryStore
 
 from engine.limits import LimitTable, Subject
 from engine.profile import Algorithm, LimitsProfile
-from simulator.kernel.counting import RING_SLOTS
-from simulator.kernel.limiter import ColumnLimiter, Columns
+from simulator.kernel.deciding import COUNTERS, RING_SLOTS
+from simulator.kernel.limiter import ColumnLimiter
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_limits import _peer, _peer_calls
 from tests.benchmarks.workload_w1 import KINDS, RESOURCES, Workload, subjects, w1
@@ -71,10 +71,10 @@ def _kinds(limiter: ColumnLimiter, workload: Workload) -> Any:
     return table.reshape(-1), code_of_key.astype(np.int32) * len(RESOURCES)
 
 
-def _columns(limiter: ColumnLimiter, workload: Workload) -> Columns:
+def _lanes(limiter: ColumnLimiter, workload: Workload) -> Any:
     table, first_of_key = _kinds(limiter, workload)
     kind = table.take(first_of_key.take(workload.key) + workload.resource)
-    return Columns(workload.t_ns, kind, workload.key, workload.ip)
+    return limiter.lanes(kind, workload.key, workload.ip)
 
 
 def _ours(workload: Workload, algorithm: Algorithm) -> Callable[[], object]:
@@ -83,16 +83,15 @@ def _ours(workload: Workload, algorithm: Algorithm) -> Callable[[], object]:
 
     def run() -> object:
         kind = table.take(first_of_key.take(workload.key) + workload.resource)
-        return limiter.decide(Columns(workload.t_ns, kind, workload.key, workload.ip))
+        lane = limiter.lanes(kind, workload.key, workload.ip)
+        return limiter.decide(workload.t_ns, lane)
 
     return run
 
 
 def _loop(workload: Workload) -> Callable[[], object]:
     limiter = _limiter()
-    columns = _columns(limiter, workload)
-    lane = limiter.lanes(columns.kind, columns.key, columns.ip)
-    return partial(limiter.decide_lanes, workload.t_ns, lane)
+    return partial(limiter.decide, workload.t_ns, _lanes(limiter, workload))
 
 
 @numba.njit  # type: ignore[untyped-decorator] # reason: numba has no types
@@ -106,9 +105,7 @@ def _touch(counters: Any, lanes: Any, lane: Any, out: Any) -> None:
 
 def _floor(workload: Workload) -> Callable[[], object]:
     limiter = _limiter()
-    columns = _columns(limiter, workload)
-    lane = limiter.lanes(columns.kind, columns.key, columns.ip)
-    limits = limiter.limits
+    lane, limits = _lanes(limiter, workload), limiter.limits
     out = np.empty(len(lane), np.int64)
     return lambda: _touch(limits.counters, limits.lanes, lane, out)
 
@@ -178,11 +175,11 @@ import time; began = time.perf_counter()
 import numpy as np
 from engine.limits import LimitTable, Subject
 from engine.profile import LimitsProfile
-from simulator.kernel.limiter import ColumnLimiter, Columns
+from simulator.kernel.limiter import ColumnLimiter
 limiter = ColumnLimiter({"Default": LimitTable.default()}, LimitsProfile())
 kind = limiter.kind(Subject("POST", "/tokenize", "ip"))
 zero = np.zeros(1, np.int64)
-limiter.decide(Columns(zero, zero + kind, zero - 1, zero))
+limiter.decide(zero, limiter.lanes(zero + kind, zero - 1, zero))
 print(time.process_time(), time.perf_counter() - began)
 """
 
@@ -248,11 +245,12 @@ def main(*, big: bool = False) -> None:
 
 def _tell_memory(workload: Workload) -> None:
     limiter = _limiter()
-    limiter.decide(_columns(limiter, workload))
-    limits, counters = limiter.limits, limiter.counter_count
+    limiter.decide(workload.t_ns, _lanes(limiter, workload))
+    limits = limiter.limits
+    counters = int(limits.used[COUNTERS]) - 1
     line = limits.counters.itemsize + limits.blocks.itemsize
     ring = limits.rings.itemsize * int(limits.used[RING_SLOTS]) / counters
-    whole = limiter.size_bytes / counters
+    whole = sum(array.nbytes for array in limits) / counters
     print(
         f"{counters} active counters: {line} bytes each and {ring:.0f} of ring; "
         f"{whole:.0f} with hash tables, lanes and spare room"
@@ -263,11 +261,11 @@ def _big() -> None:
     """Decide about 10^8 requests, piece by piece."""
     limiter, decided, began_s = _limiter(), 0, time.perf_counter()
     piece = w1(_REQUESTS)
-    columns = _columns(limiter, piece)
+    lane = _lanes(limiter, piece)
     period_ns = int(piece.t_ns[-1]) + 1
     for turn in range(_BIG_REQUESTS // len(piece)):
-        shifted = Columns(columns.t_ns + turn * period_ns, columns.kind, columns.key, columns.ip)
-        decided += len(limiter.decide(shifted).verdict)
+        verdicts, _ = limiter.decide(piece.t_ns + turn * period_ns, lane)
+        decided += len(verdicts)
         if turn in {0, 9, 99}:
             peak = peak_kb() / 1_024
             print(f"after {decided} requests: peak memory {peak:.0f} MB")

@@ -16,25 +16,29 @@ from hypothesis import given, settings
 from engine.errors import InputError
 from engine.limits import Limiter, LimitTable, Subject
 from engine.profile import Algorithm, LimitsProfile
-from simulator.kernel.limiter import ColumnLimiter, Columns
+from simulator.kernel.limiter import ColumnLimiter, is_admitted, verdict_of
 from tests.benchmarks.workload_w1 import subjects, w1
 from tests.engine.limits.test_limiter_oracle import busy_scenarios, scenarios
 
 DEFAULT = {"Default": LimitTable.default()}
 
 
-def numbered(limiter: ColumnLimiter, calls: list[tuple[int, Subject]]) -> Columns:
-    """Return requests as columns: names become numbers, in order of appearance."""
+def lanes_of(limiter: ColumnLimiter, calls: list[tuple[int, Subject]]) -> np.ndarray[Any, Any]:
+    """Return the lane of each request: names become numbers, in order of appearance."""
     known: dict[tuple[str, str], int] = {}
 
     def number(what: str, name: str | None) -> int:
         return -1 if name is None else known.setdefault((what, name), len(known))
 
     records = [
-        (t_ns, limiter.kind(subject), number("key", subject.key_id), number("ip", subject.ip))
-        for t_ns, subject in calls
+        (limiter.kind(subject), number("key", subject.key_id), number("ip", subject.ip))
+        for _, subject in calls
     ]
-    return Columns(*np.array(records, dtype=np.int64).reshape(-1, 4).T)
+    return limiter.lanes(*np.array(records, dtype=np.int64).reshape(-1, 3).T)
+
+
+def instants(calls: list[tuple[int, Subject]]) -> np.ndarray[Any, Any]:
+    return np.array([t_ns for t_ns, _ in calls], dtype=np.int64)
 
 
 def check_same(
@@ -46,28 +50,14 @@ def check_same(
     """Put requests to both limiters; every decision is the same."""
     plain = Limiter(tables, profile, origin_ns=origin_ns)
     compiled = ColumnLimiter(tables, profile, origin_ns=origin_ns)
-    columns = numbered(compiled, calls)
-    decisions = compiled.decide(columns)
-    verdicts = decisions.verdicts()
+    verdicts, waits_ns = compiled.decide(instants(calls), lanes_of(compiled, calls))
+    admitted = is_admitted(verdicts)
     clauses: dict[str, int] = {}
     for row, (t_ns, subject) in enumerate(calls):
         expected = plain.decide(t_ns, subject)
-        names = compiled.rules(int(columns.kind[row]))
-        shadow = int(decisions.shadow[row]) if len(decisions.shadow) else 0
-        actual = (
-            *verdicts[int(decisions.verdict[row])],
-            int(decisions.wait_ns[row]),
-            tuple(name for bit, name in enumerate(names) if decisions.refusing[row] >> bit & 1),
-            tuple(name for bit, name in enumerate(names) if shadow >> bit & 1),
-        )
-        assert actual == (
-            expected.outcome,
-            expected.rule,
-            expected.wait_ns,
-            expected.refusing,
-            expected.shadow,
-        )
-        assert decisions.admitted[row] == expected.admitted
+        actual = *verdict_of(int(verdicts[row]), compiled.names), int(waits_ns[row])
+        assert actual == (expected.outcome, expected.rule, expected.wait_ns)
+        assert admitted[row] == expected.admitted
         for clause in {name.partition(".")[0] for name in expected.shadow}:
             clauses[clause] = clauses.get(clause, 0) + 1
     assert compiled.shadow_requests() == clauses
@@ -113,20 +103,14 @@ def test_a_log_in_pieces_is_decided_as_in_one() -> None:
     workload = w1(20_000)
     calls = list(zip(workload.t_ns.tolist(), subjects(workload), strict=True))
     whole, pieces = (ColumnLimiter(DEFAULT, LimitsProfile()) for _ in range(2))
-    expected = whole.decide(numbered(whole, calls))
-    columns = numbered(pieces, calls)
-    parts = []
-    for first in range(0, len(calls), 7_000):
-        piece = slice(first, first + 7_000)
-        part = Columns(*(column[piece] for column in vars_of(columns)))
-        parts.append(pieces.decide(part))
-    for name in ("verdict", "wait_ns", "refusing"):
-        together = np.concatenate([getattr(part, name) for part in parts])
-        assert np.array_equal(together, getattr(expected, name))
-
-
-def vars_of(columns: Columns) -> tuple[np.ndarray[Any, Any], ...]:
-    return columns.t_ns, columns.kind, columns.key, columns.ip
+    expected = whole.decide(instants(calls), lanes_of(whole, calls))
+    t_ns, lanes = instants(calls), lanes_of(pieces, calls)
+    parts = [
+        pieces.decide(t_ns[first : first + 7_000], lanes[first : first + 7_000])
+        for first in range(0, len(calls), 7_000)
+    ]
+    for together, column in zip(zip(*parts, strict=True), expected, strict=True):
+        assert np.array_equal(np.concatenate(together), column)
 
 
 def test_counting_by_answers_is_refused_in_one_line() -> None:
@@ -143,5 +127,5 @@ def test_a_ring_has_at_most_twice_the_slots_that_its_window_held() -> None:
     for second in range(60):
         t_ns = np.sort(np.arange(100) * 3_000_000) + second * 1_000_000_000
         zeros = np.zeros(100, np.int64)
-        limiter.decide(Columns(t_ns, zeros + kind, zeros, zeros))
+        limiter.decide(t_ns, limiter.lanes(zeros + kind, zeros, zeros))
     assert limiter.limits.counters["size"].max() <= 2_000 + 48

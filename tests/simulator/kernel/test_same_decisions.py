@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from engine.errors import InputError
-from simulator.kernel.counting import LARGEST_RING
+from simulator.kernel.deciding import LARGEST_RING
 from simulator.kernel.running import KernelRun, write_rows
 from simulator.rows import RunHeader, RunRecorder
 from simulator.scenario import Scenario, builtin, load, loads

@@ -46,14 +46,15 @@ from simulator.scenario.draws import Draw, durations_ns
 from simulator.scenario.model import changed, draws_at_random, hosts_of, needs_bodies
 from simulator.study.capacity import (
     Capacity,
+    LoweredLimits,
     Search,
     Trial,
+    Values,
     scenario_player,
 )
 from simulator.study.observations import Detail, Difference, Observed, observe, paired
 from simulator.study.run_size import shorter
 from simulator.study.runs import Replicator, replicator
-from simulator.study.scales import LoweredLimits, Scale, Values
 from simulator.views import charts, svg
 from simulator.views.report import study_page, table_html
 from simulator.views.text import counted_text, fair_share_text, percent_text
@@ -587,7 +588,7 @@ class _Work:
     def _confirmed(
         self,
         group: str,
-        scale: Scale,
+        scale: Values,
         capacity: Capacity,
         edits: Callable[[str], Sequence[tuple[str, Any]]],
     ) -> _Verified | None:
@@ -956,7 +957,7 @@ class _Work:
         )
 
     def _searched(
-        self, group: str, scale: Scale, edits: Callable[[str], Sequence[tuple[str, Any]]]
+        self, group: str, scale: Values, edits: Callable[[str], Sequence[tuple[str, Any]]]
     ) -> Capacity:
         """Search among values, each of which stands for some changes of the scenario."""
         condition = self._condition(group)

@@ -28,6 +28,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,6 +38,8 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from engine.errors import InputError
+from engine.files import Rate
+from engine.limits import Rule
 from simulator.arguments import FUNCTION, TEXT, ArgumentRule, instance, is_number, optional
 from simulator.intervals import (
     Interval,
@@ -64,7 +67,6 @@ from simulator.progress import keeps_what_is_known
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
 from simulator.study.runs import FIRST, Replicator, next_count, replicator
-from simulator.study.scales import Scale, Values
 
 Side: TypeAlias = Literal["keeps", "breaks"]
 
@@ -99,6 +101,10 @@ _BETWEEN: Final = ArgumentRule(
         and all(isinstance(end, str) or is_number(end) for end in ends)
     ),
 )
+_NUMBER: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(.*)", re.DOTALL)
+_DIGITS: Final = 6
+_MOST_TIMES: Final = 64
+"""Limits are raised to at most this many times their value."""
 _TOLERANCE: Final = ArgumentRule(
     "a share of the value, from 0 to 1", lambda share: is_number(share) and 0 <= share <= 1
 )
@@ -242,6 +248,99 @@ def capacity(options: CapacityOptions) -> Capacity:
         ).run()
 
 
+# --- the values that a search may try ------------------------------------------------------------
+
+
+class Values:
+    """The values between two texts that differ in their first number only, as rising numbers.
+
+    Numbers are rounded to values that a person can write again. They are whole where a text with a
+    decimal cannot be (`takes_decimal`).
+    """
+
+    def __init__(self, low: str, high: str, takes_decimal: Callable[[str], bool]) -> None:
+        parts = _NUMBER.fullmatch(low.strip()), _NUMBER.fullmatch(high.strip())
+        if parts[0] is None or parts[1] is None or parts[0][2] != parts[1][2]:
+            raise InputError(
+                f"between = {low} {high} must be two numbers, or texts that differ in their first "
+                "number only, such as 10/1s 90/1s"
+            )
+        self.low, self.high = Fraction(parts[0][1]), Fraction(parts[1][1])
+        self._rest = parts[0][2]
+        if self.low >= self.high:
+            raise InputError(f"between = {low} {high} must rise; put the lower value first")
+        self.is_whole = all("." not in part[1] for part in parts if part) and not takes_decimal(
+            f"{float(self.high) - 0.5:g}{self._rest}"
+        )
+
+    def text(self, number: Fraction) -> str:
+        """Return a value as a person would write it."""
+        is_whole = number.denominator == 1
+        digits = str(int(number)) if is_whole else f"{float(number):.{_DIGITS}g}"
+        return digits + self._rest
+
+    def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
+        """Return a value strictly between two, or None where they are near enough."""
+        if self.is_whole:
+            middle = Fraction(math.floor((low + high) / 2))
+            near = high - low <= 1 or (high - low) <= Fraction(tolerance) * low
+            return None if near or middle in {low, high} else middle
+        if high - low <= Fraction(tolerance) * max(low, high - low if low == 0 else low):
+            return None
+        # No more digits than the tolerance asks for, so that a person can write it again.
+        for digits in range(1, _DIGITS + 1):
+            middle = Fraction(f"{float((low + high) / 2):.{digits}g}")
+            if 3 * low + high < 4 * middle < low + 3 * high:
+                return middle
+        middle = Fraction(f"{float((low + high) / 2):.{_DIGITS}g}")
+        return None if middle in {low, high} else middle
+
+    def rounded(self, number: float, *, up: bool) -> Fraction:
+        """Return the nearest value below a number, or above it; the scale's end where none is."""
+        if self.is_whole:
+            value = Fraction(math.floor(number) + (1 if up else 0))
+        else:
+            step = Fraction(10) ** (math.floor(math.log10(max(abs(number), 1e-9))) - 3)
+            value = (math.floor(Fraction(number) / step) + (1 if up else 0)) * step
+        return min(max(value, self.low), self.high)
+
+    def size(self, number: float) -> float:
+        """Return what a tolerance is a share of at a value; also the number that has a size."""
+        return number
+
+
+class LoweredLimits(Values):
+    """The limits of a rule as reductions from 64 times its limit: the highest limit comes first."""
+
+    is_whole = True
+
+    def __init__(self, rule: Rule) -> None:
+        self._highest = _MOST_TIMES * rule.limit_requests
+        self._window_ns = rule.window_ns
+        self.low = Fraction(0)
+        self.high = Fraction(self._highest - rule.limit_requests)
+
+    def text(self, number: Fraction) -> str:
+        """Return a limit as a rate."""
+        return str(Rate(self._highest - int(number), self._window_ns))
+
+    def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
+        """Return a limit between two: a geometric middle, as limits differ by factors."""
+        limits = self._highest - int(low), self._highest - int(high)
+        if limits[0] - limits[1] <= max(1, tolerance * limits[1]):
+            return None
+        middle = round(math.sqrt(limits[0] * limits[1]))
+        middle = min(max(middle, limits[1] + 1), limits[0] - 1)
+        return Fraction(self._highest - middle)
+
+    def size(self, number: float) -> float:
+        """Return the limit; a limit's number is of the same form."""
+        return self._highest - number
+
+
+# --- the search ----------------------------------------------------------------------------------
+
+
 class _BudgetSpentError(Exception):
     """The time of a search's budget is over, or its runs are."""
 
@@ -295,7 +394,7 @@ class Search:
     """
 
     player: Player
-    scale: Scale
+    scale: Values
     condition: Condition
     _: KW_ONLY
     path: str = ""
@@ -411,7 +510,7 @@ class Search:
         scale, capacity, span, pairs = self.scale, self.capacity, _SPAN, 0
         border, aim = _UNKNOWN, FIRST
         while (more := min(aim - pairs, self._affordable(2))) > 0:
-            ends = sorted(scale.of_size(scale.size(centre) * (1 + side)) for side in (-span, span))
+            ends = sorted(scale.size(scale.size(centre) * (1 + side)) for side in (-span, span))
             low, high = scale.rounded(ends[0], up=False), scale.rounded(ends[1], up=True)
             at_low, at_high = self._play_near(low, more), self._play_near(high, more)
             pairs += more
@@ -499,7 +598,7 @@ class Search:
         )
         if not crossing.half_width <= _MAX_UNSURE:
             return _UNKNOWN
-        mean, *ends = (self.scale.of_size(math.exp(place)) for place in crossing[:3])
+        mean, *ends = (self.scale.size(math.exp(place)) for place in crossing[:3])
         return crossing._replace(mean=mean, low=min(ends), high=max(ends))
 
     def _needed(self, border: Interval) -> int:

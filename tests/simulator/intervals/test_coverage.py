@@ -18,7 +18,7 @@ from scipy import stats
 from simulator.intervals import CONFIDENCE, interval_of, spent
 from simulator.options import ReplicationBudget
 from simulator.scenario import loads, parse_condition
-from simulator.study.capacity import Search
+from simulator.study.capacity import Search, Values
 from simulator.study.runs import replicator
 from tests.simulator.intervals.pools import KINDS, Kind, coverage_of, false_alarms
 
@@ -117,28 +117,16 @@ def test_intervals_hold_an_analytic_answer() -> None:
 # --- searches ------------------------------------------------------------------------------------
 
 
-class _Line:
-    """Values from 0 to 100, whole or not."""
+class _Line(Values):
+    """Whole values from 0 to 100, to be searched to neighbours."""
 
-    low, high = Fraction(0), Fraction(100)
-    is_whole = True
-
-    def text(self, number: Fraction) -> str:
-        return str(int(number))
+    def __init__(self) -> None:
+        super().__init__("0", "100", lambda _: False)
 
     def middle(self, low: Fraction, high: Fraction, tolerance: float) -> Fraction | None:
         del tolerance
         middle = Fraction((low + high) // 2)
         return None if middle in {low, high} else middle
-
-    def rounded(self, number: float, *, up: bool) -> Fraction:
-        return min(max(Fraction(math.floor(number) + up), self.low), self.high)
-
-    def size(self, number: float) -> float:
-        return number
-
-    def of_size(self, size: float) -> float:
-        return size
 
 
 class _Drawn:

@@ -11,6 +11,12 @@ from the records, never from the text.
 Origins identify the web pages whose scripts may use a public key (D-CORS). An origin is what a
 browser sends as `Origin` (RFC 6454): scheme, host and port, no path. Only public applications have
 any: a key of another kind in a page would be exposed to everybody.
+
+A container path is the destination of a token, and what a grant covers (TOK-CONTAINER). It starts
+and ends with `/`, has no empty segment, and its segments are made of `[A-Za-z0-9_-]`; it is
+lower-cased on creation, and the profile bounds its length (D-CONTAINER). A grant on a path covers
+the path and all below it, by whole segments (D-GRANT): `/pci/` covers `/pci/high/`, not
+`/pciother/`.
 """
 
 from __future__ import annotations
@@ -20,12 +26,51 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Self
 
-from engine.containers import container_rule, covers, normal_container
 from engine.errors import InputError, did_you_mean, wrong_type
 from engine.model import Application, ApplicationKind, Grant, Key, Tenant, TenantKind
 from engine.world import Entropy
+
+_CONTAINER_FORM: Final = re.compile(r"/(?:[A-Za-z0-9_-]+/)*")
+
+CONTAINER_RULE: Final = (
+    "must start and end with '/', with segments of letters, digits, '_' and '-' between"
+)
+
+
+def normal_container(path: str, limit: int) -> str | None:
+    """Return the lower-cased path, None when its form is wrong or it is longer than `limit`.
+
+    >>> normal_container("/PCI/High/", 400)
+    '/pci/high/'
+    >>> normal_container("/pci//high/", 400) is None
+    True
+    """
+    # A text over the limit is not cached: callers can send texts of any size.
+    return None if len(path) > limit else _normal_container(path)
+
+
+def container_rule(path: object, limit: int) -> str:
+    """Return the rule that a path breaks when `normal_container` returns None for it."""
+    if isinstance(path, str) and len(path) > limit:
+        return f"must hold at most {limit} characters"
+    return CONTAINER_RULE
+
+
+@lru_cache(maxsize=4096)
+def _normal_container(path: str) -> str | None:
+    return None if _CONTAINER_FORM.fullmatch(path) is None else path.lower()
+
+
+def covers(granted: str, path: str) -> bool:
+    """Return whether a grant on `granted` covers `path` (both normal).
+
+    >>> covers("/pci/", "/pci/high/"), covers("/pci/", "/pciother/")
+    (True, False)
+    """
+    return path.startswith(granted)
 
 
 def _rights(resource: str, *verbs: str) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from engine.files import (
     to_plain,
     to_toml,
 )
-from engine.targets import FIELD_NAME
+from engine.hosts import FIELD_NAME
 
 SECOND_NS: Final = 1_000_000_000
 HeaderName: TypeAlias = Annotated[

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from engine.errors import InputError, did_you_mean
-from engine.files.units import duration_or_rule
+from engine.files.kinds import duration_or_rule
 
 P = ParamSpec("P")
 R = TypeVar("R")

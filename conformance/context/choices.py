@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine import Engine, InputError, LimitTable, ManualClock, Profile
-from engine.containers import normal_container
 from engine.files import Document, from_document, read_toml, to_plain, to_toml
+from engine.identity import normal_container
 
 NOT_DISCOVERED: Final[Mapping[str, str]] = {
     # Nothing that is sent or answered depends on them in a way that a client could see.

@@ -63,23 +63,23 @@ if TYPE_CHECKING:
     from engine.files.kinds import AnyJson as AnyJson
     from engine.files.kinds import Boolean as Boolean
     from engine.files.kinds import ChoiceType as ChoiceType
+    from engine.files.kinds import Duration as Duration
     from engine.files.kinds import Integer as Integer
     from engine.files.kinds import Items as Items
     from engine.files.kinds import Kind as Kind
     from engine.files.kinds import Number as Number
+    from engine.files.kinds import Rate as Rate
+    from engine.files.kinds import RateText as RateText
+    from engine.files.kinds import Size as Size
     from engine.files.kinds import TableOf as TableOf
     from engine.files.kinds import TextType as TextType
-    from engine.files.units import Duration as Duration
-    from engine.files.units import Rate as Rate
-    from engine.files.units import RateText as RateText
-    from engine.files.units import Size as Size
-    from engine.files.units import as_ns as as_ns
-    from engine.files.units import format_duration as format_duration
-    from engine.files.units import format_rate as format_rate
-    from engine.files.units import format_size as format_size
-    from engine.files.units import parse_duration_ns as parse_duration_ns
-    from engine.files.units import parse_rate as parse_rate
-    from engine.files.units import parse_size_bytes as parse_size_bytes
-    from engine.files.units import span_text as span_text
+    from engine.files.kinds import as_ns as as_ns
+    from engine.files.kinds import format_duration as format_duration
+    from engine.files.kinds import format_rate as format_rate
+    from engine.files.kinds import format_size as format_size
+    from engine.files.kinds import parse_duration_ns as parse_duration_ns
+    from engine.files.kinds import parse_rate as parse_rate
+    from engine.files.kinds import parse_size_bytes as parse_size_bytes
+    from engine.files.kinds import span_text as span_text
 
 __getattr__, __dir__, __all__ = on_demand(__name__)

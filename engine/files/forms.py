@@ -44,15 +44,20 @@ from engine.files.document import Document, Spot
 from engine.files.kinds import (
     Boolean,
     ChoiceType,
+    Duration,
     Integer,
     Items,
     Kind,
     Number,
+    Rate,
+    RateText,
     Schema,
+    Size,
     TableOf,
     TextType,
+    as_ns,
+    as_rate,
 )
-from engine.files.units import Duration, Rate, RateText, Size, as_ns, as_rate
 
 Table = TypeVar("Table")
 

@@ -34,8 +34,7 @@ from typing import Any, Final, TypeAlias
 
 from engine.errors import StoreError, VaultError
 from engine.http.access_log import AccessLog
-from engine.http.metrics import Metrics
-from engine.http.pages import make_pages
+from engine.http.pages import Metrics, make_pages
 from engine.http.protocol import EXCHANGE, HttpExchange
 from engine.http.requests import (
     KEPT_UNREAD_BYTES,

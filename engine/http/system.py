@@ -25,10 +25,10 @@ from weakref import WeakValueDictionary
 import httpx
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
+from engine.hosts import FIELD_NAME, FIELD_VALUE
 from engine.http.destinations import CheckedTarget, Destinations
 from engine.http.requests import RUNNING
 from engine.messages import Json
-from engine.targets import FIELD_NAME, FIELD_VALUE
 from engine.world import Bell, Call, CallAnswer, ClockReading, Entropy
 
 AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitable[Json]]

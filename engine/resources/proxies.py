@@ -56,7 +56,14 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from engine.errors import DestinationTimeout, DestinationUnreachable
-from engine.hosts import covers_host, host_fault, host_name, leaves_its_folder
+from engine.hosts import (
+    FIELD_NAME,
+    FIELD_VALUE,
+    covers_host,
+    host_fault,
+    host_name,
+    leaves_its_folder,
+)
 from engine.identity import secret_text
 from engine.messages import Json, Problem, Response, find_header
 from engine.model import LogEntry, Proxy, Tenant
@@ -78,7 +85,6 @@ from engine.resources.invocation import (
 )
 from engine.resources.operation import Operation
 from engine.resources.work import FAILED_STATUS, apart_if_large, carry_out
-from engine.targets import FIELD_NAME, FIELD_VALUE
 from engine.tokens.strict_json import bytes_as_values, dumps
 from engine.vault import hash_key_text
 from engine.world import Call, CallAnswer

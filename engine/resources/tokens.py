@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.containers import container_rule, covers, normal_container
+from engine.identity import container_rule, covers, normal_container
 from engine.messages import Problem, Response
 from engine.model import Token
 from engine.resources.context import Context

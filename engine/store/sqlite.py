@@ -28,13 +28,16 @@ from engine.store.protocol import (
     LogFilter,
     Store,
     TokenFilter,
+    Union,
     WithoutCvc,
     cursor_place,
     drop_cvc,
     owner_of,
+    token_matches,
+    token_terms,
+    token_unions,
     unique_names,
 )
-from engine.store.selection import Union, token_matches, token_terms, token_unions
 from engine.store.sqlite_file import StoreFile, store_error
 
 # ruff: noqa: S608  # reason: names of tables and columns are constants here, values are bound

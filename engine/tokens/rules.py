@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal, Protocol, TypeAlias
 
-from engine.containers import container_rule, normal_container
 from engine.errors import InputError
+from engine.identity import container_rule, normal_container
 from engine.messages import Problem
 from engine.profile import DedupProfile, TokensProfile
 

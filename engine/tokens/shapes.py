@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from engine.containers import container_rule, normal_container
+from engine.identity import container_rule, normal_container
 from engine.messages import Json, Problem
 from engine.tokens.rules import TOKEN, BodyErrors, Rules, escaped
 

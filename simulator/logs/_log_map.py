@@ -28,8 +28,13 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Document, Spot, read_toml
-from engine.hosts import is_plain_address, read_address
-from engine.targets import is_method, path_and_query, split_request_line
+from engine.hosts import (
+    is_method,
+    is_plain_address,
+    path_and_query,
+    read_address,
+    split_request_line,
+)
 from simulator.logs.formats import FORMATS, KEY_HEADERS, REWRITTEN, LogFormat, plain_name
 
 TimestampFormat: TypeAlias = Literal["clf", "iso", "http", "asctime", "s", "ms", "us", "ns"]

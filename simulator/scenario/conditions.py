@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Kind, Spot, format_duration
-from engine.files.units import duration_or_rule
+from engine.files.kinds import duration_or_rule
 
 
 class Metric(NamedTuple):

@@ -16,15 +16,18 @@ from importlib import metadata
 from typing import Any, Final, get_args
 
 from engine.clauses import clause
-from engine.http.openapi.examples import HEADERS, PARAMETERS, REFUSAL, example_of
 from engine.http.openapi.schemas import (
     CURSOR,
+    HEADERS,
+    PARAMETERS,
+    REFUSAL,
     SHAPES,
     Kind,
     Schema,
     Shape,
     back,
     container_schema,
+    example_of,
     ref,
     request_schema,
     requests,

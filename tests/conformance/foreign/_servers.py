@@ -26,7 +26,7 @@ from typing import Final
 import pytest
 
 from conformance.target import Target
-from engine.http._cli_serve import KEY_VARIABLE
+from engine.cli import KEY_VARIABLE
 from tests.children import WITH_US, free_port
 
 __all__ = [

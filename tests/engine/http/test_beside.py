@@ -13,9 +13,8 @@ import pytest
 from engine import __version__
 from engine.errors import StoreBusy, StoreError
 from engine.http.exposition import exposition
-from engine.http.metrics import Metrics
-from engine.http.pages import _Health
-from engine.http.slow_destination import _echo
+from engine.http.pages import Metrics, _Health
+from engine.http.server import _echo
 from engine.messages import Decision
 
 MS = 1_000_000
@@ -87,7 +86,7 @@ def test_the_demos_destination_echoes_after_the_delay_that_is_asked(
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    monkeypatch.setattr("engine.http.slow_destination.asyncio.sleep", sleep)
+    monkeypatch.setattr("engine.http.server.asyncio.sleep", sleep)
     path, _, query = target.partition("?")
     headers = [(b"host", b"h"), (b"x-a", b"1"), (b"cookie", b"c"), (b"authorization", b"s")]
     scope = {"type": "http", "method": "PUT", "path": path, "raw_path": path.encode()}

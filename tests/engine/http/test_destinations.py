@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from engine.errors import DestinationTimeout, DestinationUnreachable, InputError
 from engine.http.destinations import Destinations
-from engine.http.slow_destination import SlowDestination
+from engine.http.server import SlowDestination
 from engine.http.system import SystemClock, SystemWorld
 from engine.world import Bell, Call, CallAnswer
 

@@ -20,8 +20,7 @@ import pytest
 
 from engine import Engine, Request, Response
 from engine.http.app import HttpApplication
-from engine.http.metrics import Metrics
-from engine.http.pages import PAGE_PATHS, make_pages
+from engine.http.pages import PAGE_PATHS, Metrics, make_pages
 from engine.http.system import SystemWorld
 from engine.store import SqliteStore
 from tests.engine.http.described import check_answer

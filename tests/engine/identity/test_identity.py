@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from engine import Engine, Profile, Response
-from engine.containers import covers, normal_container
 from engine.errors import InputError
-from engine.identity import Caller, KeyText, is_legacy_text, make_grants, new_key_text, secret_text
+from engine.identity import (
+    Caller,
+    KeyText,
+    covers,
+    is_legacy_text,
+    make_grants,
+    new_key_text,
+    normal_container,
+    secret_text,
+)
 from engine.model import Application, Key, Tenant
 from tests.engine.deployment import Deployment
 

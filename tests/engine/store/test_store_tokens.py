@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from engine.errors import StoreError
 from engine.model import Key, Token
 from engine.store import Store, TokenFilter, cursor
-from engine.store.selection import token_terms
+from engine.store.protocol import token_terms
 from tests.engine.store._queries import found, logged
 from tests.engine.store._records import (
     OTHER_TENANT,

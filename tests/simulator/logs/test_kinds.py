@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 
 import simulator
 from engine.errors import InputError
-from engine.hosts import read_address
-from engine.targets import path_and_query
+from engine.hosts import path_and_query, read_address
 from simulator.cli import main
 from simulator.logs import LogMap, stream_log
 from simulator.rows import Result

@@ -184,7 +184,7 @@ class EncryptionKey:
 class Reactor:
     """A reactor's definition: code and configuration, as the vault's ciphertexts.
 
-    Code may hold passwords, as the configuration may (`engine.resources.invocation`).
+    Code may hold passwords, as the configuration may (`engine.resources.reactors`).
     configured_by: the application that made it or changed it last (D-RIGHTS).
     """
 

@@ -29,9 +29,7 @@ from engine.limits.table import counted_by
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response, find_header
 from engine.profile import HttpProfile, Profile
 from engine.resources import OPERATIONS
-from engine.resources.bodies import BUFFERED_TYPES, read_body, receive
-from engine.resources.context import Context, Services
-from engine.resources.idempotency import IDEMPOTENCY_KEY, first_answer, once
+from engine.resources.bodies import BUFFERED_TYPES, field_names, read_body, receive, without_names
 from engine.resources.identification import (
     Identification,
     Identifier,
@@ -40,15 +38,23 @@ from engine.resources.identification import (
     refused_hosts,
     unauthenticated,
 )
-from engine.resources.operation import Operation, Router, parse_query
+from engine.resources.operation import (
+    IDEMPOTENCY_KEY,
+    LARGE_BYTES,
+    Context,
+    Operation,
+    Router,
+    Services,
+    apart_if_large,
+    first_answer,
+    once,
+    parse_query,
+)
 from engine.resources.operator import Operator, check_tables
-from engine.resources.places import field_names, without_names
-from engine.resources.work import LARGE_BYTES, apart_if_large
 from engine.store import MemoryStore, Store
 from engine.tokens.patches import without_cvc
 from engine.tokens.rules import Rules
-from engine.vault import Vault
-from engine.vault.encryption import KEY_BYTES
+from engine.vault import KEY_BYTES, Vault
 from engine.world import (
     UNCOUNTED_BYTES,
     Clock,

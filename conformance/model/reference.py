@@ -18,7 +18,7 @@ from engine import Engine, InputError, LimitTable, ManualClock, Profile, Request
 from engine.identity import ASKABLE
 from engine.messages import Json
 from engine.model import DEFAULT_QUOTAS, Tenant
-from engine.resources.encryption_keys import new_key
+from engine.resources.applications import new_key
 from engine.tokens.strict_json import dumps
 
 _TABLE: Final = "Rate Limit"

@@ -51,7 +51,7 @@ from engine.http.requests import (
 )
 from engine.messages import Problem, Request, Response
 from engine.model import Application
-from engine.resources.idempotency import IDEMPOTENCY_KEY
+from engine.resources.operation import IDEMPOTENCY_KEY
 from engine.service import Engine
 from engine.tokens.strict_json import dumps
 from engine.world import UNCOUNTED_BYTES

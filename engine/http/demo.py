@@ -33,7 +33,7 @@ from engine.http.configuration import (
 )
 from engine.identity import ASKABLE, new_key_text, secret_text
 from engine.model import Application, ApplicationKind, EncryptionKey, Proxy, Tenant
-from engine.resources.encryption_keys import new_key
+from engine.resources.applications import new_key
 from engine.service import Engine
 from engine.vault import hash_key_text
 

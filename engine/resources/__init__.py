@@ -8,12 +8,8 @@ from typing import Final
 from engine.resources import (
     account_updater,
     applications,
-    detokenize,
-    encryption_keys,
-    logs,
     proxies,
     reactors,
-    token_intents,
     tokenize,
     tokens,
 )
@@ -24,11 +20,7 @@ __all__ = ["OPERATIONS", "Operation"]
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *tokenize.OPERATIONS,
     *tokens.OPERATIONS,
-    *detokenize.OPERATIONS,
-    *token_intents.OPERATIONS,
-    *logs.OPERATIONS,
     *applications.OPERATIONS,
-    *encryption_keys.OPERATIONS,
     *reactors.OPERATIONS,
     *proxies.OPERATIONS,
     *account_updater.OPERATIONS,

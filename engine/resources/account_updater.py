@@ -52,12 +52,10 @@ from engine.messages import Problem, Response
 from engine.model import Job, JobResult, JobStatus, LogEntry, Token
 from engine.profile import Profile
 from engine.resources.bodies import check_coding, read_raw
-from engine.resources.context import Context
 from engine.resources.documents import Collection
 from engine.resources.forms import INSTANT, MADE, OWNED, View
 from engine.resources.identification import principal_of
-from engine.resources.operation import Operation
-from engine.resources.work import FAILED_STATUS, carry_out
+from engine.resources.operation import FAILED_STATUS, Context, Operation, carry_out
 from engine.store import Store
 from engine.tokens.records import timestamp
 from engine.vault import hash_key_text

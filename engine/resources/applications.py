@@ -1,10 +1,14 @@
-"""Applications and their keys, and the tenant itself, over HTTP.
+"""What a tenant manages over HTTP: itself, its applications, their keys, and its log.
 
 The part of the operator's API that a management application may use. A key's text appears only in
 the answer that creates it (D-KEY). `engine.resources.operator` holds the rules.
 
-`engine.resources.authority` decides what a caller may give, change and delete: no more than lies in
-its own scope (D-GRANT-SCOPE, D-RIGHTS).
+`engine.resources.identification` decides what a caller may give, change and delete: no more than
+lies in its own scope (D-GRANT-SCOPE, D-RIGHTS).
+
+A log entry says what was done, by whom, and is readable until `Log Retention` is over (QUO-LOG,
+D-LOGS). An encryption key is a pair for client-side encryption, its public half shown once
+(D-ENCRYPTED).
 """
 
 from __future__ import annotations
@@ -15,10 +19,15 @@ from typing import Any, Final, get_args
 from engine.errors import InputError
 from engine.identity import ORIGIN_FORM, PERMISSIONS, make_grants, make_origins
 from engine.messages import Problem, Response
-from engine.model import DEFAULT_QUOTAS, Application, ApplicationKind, Key, TenantKind
-from engine.resources.authority import check_application, check_grants, check_makes_keys
-from engine.resources.context import Context
-from engine.resources.documents import Collection
+from engine.model import (
+    DEFAULT_QUOTAS,
+    Application,
+    ApplicationKind,
+    EncryptionKey,
+    Key,
+    TenantKind,
+)
+from engine.resources.documents import Collection, Page, check_filters, instant_ns, page_of
 from engine.resources.forms import (
     INSTANT,
     NAME,
@@ -30,15 +39,54 @@ from engine.resources.forms import (
     View,
     object_schema,
 )
-from engine.resources.operation import Operation
+from engine.resources.identification import check_application, check_grants, check_makes_keys
+from engine.resources.operation import Context, Operation, Services
 from engine.resources.operator import (
     COUNT_QUOTAS,
     add_key,
     new_application,
     remove_application,
 )
-from engine.resources.pages import Page, page_of
-from engine.store import cursor
+from engine.store import LogFilter, cursor
+from engine.tokens.records import timestamp
+from engine.vault import jwe
+
+LOG_VIEW: Final = View(
+    {
+        **OWNED,
+        "created_at": INSTANT,
+        "operation": TEXT,
+        "entity_type": TEXT,
+        "entity_id": TEXT,
+        "actor_id": {"type": ["string", "null"]},
+        "status": {"type": "integer"},
+    }
+)
+
+
+def _list_logs(context: Context) -> Response:
+    """List entries whose age is below the quota of the moment (D-QUOTA-CHANGE)."""
+    context.require("log:read")
+    query, store, tenant = context.query, context.services.store, context.tenant
+    names = ("entity_type", "entity_id", "start_date", "end_date")
+    check_filters(query, *names, clause="D-LOG-LIST")
+    from_ns = context.wall_ns - tenant.quotas["Log Retention"] + 1  # obeys QUO-LOG
+    if "start_date" in query:
+        from_ns = max(from_ns, instant_ns(query["start_date"], "/start_date"))
+    before_ns = instant_ns(query["end_date"], "/end_date") if "end_date" in query else None
+    chosen = LogFilter(
+        entity_type=query.get("entity_type"),
+        entity_id=query.get("entity_id"),
+        from_ns=from_ns,
+        before_ns=before_ns,
+    )
+    page = page_of(
+        Page.of(context),
+        lambda after, size: store.find_logs(tenant.id, chosen, after=after, size=size),
+        lambda entry: LOG_VIEW.of(entry, created_at=timestamp(entry.at_ns)),
+    )
+    return Response(200, page)
+
 
 _GRANTS = {
     "type": "array",
@@ -261,7 +309,62 @@ def _delete_key(context: Context) -> Response:
     return Response(204)
 
 
+_NEW_PAIR = BodySchema(
+    object_schema({"algorithm": {"type": "string", "enum": ["ECDH-ES", "RSA-OAEP-256"]}}),
+    "D-ENCRYPTED",
+)
+
+
+PAIR_VIEW: Final = View({**OWNED, "algorithm": TEXT, "created_at": INSTANT})
+
+
+_ENCRYPTION_KEYS: Final = Collection(
+    kind=EncryptionKey,
+    name="encryption key",
+    path="/keys",
+    right="encryption-key",
+    to_json=lambda key, _: PAIR_VIEW.of(key),
+    clauses=("TOK-ENCRYPTED",),
+)
+
+
+def new_key(
+    services: Services, tenant_id: str, algorithm: jwe.Algorithm, wall_ns: int
+) -> EncryptionKey:
+    """Return a new pair of a tenant, its private half sealed, for the caller to store."""
+    return _sealed(services, tenant_id, jwe.generate(algorithm, services.new_id()), wall_ns)
+
+
+def _sealed(services: Services, tenant_id: str, pair: jwe.KeyPair, wall_ns: int) -> EncryptionKey:
+    key_id = pair.public_jwk["kid"]
+    sealed = services.vault.of(tenant_id).seal("/keys/", key_id, pair.private, "private-key")
+    return EncryptionKey(key_id, tenant_id, pair.algorithm, pair.public_jwk, sealed, wall_ns)
+
+
+def _pair(context: Context) -> jwe.KeyPair:
+    """Return a new pair; made with no transaction open, which others would wait for."""
+    context.require("encryption-key:create")
+    body = {} if context.is_bodiless else _NEW_PAIR.check(context.json)
+    return jwe.generate(body.get("algorithm", "ECDH-ES"), context.services.new_id())
+
+
+def _create_pair(context: Context) -> Response:
+    key = _sealed(context.services, context.tenant.id, context.prepared, context.wall_ns)
+    return _ENCRYPTION_KEYS.created(context, key, public_key=dict(key.public_jwk))
+
+
 OPERATIONS = (
+    Operation(
+        name="list_logs",
+        method="GET",
+        path="/logs",
+        summary="List the tenant's log.",
+        run=_list_logs,
+        clauses=("QUO-LOG",),
+        permission="log:read",
+        paged=True,
+        query=("entity_type", "entity_id", "start_date", "end_date"),
+    ),
     Operation(
         name="get_tenant",
         method="GET",
@@ -309,4 +412,15 @@ OPERATIONS = (
         permission="key:delete",
         success_status=204,
     ),
+    _ENCRYPTION_KEYS.creation(
+        "Create a key pair; the public half is in this answer only.",
+        _create_pair,
+        _NEW_PAIR,
+        body_optional=True,
+        prepare=_pair,
+        is_costly=True,  # an RSA pair takes 30 ms and more
+    ),
+    _ENCRYPTION_KEYS.listing("list_encryption_keys", "List the tenant's encryption keys."),
+    _ENCRYPTION_KEYS.view("Show an encryption key."),
+    _ENCRYPTION_KEYS.deletion("Delete an encryption key."),
 )

@@ -1,4 +1,4 @@
-"""Identification: find the principal of a request, and its subject for the limits.
+"""Identification and authority: who makes a request, and what they may pass on.
 
 A key's text is compared by its hash only (AUTH-HEADER). A request with no or an unknown key has no
 principal (D-UNKEYED); it may still name proxies, by a proxy key or a custom hostname.
@@ -12,21 +12,34 @@ the proxies that a request names, by proxy key or custom hostname (D-PROXY-RULES
 
 A hostname that its tenant may no longer have names no proxy, though the store holds such a row: the
 service answers its requests itself. `refused_hosts` lists these rows.
+
+No action gives its caller, or anyone else, access that the caller lacks (D-RIGHTS). Every
+operation that could pass on access asks here, and nowhere else:
+
+    grants                  given within the giver's own scope (D-GRANT-SCOPE), by `check_grants`
+    grants, keys and        changed and deleted within the same scope, by `check_application`
+    applications
+    API keys                made by management applications alone, by `check_makes_keys`
+    proxies and reactors    changed by whoever holds what runs through them, by `check_takes_over`
+
+What runs later runs with the rights of whoever configured it last; where it asks for a key (a
+reactor, a proxy with authentication), only with those that its caller holds too. An application may
+change one only if it holds what runs through it now, the rights of its configurer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from engine.errors import InputError
 from engine.hosts import client_address, host_fault, host_name
-from engine.identity import Caller
+from engine.identity import ADMINISTRATIVE, Caller
 from engine.limits import KeyIdentity, Subject, TenantIdentity
 from engine.messages import Problem, Request
-from engine.model import Application, Key, Proxy, Tenant
-from engine.resources.context import NO_PROXIES, Proxies, Services
+from engine.model import Application, Grant, Key, Proxy, Reactor, Tenant
+from engine.resources.operation import NO_PROXIES, Context, Proxies, Services
 from engine.vault import hash_key_text
 
 _KNOWN_LIMIT: Final = 100_000
@@ -229,3 +242,84 @@ def refused_hosts(services: Services) -> Iterator[str]:
                     f"proxy {proxy.id} of tenant {tenant.id}: host = {proxy.host!r} {fault}; "
                     "it is not routed"
                 )
+
+
+_READS_TOKENS: Final = frozenset({"token:use"})
+_RUNS_CODE: Final = frozenset({"token:use", "token:create"})
+
+
+def check_grants(
+    context: Context, right: str, grants: Iterable[Grant], recipient: Application | None = None
+) -> None:
+    """Raise `Problem` 403 for a grant that the caller, who acts by `right`, may not give.
+
+    A management application gives any right within its own scope, but rights over applications,
+    keys and the tenant only where it holds them. Another application, and one that changes its own
+    grants, gives only what it holds.
+    """
+    if context.services.profile.identity.grant_scope == "any":
+        return
+    giver = context.caller.application
+    holds_all = giver.kind != "management" or (recipient is not None and recipient.id == giver.id)
+    for grant in grants:
+        given = grant.permissions if holds_all else grant.permissions & ADMINISTRATIVE
+        for permission in (right, *sorted(given)):
+            _check_holds(context, permission, grant.container, "D-GRANT-SCOPE")
+
+
+def check_application(context: Context, right: str, application: Application) -> None:
+    """Raise `Problem` 403 unless the caller, who acts by `right`, could have given the grants."""
+    if context.services.profile.identity.grant_scope == "any":
+        return
+    for grant in application.grants:
+        for permission in (right, *sorted(grant.permissions & ADMINISTRATIVE)):
+            _check_holds(context, permission, grant.container, "D-RIGHTS")
+
+
+def check_makes_keys(context: Context, application: Application) -> None:
+    """Raise `Problem` 403 unless the caller may make an API key of the application."""
+    if context.caller.application.kind != "management":
+        raise Problem(403, "API keys are made by management applications alone.", clause="D-RIGHTS")
+    check_application(context, "key:create", application)
+
+
+def check_takes_over(context: Context, record: Proxy | Reactor) -> None:
+    """Raise `Problem` 403 unless the caller holds what runs through a proxy or a reactor."""
+    if record.configured_by == context.caller.application.id:
+        return
+    rights = _READS_TOKENS if isinstance(record, Proxy) else _RUNS_CODE
+    configurer = context.services.store.get(Application, record.configured_by)
+    for grant in () if configurer is None else configurer.grants:
+        for permission in sorted(grant.permissions & rights):
+            _check_holds(context, permission, grant.container, "D-RIGHTS")
+
+
+def taken_over(
+    context: Context, record: Proxy | Reactor, body: Mapping[str, object]
+) -> dict[str, str]:
+    """Return who configures a record from a change on; `Problem` 403 as `check_takes_over`."""
+    if body.keys() <= {"name"}:
+        return {}
+    check_takes_over(context, record)
+    return {"configured_by": context.caller.application.id}
+
+
+def configurer_of(context: Context, record: Proxy | Reactor) -> Caller:
+    """Return the principal that configured a record last; `Problem` 403 where it is gone."""
+    principal = principal_of(context.services, record.configured_by)
+    if principal is None:
+        raise Problem(
+            403,
+            "The application that configured this is gone, and with it its rights.",
+            clause="D-RIGHTS",
+        )
+    return principal
+
+
+def _check_holds(context: Context, permission: str, container: str, clause: str) -> None:
+    if not context.may(permission, container):
+        raise Problem(
+            403,
+            f"The key cannot act for rights on {container}; it lacks {permission} there.",
+            clause=clause,
+        )

@@ -23,7 +23,7 @@ from engine.model import (
     Tenant,
     TenantKind,
 )
-from engine.resources.context import Services
+from engine.resources.operation import Services
 from engine.vault import hash_key_text
 
 _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]

@@ -35,7 +35,7 @@ the Set-Cookie of an answer, which cannot be joined, is always an array, a strin
 Code may return an array for any header: an empty array removes the header, Set-Cookie is sent once
 for each string, and other arrays are joined.
 
-Each runs as a reactor does (`engine.resources.invocation`): its own 30 s (RCT-TIMEOUT), its own
+Each runs as a reactor does (`engine.resources.reactors`): its own 30 s (RCT-TIMEOUT), its own
 instances (RCT-HOT). Code that returns anything else has failed: 502.
 
 `passed_request` and `passed_answer` select the headers that a proxy forwards: all except those of
@@ -68,14 +68,24 @@ from engine.identity import secret_text
 from engine.messages import Json, Problem, Response, find_header
 from engine.model import LogEntry, Proxy, Tenant
 from engine.profile import HttpProfile
-from engine.resources.authority import check_takes_over, configurer_of, taken_over
 from engine.resources.bodies import parsed, read_raw
-from engine.resources.context import Context, Services
-from engine.resources.detokenize import reveal
 from engine.resources.documents import Collection
 from engine.resources.forms import MADE, NAME, OWNED, TEXT, BodySchema, View, object_schema
-from engine.resources.identification import unauthenticated
-from engine.resources.invocation import (
+from engine.resources.identification import (
+    check_takes_over,
+    configurer_of,
+    taken_over,
+    unauthenticated,
+)
+from engine.resources.operation import (
+    FAILED_STATUS,
+    Context,
+    Operation,
+    Services,
+    apart_if_large,
+    carry_out,
+)
+from engine.resources.reactors import (
     check_code,
     code_fault,
     drop_pool,
@@ -83,8 +93,7 @@ from engine.resources.invocation import (
     open_code,
     seal_code,
 )
-from engine.resources.operation import Operation
-from engine.resources.work import FAILED_STATUS, apart_if_large, carry_out
+from engine.resources.tokens import reveal
 from engine.tokens.strict_json import bytes_as_values, dumps
 from engine.vault import hash_key_text
 from engine.world import Call, CallAnswer

@@ -23,8 +23,7 @@ from typing import Any
 
 from engine.messages import Json, Response
 from engine.model import EncryptionKey, Intent, Token
-from engine.resources.context import Context
-from engine.resources.operation import Operation
+from engine.resources.operation import Context, Operation
 from engine.tokens.creation import (
     check_limit,
     count_limited,

@@ -1,4 +1,4 @@
-r"""/tokens: one token at a time, and the lists of them.
+r"""Stored tokens over HTTP: /tokens, /detokenize and /token-intents.
 
 The specification does not show their shapes (D-CREATE, D-LIST, D-SEARCH, D-PATCH, D-DELETE). The
 record is that of tokenize plus `containers`, without plaintext unless the profile says so (D-READ).
@@ -11,29 +11,48 @@ The query of POST /tokens/search is (D-SEARCH):
 
 A data term is compared exactly and case-sensitively with the values that the tokens' search
 indexes selected: `data:Ada`, `data.number:4242424242424242`, `data:"Ada Lovelace"`.
+
+POST /detokenize takes any JSON with token expressions and answers with the plaintext in their place
+(D-DETOKENIZE). QUO-DETOKENIZE bounds how many a request may name; the cvc of a card is part of its
+data until CVC Retention is over (QUO-CVC).
+
+A token intent is sealed data that a later tokenize consumes (D-INTENT, QUO-INTENT).
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from engine.identity import container_rule, covers, normal_container
-from engine.messages import Problem, Response
-from engine.model import Token
-from engine.resources.context import Context
-from engine.resources.detokenize import opened, plaintext_of
-from engine.resources.forms import BodySchema, object_schema
-from engine.resources.operation import Operation
-from engine.resources.pages import DEFAULT_SIZE, LIMIT_SIZE, Page, check_filters, page_of
+from engine.messages import Json, Problem, Response
+from engine.model import Intent, Token
+from engine.resources.documents import (
+    DEFAULT_SIZE,
+    LIMIT_SIZE,
+    Collection,
+    Page,
+    check_filters,
+    page_of,
+)
+from engine.resources.forms import INSTANT, MADE, OWNED, TEXT, BodySchema, View, object_schema
+from engine.resources.operation import Context, Operation
 from engine.resources.tokenize import create_all, decrypter, log_made, validated
 from engine.store import TokenFilter
+from engine.tokens.creation import cvc_purpose
+from engine.tokens.detokenize import read_expressions, splice
 from engine.tokens.expressions import index_message
 from engine.tokens.patches import apply_change, validate_patch
-from engine.tokens.records import NO_PLAINTEXT, record
+from engine.tokens.records import NO_PLAINTEXT, record, timestamp
 from engine.tokens.shapes import TokenizeBody, walk_one
+from engine.tokens.strict_json import parse
+from engine.tokens.types import validate_intent
+from engine.vault import TenantKeys
 
 _TERM: Final = re.compile(
     r"(?P<field>data(?:\.[\w-]+)*|container):"
@@ -270,6 +289,142 @@ def _delete(context: Context) -> Response:
     return Response(204)
 
 
+_TOKENS_A_TRANSACTION: Final = 10
+"""Others wait for a transaction; a token may hold megabytes."""
+
+_JSON_FIELDS: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+
+
+def opened(token: Token, keys: TenantKeys, steady_ns: int) -> tuple[Json, str | None]:
+    """Return a token's data in the clear and its cvc until the deadline (QUO-CVC), apart."""
+    data: Json = parse(keys.open(token.container, token.id, token.sealed_data, "data"))
+    if token.sealed_cvc is None or token.cvc_until_ns is None:
+        return data, None
+    if token.cvc_until_ns <= steady_ns:  # obeys QUO-CVC
+        return data, None
+    purpose = cvc_purpose(token.cvc_until_ns)
+    return data, keys.open(token.container, token.id, token.sealed_cvc, purpose).decode()
+
+
+def plaintext_of(token: Token, keys: TenantKeys, steady_ns: int) -> Json:
+    """Return a token's data in the clear, a card's with its cvc while there is one."""
+    data, cvc = opened(token, keys, steady_ns)
+    if cvc is not None and isinstance(data, dict):
+        return {**data, "cvc": cvc}
+    return data
+
+
+def reveal(
+    body: Json, context: Context, permission: str, raw: bytes | None = None
+) -> tuple[Json | bytes, list[str]]:
+    """Return the body with its expressions replaced, and the ids of the tokens that were read.
+
+    raw: the body as bytes; the answer is bytes then, with everything but expressions exactly as
+    sent (D-PASS-THROUGH). No transaction is open: other requests are served while a large body is
+    walked, and tokens are looked up in batches.
+
+    Raises `Problem`: the profile's status over the Detokenize Limit, 400 for unknown ids, 403
+    without `permission` in the container of a token that is named.
+    """
+    services, tenant = context.services, context.tenant
+    expressions = read_expressions(body, services.rules)
+    limit = tenant.quotas["Detokenize Limit"]
+    expressions.check_cost(limit, services.rules)
+    named = list(dict.fromkeys(expressions.token_ids))
+    tokens = _looked_up(named, context, has_data=expressions.count(services.rules) <= limit)
+    for token in tokens.values():
+        context.require(permission, token.container)
+    missing = [token_id for token_id in named if token_id not in tokens]
+    if missing:
+        raise expressions.unknown(missing)
+    expressions.check_limit(limit, services.rules)
+    sizes = {token_id: len(token.sealed_data) for token_id, token in tokens.items()}
+    repeated_bytes = sum(sizes[token_id] for token_id in expressions.token_ids) - sum(
+        sizes.values()
+    )
+    services.world.reserve(repeated_bytes)
+    with services.store.transaction(write=False):
+        keys = services.vault.of(tenant.id)
+    values = {i: plaintext_of(token, keys, context.steady_ns) for i, token in tokens.items()}
+    if raw is not None:
+        return (splice(raw, values.__getitem__) if named else raw), named
+    # A text with a character beyond ASCII takes up to four times its bytes.
+    wide_bytes = sum(sys.getsizeof(values[i]) - sizes[i] for i in expressions.token_ids)
+    services.world.reserve(max(0, wide_bytes))
+    return expressions.rebuild(values.__getitem__), named
+
+
+def _looked_up(token_ids: list[str], context: Context, *, has_data: bool) -> dict[str, Token]:
+    """Return the tenant's tokens of these ids, without those that do not exist.
+
+    has_data: whether their data will be read; of too many tokens, only their containers are.
+    """
+    store, tenant_id = context.services.store, context.tenant.id
+    tokens: dict[str, Token] = {}
+    for start in range(0, len(token_ids), _TOKENS_A_TRANSACTION):
+        read_bytes = 0
+        with store.transaction(write=False):
+            for token_id in token_ids[start : start + _TOKENS_A_TRANSACTION]:
+                token = store.token(tenant_id, token_id)
+                if token is not None:
+                    tokens[token_id] = token if has_data else replace(token, sealed_data=b"")
+                    read_bytes += len(tokens[token_id].sealed_data)
+        context.services.world.reserve(read_bytes)
+    return tokens
+
+
+def _revealed(context: Context) -> tuple[Json | bytes, list[str]]:
+    context.require("token:read")
+    return reveal(context.json, context, "token:read", context.raw)
+
+
+def _detokenize(context: Context) -> Response:
+    answer, read = context.prepared
+    if read:
+        context.log("token:read", "token", read[0], 200)
+    return Response(200, answer, {} if context.raw is None else dict(_JSON_FIELDS))
+
+
+INTENT_VIEW: Final = View({**OWNED, "type": TEXT, "mask": {}, **MADE, "expires_at": INSTANT})
+
+
+def _intent_json(intent: Intent, _: Context) -> dict[str, Any]:
+    mask = None if intent.mask is None else {**intent.mask}
+    document = INTENT_VIEW.of(intent, mask=mask, expires_at=timestamp(intent.until_ns))
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def _create_intent(context: Context) -> Response:
+    services, tenant = context.services, context.tenant
+    walked = walk_one(context.json, services.rules)
+    context.require("token-intent:create")
+    keys = services.vault.of(tenant.id)
+    new_token = validate_intent(walked, services.rules, decrypt=decrypter(context))
+    intent_id = services.new_id()
+    intent = Intent(
+        intent_id,
+        tenant.id,
+        new_token.type,
+        context.caller.application.id,
+        context.wall_ns,
+        context.steady_ns + tenant.quotas["Token Intent Retention"],
+        keys.seal("/intents/", intent_id, new_token.plaintext),
+        new_token.mask,
+    )
+    return _INTENTS.created(context, intent)
+
+
+_INTENTS: Final = Collection(
+    kind=Intent,
+    name="token intent",
+    path="/token-intents",
+    right="token-intent",
+    to_json=_intent_json,
+    is_there=lambda intent, context: intent.until_ns > context.steady_ns,
+    clauses=("QUO-INTENT",),
+)
+
+
 OPERATIONS = (
     Operation(
         name="create_token",
@@ -335,4 +490,19 @@ OPERATIONS = (
         permission="token:delete",
         success_status=204,
     ),
+    Operation(
+        name="detokenize",
+        method="POST",
+        path="/detokenize",
+        summary="Replace token expressions by the plaintext of their tokens.",
+        prepare=_revealed,
+        run=_detokenize,
+        clauses=("QUO-DETOKENIZE", "QUO-CVC", "AUTH-READ"),
+        permission="token:read",
+        body="json",
+        is_costly=True,  # tokens may hold megabytes
+    ),
+    _INTENTS.creation("Store sensitive data for a later tokenize call.", _create_intent),
+    _INTENTS.view("Show a token intent, without its data."),
+    _INTENTS.deletion("Delete a token intent."),
 )

@@ -42,7 +42,7 @@ from simulator.traffic.population import Client, KeyHolder
 from simulator.traffic.sampling import Duration
 
 if TYPE_CHECKING:
-    from engine.resources.context import Services
+    from engine.resources.operation import Services
     from simulator.play.engine_backend import EngineBackend
 
 LIMITED: Final = 429

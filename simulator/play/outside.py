@@ -4,7 +4,7 @@ A `Sleep` of the engine becomes an event; a bell ends it early. Each step sets t
 in the world, so that its models use that attempt's own draws (`OutsideWorld`).
 
 Requests without bodies meet the same outside: the engine's own code plays the waiting
-(`engine.resources.invocation`, the world's timeouts), so that fidelity `limits` answers a proxy and
+(`engine.resources.reactors`, the world's timeouts), so that fidelity `limits` answers a proxy and
 a reactor at the same instant as fidelity `engine`.
 """
 
@@ -29,7 +29,7 @@ from simulator.traffic.population import Client
 from simulator.traffic.sampling import Duration, drawn_ns, duration_of
 
 if TYPE_CHECKING:
-    from engine.resources.context import Services
+    from engine.resources.operation import Services
 
 REQUEST: Final = "request transform"
 RESPONSE: Final = "response transform"
@@ -182,14 +182,14 @@ async def _exchange(services: Services, proxy: Proxy) -> None:
 
 
 async def _run(services: Services, pool: str, code: str) -> None:
-    from engine.resources.invocation import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
+    from engine.resources.reactors import invoke  # noqa: PLC0415 # reason: most scenarios need none of the engine's resources
 
     await invoke(services, pool, code, None, {})
 
 
 def outside_services(profile: Profile, world: OutsideWorld) -> Services:
     """Return as much of the engine's services as waiting needs: profile, world, instances."""
-    from engine.resources.context import Services  # noqa: PLC0415 # reason: as above
+    from engine.resources.operation import Services  # noqa: PLC0415 # reason: as above
 
     unused: Any = None
     return Services(profile, unused, unused, unused, world, unused, "us", {})

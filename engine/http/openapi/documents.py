@@ -39,17 +39,14 @@ from engine.resources import (
     Operation,
     account_updater,
     applications,
-    encryption_keys,
-    logs,
     proxies,
     reactors,
-    token_intents,
+    tokens,
 )
 from engine.resources.bodies import MEDIA_TYPES
+from engine.resources.documents import LIMIT_SIZE
 from engine.resources.forms import INSTANT, TEXT, TEXTS, UUID, object_schema
-from engine.resources.idempotency import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY
-from engine.resources.operation import METHODS
-from engine.resources.pages import LIMIT_SIZE
+from engine.resources.operation import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY, METHODS
 from engine.tokens.structures import STRUCTURED_TYPES
 
 
@@ -148,14 +145,14 @@ def token_record(profile: Profile, *, is_open: bool = False) -> Schema:
 def _records() -> dict[str, Schema]:
     """Return the records of all resources but tokens."""
     job = account_updater.VIEW
-    intent = {**token_intents.VIEW.fields, "mask": _mask()}
+    intent = {**tokens.INTENT_VIEW.fields, "mask": _mask()}
     return {
         "Application": applications.VIEW.schema(),
         "ApplicationKey": applications.KEY_VIEW.schema(),
         "ApplicationKeyCreated": applications.KEY_VIEW.schema(key=TEXT),
-        "EncryptionKey": encryption_keys.VIEW.schema(),
-        "EncryptionKeyCreated": encryption_keys.VIEW.schema(public_key={"type": "object"}),
-        "LogEntry": logs.VIEW.schema(),
+        "EncryptionKey": applications.PAIR_VIEW.schema(),
+        "EncryptionKeyCreated": applications.PAIR_VIEW.schema(public_key={"type": "object"}),
+        "LogEntry": applications.LOG_VIEW.schema(),
         "Tenant": applications.TENANT_VIEW.schema(),
         "TokenIntent": object_schema(intent, tuple(name for name in intent if name != "mask")),
         "Reactor": reactors.VIEW.schema(),

@@ -21,7 +21,7 @@ import schemathesis
 from hypothesis import strategies as st
 
 from engine.model import DEFAULT_QUOTAS
-from engine.resources.idempotency import IDEMPOTENCY_KEY
+from engine.resources.operation import IDEMPOTENCY_KEY
 from engine.tokens.cards import is_luhn_valid
 
 _SEALED_FIELDS: Final = frozenset({"encrypted", "token_intent_id"})

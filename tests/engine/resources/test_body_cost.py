@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Problem
-from engine.resources import bodies, detokenize, invocation, reactors, tokenize
+from engine.resources import bodies, reactors, tokenize, tokens
 from engine.tokens import types
 from engine.tokens.detokenize import splice
 from engine.tokens.strict_json import check_values, parse
@@ -210,9 +210,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Outside, set[str]]:
 
     for module, name in (
         (bodies, "parse"),
-        (detokenize, "read_expressions"),
-        (detokenize, "splice"),
-        (invocation, "check_value"),
+        (tokens, "read_expressions"),
+        (tokens, "splice"),
+        (reactors, "check_value"),
         (reactors, "walk"),
     ):
         watch(module, name)

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.instances import Claim, InstancePool
 from engine.profile import OutsideProfile
+from engine.resources.reactors import Claim, InstancePool
 
 
 def _pool(**choices: Any) -> InstancePool:

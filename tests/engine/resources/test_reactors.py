@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.errors import DestinationUnreachable
-from engine.resources import invocation
+from engine.resources import reactors
 from engine.store import SqliteStore
 from engine.world import Task
 from tests.engine.deployment import CARD
@@ -295,7 +295,7 @@ def test_instances_live_in_the_process_only(outside: Outside) -> None:
     path = _reactor(outside)
     outside.ask("POST", f"{path}/react", {"args": 1})
     name = f"reactor/{path.rpartition('/')[2]}"
-    assert invocation.pool_of(outside.engine.services, name).claim(0).is_lasting
+    assert reactors.pool_of(outside.engine.services, name).claim(0).is_lasting
 
 
 def test_d_order_what_may_not_be_asked_is_told_before_what_is_wrong_with_it(

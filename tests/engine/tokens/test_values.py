@@ -15,8 +15,7 @@ from engine.messages import Json
 from engine.tokens.cards import card_mask, is_card_number, is_luhn_valid
 from engine.tokens.creation import dedup_place
 from engine.tokens.expressions import MISSING, canonical, index_message, is_empty, parse, select
-from engine.vault import TenantKeys
-from engine.vault.encryption import Nonces, base58, derive_key
+from engine.vault import Nonces, TenantKeys, base58, derive_key
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import InputError, VaultError
-from engine.vault import Vault, hash_key_text
-from engine.vault.encryption import Nonces, hmac_sha256
+from engine.vault import Nonces, Vault, hash_key_text, hmac_sha256
 
 MASTER = bytes(range(32))
 

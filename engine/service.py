@@ -52,8 +52,8 @@ from engine.resources.operation import (
 )
 from engine.resources.operator import Operator, check_tables
 from engine.store import MemoryStore, Store
-from engine.tokens.patches import without_cvc
 from engine.tokens.rules import Rules
+from engine.tokens.stored import without_cvc
 from engine.vault import KEY_BYTES, Vault
 from engine.world import (
     UNCOUNTED_BYTES,

@@ -20,7 +20,7 @@ from engine.limits import LimitTable
 from engine.limits.table import render
 from engine.model import DEFAULT_QUOTAS
 from engine.resources import OPERATIONS, Operation
-from engine.tokens.cards import CARD_EXAMPLE
+from engine.tokens.rules import CARD_EXAMPLE
 
 __all__ = ["BODIES", "reference_page"]
 

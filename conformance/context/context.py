@@ -35,7 +35,7 @@ from conformance.target import Source, Target
 from conformance.wire.transport import Place, Transport
 from engine import LimitTable, Profile
 from engine.messages import Json
-from engine.tokens.cards import is_luhn_valid
+from engine.tokens.rules import is_luhn_valid
 
 _SECOND_NS: Final = 1_000_000_000
 NO_ACCESS: Final = frozenset({401, 403, 404, 405, 429})

@@ -31,7 +31,7 @@ from engine.limits.counters import Counter
 from engine.limits.table import CounterName
 from engine.messages import Problem
 from engine.model import DEFAULT_QUOTAS
-from engine.tokens.records import timestamp
+from engine.tokens.stored import timestamp
 
 _SECOND_NS: Final = 1_000_000_000
 _ROWS: Final = tuple(rule.id for rule in LimitTable.default())

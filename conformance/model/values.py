@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from engine.tokens.cards import is_luhn_valid
+from engine.tokens.rules import is_luhn_valid
 
 Node: TypeAlias = Any
 """JSON whose parts may be `TextValue`, `Ref`, `Join` and `Sealed`."""

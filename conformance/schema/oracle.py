@@ -22,7 +22,7 @@ from conformance.context.verdicts import Symptom
 from conformance.model.blame import shape_clause
 from conformance.model.comparison import instant
 from engine.messages import Json
-from engine.tokens.cards import card_mask
+from engine.tokens.rules import card_mask
 
 
 class Contradiction(NamedTuple):

@@ -57,7 +57,7 @@ from engine.resources.forms import INSTANT, MADE, OWNED, View
 from engine.resources.identification import principal_of
 from engine.resources.operation import FAILED_STATUS, Context, Operation, carry_out
 from engine.store import Store
-from engine.tokens.records import timestamp
+from engine.tokens.stored import timestamp
 from engine.vault import hash_key_text
 
 HEADER: Final = "token,expiration_year,expiration_month"

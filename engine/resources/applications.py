@@ -48,7 +48,7 @@ from engine.resources.operator import (
     remove_application,
 )
 from engine.store import LogFilter, cursor
-from engine.tokens.records import timestamp
+from engine.tokens.stored import timestamp
 from engine.vault import jwe
 
 LOG_VIEW: Final = View(

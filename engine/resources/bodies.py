@@ -21,9 +21,8 @@ from engine.identity import Caller
 from engine.messages import BodyStream, Json, Problem, Request, find_header
 from engine.profile import Profile
 from engine.resources.operation import Context, Operation
-from engine.tokens.rules import Rules
+from engine.tokens.rules import STRUCTURED_TYPES, Rules
 from engine.tokens.strict_json import check_value, check_values, dumps, parse, too_large
-from engine.tokens.structures import STRUCTURED_TYPES
 
 MEDIA_TYPES: Final = {"json": "application/json", "merge-patch": "application/merge-patch+json"}
 """Media type of each JSON body form."""

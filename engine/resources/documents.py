@@ -21,7 +21,7 @@ from engine.model import Application, EncryptionKey, Intent, Job, LogEntry, Prox
 from engine.resources.forms import BodySchema, pointer
 from engine.resources.operation import BodyForm, Context, Operation
 from engine.store import Document, cursor
-from engine.tokens.rules import BodyErrors
+from engine.tokens.strict_json import BodyErrors
 
 DEFAULT_SIZE: Final = 20
 LIMIT_SIZE: Final = 100

@@ -17,8 +17,8 @@ from types import UnionType
 from typing import Any, Final, TypeAlias
 
 from engine.messages import Json, Problem
-from engine.tokens.records import timestamp
-from engine.tokens.rules import BodyErrors, escaped
+from engine.tokens.stored import timestamp
+from engine.tokens.strict_json import BodyErrors, escaped
 
 Schema: TypeAlias = Mapping[str, Any]
 

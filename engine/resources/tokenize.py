@@ -24,16 +24,16 @@ from typing import Any
 from engine.messages import Json, Response
 from engine.model import EncryptionKey, Intent, Token
 from engine.resources.operation import Context, Operation
-from engine.tokens.creation import (
+from engine.tokens.shapes import NewToken, TokenizeBody, walk
+from engine.tokens.stored import (
     check_limit,
     count_limited,
     create_tokens,
     decide,
     dedup_hashes,
     merge_existing,
+    record,
 )
-from engine.tokens.records import record
-from engine.tokens.shapes import NewToken, TokenizeBody, walk
 from engine.tokens.strict_json import parse
 from engine.tokens.types import consumed, validate
 from engine.vault import TenantKeys, jwe

@@ -44,12 +44,16 @@ from engine.resources.forms import INSTANT, MADE, OWNED, TEXT, BodySchema, View,
 from engine.resources.operation import Context, Operation
 from engine.resources.tokenize import create_all, decrypter, log_made, validated
 from engine.store import TokenFilter
-from engine.tokens.creation import cvc_purpose
-from engine.tokens.detokenize import read_expressions, splice
-from engine.tokens.expressions import index_message
-from engine.tokens.patches import apply_change, validate_patch
-from engine.tokens.records import NO_PLAINTEXT, record, timestamp
+from engine.tokens.expressions import index_message, read_expressions, splice
 from engine.tokens.shapes import TokenizeBody, walk_one
+from engine.tokens.stored import (
+    NO_PLAINTEXT,
+    apply_change,
+    cvc_purpose,
+    record,
+    timestamp,
+    validate_patch,
+)
 from engine.tokens.strict_json import parse
 from engine.tokens.types import validate_intent
 from engine.vault import TenantKeys

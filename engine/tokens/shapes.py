@@ -16,7 +16,7 @@ structure of the body and only the slots must be filled. The loop holds its own 
 exhaust Python's. `types` validates the content of token request objects.
 
 A `NewToken` is not yet created. It holds sensitive values on their way from the body to the vault;
-its repr shows none. `creation` makes a stored token (`engine.model.Token`) of it.
+its repr shows none. `stored` makes a stored token (`engine.model.Token`) of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from msgspec import Struct
 
 from engine.identity import container_rule, normal_container
 from engine.messages import Json, Problem
-from engine.tokens.rules import TOKEN, BodyErrors, Rules, escaped
+from engine.tokens.rules import TOKEN, Rules
+from engine.tokens.strict_json import BodyErrors, escaped
 
 PathNode: TypeAlias = tuple[Any, Any] | None
 """The path to an object or array of the body: (path around it, key or index); None = outside."""

@@ -5,7 +5,8 @@ escaped) and a byte order mark are 400, and so are nesting and numbers that no p
 
 `orjson` refuses nearly all of it. What it accepts is checked separately: repeated keys (which drop
 strings, so that the number of strings differs), and integers beyond 64 bits (which it rounds). Such
-bodies are parsed again by `json`, slowly and exactly. The module knows nothing of tokens.
+bodies are parsed again by `json`, slowly and exactly. `BodyErrors` collects the faults of a parsed
+body by their places. The module knows nothing of tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -260,3 +261,75 @@ def _check_text(text: object) -> None:
         text.encode()  # type: ignore[attr-defined] # reason: callers pass strings only
     except UnicodeEncodeError:
         raise _lone_surrogate() from None
+
+
+FAULTS_LIMIT: Final = 1000
+_POINTERS_LIMIT: Final = 250_000
+
+
+class Located(Protocol):
+    """An object that knows its place in the body; used only to report faults."""
+
+    @property
+    def pointer(self) -> str:
+        """The JSON Pointer of the token request object."""
+
+
+class BodyErrors(dict[str, list[str]]):
+    """Everything that is wrong with one body: JSON Pointer → messages, in order of finding.
+
+    At most 1,000 pointers are kept, and none beyond 250,000 characters of them, so that an answer
+    cannot become much larger than its request: a long name stands in the pointer of all below it.
+    The rest is counted. No message quotes a value of the body. clause: what the first one breaks.
+    """
+
+    clause = ""
+    _left_out = 0
+    _characters = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further faults are only counted."""
+        return len(self) >= FAULTS_LIMIT or self._characters >= _POINTERS_LIMIT
+
+    def at(self, place: Located, below: str, message: str, clause: str) -> None:
+        """Remember one fault below a place of the body.
+
+        A body may have two million faults, 64 levels deep; pointers for all take a minute.
+        """
+        self.add("" if self.is_full else place.pointer + below, message, clause)
+
+    def add(self, pointer: str, message: str, clause: str) -> None:
+        """Remember one fault, and the clause that the first one breaks."""
+        if not self.clause:
+            self.clause = clause
+        if self.is_full:
+            self._left_out += 1
+            return
+        said = self.setdefault(pointer, [])
+        if not said:
+            self._characters += len(pointer)
+        if message not in said:
+            said.append(message)
+
+    def problem(self) -> Problem:
+        """Return the 400 that names them all, by the clause of the first one."""
+        count = sum(map(len, self.values())) + self._left_out
+        detail = f"The body has {count} faults." if count > 1 else "The body has a fault."
+        if self._left_out:
+            detail += f" The first {sum(map(len, self.values()))} are named."
+        return Problem(400, detail, errors=self, clause=self.clause)
+
+    def check(self) -> None:
+        """Raise the 400 when there is a fault (TOK-ATOMIC)."""
+        if self:
+            raise self.problem()
+
+
+def escaped(key: str) -> str:
+    """Return a key as one step of a JSON Pointer.
+
+    >>> escaped("a/b~c")
+    '/a~1b~0c'
+    """
+    return "/" + key.replace("~", "~0").replace("/", "~1")

@@ -7,7 +7,7 @@ caller sent.
 
     TOK-ONE-OF      at least one of `data` and `encrypted`; both: D-ONE-OF
     TOK-TOKEN-DATA  `data` of a `token` is a string; else D-TOKEN-DATA
-    TOK-CARD-DATA   number, expiration_month, expiration_year, cvc: `cards`
+    TOK-CARD-DATA   number, expiration_month, expiration_year, cvc: `rules`
     TOK-METADATA    an object of string to string, bounded by D-METADATA
     TOK-INDEXES     an array of expressions, bounded by D-INDEXES
     TOK-FPEXPR      one expression (D-EXPR)
@@ -27,10 +27,9 @@ from engine.errors import VaultError, did_you_mean
 from engine.messages import Json, Problem
 from engine.tokens import expressions
 from engine.tokens.expressions import DATA, MISSING, Path
-from engine.tokens.rules import BodyErrors, Rules, escaped
+from engine.tokens.rules import STRUCTURED_TYPES, Rules
 from engine.tokens.shapes import NewToken, TokenizeBody
-from engine.tokens.strict_json import dumps, parse
-from engine.tokens.structures import STRUCTURED_TYPES
+from engine.tokens.strict_json import BodyErrors, dumps, escaped, parse
 
 Decrypt: TypeAlias = Callable[[str], bytes]
 """Opens a compact encrypted payload; raises `VaultError` with a reason that quotes nothing."""

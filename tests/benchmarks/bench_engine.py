@@ -19,7 +19,7 @@ import orjson
 
 from engine import Engine, Profile, Request
 from engine.messages import Json
-from engine.tokens.cards import is_luhn_valid
+from engine.tokens.rules import is_luhn_valid
 from engine.vault import hash_key_text
 from tests.benchmarks import _measure
 

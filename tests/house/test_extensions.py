@@ -198,7 +198,7 @@ _COUNTER = _Extension(
 )
 
 _TYPE = _Extension(
-    3,
+    2,
     [
         _Edit(
             "engine/tokens/accounts.py",
@@ -225,14 +225,13 @@ _TYPE = _Extension(
                 return {"type": "object", "properties": {"iban": _IBAN}, "required": ["iban"]}
             ''',
         ),
-        _Edit("engine/tokens/rules.py", '"account", ', "CARD,)"),
         _Edit(
-            "engine/tokens/structures.py",
+            "engine/tokens/rules.py",
             "import engine.tokens.accounts as account\n",
-            "from engine.tokens.cards import (",
+            "from engine.tokens.strict_json import",
         ),
         _Edit(
-            "engine/tokens/structures.py",
+            "engine/tokens/rules.py",
             """
             "account": StructuredType(
                 read=account.read_account,
@@ -244,7 +243,7 @@ _TYPE = _Extension(
                 example=account.ACCOUNT_EXAMPLE,
             ),
             """,
-            "CARD: StructuredType(",
+            '"card": StructuredType(',
         ),
     ],
     """

@@ -47,7 +47,7 @@ from engine.resources.bodies import MEDIA_TYPES
 from engine.resources.documents import LIMIT_SIZE
 from engine.resources.forms import INSTANT, TEXT, TEXTS, UUID, object_schema
 from engine.resources.operation import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY, METHODS
-from engine.tokens.structures import STRUCTURED_TYPES
+from engine.tokens.rules import STRUCTURED_TYPES
 
 
 def answers(profile: Profile) -> dict[str, Schema]:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from engine.model import DEFAULT_QUOTAS
 from engine.resources.operation import IDEMPOTENCY_KEY
-from engine.tokens.cards import is_luhn_valid
+from engine.tokens.rules import is_luhn_valid
 
 _SEALED_FIELDS: Final = frozenset({"encrypted", "token_intent_id"})
 _OF_THE_STORED: Final = frozenset({"data", "encrypted", "type"})

@@ -33,8 +33,7 @@ from engine.resources import Operation
 from engine.resources.forms import UUID, object_schema
 from engine.resources.proxies import ADDRESS_PATTERN
 from engine.tokens.expressions import DATA
-from engine.tokens.rules import SchemaKind
-from engine.tokens.structures import STRUCTURED_TYPES
+from engine.tokens.rules import STRUCTURED_TYPES, SchemaKind
 
 Kind: TypeAlias = SchemaKind
 Schema: TypeAlias = dict[str, Any]

@@ -11,7 +11,7 @@ import schemathesis
 from hypothesis import given
 
 from engine.http.openapi import hooks
-from engine.tokens.cards import is_luhn_valid
+from engine.tokens.rules import is_luhn_valid
 
 TOKEN = {"type": "token", "data": "Ada"}
 SEALED = {"type": "token", "encrypted": "a.b.c.d.e"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.messages import Problem
 from engine.resources import bodies, reactors, tokenize, tokens
 from engine.tokens import types
-from engine.tokens.detokenize import splice
+from engine.tokens.expressions import splice
 from engine.tokens.strict_json import check_values, parse
 from engine.vault import jwe
 from engine.world import CallAnswer, ModelWorld

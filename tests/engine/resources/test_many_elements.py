@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.resources import tokenize
-from engine.tokens.creation import dedup_hashes
+from engine.tokens.stored import dedup_hashes
 from tests.engine.deployment import CARD, Deployment
 from tests.memory import STATUS
 

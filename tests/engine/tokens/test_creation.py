@@ -14,7 +14,10 @@ import pytest
 from engine.errors import VaultError
 from engine.messages import Json, Problem
 from engine.model import Token
-from engine.tokens.creation import (
+from engine.tokens.expressions import index_message
+from engine.tokens.rules import Rules
+from engine.tokens.shapes import NewToken, walk
+from engine.tokens.stored import (
     check_limit,
     count_limited,
     create_tokens,
@@ -22,11 +25,9 @@ from engine.tokens.creation import (
     decide,
     dedup_hashes,
     merge_existing,
+    record,
+    timestamp,
 )
-from engine.tokens.expressions import index_message
-from engine.tokens.records import record, timestamp
-from engine.tokens.rules import Rules
-from engine.tokens.shapes import NewToken, walk
 from engine.tokens.types import validate
 from engine.vault import TenantKeys
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Json, Problem
-from engine.tokens.detokenize import read_expressions, splice
+from engine.tokens.expressions import read_expressions, splice
 from engine.tokens.rules import Rules
 from engine.tokens.strict_json import dumps
 

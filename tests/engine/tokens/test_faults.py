@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from engine.tokens import cards, detokenize, rules, shapes, types
+from engine.tokens import expressions, rules, shapes, strict_json, types
 from engine.tokens.shapes import PathNode
 from tests.engine.deployment import Deployment
 
@@ -58,7 +58,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         lengths.append(len(pointer))
         return pointer
 
-    for module in (shapes, detokenize):
+    for module in (shapes, expressions):
         monkeypatch.setattr(module, "pointer_to", counted)
     return lengths
 
@@ -76,13 +76,13 @@ def _ask(acme: Deployment, body: Any, *, detokenizes: bool) -> dict[str, Any]:
 def stepped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every field that was put behind a pointer."""
     names: list[str] = []
-    step = rules.escaped
+    step = strict_json.escaped
 
     def counted(name: str) -> str:
         names.append(name)
         return step(name)
 
-    for module in (types, cards):
+    for module in (types, rules):
         monkeypatch.setattr(module, "escaped", counted)
     return names
 

@@ -9,11 +9,16 @@ import pytest
 
 from engine.messages import Json, Problem
 from engine.model import Token
-from engine.tokens.creation import create_tokens, cvc_purpose, dedup_hashes
 from engine.tokens.expressions import index_message
-from engine.tokens.patches import apply_change, validate_patch
 from engine.tokens.rules import Rules
 from engine.tokens.shapes import walk
+from engine.tokens.stored import (
+    apply_change,
+    create_tokens,
+    cvc_purpose,
+    dedup_hashes,
+    validate_patch,
+)
 from engine.tokens.types import Decrypt, validate
 from engine.vault import TenantKeys
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.messages import Json
-from engine.tokens.cards import card_mask, is_card_number, is_luhn_valid
-from engine.tokens.creation import dedup_place
 from engine.tokens.expressions import MISSING, canonical, index_message, is_empty, parse, select
+from engine.tokens.rules import card_mask, is_card_number, is_luhn_valid
+from engine.tokens.stored import dedup_place
 from engine.vault import Nonces, TenantKeys, base58, derive_key
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"

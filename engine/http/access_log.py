@@ -1,4 +1,4 @@
-"""The access log: one line per answered request, which `python -m simulator replay` reads.
+"""The access log, one line per answered request for `python -m simulator replay`, and the counts.
 
 `combined` is the log of nginx and Apache, with the key's label after the user agent. `json` has a
 line of JSON per request, with the instant in nanoseconds, the tenant, the application and the
@@ -9,6 +9,10 @@ and no body is logged. The service's own pages, which count in no limit (D-COUNT
 A client that goes away before its answer has status 499, as in nginx.
 
 The file is opened for appending: `logrotate` needs `copytruncate`.
+
+`Metrics` counts the same requests since the start, for nanoseconds per request; when somebody reads
+`/metrics`, `engine.http.exposition` makes Prometheus' families of the counts. None names a tenant,
+a key or an address.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +30,7 @@ import orjson
 
 from engine.errors import InputError, StoreError, reason_of
 from engine.identity import Caller
-from engine.messages import Request, Response
+from engine.messages import Decision, Request, Response
 from engine.service import Engine
 
 Format: TypeAlias = Literal["combined", "json"]
@@ -171,3 +176,37 @@ def _quoted(text: str) -> str:
     return _UNSAFE_CHARACTER.sub(
         lambda match: "".join(f"\\x{b:02X}" for b in match[0].encode()), text
     )
+
+
+BOUNDS_S: Final = (
+    *(0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+"""The upper bounds of the latency histogram's buckets."""
+
+_BOUNDS_NS: Final = tuple(int(bound_s * 1e9) for bound_s in BOUNDS_S)
+
+
+class Metrics:
+    """The counts of one server.
+
+    responses: (operation, status, outcome, rule) → requests. shadows: rule → requests that it would
+    have refused. buckets: requests up to each of `BOUNDS_S`, and those beyond. in_flight: requests
+    that have no response yet.
+    """
+
+    def __init__(self) -> None:
+        self.responses: dict[tuple[str, int, str, str | None], int] = {}
+        self.shadows: dict[str, int] = {}
+        self.buckets = [0] * (len(_BOUNDS_NS) + 1)
+        self.sum_ns = 0
+        self.in_flight = 0
+
+    def count(self, operation: str, status: int, decision: Decision, latency_ns: int) -> None:
+        """Count one answered request."""
+        response = (operation, status, decision.outcome, decision.rule)
+        self.responses[response] = self.responses.get(response, 0) + 1
+        for rule in decision.shadow:
+            self.shadows[rule] = self.shadows.get(rule, 0) + 1
+        self.buckets[bisect_left(_BOUNDS_NS, latency_ns)] += 1
+        self.sum_ns += latency_ns

@@ -33,8 +33,8 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any, Final, TypeAlias
 
 from engine.errors import StoreError, VaultError
-from engine.http.access_log import AccessLog
-from engine.http.pages import Metrics, make_pages
+from engine.http.access_log import AccessLog, Metrics
+from engine.http.pages import make_pages
 from engine.http.protocol import EXCHANGE, HttpExchange
 from engine.http.requests import (
     KEPT_UNREAD_BYTES,

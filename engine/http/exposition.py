@@ -16,7 +16,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from engine.http.pages import BOUNDS_S, Metrics
+from engine.http.access_log import BOUNDS_S, Metrics
 
 
 def exposition(metrics: Metrics) -> bytes:

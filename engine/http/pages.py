@@ -4,10 +4,6 @@ They need no key and count in no limit (D-COUNTED). They are found under every h
 proxy, so that the owner of a custom hostname cannot fake the server's health (D-HOST).
 
 `/` leads to `/docs`, except under a hostname of a proxy, whose root it is.
-
-`Metrics` counts what a server has done since its start, for nanoseconds per request; when somebody
-reads `/metrics`, `engine.http.exposition` makes Prometheus' families of the counts. None names a
-tenant, a key or an address.
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ import hashlib
 import json
 import logging
 import re
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
@@ -31,46 +26,13 @@ from starlette.routing import Route
 
 from engine.clauses import CLAUSES, DECISIONS
 from engine.errors import StoreBusy, StoreError
+from engine.http.access_log import Metrics
 from engine.http.openapi import document
 from engine.limits import LimitTable
-from engine.messages import CLAUSES_PAGE, Decision, Problem
+from engine.messages import CLAUSES_PAGE, Problem
 from engine.service import Engine
 from engine.store import Store
 from engine.tokens.strict_json import dumps
-
-BOUNDS_S: Final = (
-    *(0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
-)
-"""The upper bounds of the latency histogram's buckets."""
-
-_BOUNDS_NS: Final = tuple(int(bound_s * 1e9) for bound_s in BOUNDS_S)
-
-
-class Metrics:
-    """The counts of one server.
-
-    responses: (operation, status, outcome, rule) → requests. shadows: rule → requests that it would
-    have refused. buckets: requests up to each of `BOUNDS_S`, and those beyond. in_flight: requests
-    that have no response yet.
-    """
-
-    def __init__(self) -> None:
-        self.responses: dict[tuple[str, int, str, str | None], int] = {}
-        self.shadows: dict[str, int] = {}
-        self.buckets = [0] * (len(_BOUNDS_NS) + 1)
-        self.sum_ns = 0
-        self.in_flight = 0
-
-    def count(self, operation: str, status: int, decision: Decision, latency_ns: int) -> None:
-        """Count one answered request."""
-        response = (operation, status, decision.outcome, decision.rule)
-        self.responses[response] = self.responses.get(response, 0) + 1
-        for rule in decision.shadow:
-            self.shadows[rule] = self.shadows.get(rule, 0) + 1
-        self.buckets[bisect_left(_BOUNDS_NS, latency_ns)] += 1
-        self.sum_ns += latency_ns
-
 
 REFUSALS_PAGE: Final = "/docs/429"
 """What a 429 says, and what to do about it. The clause of each refusal leads to it."""

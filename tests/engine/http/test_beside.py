@@ -12,8 +12,9 @@ import pytest
 
 from engine import __version__
 from engine.errors import StoreBusy, StoreError
+from engine.http.access_log import Metrics
 from engine.http.exposition import exposition
-from engine.http.pages import Metrics, _Health
+from engine.http.pages import _Health
 from engine.http.server import _echo
 from engine.messages import Decision
 

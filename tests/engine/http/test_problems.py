@@ -19,8 +19,9 @@ import httpx
 import pytest
 
 from engine import Engine, Request, Response
+from engine.http.access_log import Metrics
 from engine.http.app import HttpApplication
-from engine.http.pages import PAGE_PATHS, Metrics, make_pages
+from engine.http.pages import PAGE_PATHS, make_pages
 from engine.http.system import SystemWorld
 from engine.store import SqliteStore
 from tests.engine.http.described import check_answer

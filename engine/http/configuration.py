@@ -36,9 +36,9 @@ from engine.files import (
 from engine.identity import REGION_FORM, REGION_RULE, make_grants, make_origins
 from engine.model import DEFAULT_QUOTAS, Application, ApplicationKind, Tenant, TenantKind
 from engine.model import Key as StoredKey
+from engine.resources.identification import hash_key_text
 from engine.resources.operator import checked_suffixes
 from engine.service import Engine
-from engine.vault import hash_key_text
 
 if TYPE_CHECKING:
     from engine.http.system import AnyRuntime

@@ -34,8 +34,8 @@ from engine.http.configuration import (
 from engine.identity import ASKABLE, new_key_text, secret_text
 from engine.model import Application, ApplicationKind, EncryptionKey, Proxy, Tenant
 from engine.resources.applications import new_key
+from engine.resources.identification import hash_key_text
 from engine.service import Engine
-from engine.vault import hash_key_text
 
 ONE_CONTAINER: Final = "/pci/"
 """Where the key of role `private_one_container` may create tokens."""

@@ -54,11 +54,10 @@ from engine.profile import Profile
 from engine.resources.bodies import check_coding, read_raw
 from engine.resources.documents import Collection
 from engine.resources.forms import INSTANT, MADE, OWNED, View
-from engine.resources.identification import principal_of
+from engine.resources.identification import hash_key_text, principal_of
 from engine.resources.operation import FAILED_STATUS, Context, Operation, carry_out
 from engine.store import Store
 from engine.tokens.stored import timestamp
-from engine.vault import hash_key_text
 
 HEADER: Final = "token,expiration_year,expiration_month"
 RESULT_HEADER: Final = HEADER + ",new_token,new_expiration_year,new_expiration_month,result_code"

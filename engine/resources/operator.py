@@ -23,8 +23,8 @@ from engine.model import (
     Tenant,
     TenantKind,
 )
+from engine.resources.identification import hash_key_text
 from engine.resources.operation import Services
-from engine.vault import hash_key_text
 
 _Changes: TypeAlias = Callable[[Tenant], Mapping[str, Any]]
 COUNT_QUOTAS: Final = frozenset({"Tokenize Limit", "Detokenize Limit"})

@@ -74,6 +74,7 @@ from engine.resources.forms import MADE, NAME, OWNED, TEXT, BodySchema, View, ob
 from engine.resources.identification import (
     check_takes_over,
     configurer_of,
+    hash_key_text,
     taken_over,
     unauthenticated,
 )
@@ -95,7 +96,6 @@ from engine.resources.reactors import (
 )
 from engine.resources.tokens import reveal
 from engine.tokens.strict_json import bytes_as_values, dumps
-from engine.vault import hash_key_text
 from engine.world import Call, CallAnswer
 
 _OF_A_CONNECTION: Final = frozenset(

@@ -47,9 +47,10 @@ from engine.resources.documents import Collection
 from engine.resources.forms import MADE, NAME, OWNED, TEXT, TEXTS, BodySchema, View, object_schema
 from engine.resources.identification import configurer_of, taken_over
 from engine.resources.operation import FAILED_STATUS, Context, Operation, Services, carry_out
-from engine.resources.tokenize import answer_of, create_all, validated
+from engine.resources.tokenize import create_all, validated
 from engine.resources.tokens import reveal
 from engine.tokens.shapes import TokenizeBody, walk
+from engine.tokens.stored import answer_of
 from engine.tokens.strict_json import bytes_as_values, check_value, dumps, parse, too_large
 from engine.world import Bell
 
@@ -388,7 +389,7 @@ async def _react(context: Context) -> Response:
         raw, walked = result
         tokens = None
         if walked is not None:
-            tokens = answer_of(walked, create_all(walked, context), context)
+            tokens = answer_of(walked, create_all(walked, context), services.rules, context.may)
         return Response(200, {"tokens": tokens, "raw": raw})
 
     args = await services.world.apart(read_args, context.known_caller)

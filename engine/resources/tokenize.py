@@ -21,18 +21,18 @@ from functools import partial
 from itertools import compress, repeat
 from typing import Any
 
-from engine.messages import Json, Response
+from engine.messages import Response
 from engine.model import EncryptionKey, Intent, Token
 from engine.resources.operation import Context, Operation
 from engine.tokens.shapes import NewToken, TokenizeBody, walk
 from engine.tokens.stored import (
+    answer_of,
     check_limit,
     count_limited,
     create_tokens,
     decide,
     dedup_hashes,
     merge_existing,
-    record,
 )
 from engine.tokens.strict_json import parse
 from engine.tokens.types import consumed, validate
@@ -194,26 +194,6 @@ def log_made(made: list[tuple[NewToken, Token, bool]], context: Context, status:
     return False
 
 
-def answer_of(
-    walked: TokenizeBody, made: list[tuple[NewToken, Token, bool]], context: Context
-) -> Json:
-    """Return the answer: the body with each element as an identifier, or a record (TOK-LEAF)."""
-    assert len(made) == len(walked.elements), "one token an element"
-    rules = context.services.rules
-    if context.entity_ids is not None:
-        context.entity_ids.update((token.id, None) for _, token, _ in made)
-    for new_token, token, deduplicated in made:
-        if new_token.is_leaf:
-            new_token.slot[new_token.key] = token.id  # obeys TOK-LEAF
-        else:
-            may_read = not deduplicated or context.may(
-                "token:read", token.container
-            )  # obeys AUTH-READ
-            new_token.slot[new_token.key] = record(token, rules, deduplicated, may_read)
-    answer: Json = walked.root[0]
-    return answer
-
-
 def _prepare(context: Context) -> TokenizeBody:
     services = context.services
     limit = context.caller.tenant.quotas["Tokenize Limit"]
@@ -227,7 +207,9 @@ def _prepare(context: Context) -> TokenizeBody:
 def _tokenize(context: Context) -> Response:
     walked: TokenizeBody = context.prepared
     made = create_all(walked, context)
-    answer = answer_of(walked, made, context)
+    if context.entity_ids is not None:
+        context.entity_ids.update((token.id, None) for _, token, _ in made)
+    answer = answer_of(walked, made, context.services.rules, context.may)
     status = context.services.profile.http.tokenize_status
     log_made(made, context, status)
     return Response(status, answer)

@@ -74,7 +74,7 @@ from engine.messages import Json, Problem
 from engine.model import Token
 from engine.tokens import expressions
 from engine.tokens.rules import STRUCTURED_TYPES, Rules
-from engine.tokens.shapes import NewToken, detached_token, read_container
+from engine.tokens.shapes import NewToken, TokenizeBody, detached_token, read_container
 from engine.tokens.strict_json import BodyErrors, parse
 from engine.tokens.types import (
     BOTH_FAULT,
@@ -518,6 +518,28 @@ NO_PLAINTEXT: Final = object()
 """The default of `record`: no plaintext is shown."""
 
 _SECOND_NS: Final = 1_000_000_000
+
+
+def answer_of(
+    walked: TokenizeBody,
+    made: Sequence[tuple[NewToken, Token, bool]],
+    rules: Rules,
+    may: Callable[[str, str], bool],
+) -> Json:
+    """Return the answer: the body with each element as an identifier, or a record (TOK-LEAF).
+
+    made: (new token, token, deduplicated) per element. may: whether the caller holds a permission
+    on a container.
+    """
+    assert len(made) == len(walked.elements), "one token an element"
+    for new_token, token, deduplicated in made:
+        if new_token.is_leaf:
+            new_token.slot[new_token.key] = token.id  # obeys TOK-LEAF
+        else:
+            may_read = not deduplicated or may("token:read", token.container)  # obeys AUTH-READ
+            new_token.slot[new_token.key] = record(token, rules, deduplicated, may_read)
+    answer: Json = walked.root[0]
+    return answer
 
 
 def record(

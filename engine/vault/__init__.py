@@ -20,7 +20,6 @@ AES-GCM is the `cryptography` library's, HMAC the standard library's.
     keys.dedup(message), keys.index(message)                       # keyed hashes
     keys.fingerprint(type, selected)                                # one as base58
     vault.rotate(new_master_key)                 # inside one transaction
-    hash_key_text(text)                          # of API and proxy keys, job addresses
 
     pair = jwe.generate("ECDH-ES", kid)          # pair.public_jwk, pair.private (to be sealed)
     jwe.decrypt(compact, find_private)           # → bytes; VaultError when it does not open
@@ -36,7 +35,7 @@ import os
 import struct
 import weakref
 from collections.abc import Callable, Mapping
-from hashlib import sha256
+from functools import partial
 from typing import Final, Protocol
 
 from cryptography.exceptions import InvalidTag
@@ -102,7 +101,7 @@ if hasattr(os, "register_at_fork"):  # absent on Windows, which does not fork
 
 def hmac_sha256(key: bytes) -> KeyedHash:
     """Return HMAC-SHA-256 (RFC 2104) under `key` as a function."""
-    return lambda message: hmac.digest(key, message, "sha256")
+    return partial(hmac.digest, key, digest="sha256")
 
 
 def derive_key(root: bytes, purpose: str) -> bytes:
@@ -275,15 +274,6 @@ class Vault:
         nonce = self._nonces.take()
         wrapped = self.master.encrypt(nonce, root, _place(name))
         self._store.put_secret(name, _WRAPPED_VERSION + nonce + wrapped)
-
-
-def hash_key_text(text: str) -> bytes:
-    """Return the 32-byte hash under which a key's text is stored and looked up (D-KEY).
-
-    Plain SHA-256 with a prefix of its own, and no key: the text holds 128 random bits, so nobody
-    can try them all, and the hash stays the same across restarts, processes and master keys.
-    """
-    return sha256(b"tollgate key text\0" + text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _wrapping_cipher(master_key: bytes) -> AESGCM:

@@ -12,7 +12,7 @@ from engine.files import format_duration
 from engine.messages import Problem
 from engine.model import DEFAULT_QUOTAS
 from engine.resources import OPERATIONS
-from engine.resources.operation import Router
+from engine.service import Router
 from simulator.scenario import limit_tables_of, profile_of
 from simulator.scenario.files import document_of, read_scenario
 from simulator.study.run_size import expected_requests, largest_group, size_warning

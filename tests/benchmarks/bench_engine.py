@@ -19,8 +19,8 @@ import orjson
 
 from engine import Engine, Profile, Request
 from engine.messages import Json
+from engine.resources.identification import hash_key_text
 from engine.tokens.rules import is_luhn_valid
-from engine.vault import hash_key_text
 from tests.benchmarks import _measure
 
 _REQUESTS: Final = 2_000

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import InputError, VaultError
-from engine.vault import Nonces, Vault, hash_key_text, hmac_sha256
+from engine.resources.identification import hash_key_text
+from engine.vault import Nonces, Vault, hmac_sha256
 
 MASTER = bytes(range(32))
 

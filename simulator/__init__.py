@@ -21,7 +21,6 @@ from engine.on_demand import on_demand
 if TYPE_CHECKING:
     from simulator.intervals import Interval as Interval
     from simulator.intervals import interval_of as interval_of
-    from simulator.mechanisms import mechanism as mechanism
     from simulator.rows import Result as Result
     from simulator.scenario import Scenario as Scenario
     from simulator.scenario import load as load
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from simulator.study.sweep import sweep as sweep
     from simulator.traces import caller as caller
     from simulator.traces import decide as decide
+    from simulator.traces import mechanism as mechanism
     from simulator.traces import refused as refused
     from simulator.traces import spans as spans
     from simulator.traces import strip as strip

@@ -26,7 +26,7 @@ import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.extending import is_jitted
 
-from simulator.play import events
+from simulator.play import outside
 from simulator.traffic import draws
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -104,7 +104,7 @@ def _cache_folder() -> Path | None:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(numba.__version__.encode())
-    shared = Path(draws.__file__), Path(events.__file__)
+    shared = Path(draws.__file__), Path(outside.__file__)
     for path in sorted({*Path(__file__).parent.glob("*.py"), *shared}):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     folder = base / "tollgate" / f"kernel-{digest.hexdigest()[:16]}"

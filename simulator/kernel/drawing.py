@@ -16,7 +16,7 @@ from simulator.kernel import records as at
 from simulator.kernel.compiling import called, inlined
 from simulator.kernel.deciding import Int, Record, Records, lane_of, number_of
 from simulator.kernel.records import NONE, Simulation
-from simulator.play.events import NEVER_NS
+from simulator.play.outside import NEVER_NS
 from simulator.traffic import draws
 
 for _function in (

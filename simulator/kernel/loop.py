@@ -29,7 +29,7 @@ from simulator.kernel.drawing import (
     uniform,
 )
 from simulator.kernel.records import NONE, Simulation
-from simulator.play.events import FILE, NEVER_NS
+from simulator.play.outside import FILE, NEVER_NS
 from simulator.traffic import draws
 
 _SECOND_NS = 1_000_000_000
@@ -495,7 +495,7 @@ def _answer(number: Int, now_ns: Int, sim: Simulation) -> None:
 
 @called
 def _own_delay_ns(group: Record, request: Record, u: float) -> Int:
-    """Return the delay before a retry (`simulator.traffic.retries`)."""
+    """Return the delay before a retry (`simulator.traffic.attempts`)."""
     if group.delay == at.FIXED_DELAY:
         return group.base_ns
     if group.delay == at.DECORRELATED:

@@ -11,7 +11,7 @@ import numpy as np
 from simulator.kernel import records as at
 from simulator.kernel.limiter import Array, ColumnLimiter, zeros
 from simulator.kernel.records import NONE, Simulation
-from simulator.play.request_mix import asked_by, upload_subject
+from simulator.play.backends import asked_by, upload_subject
 from simulator.scenario import draws
 from simulator.scenario.clients import ClientGroup, Dealing
 from simulator.traffic.arrivals import (
@@ -21,10 +21,9 @@ from simulator.traffic.arrivals import (
     PoissonProcess,
     ReplayedProcess,
 )
+from simulator.traffic.attempts import AimdPace, RetryKind, pace_of, retry_policy
 from simulator.traffic.draws import cumulative_weights, stream_number, zipf_weights
-from simulator.traffic.pacing import AimdPace, pace_of
 from simulator.traffic.population import Client, Setup
-from simulator.traffic.retries import RetryKind, retry_policy
 from simulator.traffic.sampling import SessionRequests, processes_of
 
 FIRST_COMBOS: Final = 1 << 10

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from simulator.kernel.deciding import Limits, Records, record_type
-from simulator.play import events
+from simulator.play import outside
 
 NONE: Final = np.int64(-1)
 
@@ -60,7 +60,7 @@ TAIL_BITS: Final = 30
 (ASK, WAITED, ARRIVE, RETRY, ANSWER, TIMER, UPLOAD, DEADLINE, LATE_TURN, EXPIRE) = map(
     np.int64, range(10)
 )
-ANSWER_ATTEMPT, FIRST_ATTEMPT = np.int64(events.ANSWER), np.int64(events.FIRST)
+ANSWER_ATTEMPT, FIRST_ATTEMPT = np.int64(outside.ANSWER), np.int64(outside.FIRST)
 
 # Who asks for what: an entry of the mix, from the mix's length on the upload of such a job.
 COMBO: Final = record_type(i4="client entry key address lane parts")

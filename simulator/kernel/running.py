@@ -22,11 +22,11 @@ from simulator.kernel.limiter import (
 from simulator.kernel.loop import SPARE_EVENTS, run_events
 from simulator.kernel.planning import KernelPlan, linked
 from simulator.kernel.records import DONE, LANES_FULL, RINGS_FULL, ROWS_FULL
-from simulator.play.request_mix import SubjectRegistry
+from simulator.play.backends import SubjectRegistry
 from simulator.progress import tell_line
 from simulator.rows import RunRecorder
-from simulator.rows.counters import CounterIndex
 from simulator.rows.record import CHUNK_ROWS, NO_STATUS, Numbers, RequestIdentity, SubjectTable
+from simulator.rows.run_recorder import CounterIndex
 from simulator.scenario import Scenario
 from simulator.scenario.draws import OnOffArrivals, SessionArrivals
 from simulator.traffic.population import Setup

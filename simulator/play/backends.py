@@ -1,10 +1,13 @@
-"""The backend: where an attempt meets the service, in a run of clients and in a replay of a log.
+"""What a client asks for, and the backend: where an attempt meets the service.
 
-`LimitsBackend` asks the limiter and nothing else; `EngineBackend`, in
-`simulator.play.engine_backend`, runs the whole engine. The third one decides in compiled code:
-attempt by attempt in a run (`simulator.kernel`), block by block in a replay
-(`simulator.play.replay`). All decide alike, bit for bit: draws of service times are the client's
-own, one an admitted attempt, whatever the fidelity.
+A request is an entry of the client's mix, a key and an address for each. Equal requests of a client
+are one `RequestSpec`, so that a subject is looked up once per client and not once per request.
+
+A run of clients and a replay of a log use the same backends. `LimitsBackend` asks the limiter and
+nothing else; `EngineBackend`, in `simulator.play.engine_backend`, runs the whole engine. The third
+one decides in compiled code: attempt by attempt in a run (`simulator.kernel`), block by block in a
+replay (`simulator.play.replay`). All decide alike, bit for bit: draws of service times are the
+client's own, one an admitted attempt, whatever the fidelity.
 
 `begin` makes what the attempts of one request share; it is None where bodies are not run. `submit`
 records an attempt and returns what became of it. When the answer is not known yet,
@@ -20,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import simpy
 
-from engine.limits import Limiter, NodesLimiter, Subject
+from engine.limits import KeyIdentity, Limiter, NodesLimiter, Subject, TenantIdentity
 from engine.messages import Json, Request
 from engine.profile import Profile
 from engine.world import Task
@@ -30,20 +33,24 @@ from simulator.play.outside import (
     SimpyClock,
     go_on,
     outside_services,
+    plan_maker,
     play_outside,
     step,
 )
 from simulator.rows.invariants import Violation
-from simulator.rows.record import NO_STATUS, Recorder
+from simulator.rows.record import NO_STATUS, Recorder, RequestIdentity, SubjectTable
+from simulator.rows.run_recorder import CounterIndex
 from simulator.rows.statistics import NodesStatistics
 from simulator.scenario.clients import Ask
-from simulator.scenario.model import Proxy
+from simulator.scenario.model import Proxy, Scenario
+from simulator.traffic.draws import categorical, cumulative_weights
 from simulator.traffic.population import Client, KeyHolder
 from simulator.traffic.sampling import Duration
 
 if TYPE_CHECKING:
     from engine.resources.operation import Services
     from simulator.play.engine_backend import EngineBackend
+
 
 LIMITED: Final = 429
 _JOB: Final[Json] = {}
@@ -223,3 +230,118 @@ class NodesBackend(LimitsBackend):
         answer = yield from later
         self._limiter.balancer.end(node, self._env.now + answer.latency_ns)  # type: ignore[arg-type] # reason: time is whole here
         return answer
+
+
+class RequestGenerator:
+    """Draws one client's requests. only: the one that it asks for, None where they differ."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        client: Client,
+        numbering: SubjectRegistry,
+        file_limit_bytes: int,
+        entry: Callable[[], int] | None = None,
+    ) -> None:
+        """entry: returns the mix entry of the next request; None samples one by weight."""
+        self._client = client
+        self._known: dict[tuple[int, int, int], RequestSpec] = {}
+        mix = client.group.mix
+        self._pick = entry
+        if entry is None and len(mix) > 1:
+            table = cumulative_weights([ask.weight for ask in mix])
+            uniform = client.stream("mix").uniform
+            self._pick = lambda: categorical(uniform(), table)
+        self._numbering = numbering
+        self._file_limit_bytes = file_limit_bytes
+        self._plan_of = [plan_maker(scenario, client, ask) for ask in mix]
+        # Dealt once per client, or per request: in the first case the dealer is called once.
+        deals = any(dealing.per == "request" for dealing in scenario.dealings_of(client.group))
+        self._dealt = None if deals else (client.deal_key(), client.deal_address())
+        self.only = None if deals or self._pick is not None else self.next()
+
+    def next(self) -> RequestSpec:
+        """Draw the next request."""
+        client = self._client
+        entry = self._pick() if self._pick is not None else 0
+        key, address = self._dealt or (client.deal_key(), client.deal_address())
+        place = (entry, key, address)
+        spec = self._known.get(place)
+        if spec is None:
+            spec = self._known[place] = self._numbering.asked(client, entry, key, address)
+            spec.plan = self._plan_of[entry]
+            if spec.follow is not None:
+                spec.parts = spec.ask.files(self._file_limit_bytes)
+                spec.follow.size_bytes = -(-spec.ask.size_bytes // spec.parts)
+        return spec
+
+
+class SubjectRegistry:
+    """Numbers the subjects of a scenario's requests in the rows."""
+
+    def __init__(self, scenario: Scenario, subjects: SubjectTable, view: CounterIndex) -> None:
+        self._scenario = scenario
+        self._subjects = subjects
+        self._view = view
+
+    def asked(self, client: Client, entry: int, key: int, address: int) -> RequestSpec:
+        """Return what a client asks for by an entry of its mix, with its upload where it is a job.
+
+        key, address: places in the client's pools.
+        """
+        ask = client.group.mix[entry]
+        holder = client.keys[key] if client.keys else None
+        ip = client.addresses[address]
+        spec = self._numbered(client, asked_by(self._scenario, ask, holder, ip))
+        if ask.is_job:
+            spec.follow = self._numbered(client, RequestSpec(upload_subject(ip), ask=ask))
+        return spec
+
+    def _numbered(self, client: Client, asked: RequestSpec) -> RequestSpec:
+        key, proxy = asked.key, asked.proxy
+        asked.row = self._subjects.number(
+            RequestIdentity(
+                client.number,
+                key.tenant if key else proxy.tenant if proxy else None,
+                key.application if key else None,
+                key.label if key else None,
+                asked.subject.ip,
+                asked.subject.method,
+                asked.subject.path,
+            ),
+            self._view.counted(asked.subject),
+        )
+        return asked
+
+
+def upload_subject(ip: str) -> Subject:
+    """Return the subject of the upload of a job's file: no key, an address."""
+    return Subject.of(
+        "PUT", "/batch-files/{id}", ip, key=None, tenant=None, proxy_key_id=None, host_id=None
+    )
+
+
+def asked_by(scenario: Scenario, ask: Ask, key: KeyHolder | None, ip: str) -> RequestSpec:
+    """Return what an entry of a mix asks, with this key, from this address."""
+    method, _, path = ask.request.partition(" ")
+    proxy = scenario.proxy_of(ask)
+    by_key = proxy is not None and ask.via == "key" and not proxy.require_auth
+    by_host = proxy is not None and ask.via == "host"
+    identity = tenant = None
+    if key is not None:
+        identity = KeyIdentity(key.label, key.legacy, key.application, key.application_kind)
+        tenant = TenantIdentity(key.tenant, key.tenant_kind, key.table)
+    elif proxy is not None:
+        owner = next(candidate for candidate in scenario.tenants if candidate.name == proxy.tenant)
+        table = owner.quotas.rate_limit or "Default"
+        tenant = TenantIdentity(owner.name, owner.kind, table)
+    subject = Subject.of(
+        method,
+        path,
+        ip,
+        key=identity,
+        tenant=tenant,
+        proxy_key_id=proxy.name if proxy and by_key else None,
+        host_id=proxy.name if proxy and by_host else None,
+    )
+    return RequestSpec(subject, ask=ask, key=key, proxy=proxy)

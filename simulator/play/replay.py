@@ -27,7 +27,7 @@ from engine.profile import Profile
 from simulator.logs.arrivals import BLOCK_ROWS, ArrivalBatch, Arrivals
 from simulator.logs.parties import LogCaller, LogCallers
 from simulator.play.backends import Backend, RequestSpec
-from simulator.play.events import FIRST_OF_CLIENT, At, spawn
+from simulator.play.outside import FIRST_OF_CLIENT, At, spawn
 from simulator.play.simpy_driver import backend_of
 from simulator.play.simulation import is_without_kernel
 from simulator.progress import Progress

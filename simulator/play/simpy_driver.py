@@ -14,7 +14,7 @@ waits until a request that is under way ends. It counts from its arrival, in its
 first attempt's latency too.
 
 The attempts of a paced client wait in one queue (`PacedQueue`) and begin one after the other, first
-come first served, from the instant that the pace allows (`simulator.traffic.pacing`). An answer
+come first served, from the instant that the pace allows (`simulator.traffic.attempts`). An answer
 that changes the pace moves that instant. An attempt whose deadline passes leaves the queue.
 """
 
@@ -35,20 +35,20 @@ from simulator.play.backends import (
     Backend,
     LimitsBackend,
     NodesBackend,
+    RequestGenerator,
     RequestSpec,
+    SubjectRegistry,
 )
-from simulator.play.events import ANSWER, FILE, FIRST, NEVER_NS, At, order_of, spawn
-from simulator.play.request_mix import RequestGenerator, SubjectRegistry
+from simulator.play.outside import ANSWER, FILE, FIRST, NEVER_NS, At, order_of, spawn
 from simulator.progress import Progress
 from simulator.rows import RunRecorder
 from simulator.rows.record import NO_STATUS, Recorder
 from simulator.rows.statistics import NodesStatistics, RunStatistics
 from simulator.scenario.clients import Pacing
 from simulator.scenario.draws import Drawn, SessionArrivals
+from simulator.traffic.attempts import pace_of, retry_policy
 from simulator.traffic.draws import BALANCE_STREAM, Stream
-from simulator.traffic.pacing import pace_of
 from simulator.traffic.population import Client, Setup
-from simulator.traffic.retries import retry_policy
 from simulator.traffic.sampling import (
     Duration,
     SessionRequests,

@@ -1,7 +1,9 @@
 """Records one run: connects recorder, sink, tally and checkers, and makes the result.
 
 A simulation, a replay or a compiled loop writes rows to `book.recorder` and calls `close`. This
-module defines the content of a summary.
+module defines the content of a summary. `CounterIndex` says which counters a subject is counted in:
+the matching is the engine's (`engine.limits.rules`), in an instance of its own, and no counter of
+the run's limiter is read here.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from engine.limits import LimitTable
+from engine.limits.rules import CounterFamily, RequestClass, RuleSet, counter_keys
+from engine.limits.subject import Subject
 from engine.limits.table import COUNTER_KEYS
 from engine.profile import LimitsProfile, NodesProfile
-from simulator.rows.counters import CounterIndex
 from simulator.rows.invariants import Checker, Violation, checkers
 from simulator.rows.parquet import REQUESTS_FILE, CountSink, FileSink, MemorySink
 from simulator.rows.record import (
     CHUNK_ROWS,
+    CounterIds,
+    Counters,
+    Interner,
     Recorder,
     SubjectTable,
     Watcher,
@@ -29,6 +35,35 @@ from simulator.rows.record import (
 )
 from simulator.rows.result import SUMMARY_FORMAT, Keep, Result
 from simulator.rows.statistics import NodesStatistics, RunStatistics, Utilization
+
+
+class CounterIndex:
+    """Finds the counters that a request is counted in.
+
+    tables: limit tables by name, `Default` among them. profile: how they are played. legs: those
+    that a subject was counted in, by place; the run's subjects know their counters under each.
+    """
+
+    def __init__(self, tables: Mapping[str, LimitTable], profile: LimitsProfile) -> None:
+        self._legs = RuleSet(tables, profile)
+        self.classifier = self._legs.classifier
+        self._of_class: dict[RequestClass, Counters] = {}
+        self._places = Interner()
+        self.legs: Sequence[CounterFamily] = self._places.known
+        rules = [rule for table in tables.values() for rule in table]
+        self.clauses = tuple(dict.fromkeys(rule.id for rule in rules))
+        self.delays = profile.throttle == "delay"
+
+    def counted(self, subject: Subject) -> CounterIds:
+        """Return every counter that a subject is counted in."""
+        resources = self._legs.classifier.matching(subject.method, subject.path)
+        asked = RequestClass.of(subject, resources)
+        places = self._of_class.get(asked)
+        if places is None:
+            legs = self._legs.of_class(asked)
+            places = tuple((self._places[leg], leg.key_place) for leg in legs)
+            self._of_class[asked] = places
+        return CounterIds(places, counter_keys(subject))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ from simulator.options import DEFAULT, ReplayOptions, table_of, takes_options
 from simulator.play.replay import limit_subject, replay_arrivals
 from simulator.play.simulation import Fidelity, has_kernel
 from simulator.rows import Result, RunHeader, RunRecorder
-from simulator.rows.counters import CounterIndex
 from simulator.rows.record import (
     NO_STATUS,
     Chunk,
@@ -48,7 +47,7 @@ from simulator.rows.record import (
     words,
 )
 from simulator.rows.reducer import BlockedTime, CrossTab
-from simulator.rows.run_recorder import iso_text
+from simulator.rows.run_recorder import CounterIndex, iso_text
 
 SHOWN: Final = 50
 """Keys and addresses that a summary names; the counts are of all."""

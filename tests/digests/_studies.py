@@ -21,11 +21,11 @@ import simulator
 from engine.errors import InputError
 from engine.files import parse_toml
 from simulator.logs import LogMap
+from simulator.play.engine_backend import GroupValues, Known, batch_file, body_of
 from simulator.scenario import Scenario, builtin, dump, limits_of, load, loads
 from simulator.study.advise import _at_pace, _stated_pace
 from simulator.study.fit.model import varied
 from simulator.study.run_size import expected_requests, size_warning
-from simulator.traffic.bodies import GroupValues, Known, batch_file, body_of
 from tests.digests._commands import same_everywhere
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 from tests.simulator.fit.holdout import KINDS, log_of, map_of

@@ -37,8 +37,8 @@ from simulator.play.replay import replay_arrivals
 from simulator.play.simulation import simulate
 from simulator.quantiles import student_quantile
 from simulator.rows import Result, RunHeader, RunRecorder
-from simulator.rows.counters import CounterIndex
 from simulator.rows.record import Chunk, Numbers, SubjectTable
+from simulator.rows.run_recorder import CounterIndex
 from simulator.scenario import Scenario
 from simulator.scenario.model import changed
 from simulator.study.fit.model import Model, varied

@@ -17,9 +17,8 @@ from simulator.scenario.clients import (
     FullJitter,
     TokenBucketPacing,
 )
+from simulator.traffic.attempts import Pace, pace_of, retry_after_ns, retry_policy
 from simulator.traffic.draws import Stream, uniform_ns
-from simulator.traffic.pacing import Pace, pace_of
-from simulator.traffic.retries import retry_after_ns, retry_policy
 
 S = 1_000_000_000
 

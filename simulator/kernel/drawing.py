@@ -206,7 +206,7 @@ def next_arrival_ns(number: Int, sim: Simulation) -> Int:
 
 @called
 def _next_varying_ns(client: Record, group: Record, sim: Simulation) -> Int:
-    """Return the next arrival of a varying rate (`simulator.traffic.arrivals`)."""
+    """Return the next arrival of a varying rate (`simulator.traffic.sampling`)."""
     due = draws.exponential_area(uniform(np.int64(client.arrivals), sim))
     while client.number < group.arrive2:
         piece = sim.pieces[group.arrive1 + client.number]

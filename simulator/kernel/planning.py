@@ -14,17 +14,17 @@ from simulator.kernel.records import NONE, Simulation
 from simulator.play.backends import asked_by, upload_subject
 from simulator.scenario import draws
 from simulator.scenario.clients import ClientGroup, Dealing
-from simulator.traffic.arrivals import (
-    ConstantProcess,
-    OnOffProcess,
-    Piece,
-    PoissonProcess,
-    ReplayedProcess,
-)
 from simulator.traffic.attempts import AimdPace, RetryKind, pace_of, retry_policy
 from simulator.traffic.draws import cumulative_weights, stream_number, zipf_weights
 from simulator.traffic.population import Client, Setup
-from simulator.traffic.sampling import SessionRequests, processes_of
+from simulator.traffic.sampling import (
+    Piece,
+    SessionRequests,
+    begins_on,
+    gap_ns,
+    pieces_within,
+    replayed_ns,
+)
 
 FIRST_COMBOS: Final = 1 << 10
 _DELAYS: Final[dict[RetryKind, int]] = {
@@ -54,7 +54,6 @@ class KernelPlan:
         self._address_pools: dict[int, int] = {}
         population, groups = setup.population, setup.scenario.clients
         self._key_numbers = {holder.label: place for place, holder in enumerate(population.keys)}
-        self._processes = processes_of(setup.scenario)
         self.groups = np.zeros(len(groups), at.GROUP)
         for place, group in enumerate(groups):
             members = population.groups[group.name]
@@ -139,29 +138,29 @@ class KernelPlan:
         record["slack"] = (pace.burst - 1) * window_ns
 
     def _arrivals(self, record: Any, group: ClientGroup) -> None:  # noqa: ANN401 # reason: a record
-        if isinstance(group.arrivals, draws.SessionArrivals):
+        form = group.arrivals
+        if isinstance(form, draws.SessionArrivals):
             record["arrivals"] = at.REPLAYED_ARRIVALS
             return
-        process = self._processes.get(group.name)
-        if process is None:
-            return
-        if isinstance(process, ConstantProcess):
+        if isinstance(form, draws.ConstantArrivals):
             record["arrivals"] = at.EVEN_ARRIVALS
-            record["arrive1"], record["arrive2"] = process.rate
-        elif isinstance(process, PoissonProcess):
-            record["arrivals"], record["gap_on"] = at.POISSON_ARRIVALS, process.gap_ns
-        elif isinstance(process, OnOffProcess):
+            record["arrive1"], record["arrive2"] = form.rate
+        elif isinstance(form, draws.PoissonArrivals):
+            record["arrivals"], record["gap_on"] = at.POISSON_ARRIVALS, gap_ns(form.rate)
+        elif isinstance(form, draws.OnOffArrivals):
             record["arrivals"] = at.ON_OFF_ARRIVALS
-            record["arrive1"], record["arrive2"] = process.mean_ns
-            record["gap_on"], record["gap_off"] = process.gaps_ns
-        elif isinstance(process, ReplayedProcess):
+            record["arrive1"], record["arrive2"] = form.on_ns, form.off_ns
+            record["gap_on"], record["gap_off"] = gap_ns(form.on_rate), gap_ns(form.off_rate)
+        elif isinstance(form, draws.ReplayArrivals):
+            offsets_ns = replayed_ns(form)
             record["arrivals"], record["arrive1"] = at.REPLAYED_ARRIVALS, len(self._values)
-            record["arrive2"] = len(process.offsets_ns)
-            self._values.extend(process.offsets_ns)
-        else:
+            record["arrive2"] = len(offsets_ns)
+            self._values.extend(offsets_ns)
+        elif form is not None:
+            pieces = pieces_within(form, group.start_ns, self._setup.scenario)
             record["arrivals"], record["arrive1"] = at.VARYING_ARRIVALS, len(self._pieces)
-            record["arrive2"] = len(process.pieces)
-            self._pieces += process.pieces
+            record["arrive2"] = len(pieces)
+            self._pieces += pieces
 
     # --- a client --------------------------------------------------------------------------------
 
@@ -171,9 +170,8 @@ class KernelPlan:
         for name in ("combo", "queue_head", "line_head", "timer", "timer_ns"):
             record[name] = NONE
         record["begins_ns"] = record["at_ns"] = group.start_ns
-        process = self._processes.get(group.name)
-        bursts = process if isinstance(process, OnOffProcess) else None
-        record["is_on"] = bursts is not None and bursts.begins_on(client)
+        bursts = group.arrivals if isinstance(group.arrivals, draws.OnOffArrivals) else None
+        record["is_on"] = bursts is not None and begins_on(bursts, client)
         record["instants"], record["instant_count"] = of_group["arrive1"], of_group["arrive2"]
         record["mix_entries"] = NONE
         if isinstance(group.arrivals, draws.SessionArrivals):
@@ -287,7 +285,7 @@ class KernelPlan:
             draws=np.array(self._draws, at.DRAW),
             tables=np.array(self._tables or [0.0]),
             values=np.array(self._values or array("q", [0]), np.int64),
-            pieces=np.array(self._pieces or [Piece(0, 0.0, 0.0)], np.float64),
+            pieces=np.array(self._pieces or [(0, 0.0, 0.0)], np.float64),
             entries=np.array(self._entries or [(0, 0)], at.ENTRY),
             kinds=np.array(self._kinds or [0], np.int32),
             keys=np.array(self._keys or [0], np.int32),

@@ -54,7 +54,7 @@ from simulator.traffic.sampling import (
     SessionRequests,
     drawn_ns,
     duration_of,
-    processes_of,
+    instants_of,
 )
 
 if TYPE_CHECKING:
@@ -379,7 +379,11 @@ def simulate_simpy(
         traffic = ScenarioTraffic(scenario, setup.population)
     run = scenario.start_time_ns, profile, setup.tables, setup.seed
     backend = backend_of(env, *run, book.recorder, book.nodes, traffic)
-    processes = processes_of(scenario)
+    instants = {
+        group.name: instants_of(group, scenario)
+        for group in scenario.clients
+        if group.arrivals is not None and not isinstance(group.arrivals, SessionArrivals)
+    }
     numbering = SubjectRegistry(scenario, book.recorder.subjects, book.view)
     for client in setup.population.clients:
         stop_ns, arrivals = scenario.stop_of(client.group), client.group.arrivals
@@ -406,7 +410,7 @@ def simulate_simpy(
         if sessions is not None:
             env.process(client_run.open_loop(sessions.instants()))
         elif group.arrivals is not None:
-            env.process(client_run.open_loop(processes[group.name].instants(client)))
+            env.process(client_run.open_loop(instants[group.name](client)))
         else:
             for loop in range(group.concurrency or 1):
                 env.process(client_run.closed_loop(loop))

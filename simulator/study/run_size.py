@@ -83,12 +83,12 @@ def _of_arrivals(
         return span_ns * (on * arrivals.on_ns + off * arrivals.off_ns) / whole_ns
     assert not isinstance(arrivals, draws.SessionArrivals), "counted by the log"
     requests, passed_ns = 0.0, 0
-    for piece in pieces_of(arrivals, group.start_ns, scenario.start_time_ns):
-        part_ns = min(piece.length_ns, span_ns - passed_ns)
-        if piece.length_ns:
-            end = piece.from_rate + (piece.to_rate - piece.from_rate) * part_ns / piece.length_ns
-            requests += part_ns * (piece.from_rate + end) / 2
-        passed_ns += piece.length_ns
+    for length_ns, low, high in pieces_of(arrivals, group.start_ns, scenario.start_time_ns):
+        part_ns = min(length_ns, span_ns - passed_ns)
+        if length_ns:
+            end = low + (high - low) * part_ns / length_ns
+            requests += part_ns * (low + end) / 2
+        passed_ns += length_ns
         if passed_ns >= span_ns:
             break
     return requests

@@ -1,32 +1,47 @@
 """From a scenario's distributions and arrivals to what samples them.
 
-The formulas are in `simulator.traffic.draws`, the processes in `simulator.traffic.arrivals`; this
-module makes those that a scenario's class names: a sampling function once a client, an arrival
-process once a group. It reads files of arrivals too; of those only the instants matter, and the
-scenario says who sends what. (An access log through the limits is `simulator.study.replay`.)
+The formulas are in `simulator.traffic.draws`; this module makes a sampling function once a client,
+and what yields the arrivals of an open loop once a group: instants in whole nanoseconds, one after
+the other, never decreasing. Each client has streams of its own, so it has the same instants whoever
+asks for them and however fast answers come.
+
+- constant: exactly N per W, in exact integers; the k-th at ⌊k · W / N⌋ after the start.
+- poisson: independent exponential gaps.
+- on-off: a Poisson process that is switched on and off after exponential times (an interrupted, or
+  with a rate in both phases a two-state Markov-modulated, Poisson process).
+- steps, ramp, daily: a Poisson process whose rate follows straight pieces, by inverting the
+  cumulative rate: the area between two arrivals is exponential with mean 1.
+- replay: instants of a file, of which only the instants matter; the scenario says who sends what.
+  (An access log through the limits is `simulator.study.replay`.)
+
+Closed loops, whose next request waits for the last answer, are in `simulator.play`.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import count, islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import count, cycle, islice
 from typing import Final, TypeAlias
 
 from engine.errors import InputError
 from engine.files import Rate
 from simulator.scenario import Scenario, draws
 from simulator.scenario.clients import ClientGroup
-from simulator.traffic import arrivals
-from simulator.traffic.arrivals import ArrivalProcess, Piece
 from simulator.traffic.draws import (
     Stream,
     categorical,
     cumulative_weights,
+    exponential_area,
     exponential_from,
+    exponential_ns,
     lognormal_ns,
+    nearest_ns,
     pareto_ns,
+    requests_within,
+    time_until,
     uniform_ns,
 )
 from simulator.traffic.population import Client, session_log
@@ -116,16 +131,137 @@ def duration_of(draw: draws.Draw, stream: Callable[[], Stream]) -> Duration:
     return lambda: pareto_ns(uniform(), least_ns, alpha)
 
 
-def processes_of(scenario: Scenario) -> dict[str, ArrivalProcess]:
-    """Return the arrival process of each open group, but for sessions of a log.
+Piece: TypeAlias = tuple[int, float, float]
+"""A straight piece of a rate: its length in ns, its first and last value in requests a ns."""
 
-    Raises `InputError` for a bad file.
+
+def instants_of(group: ClientGroup, scenario: Scenario) -> Callable[[Client], Iterator[int]]:
+    """Return what yields the instants at which the requests of an open group's client begin.
+
+    Sessions of a log are `SessionRequests`. Raises `InputError` for a bad file.
     """
-    return {
-        group.name: _process_of(group, group.arrivals, scenario)
-        for group in scenario.clients
-        if group.arrivals is not None and not isinstance(group.arrivals, draws.SessionArrivals)
-    }
+    form = group.arrivals
+    if isinstance(form, draws.ConstantArrivals):
+        return partial(_even, form.rate)
+    if isinstance(form, draws.PoissonArrivals):
+        return partial(_independent, gap_ns(form.rate))
+    if isinstance(form, draws.OnOffArrivals):
+        return partial(_bursts, form, scenario.stop_of(group))
+    if isinstance(form, draws.ReplayArrivals):
+        return partial(_replayed, replayed_ns(form))
+    assert form is not None, "an open loop has arrivals"
+    assert not isinstance(form, draws.SessionArrivals), "sessions are no process"
+    return partial(_varying, pieces_within(form, group.start_ns, scenario))
+
+
+def _even(rate: Rate, client: Client) -> Iterator[int]:
+    for number in count():
+        yield client.group.start_ns + number * rate.window_ns // rate.limit_requests
+
+
+def _independent(mean_ns: float, client: Client) -> Iterator[int]:
+    uniform, at_ns = client.stream("arrivals").uniform, client.group.start_ns
+    while True:
+        at_ns += exponential_ns(uniform(), mean_ns)
+        yield at_ns
+
+
+def begins_on(form: draws.OnOffArrivals, client: Client) -> bool:
+    """Return whether a client's first phase is on; if drawn, from a stream of its own."""
+    if form.begin == "on":
+        return True
+    return client.stream("phase").uniform() < form.on_ns / (form.on_ns + form.off_ns)
+
+
+def _bursts(form: draws.OnOffArrivals, stop_ns: int, client: Client) -> Iterator[int]:
+    """Exponential gaps have no memory, so at a switch the gap is drawn anew."""
+    phases = cycle([(form.on_ns, gap_ns(form.on_rate)), (form.off_ns, gap_ns(form.off_rate))])
+    arrivals, switches = (client.stream(name).uniform for name in ("arrivals", "switches"))
+    if not begins_on(form, client):
+        next(phases)
+    begin_ns = client.group.start_ns
+    while begin_ns < stop_ns:
+        mean_ns, gap = next(phases)
+        end_ns = begin_ns + max(1, exponential_ns(switches(), mean_ns))
+        at_ns = begin_ns + exponential_ns(arrivals(), gap) if gap else end_ns
+        while at_ns < end_ns:
+            yield at_ns
+            at_ns += exponential_ns(arrivals(), gap)
+        begin_ns = end_ns
+
+
+def _varying(pieces: Sequence[Piece], client: Client) -> Iterator[int]:
+    uniform, begin_ns = client.stream("arrivals").uniform, client.group.start_ns
+    due = exponential_area(uniform())
+    for piece in pieces:
+        into_ns = 0.0
+        while (at_ns := time_until(due, *piece, into_ns)) is not None:
+            yield begin_ns + nearest_ns(at_ns)
+            due, into_ns = exponential_area(uniform()), at_ns
+        due = max(due - requests_within(*piece, into_ns), 0.0)
+        begin_ns += piece[0]
+
+
+def _replayed(offsets_ns: Sequence[int], client: Client) -> Iterator[int]:
+    return (client.group.start_ns + offset_ns for offset_ns in offsets_ns)
+
+
+def gap_ns(rate: Rate) -> float:
+    """Return the mean gap between requests; 0 where there are none."""
+    return rate.window_ns / rate.limit_requests if rate.limit_requests else 0.0
+
+
+VaryingArrivals: TypeAlias = draws.StepArrivals | draws.RampArrivals | draws.DailyArrivals
+
+
+def pieces_within(form: VaryingArrivals, start_ns: int, scenario: Scenario) -> list[Piece]:
+    """Return the straight pieces of a rate from the client's start to the run's end."""
+    pieces: list[Piece] = []
+    end_ns = start_ns
+    for piece in islice(pieces_of(form, start_ns, scenario.start_time_ns), _MOST_PIECES):
+        if end_ns >= scenario.duration_ns:
+            break
+        pieces.append(piece)
+        end_ns += piece[0]
+    return pieces
+
+
+def pieces_of(form: VaryingArrivals, start_ns: int, start_time_ns: int) -> Iterator[Piece]:
+    """Yield the straight pieces of a rate from the client's start on, without end."""
+    if isinstance(form, draws.RampArrivals):
+        low, high = _rate(form.from_rate), _rate(form.to_rate)
+        yield (form.over_ns, low, high)
+        yield (_FOREVER_NS, high, high)
+    elif isinstance(form, draws.StepArrivals):
+        steps = form.steps
+        yield (steps[0].at_ns, 0.0, 0.0)
+        ends_ns = [step.at_ns for step in steps[1:]] + [_FOREVER_NS]
+        for step, end_ns in zip(steps, ends_ns, strict=True):
+            yield (end_ns - step.at_ns, _rate(step.rate), _rate(step.rate))
+    else:
+        yield from _days(form, start_ns, start_time_ns)
+
+
+def _days(form: draws.DailyArrivals, start_ns: int, start_time_ns: int) -> Iterator[Piece]:
+    """Yield hourly pieces from the client's start; a day of 24 h follows the UTC clock."""
+    mean = _rate(form.rate) * _HOURS / sum(form.hours)
+    borders_ns = [hour * form.day_ns // _HOURS for hour in range(_HOURS + 1)]
+    hours = [
+        (borders_ns[hour + 1] - borders_ns[hour], mean * weight, mean * weight)
+        for hour, weight in enumerate(form.hours)
+    ]
+    is_day = form.day_ns == _HOURS * 3_600 * 1_000_000_000
+    into_ns = (start_time_ns + start_ns) % form.day_ns if is_day else 0
+    for hour in count():
+        (length_ns, *rates), begins_ns = hours[hour % _HOURS], borders_ns[hour % _HOURS]
+        if hour < _HOURS and begins_ns + length_ns <= into_ns:
+            continue
+        gone_ns = max(0, into_ns - begins_ns) if hour < _HOURS else 0
+        yield (length_ns - gone_ns, *rates)
+
+
+def _rate(rate: Rate) -> float:
+    return rate.limit_requests / rate.window_ns
 
 
 class SessionRequests:
@@ -164,74 +300,3 @@ class SessionRequests:
     def entry(self) -> int:
         """Return the mix entry of the next request."""
         return self._waiting.popleft()
-
-
-def _process_of(group: ClientGroup, form: draws.Arrivals, scenario: Scenario) -> ArrivalProcess:
-    if isinstance(form, draws.ConstantArrivals):
-        return arrivals.ConstantProcess(form.rate)
-    if isinstance(form, draws.PoissonArrivals):
-        return arrivals.PoissonProcess(_gap_ns(form.rate))
-    if isinstance(form, draws.OnOffArrivals):
-        return arrivals.OnOffProcess(
-            (form.on_ns, form.off_ns),
-            (_gap_ns(form.on_rate), _gap_ns(form.off_rate)),
-            begins_either=form.begin == "either",
-            stop_ns=scenario.stop_of(group),
-        )
-    if isinstance(form, draws.ReplayArrivals):
-        return arrivals.ReplayedProcess(replayed_ns(form))
-    assert not isinstance(form, draws.SessionArrivals), "sessions are no process"
-    pieces: list[Piece] = []
-    end_ns = group.start_ns
-    for piece in islice(pieces_of(form, end_ns, scenario.start_time_ns), _MOST_PIECES):
-        if end_ns >= scenario.duration_ns:
-            break
-        pieces.append(piece)
-        end_ns += piece.length_ns
-    return arrivals.VaryingProcess(pieces)
-
-
-def _gap_ns(rate: Rate) -> float:
-    return rate.window_ns / rate.limit_requests if rate.limit_requests else 0.0
-
-
-def pieces_of(
-    form: draws.StepArrivals | draws.RampArrivals | draws.DailyArrivals,
-    start_ns: int,
-    start_time_ns: int,
-) -> Iterator[Piece]:
-    """Yield the straight pieces of a rate from the client's start on, without end."""
-    if isinstance(form, draws.RampArrivals):
-        low, high = _rate(form.from_rate), _rate(form.to_rate)
-        yield Piece(form.over_ns, low, high)
-        yield Piece(_FOREVER_NS, high, high)
-    elif isinstance(form, draws.StepArrivals):
-        steps = form.steps
-        yield Piece(steps[0].at_ns, 0.0, 0.0)
-        ends_ns = [step.at_ns for step in steps[1:]] + [_FOREVER_NS]
-        for step, end_ns in zip(steps, ends_ns, strict=True):
-            yield Piece(end_ns - step.at_ns, _rate(step.rate), _rate(step.rate))
-    else:
-        yield from _days(form, start_ns, start_time_ns)
-
-
-def _days(form: draws.DailyArrivals, start_ns: int, start_time_ns: int) -> Iterator[Piece]:
-    """Yield hourly pieces from the client's start; a day of 24 h follows the UTC clock."""
-    mean = _rate(form.rate) * _HOURS / sum(form.hours)
-    borders_ns = [hour * form.day_ns // _HOURS for hour in range(_HOURS + 1)]
-    hours = [
-        Piece(borders_ns[hour + 1] - borders_ns[hour], mean * weight, mean * weight)
-        for hour, weight in enumerate(form.hours)
-    ]
-    is_day = form.day_ns == _HOURS * 3_600 * 1_000_000_000
-    into_ns = (start_time_ns + start_ns) % form.day_ns if is_day else 0
-    for hour in count():
-        piece, begins_ns = hours[hour % _HOURS], borders_ns[hour % _HOURS]
-        if hour < _HOURS and begins_ns + piece.length_ns <= into_ns:
-            continue
-        gone_ns = max(0, into_ns - begins_ns) if hour < _HOURS else 0
-        yield piece._replace(length_ns=piece.length_ns - gone_ns)
-
-
-def _rate(rate: Rate) -> float:
-    return rate.limit_requests / rate.window_ns

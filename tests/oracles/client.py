@@ -39,7 +39,7 @@ from simulator.scenario.clients import (
 from simulator.scenario.draws import Draw
 from simulator.traffic.draws import uniform_ns
 from simulator.traffic.population import Client, KeyHolder, populate
-from simulator.traffic.sampling import duration_of, processes_of
+from simulator.traffic.sampling import duration_of, instants_of
 from tests.oracles.limits import Oracle
 
 SECOND = 1_000_000_000
@@ -240,7 +240,6 @@ class Play:
         self.rows: list[Row] = []
         self.requests = self.succeeded = self.failed = 0
         self.pools: dict[str, Pool] = {}
-        self.processes = processes_of(scenario)
         self._waiting: list[tuple[int, Wish, Story]] = []
         self._begun = 0
         for client in populate(scenario, seed).clients:
@@ -349,7 +348,7 @@ class Actor:
 
     def open_loop(self) -> Story:
         """Ask at each arrival; with `concurrency` at most so many requests are under way."""
-        instants = self.play.processes[self.group.name].instants(self.client)
+        instants = instants_of(self.group, self.play.scenario)(self.client)
         most = self.group.concurrency
         for serial, t_ns in enumerate(instants):
             yield self.before_stop(t_ns, 1, serial)

@@ -15,9 +15,9 @@ from scipy import stats
 from engine.errors import InputError
 from simulator.play.simulation import simulate, template_for
 from simulator.scenario import loads
-from simulator.traffic.arrivals import OnOffProcess
+from simulator.scenario.draws import OnOffArrivals
 from simulator.traffic.population import populate
-from simulator.traffic.sampling import processes_of, replayed_ns
+from simulator.traffic.sampling import begins_on, instants_of, replayed_ns
 
 S = 1_000_000_000
 
@@ -38,7 +38,7 @@ def _instants(arrivals: str, *, start: str = "0s", seed: int = 7, more: str = ""
         """
     )
     (client,) = populate(scenario, seed).clients
-    return processes_of(scenario)["c"].instants(client)
+    return instants_of(client.group, scenario)(client)
 
 
 @given(st.integers(1, 1_000), st.integers(1, 10**12), st.integers(0, 10**12))
@@ -90,9 +90,9 @@ def test_bursts_may_begin_in_either_state_by_its_share_of_the_time() -> None:
         """
     )
     clients = populate(scenario, 7).clients
-    bursts = processes_of(scenario)["c"]
-    assert isinstance(bursts, OnOffProcess)
-    on = sum(map(bursts.begins_on, clients))
+    bursts = scenario.clients[0].arrivals
+    assert isinstance(bursts, OnOffArrivals)
+    on = sum(begins_on(bursts, client) for client in clients)
     assert abs(on - 500) < 4 * (2000 * 0.25 * 0.75) ** 0.5
     assert simulate(scenario, seed=7).table == simulate(scenario, seed=7, fidelity="compiled").table
     assert template_for(scenario) is None  # the first states depend on the seed

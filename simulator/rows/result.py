@@ -43,6 +43,7 @@ from simulator.intervals import Interval, Share
 from simulator.rows.findings import Findings, gather
 from simulator.rows.invariants import Violation
 from simulator.rows.metrics import (
+    BINS,
     BY,
     COUNTS,
     EXACT_ROWS,
@@ -50,10 +51,14 @@ from simulator.rows.metrics import (
     SUMS,
     WHERE,
     Line,
+    RunLength,
+    WarmUp,
     column_of,
     frame_of,
     lines_of,
     round_ns,
+    run_length_of,
+    warm_up_of,
 )
 from simulator.rows.parquet import (
     COLUMNS,
@@ -63,7 +68,6 @@ from simulator.rows.parquet import (
     refuse_missing,
     schema_of,
 )
-from simulator.rows.warm_up import BINS, RunLength, WarmUp, run_length_of, warm_up_of
 from simulator.scenario.conditions import METRICS, Condition
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from simulator.rows.findings import (
     RequestKey,
     histogram,
 )
+from simulator.rows.metrics import BINS
 from simulator.rows.parquet import refuse_missing
-from simulator.rows.warm_up import BINS
 from simulator.views.text import Axis, count_text
 
 if TYPE_CHECKING:

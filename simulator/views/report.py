@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from engine.files import span_text
 from simulator.rows.findings import PARTS, Findings, gather, quantile_ns, together_ns
-from simulator.rows.warm_up import BINS, warm_up_of
+from simulator.rows.metrics import BINS, warm_up_of
 from simulator.views import charts, svg
 from simulator.views.text import (
     Axis,

@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 
 from engine.files import span_text
 from simulator.rows.findings import Findings, Refusals, RequestKey
-from simulator.rows.warm_up import WarmUp
+from simulator.rows.metrics import WarmUp
 from simulator.views.charts import Estimates, GanttRows, Histogram, Series, StackedBars, joined
 from simulator.views.text import (
     Axis,

@@ -15,7 +15,7 @@ import simulator
 from engine.errors import InputError
 from engine.files import format_duration
 from simulator.cli import main
-from simulator.rows.warm_up import mser_5, run_length_of, warm_up_of
+from simulator.rows.metrics import mser_5, run_length_of, warm_up_of
 from simulator.scenario import loads
 
 S = 1_000_000_000

@@ -28,11 +28,46 @@ What a client does, step by step (both drivers do exactly this):
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from engine.files import Alias, Duration, Integer, Items, Number, Rate, RateText, TextType
+from engine.files import (
+    Alias,
+    Duration,
+    Integer,
+    Items,
+    Kind,
+    Number,
+    Rate,
+    RateText,
+    Spot,
+    TextType,
+)
 from simulator.scenario.draws import Arrivals, Constant, Draw, Drawn
-from simulator.scenario.kinds import NAME, Names
+
+_NAME = TextType(r"[A-Za-z0-9_-]+", "must be letters, digits, - and _")
+
+NAME: TypeAlias = Annotated[str, _NAME, "name, which no other of these has"]
+"""The form of a name that other parts of the scenario refer to."""
+
+
+@dataclass(frozen=True)
+class Names(Kind[tuple[str, ...]]):
+    """One name or an array of names; a tuple in Python."""
+
+    def read(self, spot: Spot) -> tuple[str, ...]:
+        if isinstance(spot.value, str):
+            return (TextType().read(spot),)
+        if not isinstance(spot.value, list | tuple):
+            spot.fail("must be a name or an array of names")
+        return Items(TextType()).read(spot)
+
+    def write(self, value: tuple[str, ...]) -> Any:  # noqa: ANN401 # reason: a text or an array
+        return value[0] if len(value) == 1 else list(value)
+
+    def schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        array = Items(TextType()).schema(definitions)
+        return {"anyOf": [{"type": "string", "minLength": 1}, array]}
+
 
 _ONE_A_MINUTE: Final = Rate(1, 60_000_000_000)
 _NO_TIME: Final = Constant()

@@ -12,11 +12,12 @@ whether runs with two seeds may differ; a scenario that draws nothing has exact 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from engine.errors import InputError
 from engine.files import (
@@ -25,8 +26,10 @@ from engine.files import (
     Duration,
     Include,
     Integer,
+    Kind,
     Number,
     Rate,
+    Spot,
     TableSchema,
     TextType,
     Unwritten,
@@ -38,14 +41,58 @@ from engine.limits import DEFAULT_TABLE, LimitTable
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm, Balance, Profile, Sharing
 from engine.world import EPOCH_2026_NS
-from simulator.scenario.clients import Ask, ClientGroup, Dealing, NoRetry
+from simulator.scenario.clients import NAME, Ask, ClientGroup, Dealing, NoRetry
 from simulator.scenario.conditions import Condition, ConditionText
 from simulator.scenario.draws import Draw, Drawn
-from simulator.scenario.kinds import NAME, Choices, InstantType
 
 Part = TypeVar("Part")
 
 _EVEN: Final = Dealing()
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_RULE: Final = "must be a time with its offset, such as 2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class InstantType(Kind[int]):
+    """An offset date-time of TOML, or a text of the same form; whole microseconds."""
+
+    suffix: ClassVar[str] = "_ns"
+
+    def read(self, spot: Spot) -> int:
+        value = spot.value
+        if isinstance(value, str):
+            try:
+                value = dt.datetime.fromisoformat(value)
+            except ValueError:
+                spot.fail(_RULE)
+        if not isinstance(value, dt.datetime) or value.tzinfo is None:
+            spot.fail(_RULE)
+        if value < _EPOCH:
+            spot.fail("must not be before 1970")
+        return (value - _EPOCH) // _MICROSECOND * 1_000
+
+    def write(self, value: int) -> str:
+        moment = _EPOCH + value // 1_000 * _MICROSECOND
+        return moment.isoformat().replace("+00:00", "Z")
+
+    def schema(self, _definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        return {"type": "string", "format": "date-time"}
+
+
+@dataclass(frozen=True)
+class Choices(Kind[Mapping[str, Mapping[str, object]]]):
+    """Some of the profile's sections and fields; checked as a profile, kept as written."""
+
+    def read(self, spot: Spot) -> dict[str, dict[str, object]]:
+        TableSchema(Profile).read(spot)
+        return {section: dict(fields) for section, fields in spot.value.items()}
+
+    def write(self, value: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+        return {section: dict(fields) for section, fields in value.items()}
+
+    def schema(self, definitions: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        return TableSchema(Profile).schema(definitions)
 
 
 @dataclass(frozen=True, kw_only=True)

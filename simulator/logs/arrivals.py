@@ -1,6 +1,6 @@
 """From a log to arrivals: ordered, scaled, and with labels in the place of secrets.
 
-An arrival is an instant and the number of a `Party` (who asks for what). Every way of deciding
+An arrival is an instant and the number of a party (who asks for what). Every way of deciding
 takes this form, one request at a time or a column at a time. Order is (instant, line) after a
 stable sort; an instant is floor((t − t0) / speed) in exact integers, t0 the earliest in the log.
 
@@ -19,7 +19,6 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -262,17 +261,6 @@ _LATEST_NS: Final = 1 << 62
 _SPEED: Final = re.compile(r"\d{1,12}(?:\.\d{1,12})?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivalBatch:
-    """Some consecutive arrivals. t_ns: instants from the run's start. party: who asks for what."""
-
-    t_ns: npt.NDArray[np.int64]
-    party: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.t_ns)
-
-
 class Arrivals:
     """The requests of a replay, to be read in decision order as often as need be.
 
@@ -314,13 +302,16 @@ class Arrivals:
         part.start_ns, part.end_ns = self.start_ns + from_ns, self.start_ns + to_ns - 1
         return part
 
-    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[ArrivalBatch]:
-        """Yield all arrivals, `rows` at a time; of a part without requests, nothing."""
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[tuple[Times, Times]]:
+        """Yield instants from the run's start, and the party of each; of a part without any, none.
+
+        rows: how many at a time.
+        """
         for t_ns, party, *_ in in_blocks(self._rows.in_order(), rows):
             low = int(np.searchsorted(t_ns, self.start_ns))
             high = int(np.searchsorted(t_ns, self.end_ns, side="right"))
             if high > low:
-                yield ArrivalBatch(self._scaled(t_ns[low:high]), self._place[party[low:high]])
+                yield self._scaled(t_ns[low:high]), self._place[party[low:high]]
             if high < len(t_ns):
                 return
 

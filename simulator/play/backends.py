@@ -309,7 +309,7 @@ class SubjectRegistry:
                 asked.subject.method,
                 asked.subject.path,
             ),
-            self._view.counted(asked.subject),
+            *self._view.counted(asked.subject),
         )
         return asked
 

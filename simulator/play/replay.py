@@ -24,7 +24,7 @@ from engine.limits import (
 from engine.messages import Json, Request, Response
 from engine.model import Application, ApplicationKind, Tenant
 from engine.profile import Profile
-from simulator.logs.arrivals import BLOCK_ROWS, ArrivalBatch, Arrivals
+from simulator.logs.arrivals import BLOCK_ROWS, Arrivals, Times
 from simulator.logs.parties import LogCaller, LogCallers
 from simulator.play.backends import Backend, RequestSpec
 from simulator.play.outside import FIRST_OF_CLIENT, At, spawn
@@ -60,7 +60,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     nodes: NodesStatistics | None = None,
     progress: Progress | None = None,
     block_rows: int = BLOCK_ROWS,
-) -> Iterator[ArrivalBatch]:
+) -> Iterator[tuple[Times, Times]]:
     """Put every arrival to the limits, in order, and write what is decided.
 
     subjects: each party's number in the rows. nodes: counts what several nodes decide otherwise,
@@ -91,23 +91,23 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
     limiter.close_lanes()
     verdicts = VerdictNumbers(limiter, recorder)
     done = 0
-    for block in arrivals.blocks(block_rows):
-        verdict, wait_ns = limiter.decide(block.t_ns, lane_of[block.party])
+    for t_ns, party in arrivals.blocks(block_rows):
+        verdict, wait_ns = limiter.decide(t_ns, lane_of[party])
         recorder.take(
             {
-                "t_ns": block.t_ns,
-                "subject": subjects[block.party],
-                "attempt": np.ones_like(block.t_ns),
+                "t_ns": t_ns,
+                "subject": subjects[party],
+                "attempt": np.ones_like(t_ns),
                 "verdict": verdicts.of(verdict),
                 "wait_ns": wait_ns,
                 "latency_ns": np.where(is_admitted(verdict), wait_ns, 0),
-                "status": np.full(len(block), NO_STATUS, dtype=np.int64),
+                "status": np.full(len(t_ns), NO_STATUS, dtype=np.int64),
             }
         )
-        done += len(block)
+        done += len(t_ns)
         if progress is not None:
             progress(done)
-        yield block
+        yield t_ns, party
     recorder.shadow.update(limiter.shadow_requests())
 
 
@@ -118,7 +118,7 @@ def _decided_one_by_one(
     subjects: npt.NDArray[np.int64],
     progress: Progress | None,
     block_rows: int,
-) -> Iterator[ArrivalBatch]:
+) -> Iterator[tuple[Times, Times]]:
     """Put the log to a backend as one client, which asks at the log's instants."""
     begin, submit = backend.begin, backend.submit
     parties = zip(subjects.tolist(), arrivals.parties, strict=True)
@@ -129,7 +129,7 @@ def _decided_one_by_one(
         nonlocal decided
         now_ns = number = 0
         for block in arrivals.blocks(block_rows):
-            for at_ns, party in zip(block.t_ns.tolist(), block.party.tolist(), strict=True):
+            for at_ns, party in zip(*(column.tolist() for column in block), strict=True):
                 if at_ns > now_ns:
                     yield At(env, at_ns - now_ns, FIRST_OF_CLIENT)
                     now_ns = at_ns

@@ -115,20 +115,6 @@ def clause_of(rule: str) -> str:
     return rule.partition(".")[0]
 
 
-class CounterIds(NamedTuple):
-    """Every counter that a subject is counted in.
-
-    counters: of its kind; the same tuple for all of the kind. keys: what tells one counter from
-    another, family by family.
-    """
-
-    counters: Counters = ()
-    keys: tuple[Hashable, ...] = ()
-
-
-_NOTHING: Final = CounterIds()
-
-
 def distinct(columns: Sequence[Table]) -> tuple[Numbers, Numbers]:
     """Number the distinct rows in order of appearance; return each row's number, and first rows.
 
@@ -235,7 +221,7 @@ class SubjectTable(Sequence[RequestIdentity]):
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[RequestIdentity, CounterIds], int] = {}
+        self._known: dict[tuple[Hashable, ...], int] = {}
         self._new: list[tuple[int, ...]] = []
         self._count = 0
         self._clients = GrowableArray(np.int64)
@@ -253,20 +239,28 @@ class SubjectTable(Sequence[RequestIdentity]):
         texts = (self.text(name).name(number) for name in SUBJECT_COLUMNS)
         return RequestIdentity(int(self.clients()[number]), *texts)  # type: ignore[arg-type] # reason: address, method and path are never null
 
-    def number(self, subject: RequestIdentity, counted: CounterIds = _NOTHING) -> int:
-        """Return the subject's number, a new one where it is new."""
-        number = self._known.get((subject, counted))
+    def number(
+        self,
+        subject: RequestIdentity,
+        counters: Counters = (),
+        keys: tuple[Hashable, ...] = (),
+    ) -> int:
+        """Return the subject's number, a new one where it is new.
+
+        counters: that it is counted in. keys: what tells one counter from another, by family.
+        """
+        number = self._known.get((subject, counters, keys))
         if number is not None:
             return number
         assert len(self._known) == self._count, "all subjects of a run, or one after another"
-        number = self._known[subject, counted] = self._count
+        number = self._known[subject, counters, keys] = self._count
         self._count += 1
         texts = zip(self._words.values(), subject[1:], strict=True)
-        families = [seen[key] for seen, key in zip(self._seen, counted.keys, strict=False)]
+        families = [seen[key] for seen, key in zip(self._seen, keys, strict=False)]
         self._new.append(
             (
                 subject.client,
-                self._kinds[counted.counters],
+                self._kinds[counters],
                 *(interner[text] for interner, text in texts),
                 *families,
                 *(-1 for _ in range(len(COUNTER_KEYS) - len(families))),

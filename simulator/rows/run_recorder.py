@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,7 +25,6 @@ from simulator.rows.invariants import Checker, Violation, checkers
 from simulator.rows.parquet import REQUESTS_FILE, CountSink, FileSink, MemorySink
 from simulator.rows.record import (
     CHUNK_ROWS,
-    CounterIds,
     Counters,
     Interner,
     Recorder,
@@ -54,8 +53,8 @@ class CounterIndex:
         self.clauses = tuple(dict.fromkeys(rule.id for rule in rules))
         self.delays = profile.throttle == "delay"
 
-    def counted(self, subject: Subject) -> CounterIds:
-        """Return every counter that a subject is counted in."""
+    def counted(self, subject: Subject) -> tuple[Counters, tuple[Hashable, ...]]:
+        """Return the counters that a subject is counted in, and its key in each family."""
         resources = self._legs.classifier.matching(subject.method, subject.path)
         asked = RequestClass.of(subject, resources)
         places = self._of_class.get(asked)
@@ -63,7 +62,7 @@ class CounterIndex:
             legs = self._legs.of_class(asked)
             places = tuple((self._places[leg], leg.key_place) for leg in legs)
             self._of_class[asked] = places
-        return CounterIds(places, counter_keys(subject))
+        return places, counter_keys(subject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,10 @@ class RunRecorder:
             )
             watchers.append(self._headroom.take)
         self.recorder = Recorder(
-            watchers, chunk_rows=chunk_rows, subjects=subjects, from_ns=header.warm_up_ns
+            watchers,
+            chunk_rows=chunk_rows,
+            subjects=subjects,
+            from_ns=header.warm_up_ns,
         )
 
     def close(self, of_service: Sequence[Violation] | None = None) -> Result:

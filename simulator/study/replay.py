@@ -542,7 +542,7 @@ def enter_parties(subjects: SubjectTable, arrivals: Arrivals, view: CounterIndex
     parties = arrivals.parties
     key, ip, method, path = parties.key, parties.ip, parties.method, parties.path
     kind, one_of_each = parties.kinds(view.classifier.kind)
-    counted = [view.counted(limit_subject(who)).counters for who in one_of_each]
+    counted = [view.counted(limit_subject(who))[0] for who in one_of_each]
     # No key has two owners; several texts of the log may have become one label.
     numbers, first = distinct([key.codes, ip.codes, method.codes, path.codes])
     owner = parties.owner[first]

@@ -230,14 +230,14 @@ def pieces_of(form: VaryingArrivals, start_ns: int, start_time_ns: int) -> Itera
     """Yield the straight pieces of a rate from the client's start on, without end."""
     if isinstance(form, draws.RampArrivals):
         low, high = _rate(form.from_rate), _rate(form.to_rate)
-        yield (form.over_ns, low, high)
-        yield (_FOREVER_NS, high, high)
+        yield form.over_ns, low, high
+        yield _FOREVER_NS, high, high
     elif isinstance(form, draws.StepArrivals):
         steps = form.steps
-        yield (steps[0].at_ns, 0.0, 0.0)
+        yield steps[0].at_ns, 0.0, 0.0
         ends_ns = [step.at_ns for step in steps[1:]] + [_FOREVER_NS]
         for step, end_ns in zip(steps, ends_ns, strict=True):
-            yield (end_ns - step.at_ns, _rate(step.rate), _rate(step.rate))
+            yield end_ns - step.at_ns, _rate(step.rate), _rate(step.rate)
     else:
         yield from _days(form, start_ns, start_time_ns)
 
@@ -253,11 +253,11 @@ def _days(form: draws.DailyArrivals, start_ns: int, start_time_ns: int) -> Itera
     is_day = form.day_ns == _HOURS * 3_600 * 1_000_000_000
     into_ns = (start_time_ns + start_ns) % form.day_ns if is_day else 0
     for hour in count():
-        (length_ns, *rates), begins_ns = hours[hour % _HOURS], borders_ns[hour % _HOURS]
+        (length_ns, low, high), begins_ns = hours[hour % _HOURS], borders_ns[hour % _HOURS]
         if hour < _HOURS and begins_ns + length_ns <= into_ns:
             continue
         gone_ns = max(0, into_ns - begins_ns) if hour < _HOURS else 0
-        yield (length_ns - gone_ns, *rates)
+        yield length_ns - gone_ns, low, high
 
 
 def _rate(rate: Rate) -> float:

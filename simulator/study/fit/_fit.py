@@ -156,8 +156,8 @@ def _distance(judged: Sequence[Under]) -> float:
 def _counts(observed: Observed, window: LogWindow) -> Numbers:
     """Return each party's first attempts in a window; all attempts if they have no numbers."""
     counts = np.zeros(len(observed.client), dtype=np.int64)
-    for block in observed.arrivals.part(window.from_ns, window.to_ns).blocks():
-        counts += np.bincount(block.party, minlength=len(counts))
+    for _, party in observed.arrivals.part(window.from_ns, window.to_ns).blocks():
+        counts += np.bincount(party, minlength=len(counts))
     return np.asarray(np.where(observed.attempt <= 1, counts, 0))
 
 

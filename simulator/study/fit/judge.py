@@ -31,7 +31,6 @@ import numpy as np
 
 from engine.files import Include, Rate
 from engine.limits import LimitTable
-from simulator.logs.arrivals import ArrivalBatch
 from simulator.options import FitOptions
 from simulator.play.replay import replay_arrivals
 from simulator.play.simulation import simulate
@@ -219,10 +218,10 @@ def replayed(
         watchers=[chunks.append],
     )
     progress = options.stage("deciding", len(part) if window == observed.whole else None)
-    for block in replay_arrivals(
+    for t_ns, party in replay_arrivals(
         part, table, profile, book.recorder, numbers, fidelity="compiled", progress=progress
     ):
-        log_rows = _log_rows(observed, block, chunks[0].wait_ns, of_client)
+        log_rows = _log_rows(observed, t_ns, party, chunks[0].wait_ns, of_client)
         series.take(log_rows.after(lead_ns))
     book.recorder.close()
     return _measures(book.close(), series), series
@@ -234,13 +233,12 @@ def lead_of(window: LogWindow) -> int:
 
 
 def _log_rows(
-    observed: Observed, block: ArrivalBatch, wait_ns: Numbers, of_client: Numbers
+    observed: Observed, t_ns: Numbers, party: Numbers, wait_ns: Numbers, of_client: Numbers
 ) -> SeriesRows:
-    party = block.party
     client = observed.client[party]
     refused = observed.refused[party]
     return SeriesRows(
-        block.t_ns,
+        t_ns,
         client,
         np.maximum(of_client[client], 0),
         observed.request[party],

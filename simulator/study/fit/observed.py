@@ -157,9 +157,9 @@ def _observed(log: LogStream, arrivals: Arrivals, table: LimitTable) -> Observed
     parties, span_ns = arrivals.parties, arrivals.end_ns - arrivals.start_ns
     _refuse_little(log.name, len(arrivals), span_ns)
     tick_ns, counts = arrivals.start_ns, np.zeros(len(parties), dtype=np.int64)
-    for block in arrivals.blocks():
-        tick_ns = int(np.gcd.reduce(block.t_ns, initial=tick_ns))
-        counts += np.bincount(block.party, minlength=len(counts))
+    for t_ns, party in arrivals.blocks():
+        tick_ns = int(np.gcd.reduce(t_ns, initial=tick_ns))
+        counts += np.bincount(party, minlength=len(counts))
     client = parties.others.get("client")
     who = [parties.key.codes, parties.ip.codes] if client is None else [client.codes]
     numbers, first = distinct(who)

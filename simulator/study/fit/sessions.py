@@ -215,8 +215,7 @@ def callers_of(
 def _first_attempts(observed: Observed, window: LogWindow) -> tuple[Numbers, Numbers]:
     """Return the instants in a window, since its start, and the parties of its first attempts."""
     blocks = list(observed.arrivals.part(window.from_ns, window.to_ns).blocks())
-    t_ns = np.concatenate([block.t_ns for block in blocks])
-    party = np.concatenate([block.party for block in blocks])
+    t_ns, party = (np.concatenate(column) for column in zip(*blocks, strict=True))
     first = observed.attempt[party] <= 1
     return t_ns[first], party[first]
 

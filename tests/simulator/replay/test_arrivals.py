@@ -40,7 +40,7 @@ def rows(found: Arrivals) -> list[tuple[int, LogCaller]]:
     return [
         (t_ns, found.parties[party])
         for block in found.blocks()
-        for t_ns, party in zip(block.t_ns.tolist(), block.party.tolist(), strict=True)
+        for t_ns, party in zip(*(column.tolist() for column in block), strict=True)
     ]
 
 

@@ -24,7 +24,7 @@ from simulator.logs import LogMap, stream_log
 from simulator.logs.arrivals import make_arrivals
 from simulator.logs.parties import RowNumbers
 from simulator.rows import record
-from simulator.rows.record import CounterIds, RequestIdentity, SubjectTable, TextColumn
+from simulator.rows.record import Counters, RequestIdentity, SubjectTable, TextColumn
 from simulator.study.replay import replay
 
 MOST = 2**31 - 2
@@ -62,14 +62,14 @@ OTHER_PARTS = ("application_id", "ip")
 """What a kind of counter that nobody has yet may be kept by."""
 
 
-def _counted(subject: RequestIdentity) -> CounterIds:
+def _counted(subject: RequestIdentity) -> tuple[Counters, tuple[object, ...]]:
     """Count by key where there is one, and by the pair where it is a GET."""
     by_pair = ((PAIR_RULE, 0),) if subject.method == "GET" else ()
     by_key = ((KEY_RULE, 1),) if subject.key is not None else ()
     by_other = ((OTHER_RULE, len(COUNTER_KEYS)),) if subject.application is not None else ()
     nothing = [None] * (len(COUNTER_KEYS) - 3)
     keys = ((subject.ip, subject.key), subject.key, subject.ip, *nothing)
-    return CounterIds((*by_pair, *by_key, *by_other), (*keys, (subject.application, subject.ip)))
+    return (*by_pair, *by_key, *by_other), (*keys, (subject.application, subject.ip))
 
 
 @given(SUBJECTS)
@@ -82,8 +82,7 @@ def test_subjects_added_at_once_are_those_added_one_after_another(rows: list[Any
 
 def _compare(subjects: list[RequestIdentity]) -> None:
     single, whole = SubjectTable(), SubjectTable()
-    assert [single.number(each, _counted(each)) for each in subjects] == list(range(len(subjects)))
-    counted = [_counted(each) for each in subjects]
+    assert [single.number(each, *_counted(each)) for each in subjects] == list(range(len(subjects)))
     names = ("tenant", "application", "key", "ip", "method", "path")
     texts = {}
     for name in names:
@@ -91,7 +90,7 @@ def _compare(subjects: list[RequestIdentity]) -> None:
         known = sorted({value for value in values if value is not None}, reverse=True)
         codes = [-1 if value is None else known.index(value) for value in values]
         texts[name] = TextColumn(np.array(codes, dtype=np.int32), known)
-    kinds = [each.counters for each in counted]
+    kinds = [_counted(each)[0] for each in subjects]
     whole.adopt(
         texts,
         kinds,
@@ -111,8 +110,8 @@ def _compare(subjects: list[RequestIdentity]) -> None:
 def test_the_same_row_counted_otherwise_is_another_subject() -> None:
     """Rows name no proxies, and two proxies' requests count apart (LIM-PROXY-KEY)."""
     table, row = SubjectTable(), RequestIdentity(0, None, None, None, "i", "GET", "/proxy")
-    one, other = (CounterIds(((0, 3),), (None, None, "i", proxy)) for proxy in ("x", "y"))
-    assert [table.number(row, each) for each in (one, other, one)] == [0, 1, 0]
+    one, other = ((((0, 3),), (None, None, "i", proxy)) for proxy in ("x", "y"))
+    assert [table.number(row, *each) for each in (one, other, one)] == [0, 1, 0]
     assert table.counters(0, np.array([0, 1, 1])).tolist() == [0, 1, 1]
 
 

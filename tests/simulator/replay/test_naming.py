@@ -137,12 +137,12 @@ def test_each_arrival_is_by_whom_its_line_names(
 ) -> None:
     pseudonym_key = PSEUDONYM_KEY if hashed else None
     found = _arrivals_of(lines, batch_rows, pseudonym_key, says_keys=says_keys)
-    (block,) = found.blocks()
+    ((at_ns, party_of),) = found.blocks()
     plain = _plainly(lines, hashed=hashed, says_keys=says_keys)
-    assert [found.parties[party] for party in block.party.tolist()] == plain
+    assert [found.parties[party] for party in party_of.tolist()] == plain
     times_ns = sorted(line.t_ns for line in lines)
     assert (found.start_ns, found.end_ns) == (times_ns[0], times_ns[-1])
-    assert block.t_ns.tolist() == [t_ns - times_ns[0] for t_ns in times_ns]
+    assert at_ns.tolist() == [t_ns - times_ns[0] for t_ns in times_ns]
     _check_texts(found.parties)
     met = [plain.index(each) for each in found.parties]
     assert met == sorted(met), "in order of first appearance in time"
@@ -164,10 +164,10 @@ def test_a_second_owner_of_a_key_is_told_by_the_first_lines_in_time(
             told = None if owner == line.tenant else f"frame:{number}: key must belong to one"
             message = f"{told} application of one tenant; line {known} gives it another"
     if told is None:
-        (block,) = (found := _arrivals_of(lines, batch_rows, text=MAP)).blocks()
+        ((_, party_of),) = (found := _arrivals_of(lines, batch_rows, text=MAP)).blocks()
         by_time = sorted(lines, key=lambda line: line.t_ns)
         of_lines = [None if line.key is None else line.tenant for line in by_time]
-        assert [found.parties[party].owner.tenant for party in block.party.tolist()] == of_lines
+        assert [found.parties[party].owner.tenant for party in party_of.tolist()] == of_lines
     else:
         with pytest.raises(InputError, match=re.escape(message)):
             _arrivals_of(lines, batch_rows, text=MAP)

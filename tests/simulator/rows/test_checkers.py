@@ -37,7 +37,7 @@ def _book(
     for t_ns, key, outcome, rule, wait_ns in rows:
         asking = Subject("POST", "/tokenize", "192.0.2.1", key_id=key, application_kind="public")
         subject = RequestIdentity(0, "acme", "shop", key, "192.0.2.1", "POST", "/tokenize")
-        number = book.recorder.subjects.number(subject, book.view.counted(asking))
+        number = book.recorder.subjects.number(subject, *book.view.counted(asking))
         verdict = book.recorder.verdicts[outcome, rule]
         attempt, *told = answer or (1, wait_ns if outcome == "delayed" else 0)
         book.recorder.add(t_ns, number, attempt, verdict, wait_ns, *told)

@@ -19,7 +19,6 @@ from simulator.rows.record import (
     FORMAT_VERSION,
     SCHEMA,
     TEXT_COLUMNS,
-    Chunk,
     Recorder,
     RequestIdentity,
 )
@@ -81,29 +80,21 @@ def test_how_rows_are_grouped_changes_nothing(rows: int, chunk_rows: int) -> Non
     assert digest_of_table(one.table()) == one.hexdigest()
 
 
-class _Sizes:
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def take(self, chunk: Chunk) -> None:
-        self.sizes.append(len(chunk))
-
-
 def test_a_chunk_waits_for_its_answers_and_for_those_before_it() -> None:
-    seen = _Sizes()
-    recorder = Recorder([seen.take], chunk_rows=2)
+    sizes: list[int] = []
+    recorder = Recorder([lambda chunk: sizes.append(len(chunk))], chunk_rows=2)
     subject = recorder.subjects.number(
         RequestIdentity(0, None, None, None, "192.0.2.1", "GET", "/")
     )
     first = recorder.add(0, subject, 1, 0, 0, None)
     for t_ns in range(1, 6):
         recorder.add(t_ns, subject, 1, 0, 0, 0)
-    assert seen.sizes == []
+    assert sizes == []
     recorder.answer(first, 9, 200)
     recorder.add(6, subject, 1, 0, 0, 0)
-    assert seen.sizes == [2, 2, 2]
+    assert sizes == [2, 2, 2]
     recorder.close()
-    assert seen.sizes == [2, 2, 2, 1]
+    assert sizes == [2, 2, 2, 1]
 
 
 def test_an_unanswered_row_at_the_end_is_a_programmers_error() -> None:

@@ -75,7 +75,7 @@ def _summary(rows: list[Row], warm_up_ns: int, chunk_rows: int) -> dict[str, Any
         kind: Any = None if row.key is None else "public"
         asking = Subject("POST", row.path, row.ip, key_id=row.key, application_kind=kind)
         subject = RequestIdentity(0, None, None, row.key, row.ip, "POST", row.path)
-        number = book.recorder.subjects.number(subject, book.view.counted(asking))
+        number = book.recorder.subjects.number(subject, *book.view.counted(asking))
         verdict = book.recorder.verdicts[row.verdict]
         wait_ns = 0 if row.verdict[1] is None else row.wait_ns
         book.recorder.add(t_ns, number, 1, verdict, wait_ns, wait_ns, row.status)

@@ -305,7 +305,6 @@ class MechanismStep:
     used: tuple[int, ...]
 
 
-@dataclass(frozen=True, repr=False)
 class Mechanism:
     """What a limiter does with some requests, to be shown in a notebook.
 
@@ -313,27 +312,36 @@ class Mechanism:
     instants and the charges of each counter at them.
     """
 
-    title: str
-
-    steps: tuple[MechanismStep, ...]
-    names: tuple[str, ...]
-    limits: tuple[int, ...]
-    fills: tuple[tuple[int, tuple[int, ...]], ...]
+    def __init__(
+        self,
+        title: str,
+        steps: Sequence[MechanismStep],
+        names: Sequence[str],
+        limits: Sequence[int],
+        fills: Sequence[tuple[int, tuple[int, ...]]],
+    ) -> None:
+        self.title, self.steps, self.fills = title, steps, fills
+        self.names, self.limits = names, limits
+        self._first_ns = steps[0].t_ns
+        self._span_ns = max(1, steps[-1].t_ns - self._first_ns)
+        self._lanes = list(dict.fromkeys(step.lane for step in steps))
+        self._peaks = [max(used[n] for _, used in fills) for n in range(len(names))]
+        # A counter that never fills a twentieth would be a flat line.
+        self._shown = [n for n, peak in enumerate(self._peaks) if peak >= limits[n] / 20]
+        self._top = len(self._lanes) * _STRIP_HEIGHT + 8
 
     @property
     def text(self) -> str:
         """The picture in words, for a reader who does not see it."""
-        lanes = dict.fromkeys(step.lane for step in self.steps)
         parts = []
-        for lane in lanes:
+        for lane in self._lanes:
             outcomes = [str(step.decision.outcome) for step in self.steps if step.lane == lane]
             counts = {outcome: outcomes.count(outcome) for outcome in _COLOURS}
             text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
             parts.append(f"{lane}: {text}" if lane else text)
-        peaks = [max(used[n] for _, used in self.fills) for n in range(len(self.names))]
         fills = [
             f"{name} fills to {peak} of {limit}"
-            for name, peak, limit in zip(self.names, peaks, self.limits, strict=True)
+            for name, peak, limit in zip(self.names, self._peaks, self.limits, strict=True)
         ]
         return f"{self.title}: " + "; ".join([*parts, *fills]) + "."
 
@@ -351,21 +359,109 @@ class Mechanism:
         return self.text
 
     def _repr_html_(self) -> str:
-        picture = _Picture(self)
-        identity = (
-            "mechanism-" + hashlib.sha256(f"{self.title}{picture.svg}".encode()).hexdigest()[:8]
-        )
-        data = json.dumps(picture.steps, ensure_ascii=False, separators=(",", ":"))
+        svg = self._svg()
+        digest = hashlib.sha256(f"{self.title}{svg}".encode()).hexdigest()
+        identity = f"mechanism-{digest[:8]}"
+        steps = [self._step(step) for step in self.steps]
+        data = json.dumps(steps, ensure_ascii=False, separators=(",", ":"))
         script = _SCRIPT.replace("ID", identity).replace("DATA", data.replace("</", "<\\/"))
         return (
             f'<div id="{identity}" class="mechanism"><b>{html.escape(self.title)}</b>'
             f" &nbsp; <small>{self._legend}</small><br>"
-            f"{picture.svg}"
+            f"{svg}"
             f'<p class="scrub" hidden><input type="range" min="0" max="{len(self.steps) - 1}"'
             f' value="0" style="width:{_WIDTH - _LEFT - _RIGHT}px;margin-left:{_LEFT}px"'
             ' aria-label="request"><br><output></output></p>'
             f"<script>{script}</script></div>"
         )
+
+    def _x(self, t_ns: int) -> float:
+        share = (t_ns - self._first_ns) / self._span_ns
+        return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 1)
+
+    def _y(self, used: int, limit: int) -> float:
+        return round(self._top + _FILL_HEIGHT * (1 - used / limit), 1)
+
+    def _step(self, step: MechanismStep) -> dict[str, float | str]:
+        decision = step.decision
+        fills = ", ".join(
+            f"{self.names[n]} {step.used[n]} of {self.limits[n]}" for n in self._shown
+        )
+        wait = f", wait {decision.wait_ns / _SECOND_NS:g} s" if decision.wait_ns else ""
+        by_rule = f" by {decision.rule}" if decision.rule else ""
+        lane = f"{step.lane}: " if step.lane else ""
+        at = f"{step.t_ns / _SECOND_NS:g} s"
+        return {
+            "x": self._x(step.t_ns),
+            "text": f"{at}: {lane}{decision.outcome}{by_rule}{wait}; {fills}",
+        }
+
+    def _svg(self) -> str:
+        height = self._top + _FILL_HEIGHT + _AXIS_HEIGHT
+        parts = [*self._strips(), *self._fills(), *self._axis()]
+        words = html.escape(self.text, quote=True)
+        return (
+            f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" role="img"'
+            f' aria-label="{words}" style="max-width:100%;font:11px sans-serif">{"".join(parts)}'
+            f'<line class="cursor" y1="0" y2="{self._top + _FILL_HEIGHT}" stroke="currentColor"'
+            ' stroke-width="1" style="display:none"/></svg>'
+        )
+
+    def _strips(self) -> list[str]:
+        parts = []
+        for place, lane in enumerate(self._lanes):
+            y = place * _STRIP_HEIGHT + 4
+            parts.append(_label(lane or "requests", y + 13))
+            for step in self.steps:
+                if step.lane == lane:
+                    outcome = step.decision.outcome
+                    fill = "none" if outcome == "refused" else _COLOURS[outcome]
+                    parts.append(
+                        f'<rect x="{self._x(step.t_ns) - 2}" y="{y}" width="4"'
+                        f' height="{_STRIP_HEIGHT - 8}" fill="{fill}" stroke="{_COLOURS[outcome]}"'
+                        f"><title>{outcome}</title></rect>"
+                    )
+        return parts
+
+    def _fills(self) -> list[str]:
+        parts = []
+        for colour, n in zip(_LINES, self._shown, strict=False):
+            limit = self.limits[n]
+            points = " ".join(
+                f"{self._x(t_ns)},{self._y(used[n], limit)}" for t_ns, used in self.fills
+            )
+            place = self._shown.index(n)
+            parts.append(
+                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+            )
+            label = f"{self.names[n]}, {limit}"
+            parts.append(_label(label, self._top + 12 + 14 * place, colour))
+        right = _WIDTH - _RIGHT
+        parts += [
+            f'<line x1="{_LEFT}" x2="{right}" y1="{y}" y2="{y}" stroke="currentColor"'
+            f' stroke-opacity="0.4"{dashes}/>'
+            for y, dashes in (
+                (self._top, ' stroke-dasharray="4 3"'),
+                (self._top + _FILL_HEIGHT, ""),
+            )
+        ]
+        return parts
+
+    def _axis(self) -> list[str]:
+        span_s = self._span_ns / _SECOND_NS
+        step = next((step for step in _STEPS if span_s / step <= _TICKS), span_s / _TICKS)
+        first_s = self._first_ns / _SECOND_NS
+        y = self._top + _FILL_HEIGHT + 14
+        parts = []
+        mark = -(-first_s // step)
+        while mark * step <= first_s + span_s + 1e-9:
+            x = self._x(round(mark * step * _SECOND_NS))
+            parts.append(
+                f'<text x="{x}" y="{y}" text-anchor="middle" fill="currentColor">'
+                f"{mark * step:g} s</text>"
+            )
+            mark += 1
+        return parts
 
 
 def _are_lanes(value: object) -> bool:
@@ -435,111 +531,7 @@ of 2000.'
         fills.append((t_ns, steps[-1].used))
     names = tuple(setting.name for setting in settings)
     bounds = tuple(setting.limit_requests for setting in settings)
-    return Mechanism(title, tuple(steps), names, bounds, tuple(fills))
-
-
-class _Picture:
-    """The picture of a mechanism, and what each step of its slider shows."""
-
-    def __init__(self, made: Mechanism) -> None:
-        self._made = made
-        self._first_ns = made.steps[0].t_ns
-        self._span_ns = max(1, made.steps[-1].t_ns - self._first_ns)
-        self._lanes = list(dict.fromkeys(step.lane for step in made.steps))
-        # A counter that never fills a twentieth would be a flat line.
-        peaks = [max(used[n] for _, used in made.fills) for n in range(len(made.names))]
-        self._shown = [n for n, peak in enumerate(peaks) if peak >= made.limits[n] / 20]
-        self._top = len(self._lanes) * _STRIP_HEIGHT + 8
-        self.steps = [self._step(step) for step in made.steps]
-        self.svg = self._svg()
-
-    def _x(self, t_ns: int) -> float:
-        share = (t_ns - self._first_ns) / self._span_ns
-        return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 1)
-
-    def _y(self, used: int, limit: int) -> float:
-        return round(self._top + _FILL_HEIGHT * (1 - used / limit), 1)
-
-    def _step(self, step: MechanismStep) -> dict[str, float | str]:
-        made, decision = self._made, step.decision
-        fills = ", ".join(
-            f"{made.names[n]} {step.used[n]} of {made.limits[n]}" for n in self._shown
-        )
-        wait = f", wait {decision.wait_ns / _SECOND_NS:g} s" if decision.wait_ns else ""
-        by_rule = f" by {decision.rule}" if decision.rule else ""
-        lane = f"{step.lane}: " if step.lane else ""
-        at = f"{step.t_ns / _SECOND_NS:g} s"
-        return {
-            "x": self._x(step.t_ns),
-            "text": f"{at}: {lane}{decision.outcome}{by_rule}{wait}; {fills}",
-        }
-
-    def _svg(self) -> str:
-        height = self._top + _FILL_HEIGHT + _AXIS_HEIGHT
-        parts = [*self._strips(), *self._fills(), *self._axis()]
-        words = html.escape(self._made.text, quote=True)
-        return (
-            f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" role="img"'
-            f' aria-label="{words}" style="max-width:100%;font:11px sans-serif">{"".join(parts)}'
-            f'<line class="cursor" y1="0" y2="{self._top + _FILL_HEIGHT}" stroke="currentColor"'
-            ' stroke-width="1" style="display:none"/></svg>'
-        )
-
-    def _strips(self) -> list[str]:
-        parts = []
-        for place, lane in enumerate(self._lanes):
-            y = place * _STRIP_HEIGHT + 4
-            parts.append(_label(lane or "requests", y + 13))
-            for step in self._made.steps:
-                if step.lane == lane:
-                    outcome = step.decision.outcome
-                    fill = "none" if outcome == "refused" else _COLOURS[outcome]
-                    parts.append(
-                        f'<rect x="{self._x(step.t_ns) - 2}" y="{y}" width="4"'
-                        f' height="{_STRIP_HEIGHT - 8}" fill="{fill}" stroke="{_COLOURS[outcome]}"'
-                        f"><title>{outcome}</title></rect>"
-                    )
-        return parts
-
-    def _fills(self) -> list[str]:
-        made, parts = self._made, []
-        for colour, n in zip(_LINES, self._shown, strict=False):
-            limit = made.limits[n]
-            points = " ".join(
-                f"{self._x(t_ns)},{self._y(used[n], limit)}" for t_ns, used in made.fills
-            )
-            place = self._shown.index(n)
-            parts.append(
-                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
-            )
-            label = f"{made.names[n]}, {limit}"
-            parts.append(_label(label, self._top + 12 + 14 * place, colour))
-        right = _WIDTH - _RIGHT
-        parts += [
-            f'<line x1="{_LEFT}" x2="{right}" y1="{y}" y2="{y}" stroke="currentColor"'
-            f' stroke-opacity="0.4"{dashes}/>'
-            for y, dashes in (
-                (self._top, ' stroke-dasharray="4 3"'),
-                (self._top + _FILL_HEIGHT, ""),
-            )
-        ]
-        return parts
-
-    def _axis(self) -> list[str]:
-        span_s = self._span_ns / _SECOND_NS
-        step = next((step for step in _STEPS if span_s / step <= _TICKS), span_s / _TICKS)
-        first_s = self._first_ns / _SECOND_NS
-        y = self._top + _FILL_HEIGHT + 14
-        parts = []
-        mark = -(-first_s // step)
-        while mark * step <= first_s + span_s + 1e-9:
-            x = self._x(round(mark * step * _SECOND_NS))
-            parts.append(
-                f'<text x="{x}" y="{y}" text-anchor="middle" fill="currentColor">'
-                f"{mark * step:g} s</text>"
-            )
-            mark += 1
-        return parts
+    return Mechanism(title, steps, names, bounds, fills)
 
 
 def _label(text: str, y: float, colour: str = "currentColor") -> str:

@@ -61,7 +61,7 @@ def _batches(rows: Iterable[tuple[int, Sequence[str | None]]]) -> Iterator[Batch
     left = iter(rows)
     while together := list(islice(left, BATCH_LINES)):
         lines, texts = zip(*together, strict=True)
-        yield Batch(lines, list(zip(*texts, strict=True)))
+        yield lines, list(zip(*texts, strict=True))
 
 
 class LineReader(Reader):
@@ -149,7 +149,7 @@ class LineReader(Reader):
         if "tail" in names:
             columns |= _tail_columns(columns["tail"], [name for name in wanted if name in _IN_TAIL])
         columns[WRAPPER_TIME] = times or [None] * len(matches)
-        return Batch(numbers, [columns[name] for name in wanted])
+        return numbers, [columns[name] for name in wanted]
 
     def _diagnosis(self, text: str) -> str:
         """Name the first field that does not follow the format."""
@@ -248,8 +248,8 @@ class CsvReader(Reader):
     def batches(self, wanted: Sequence[str], faults: UnreadLines) -> Iterator[Batch]:
         """Yield the rows below the header; a row of another width is a fault."""
         places = [self.fields.index(name) for name in wanted]
-        for batch in _batches(self._rows(faults)):
-            yield Batch(batch.lines, [batch.columns[place] for place in places])
+        for lines, columns in _batches(self._rows(faults)):
+            yield lines, [columns[place] for place in places]
 
     def _rows(self, faults: UnreadLines) -> Iterator[tuple[int, list[str]]]:
         """Yield (number of the row's first line, row) without header and blank lines."""
@@ -605,7 +605,7 @@ class ParquetReader(Reader):
             try:
                 batches = file.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(wanted)))
                 for batch in _sound(batches, wanted, f"log = '{self._path}'"):
-                    done += len(batch.lines)
+                    done += len(batch[0])
                     yield batch
             except pa.ArrowException as error:
                 raise InputError(
@@ -656,7 +656,7 @@ def _sound(batches: Iterable[pa.RecordBatch], wanted: Sequence[str], what: str) 
     first = 1
     for batch in batches:
         rows = range(first, first + batch.num_rows)
-        yield Batch(rows, [_sound_column(batch, name, what, rows) for name in wanted])
+        yield rows, [_sound_column(batch, name, what, rows) for name in wanted]
         first = rows.stop
 
 

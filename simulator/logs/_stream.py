@@ -78,12 +78,8 @@ class UnreadLines:
         return tuple(self._first)
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Some lines of a log: `columns` are in the order in which the fields were asked for."""
-
-    lines: Sequence[int]
-    columns: Sequence[Column]
+Batch: TypeAlias = "tuple[Sequence[int], Sequence[Column]]"
+"""Some lines of a log: their numbers, and their fields in the order that was asked for."""
 
 
 class Reader(ABC):
@@ -219,11 +215,11 @@ class LogStream:
         fields = (target.source.field for target in self._targets.values())
         wanted = list(dict.fromkeys([*filter(None, fields), *self._stamps.fields]))
         rows = 0
-        for batch in self._reader.batches(wanted, self._faults):
-            rows += len(batch.lines)
+        for lines, columns in self._reader.batches(wanted, self._faults):
+            rows += len(lines)
             if self._progress is not None:
                 self._progress(rows)
-            requests = self._read(dict(zip(wanted, batch.columns, strict=True)), batch)
+            requests = self._read(dict(zip(wanted, columns, strict=True)), lines)
             if len(requests):
                 self._good += len(requests)
                 yield requests
@@ -280,8 +276,8 @@ class LogStream:
             "skipped_by_reason": dict(self._faults.reasons.most_common()),
         }
 
-    def _read(self, columns: Mapping[str, Column], batch: Batch) -> LogBatch:
-        line = np.asarray(batch.lines, dtype=np.int64)
+    def _read(self, columns: Mapping[str, Column], lines: Sequence[int]) -> LogBatch:
+        line = np.asarray(lines, dtype=np.int64)
         good = np.ones(len(line), dtype=bool)
         t_ns, bad = self._stamps.read([columns[name] for name in self._stamps.fields])
         self._drop(bad, line, good)

@@ -84,19 +84,13 @@ class Known:
         return list(ids)[math.floor(uniform() * len(ids))]
 
 
-class GroupValues:
-    """How many values of each kind, `token` or `card`, a client group has sent."""
-
-    def __init__(self) -> None:
-        self.sent: Counter[str] = Counter()
-
-    def number(self, kind: str, old: float | None) -> int:
-        """Return the number of a new value; with `old` in (0, 1), of one that was sent before."""
-        sent = self.sent[kind]
-        if old is not None and sent:
-            return math.floor(old * sent)
-        self.sent[kind] += 1
-        return sent
+def _number(sent: Counter[str], kind: str, old: float | None) -> int:
+    """Return the number of a new value; with `old` in (0, 1), of one that was sent before."""
+    count = sent[kind]
+    if old is not None and count:
+        return math.floor(old * count)
+    sent[kind] += 1
+    return count
 
 
 def card_number(number: int) -> str:
@@ -135,9 +129,12 @@ def ids_of(body: Any) -> Iterator[str]:  # noqa: ANN401 # reason: any answer
 
 
 def body_of(
-    ask: Ask, values: GroupValues, known: Known, uniform: Callable[[], float]
+    ask: Ask, sent: Counter[str], known: Known, uniform: Callable[[], float]
 ) -> Json | bytes:
-    """Return the body of one request of a mix; None where it has none."""
+    """Return the body of one request of a mix; None where it has none.
+
+    sent: how many values of each kind, `token` or `card`, its client group has sent.
+    """
     method, _, path = ask.request.partition(" ")
     path = path.partition("?")[0]
     if path.startswith("/proxy"):
@@ -147,14 +144,14 @@ def body_of(
     if method != "POST":
         return None
     if path == "/tokenize":
-        return _tokenize(ask, values, uniform)
+        return _tokenize(ask, sent, uniform)
     if path in {"/tokens", "/token-intents"}:
-        return _record(ask, values, uniform, indexed=path == "/tokens")
+        return _record(ask, sent, uniform, indexed=path == "/tokens")
     if path == "/detokenize":
         picked = [known.pick("tokens", ask.pick, uniform) for _ in range(_count(ask, uniform))]
         return {f"v{place}": f"{{{{ {token} }}}}" for place, token in enumerate(picked)}
     if path == "/tokens/search":
-        last = max(values.sent["token"] - 1, 0)
+        last = max(sent["token"] - 1, 0)
         number = {"newest": last, "oldest": 0}.get(ask.pick, math.floor(uniform() * (last + 1)))
         return {"query": f"data:value-{number}"}
     return _other(path, ask)
@@ -172,12 +169,12 @@ def _other(path: str, ask: Ask) -> Json:
     return None
 
 
-def _tokenize(ask: Ask, values: GroupValues, uniform: Callable[[], float]) -> Json:
+def _tokenize(ask: Ask, sent: Counter[str], uniform: Callable[[], float]) -> Json:
     shape = ask.shape or ("plain" if ask.types.card == 0 else "array")
     count = _count(ask, uniform)
     if shape == "object":
-        return _record(ask, values, uniform, indexed=True)
-    elements = [_element(ask, values, uniform) for _ in range(count)]
+        return _record(ask, sent, uniform, indexed=True)
+    elements = [_element(ask, sent, uniform) for _ in range(count)]
     if elements and ask.invalid_share and uniform() < ask.invalid_share:
         elements[math.floor(uniform() * len(elements))] = _INVALID
     if shape == "array":
@@ -195,15 +192,15 @@ def _count(ask: Ask, uniform: Callable[[], float]) -> int:
     return ask.tokens + math.floor(uniform() * (most - ask.tokens + 1))
 
 
-def _element(ask: Ask, values: GroupValues, uniform: Callable[[], float]) -> Json:
+def _element(ask: Ask, sent: Counter[str], uniform: Callable[[], float]) -> Json:
     """Return a plain string, or a card's token request object."""
     is_card = _is_card(ask, uniform)
     old = _old(ask, uniform)
-    return _card(ask, values, old) if is_card else _token(values, old)
+    return _card(ask, sent, old) if is_card else _token(sent, old)
 
 
 def _record(
-    ask: Ask, values: GroupValues, uniform: Callable[[], float], *, indexed: bool
+    ask: Ask, sent: Counter[str], uniform: Callable[[], float], *, indexed: bool
 ) -> dict[str, Json]:
     """Return one token request object."""
     is_card = _is_card(ask, uniform)
@@ -211,8 +208,8 @@ def _record(
     if ask.invalid_share and uniform() < ask.invalid_share:
         return dict(_INVALID)
     if is_card:
-        return _card(ask, values, old)
-    record: dict[str, Json] = {"type": "token", "data": _token(values, old)}
+        return _card(ask, sent, old)
+    record: dict[str, Json] = {"type": "token", "data": _token(sent, old)}
     if indexed:
         record["search_indexes"] = ["{{ data }}"]
     return record
@@ -231,12 +228,12 @@ def _old(ask: Ask, uniform: Callable[[], float]) -> float | None:
     return uniform()
 
 
-def _token(values: GroupValues, old: float | None) -> str:
-    return f"value-{values.number('token', old)}"
+def _token(sent: Counter[str], old: float | None) -> str:
+    return f"value-{_number(sent, 'token', old)}"
 
 
-def _card(ask: Ask, values: GroupValues, old: float | None) -> dict[str, Json]:
-    number = card_number(values.number("card", old))
+def _card(ask: Ask, sent: Counter[str], old: float | None) -> dict[str, Json]:
+    number = card_number(_number(sent, "card", old))
     data: dict[str, Json] = {"number": number, "expiration_month": 12, "expiration_year": 2030}
     if ask.cvc:
         data["cvc"] = "123"
@@ -399,7 +396,7 @@ class ScenarioTraffic:
         self._reactor_ids: dict[str, str] = {}
         self._returned: set[str] = set()
         self._deleted = 0
-        self._values = {group.name: GroupValues() for group in scenario.clients}
+        self._sent = {group.name: Counter[str]() for group in scenario.clients}
         self._known: dict[str | None, Known] = {None: Known()}
         self._known |= {app.name: Known() for app in scenario.applications}
 
@@ -478,7 +475,7 @@ class ScenarioTraffic:
             known = self._known[key.application if key else None]
             uniform = client.stream("body").uniform
             path = self._path(ask, known, client)
-            body = body_of(ask, self._values[client.group.name], known, uniform)
+            body = body_of(ask, self._sent[client.group.name], known, uniform)
         return Request(
             asked.subject.method,
             path,

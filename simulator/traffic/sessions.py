@@ -396,20 +396,8 @@ def read_sessions(path: Path, group: str, span_ns: int) -> SessionLog:
     return groups[group]
 
 
-class _Row(NamedTuple):
-    """A row of the file, read."""
-
-    group: str
-    application: str
-    key: int
-    caller: int
-    address: int
-    stream: int
-    session: int
-    at_ns: int
-    request: str
-
-
+_Row: TypeAlias = tuple[str, str, int, int, int, int, int, int, str]
+"""Group, application, key, caller, address, stream, session, instant and request of a row."""
 _Streams: TypeAlias = dict[int, dict[int, list[Arrival]]]
 
 
@@ -417,13 +405,14 @@ _Streams: TypeAlias = dict[int, dict[int, list[Arrival]]]
 def _read(path: Path, span_ns: int, _changed_ns: int) -> dict[str, SessionLog]:
     requests: dict[str, dict[str, int]] = {}
     callers: dict[str, dict[tuple[int, str, int, int], _Streams]] = {}
-    for row in _rows(path, span_ns):
-        numbers = requests.setdefault(row.group, {})
-        request = numbers.setdefault(row.request, len(numbers))
-        identity = row.caller, row.application, row.key, row.address
-        streams = callers.setdefault(row.group, {}).setdefault(identity, {})
-        sessions = streams.setdefault(row.stream, defaultdict(list))
-        sessions[row.session].append((row.at_ns, request))
+    for group, application, key, caller, address, stream, session, at_ns, text in _rows(
+        path, span_ns
+    ):
+        numbers = requests.setdefault(group, {})
+        request = numbers.setdefault(text, len(numbers))
+        identity = caller, application, key, address
+        streams = callers.setdefault(group, {}).setdefault(identity, {})
+        streams.setdefault(stream, defaultdict(list))[session].append((at_ns, request))
     if not callers:
         raise InputError(f"{path} must hold at least one request; it holds none")
     made = {
@@ -449,8 +438,8 @@ def _rows(path: Path, span_ns: int) -> Iterator[_Row]:
             if tuple(next(reader, ())) != FILE_COLUMNS:
                 raise InputError(f"{path}:1:1: the columns must be {', '.join(FILE_COLUMNS)}")
             for cells in reader:
-                row = _row(cells)
-                if row is None or row.at_ns >= span_ns:
+                row = _row(cells, span_ns)
+                if row is None:
                     raise InputError(
                         f"{path}:{reader.line_num}:1: a row must have numbers, seconds within the "
                         "span, and a request; fit the log again"
@@ -461,8 +450,8 @@ def _rows(path: Path, span_ns: int) -> Iterator[_Row]:
         raise InputError(f"{path} must be a readable file of sessions; {reason}") from None
 
 
-def _row(cells: list[str]) -> _Row | None:
-    """Return a row; None if it is not in its form."""
+def _row(cells: list[str], span_ns: int) -> _Row | None:
+    """Return a row; None if it is not in its form, or beyond the span."""
     if len(cells) != len(FILE_COLUMNS):
         return None
     group, caller, key, address, stream, session, at_s, request = cells
@@ -472,8 +461,11 @@ def _row(cells: list[str]) -> _Row | None:
     if not all(_WHOLE.fullmatch(text) for text in numbers):
         return None
     at_ns = int(whole) * SECOND_NS + int(fraction[:9].ljust(9, "0"))
-    places = int(number) if key else -1, int(caller), int(address), int(stream), int(session)
-    return _Row(group, application, *places, at_ns, request)
+    if at_ns >= span_ns:
+        return None
+    place = int(number) if key else -1
+    who = group, application, place, int(caller), int(address)
+    return *who, int(stream), int(session), at_ns, request
 
 
 def stream_of(sessions: Iterable[list[Arrival]]) -> SessionStream:

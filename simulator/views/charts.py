@@ -1,10 +1,10 @@
 """The charts of a run, each defined once, for the report's page and for notebooks.
 
 A definition takes findings that are counted already and returns plain data: stacked bars over time
-(`StackedBars`), spans of time in rows (`GanttRows`), a distribution (`Histogram`), values in their
-intervals (`Estimates`) or counts in a band (`Band`). A page draws it as SVG (`simulator.views.svg`)
-in the colours of its style sheet; for notebooks it becomes an Altair chart here, which can be
-changed and combined. A chart has a bounded number of marks however long the run was.
+(`StackedBars`), spans of time in rows (`GanttRows`), a distribution (`Histogram`) or values in
+their intervals (`Estimates`). A page draws it as SVG (`simulator.views.svg`) in the colours of its
+style sheet; for notebooks it becomes an Altair chart here, which can be changed and combined. A
+chart has a bounded number of marks however long the run was.
 
 The page does without Altair. That takes 2 s to load and 140 kB for a timeline, where the whole page
 takes 0.1 s and 200 kB, and its pictures do not follow light and dark.
@@ -153,18 +153,6 @@ class Estimates:
     kind: str
     colours: Mapping[str, str]
     rows: Sequence[PlottedEstimate]
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """Counts over time, a bin each, and the ends between which they are expected."""
-
-    title: str
-    unit: str
-    bin_s: float
-    counts: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
 
 
 def clause_colours(summary: Mapping[str, Any], findings: Findings) -> dict[str, str]:
@@ -500,18 +488,24 @@ def estimates(chart: Estimates) -> alt.LayerChart | alt.FacetChart:
     return alt.layer(*layers)
 
 
-def band(chart: Band) -> alt.LayerChart | alt.FacetChart:
-    """Return counts as a line over time, within the band in which they are expected."""
+def band(
+    description: str,
+    unit: str,
+    bin_s: float,
+    counts: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
+) -> alt.LayerChart | alt.FacetChart:
+    """Return counts as a line over time, within the ends between which they are expected."""
     import altair as alt  # noqa: PLC0415 # reason: loads where drawn
     import pandas as pd  # noqa: PLC0415 # reason: loads where drawn
 
-    count = len(chart.counts)
-    seconds = [chart.bin_s * (place + 0.5) for place in range(count)]
-    parts = {"seconds": seconds, "log": chart.counts, "low": chart.low, "high": chart.high}
-    base = alt.Chart(pd.DataFrame(parts), width=_WIDTH, height=220, description=chart.title).encode(
+    seconds = [bin_s * (place + 0.5) for place in range(len(counts))]
+    frame = pd.DataFrame({"seconds": seconds, "log": counts, "low": low, "high": high})
+    base = alt.Chart(frame, width=_WIDTH, height=220, description=description).encode(
         x=alt.X("seconds:Q", title="seconds from the start")
     )
-    title = f"{chart.unit} in {chart.bin_s:.3g} s"
+    title = f"{unit} in {bin_s:.3g} s"
     expected = base.mark_area(opacity=0.35, color=CLAUSES[1])
     counted = base.mark_line(color=REFUSED)
     return alt.layer(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -21,7 +22,7 @@ import simulator
 from engine.errors import InputError
 from engine.files import parse_toml
 from simulator.logs import LogMap
-from simulator.play.engine_backend import GroupValues, Known, batch_file, body_of
+from simulator.play.engine_backend import Known, batch_file, body_of
 from simulator.scenario import Scenario, builtin, dump, limits_of, load, loads
 from simulator.study.advise import _at_pace, _stated_pace
 from simulator.study.fit.model import varied
@@ -264,7 +265,7 @@ def _bodies_text() -> str:
     """Return the bodies that requests of mixes carry one after the other, and batch files."""
     mix = "".join(f"[[clients.mix]]\n{item}\n" for item in _ASKED)
     scenario = loads(f'{_ODD_HEAD}think = "1s"\n{mix}')
-    values, known, choose = GroupValues(), Known(), Seeded(4)
+    values, known, choose = Counter[str](), Known(), Seeded(4)
     parts = []
     for turn in range(9):
         known.add("tokens", iter([f"{turn:08d}", f"{turn + 20:08d}"]))

@@ -44,7 +44,7 @@ from simulator.study.fit.model import (
 from simulator.study.fit.observed import LogWindow, Observed, group_clients, observe
 from simulator.study.fit.series import CountSeries, Hints, gap_edges
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
-from simulator.views.charts import Band, Estimates, PlottedEstimate, band, estimates
+from simulator.views.charts import Estimates, PlottedEstimate, band, estimates
 from simulator.views.text import percent_text, plain_table
 
 if TYPE_CHECKING:
@@ -489,15 +489,12 @@ class FitPlots:
             judgement.slots_runs.reshape(len(judgement.slots_runs), -1, size).sum(axis=2)
         )
         return band(
-            Band(
-                f"First attempts over time in {len(log)} slots, the log within the scenario's"
-                " runs.",
-                "first attempts",
-                judgement.window.span_ns / 1e9 / len(log),
-                log,
-                runs.quantile(0.025).tolist(),
-                runs.quantile(0.975).tolist(),
-            )
+            f"First attempts over time in {len(log)} slots, the log within the scenario's runs.",
+            "first attempts",
+            judgement.window.span_ns / 1e9 / len(log),
+            log,
+            runs.quantile(0.025).tolist(),
+            runs.quantile(0.975).tolist(),
         )
 
     def comparison(self) -> alt.LayerChart | alt.FacetChart:

@@ -334,6 +334,31 @@ _CHART = _Extension(
     """,
 )
 
+_ERROR_BODY = _Extension(
+    2,
+    [
+        _Edit(
+            "engine/messages.py",
+            """body["code"] = f"E{self.status}"\n        """,
+            "if self.errors:",
+        ),
+        _Edit(
+            "engine/http/openapi/documents.py",
+            """ "code": {"type": "string", "pattern": "^E[45]"},\n            """,
+            """"title": {"type": "string"},""",
+        ),
+    ],
+    """
+    from engine import Engine, Profile, Request
+    from engine.http.openapi import document
+
+    answer = Engine(seed=7).handle(Request("GET", "/tokens", ip="192.0.2.1"))
+    assert answer.body["code"] == "E401", answer.body
+    problem = document("full", Profile())["components"]["schemas"]["Problem"]
+    assert "code" in problem["properties"]
+    """,
+)
+
 _PRELUDE = """
 from simulator.scenario import dump, load
 
@@ -354,6 +379,7 @@ def everyday(more):
         pytest.param(_TYPE, id="structured token type"),
         pytest.param(_CHECK, id="check with its fault"),
         pytest.param(_CHART, id="chart in the report and the notebook"),
+        pytest.param(_ERROR_BODY, id="error body"),
     ],
 )
 def test_an_extension_takes_few_files(

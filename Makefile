@@ -89,7 +89,7 @@ notebooks: setup ## render every notebook and the static site
 compiled: setup
 	@$(PY) -u -c "from simulator.play.simulation import warm_up; warm_up()"
 
-test: compiled ## the tests without the slow ones, below 5 minutes
+test: compiled ## the tests without the slow ones, about 2 minutes
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: compiled ## all tests, below 25 minutes

@@ -68,6 +68,7 @@ def _only_tokenize(ask: HttpRequest, answer: Answer) -> None:
 # --- only what the seed specifies ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_but_tokenize_is_judged_on_all_that_it_can_be_asked_for() -> None:
     run = _run(_answering(deploy(), _only_tokenize), "TOK-", "REC-", "AUTH-")
     found = _verdicts(run)
@@ -78,6 +79,7 @@ def test_nothing_but_tokenize_is_judged_on_all_that_it_can_be_asked_for() -> Non
             assert verdict is Verdict.PASS, clause
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_skipped_with_a_way_out_and_never_failed() -> None:
     run = _run(_answering(deploy(), _only_tokenize), "QUO-", "RCT-", "ACC-")
     bad = {Verdict.FAIL, Verdict.ERROR, Verdict.INCONCLUSIVE}
@@ -89,6 +91,7 @@ def test_what_is_not_there_is_skipped_with_a_way_out_and_never_failed() -> None:
     )
 
 
+@pytest.mark.slow
 def test_without_deduplication_only_what_was_created_stays_unseen() -> None:
     """Refusals and mirrors are judged; that nothing was created, and places of strings, are not."""
 
@@ -142,12 +145,14 @@ def _granting(*permissions: str) -> Deployment:
     return dataclasses.replace(deployment, target=dataclasses.replace(deployment.target, keys=told))
 
 
+@pytest.mark.slow
 def test_a_management_key_that_may_create_is_no_failure() -> None:
     """Which rights a key was granted is the operator's to say, not the suite's to guess."""
     run = _run(_granting(), checks=("model.sequences",))
     assert Verdict.FAIL not in {one.verdict for one in run.findings}
 
 
+@pytest.mark.slow
 def test_grants_that_are_told_are_held_to() -> None:
     run = _run(_granting("application:create"), checks=("model.sequences",))
     failed = [one for one in run.findings if one.verdict is Verdict.FAIL]
@@ -185,12 +190,14 @@ def _required(names: set[str]) -> Change:
     return change
 
 
+@pytest.mark.slow
 def test_one_required_field_of_a_card_is_not_all_of_them() -> None:
     run = _run(_answering(deploy(), _required({"cvc"})), checks=("model.sequences",))
     assert "tokens.card_all_required" not in run.session.known
     assert Verdict.FAIL not in {one.verdict for one in run.findings}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_so", [True, False])
 def test_all_of_them_or_none_is_the_reading(is_so: bool) -> None:
     profile = Profile().replace(tokens={"card_all_required": is_so})
@@ -198,6 +205,7 @@ def test_all_of_them_or_none_is_the_reading(is_so: bool) -> None:
     assert ("tokens.card_all_required", is_so) in {one.reading for one in run.findings}
 
 
+@pytest.mark.slow
 def test_a_told_field_of_containers_is_not_asked_for_again(tmp_path: Path) -> None:
     """TOK-CONTAINER must not ask to name in the profile what the profile names."""
     profile = Profile().replace(tokens={"container_field": "vault"})

@@ -43,6 +43,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         live.process.communicate(timeout=20)
 
 
+@pytest.mark.slow
 def test_a_run_prints_a_plan_a_table_and_the_command_that_repeats_it(
     target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +193,7 @@ def test_list_and_explain_name_what_checks_a_clause(capsys: pytest.CaptureFixtur
     assert "did you mean 'TOK-ATOMIC'?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_init_writes_a_target_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.toml"
     assert main(["init", str(file)]) == 0

@@ -177,6 +177,7 @@ def test_a_deployment_that_nests_without_end_crashes_nothing() -> None:
 # --- what the operator tells --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_containers_that_are_no_paths_crash_nothing(tmp_path: Path) -> None:
     """A profile that the engine would refuse in the midst of a run, in 23 clauses."""
     file = tmp_path / "profile.toml"

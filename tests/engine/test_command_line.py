@@ -94,6 +94,7 @@ def test_an_unknown_option_prints_the_usage_of_its_command(
     assert f"unrecognized arguments: {words[-1]}; did you mean {hint!r}?" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "line", "completion"),
     [

@@ -85,6 +85,7 @@ def test_a_ceiling_names_the_test_that_needs_it(repository: Path) -> None:
         assert (repository / named[0]).exists()
 
 
+@pytest.mark.slow
 def test_a_package_that_is_imported_is_not_excused(repository: Path) -> None:
     """What deptry is told to overlook is really imported nowhere in the packages."""
     asked = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))

@@ -99,6 +99,7 @@ def test_the_readme_runs_in_one_shell_in_order(tmp_path: Path) -> None:
     assert after_make_run.returncode == 0, after_make_run.stderr
 
 
+@pytest.mark.slow
 def test_the_example_log_is_what_the_simulator_writes() -> None:
     example = ROOT / "examples" / "make_access_log.py"
     spec = importlib.util.spec_from_file_location("make_access_log", example)

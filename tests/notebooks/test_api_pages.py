@@ -17,6 +17,7 @@ def pages() -> dict[str, str]:
     return {Path(page).stem: body for page, body in api_bodies().items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_public_name_has_an_entry(package: str, pages: dict[str, str]) -> None:
     module = importlib.import_module(package)
@@ -33,6 +34,7 @@ def test_each_public_class_and_function_is_described(package: str) -> None:
             assert inspect.getdoc(thing), f"{package}.{name} has no docstring"
 
 
+@pytest.mark.slow
 def test_the_pages_ask_for_nothing_from_elsewhere(pages: dict[str, str]) -> None:
     for name, text in pages.items():
         assert not re.search(r"<(?:script|img|iframe|link)[^>]*(?:src|href)=\"?https?:", text), name

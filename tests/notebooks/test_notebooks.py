@@ -167,6 +167,7 @@ def test_a_notebook_shows_what_it_says_with_few_marks(source: Path) -> None:
         assert picture.count("<path") <= 5_000
 
 
+@pytest.mark.slow
 def test_every_image_has_an_alternative_text(tmp_path: Path) -> None:
     """In every page of the site, and in every document that code hosts show."""
     write_site(tmp_path)
@@ -239,6 +240,7 @@ def test_each_chapter_is_told_in_one_whole_sentence_and_file_numbers_are_the_ord
     assert all(len(door.numbers) <= 5 and set(door.numbers) <= set(numbers) for door in DOORS)
 
 
+@pytest.mark.slow
 def test_a_page_shows_whose_word_a_clause_is_and_leads_to_it(tmp_path: Path) -> None:
     write_site(tmp_path)
     page = (tmp_path / "09_lowest_limit.html").read_text(encoding="utf-8")

@@ -77,6 +77,7 @@ def test_a_list_in_place_of_a_text_is_judged() -> None:
     assert found == {Verdict.PASS, Verdict.INCONCLUSIVE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _HOPELESS)
 def test_a_hopeless_deployment_never_passes(name: str) -> None:
     """No check passes as a whole, and no clause passes over all checks."""

@@ -45,6 +45,7 @@ def test_the_reference_mirrors_a_body_and_each_change_is_seen() -> None:
     assert [fault.clause for fault in mirror_faults(body, plain)] == ["TOK-PLAIN"]
 
 
+@pytest.mark.slow
 def test_draws_repeat_whatever_modules_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def _renamed(part: Any) -> Any:
     return part
 
 
+@pytest.mark.slow
 def test_a_failure_is_shrunk_and_shown_as_curl() -> None:
     """A fault of one odd key deep in a body comes out as the smallest body that shows it."""
 

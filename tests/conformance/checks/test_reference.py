@@ -110,6 +110,7 @@ def test_readings_are_discovered_and_never_failed(readings: dict[str, dict[str, 
             assert getattr(getattr(found, section), name) == value, f"{section}.{name}"
 
 
+@pytest.mark.slow
 def test_the_form_of_the_container_field_is_discovered() -> None:
     profile = Profile().replace(tokens={"container_form": "string"})
     findings = judged("model.sequences", profile=profile)
@@ -117,6 +118,7 @@ def test_the_form_of_the_container_field_is_discovered() -> None:
     assert ("tokens.container_form", "string") in {finding.reading for finding in findings}
 
 
+@pytest.mark.slow
 def test_a_told_profile_is_checked_with() -> None:
     """Names of fields cannot be discovered: told, they are used, and nothing is skipped."""
     profile = Profile().replace(
@@ -135,6 +137,7 @@ def test_a_told_profile_is_checked_with() -> None:
     assert {finding.verdict for finding in own} <= {Verdict.PASS, Verdict.INFORMATIONAL}
 
 
+@pytest.mark.slow
 def test_an_untold_container_field_is_no_failure() -> None:
     """A deployment that names its field otherwise is not failed, and not passed either."""
     profile = Profile().replace(
@@ -146,6 +149,7 @@ def test_an_untold_container_field_is_no_failure() -> None:
     assert Verdict.INCONCLUSIVE in {f.verdict for f in findings if f.clause == "TOK-CONTAINER"}
 
 
+@pytest.mark.slow
 def test_latency_raises_no_false_alarm() -> None:
     chance = random.Random(4)
 

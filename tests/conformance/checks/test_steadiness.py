@@ -47,6 +47,7 @@ def _failed(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.verdict is Verdict.FAIL]
 
 
+@pytest.mark.slow
 def test_a_sporadic_error_is_one_clauses_and_no_others(tmp_path: Path) -> None:
     """One 500 among many answers was told as a container that has no name."""
 
@@ -82,6 +83,7 @@ def test_a_sporadic_refusal_of_a_valid_body_is_sporadic_too(status: int) -> None
     assert failed.message.startswith(f"tokenize must be accepted, got {status}: in 1 of ")
 
 
+@pytest.mark.slow
 def test_a_mask_that_is_wrong_once_is_found() -> None:
     def change(ask: HttpRequest, answer: Answer, number: int) -> None:
         seen.append(b'"XXXXXXXXXXXX' in answer.body and number > 60)
@@ -117,6 +119,7 @@ def _identifiers(answer: Answer) -> list[str]:
     return texts if texts == found else []
 
 
+@pytest.mark.slow
 def test_two_identifiers_that_change_places_once_are_found() -> None:
     """TOK-ARRAY: each identifier stands in the place of its own string, in every answer."""
     changed: list[int] = []
@@ -133,6 +136,7 @@ def test_two_identifiers_that_change_places_once_are_found() -> None:
     assert failed.message.endswith("right when sent again")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "clause"),
     [("7b7aa5d4-5b3c-4c0c-9d9c-0c3f5f9f7f11", "TOK-LEAF"), ("pending", "REC-ID")],

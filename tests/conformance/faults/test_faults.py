@@ -132,11 +132,13 @@ def test_the_good_deployment_is_the_engine_itself() -> None:
     assert type(deploy().engine) is Engine
 
 
+@pytest.mark.slow
 def test_a_finding_on_a_retention_says_what_is_retained() -> None:
     trial = try_fault("log-lost-early")
     assert trial.message == "a log entry must be readable until its Log Retention has expired"
 
 
+@pytest.mark.slow
 def test_equal_objects_that_share_an_identifier_are_no_deduplication() -> None:
     trial = try_fault("equal-objects-one-id")
     assert trial.is_blamed, trial.causes

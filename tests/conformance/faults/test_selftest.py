@@ -19,6 +19,7 @@ def _finding(clause: str, verdict: Verdict) -> Finding:
     return Finding(clause, "some.check", verdict, "says why")
 
 
+@pytest.mark.slow
 def test_names_who_killed_what(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -29,6 +30,7 @@ def test_names_who_killed_what(
     assert "\nfine: 2 of 2 known-bad deployments caught, the good one passes" in said
 
 
+@pytest.mark.slow
 def test_a_survivor_fails_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +55,7 @@ def test_a_report_that_names_another_clause_first_fails_the_command(
     assert "array-reversed is caught, and the report names TOK-PLAIN before TOK-ARRAY" in said
 
 
+@pytest.mark.slow
 def test_a_check_that_catches_nothing_fails_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

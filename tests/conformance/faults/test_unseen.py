@@ -170,6 +170,7 @@ RETAINED: dict[str, _IsRetained] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", RETAINED)
 def test_no_cvc_is_retained_however_its_card_is_created(
     what: str, monkeypatch: pytest.MonkeyPatch

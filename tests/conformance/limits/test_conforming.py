@@ -148,20 +148,14 @@ def test_heavy_rows_pass(algorithm: str) -> None:
     assert told(found) == []
 
 
+@pytest.mark.slow
 def test_a_heavy_row_that_delays_is_sent_from_several_addresses() -> None:
     """From one address LIM-IP would block it, which has the same rate."""
     assert told(play("LIM-PRIVATE", throttle="delay")) == []
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "LIM-ACCOUNT-UPDATER",
-        "LIM-DELETE",
-        pytest.param("LIM-IP", marks=pytest.mark.slow),
-        "LIM-PRIVATE",
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["LIM-ACCOUNT-UPDATER", "LIM-DELETE", "LIM-IP", "LIM-PRIVATE"])
 def test_rows_are_seen_where_failed_requests_do_not_count(rule: str) -> None:
     found = play("counted", rule, counted_statuses="success")
     assert told(found) == []
@@ -175,6 +169,7 @@ class Preflighted(Engine):
         return Response(204) if request.method == "OPTIONS" else await super().submit(request)
 
 
+@pytest.mark.slow
 def test_options_that_a_gateway_answers_accuse_no_limiter() -> None:
     found = play("counted", "LIM-PRIVATE", engine=Preflighted, counted_statuses="success")
     assert found.failed == set()
@@ -246,6 +241,7 @@ SLOW_NETWORKS: tuple[tuple[dict[str, Any], bool, int, int, int, tuple[str, ...]]
 """What the engine counts by, whether its windows are a tenth, latency and jitter in ms, a seed."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", SLOW_NETWORKS, ids=str)
 def test_a_slow_network_never_makes_a_conforming_service_fail(
     network: tuple[dict[str, Any], bool, int, int, int, tuple[str, ...]],
@@ -278,6 +274,7 @@ PAUSES: tuple[tuple[dict[str, Any], bool, float, float, int, tuple[str, ...]], .
 longest pause, a seed."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pauses", PAUSES, ids=str)
 def test_pauses_of_a_machine_never_make_a_conforming_service_fail(
     pauses: tuple[dict[str, Any], bool, float, float, int, tuple[str, ...]],

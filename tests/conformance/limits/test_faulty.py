@@ -125,6 +125,7 @@ class Cheerful(Unavailable):
     status = 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [Unavailable, Forbidden, Cheerful])
 def test_another_status_than_429_fails_its_own_clause_alone(engine: type[Engine]) -> None:
     found = play("LIM-TEST-TENANT", "LIM-PUBLIC", engine=engine)

@@ -38,6 +38,7 @@ def _changed(change: Callable[[HttpRequest, Answer], None]) -> Deployment:
     return deployment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_engine_never_differs_from_itself(seed: int) -> None:
     assert _failures(deploy(), seed=seed) == []
@@ -73,6 +74,7 @@ def test_answers_that_never_come_are_no_evidence() -> None:
     assert _failures(_changed(lose)) == []
 
 
+@pytest.mark.slow
 def test_a_service_of_one_operation_is_compared_in_that_operation() -> None:
     def only_tokenize(ask: HttpRequest, answer: Answer) -> None:
         if ask.path.partition("?")[0] != "/tokenize":
@@ -103,6 +105,7 @@ def test_a_cvc_under_any_name_is_a_leak() -> None:
     assert [finding.clause for finding in failures] == ["REC-SECRET"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "readings",
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from conformance.context.cooldown import Cooldown, file_of
 from conformance.context.verdicts import Verdict
 from conformance.limits.findings import MOST_MEASUREMENTS
@@ -13,6 +15,7 @@ from conformance.wire.in_process import deploy
 _ROWS = ("LIM-TEST-TENANT", "LIM-PUBLIC", "LIM-SEARCH")
 
 
+@pytest.mark.slow
 def test_three_runs_in_a_row_give_the_same_verdicts_in_the_same_time() -> None:
     """With fresh seeds, as by default; the second and the third take at most twice the first."""
     deployment = deploy(keys_a_role=8)
@@ -45,6 +48,7 @@ def test_what_a_run_has_used_is_kept_in_a_file_without_the_texts_of_keys(tmp_pat
     assert file_of("http://one.example") != file_of("http://two.example")
 
 
+@pytest.mark.slow
 def test_the_time_that_is_planned_is_the_time_that_a_run_takes() -> None:
     """Within a tenth of the plan on fresh keys, and never more than the worst that it names."""
     deployment = deploy(keys_a_role=8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis
+import pytest
 from schemathesis.generation.hypothesis.examples import default_settings
 
 from conformance.schema.adapter import explore
@@ -28,6 +29,7 @@ class _Asks:
         return [b"{}"]
 
 
+@pytest.mark.slow
 def test_settings_of_an_earlier_user_of_the_library_are_not_kept() -> None:
     """The library keeps the settings that held when it drew its first single example."""
     document = {

@@ -92,6 +92,7 @@ def test_in_virtual_time_it_is_left_out() -> None:
     assert not any(dealt.check.id.startswith("schema.") for dealt in run.plan().dealt)
 
 
+@pytest.mark.slow
 def test_a_run_in_virtual_time_says_so_and_is_partial(tmp_path: Path) -> None:
     deployment = deploy()
     asked = Options(select=("TOK-OBJECT", "TOK-JSON"), seed=7)

@@ -366,6 +366,7 @@ def test_deduplication_that_is_always_on_is_judged_with_the_keys_there_are() -> 
     assert always.labels("dedup") == always.labels("dedup_reader") == ("private_prod.1",)
 
 
+@pytest.mark.slow
 def test_a_deployment_that_always_deduplicates_passes_without_keys_of_its_own() -> None:
     made = deploy()
     for tenant in made.engine.tenants():

@@ -43,6 +43,7 @@ def _serve(log: Path, form: str) -> tuple[int, str]:
     return statuses.count(429), line["key"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["combined", "json"])
 def test_a_replay_of_the_log_refuses_what_the_server_refused(form: str, tmp_path: Path) -> None:
     log, mapping = tmp_path / "access.log", tmp_path / "map.toml"

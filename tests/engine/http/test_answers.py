@@ -152,6 +152,7 @@ def test_metrics_name_the_clause_that_refuses(hurried: Live) -> None:
     assert 'tollgate_decisions_total{outcome="refused",rule="LIM-TEST-TENANT"}' in text
 
 
+@pytest.mark.slow
 def test_a_forwarded_address_counts_only_from_a_trusted_proxy(folder: Path) -> None:
     # D-IP: 2000 requests of one address are the most (LIM-IP), so the tests' own limit table is
     # the witness: one request a client

@@ -216,6 +216,25 @@ def test_a_kept_demo_starts_under_a_rotated_master_key(tmp_path: Path) -> None:
             ["--demo", "--trust-forwarded", "nobody"],
             "--trust-forwarded = 'nobody' must be an IP address or a network such as 10.0.0.0/8",
         ),
+    ],
+)
+def test_what_cannot_be_served_is_one_line_and_2(
+    flags: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", "--port", "0", *flags]) == 2
+    assert capsys.readouterr() == ("", f"engine: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--demo", "--limits", "none.toml"], "none.toml: no such file"),
+        (["--demo", "--profile", "none.toml"], "none.toml: no such file"),
         (
             ["--demo", "--store", "t.sqlite"],
             (
@@ -224,15 +243,13 @@ def test_a_kept_demo_starts_under_a_rotated_master_key(tmp_path: Path) -> None:
                 "TOLLGATE_MASTER_KEY"
             ),
         ),
-        (["--demo", "--limits", "none.toml"], "none.toml: no such file"),
-        (["--demo", "--profile", "none.toml"], "none.toml: no such file"),
         (
             ["--demo", "--write-target", "no/such/folder"],
             "--write-target = no/such/folder must be a file to write: no such file or directory",
         ),
     ],
 )
-def test_what_cannot_be_served_is_one_line_and_2(
+def test_what_fails_while_it_starts_is_one_line_and_2(
     flags: list[str], message: str, tmp_path: Path
 ) -> None:
     ran = subprocess.run(
@@ -289,6 +306,7 @@ def test_a_port_that_is_taken_is_named(hurried: Live) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_key_that_is_not_the_stores_is_named(tmp_path: Path) -> None:
     store = tmp_path / "demo.sqlite"
     flags = ("--demo", "--demo-keys", "1", "--store", str(store))

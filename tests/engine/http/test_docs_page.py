@@ -93,6 +93,7 @@ def test_the_page_runs_no_script_but_its_own(live: Live) -> None:
         assert live.client.get(path, headers=known).status_code == 304
 
 
+@pytest.mark.slow
 def test_metrics_have_an_address_of_their_own() -> None:
     with Live("--demo", "--demo-keys", "1", "--metrics", "127.0.0.1:0") as live:
         (line,) = live.keys("metrics")

@@ -381,6 +381,7 @@ def test_thousands_of_connections_keep_nobody_out(live: Live) -> None:
     _is_served(live)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit on this machine")
 def test_more_connections_than_files_are_503() -> None:
     with Live("--demo", "--demo-keys", "1", prefix=["prlimit", "--nofile=200:200"]) as live:

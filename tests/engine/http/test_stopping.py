@@ -67,6 +67,7 @@ def _all_there(live: Live, answered: dict[str, str]) -> None:
         assert found.json() == [answered[token_id] for token_id in part]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_what_has_begun_be_answered(number: int) -> None:
     with Live("--demo", "--demo-keys", "1") as live:

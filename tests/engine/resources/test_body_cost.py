@@ -129,6 +129,7 @@ def _values(value: Any) -> int:
     return 1
 
 
+@pytest.mark.slow
 @given(JSON)
 def test_the_count_is_that_of_the_parsed_values(value: Any) -> None:
     raw = json.dumps(value).encode()

@@ -41,6 +41,7 @@ print(*statuses, kilobytes[1] - kilobytes[0])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="only Linux says what was held")
 @pytest.mark.parametrize("kind", ["leaf", "number", "object"])
 @pytest.mark.parametrize("setting", ["off", "on"])

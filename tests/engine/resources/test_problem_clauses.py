@@ -222,6 +222,7 @@ def _fits(operation: Operation, status: int, clause: str) -> bool:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(
     operation=st.sampled_from(OPERATIONS),

@@ -72,6 +72,7 @@ def test_a_replaced_secret_is_in_no_file_though_nothing_else_was_erased(path: Pa
         assert (old in content, new in content) == (False, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_no_copy_of_what_was_erased_survives_any_history(path: Path, seed: int) -> None:
     """SQLite's `secure_delete` overwrites what a deleted or changed row held."""

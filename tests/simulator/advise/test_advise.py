@@ -160,6 +160,7 @@ def test_the_smallest_limit_is_the_demand() -> None:
     assert '+LIM-MANAGEMENT = { rate = "240/1m"' in change.diff(found.scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "price"), [("fixed-window", 400), ("token-bucket", 399), ("sliding-log", 200)]
 )
@@ -170,6 +171,7 @@ def test_the_price_is_the_worst_case_of_the_algorithm(algorithm: str, price: int
     assert advise(scenario).limit["price_now"].tolist() == [price]
 
 
+@pytest.mark.slow
 def test_nodes_with_counters_of_their_own_add_up() -> None:
     """Of 480 requests a minute each of two nodes gets 240; both may pass (D-COUNTERS-LIFE)."""
     text = one_group("GET /applications", kind="management", rate="8/1s", duration="1m")
@@ -320,6 +322,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     assert "must be an empty folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_log_is_fitted_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`advise LOG` fits a scenario and advises its groups; flags of a log need one."""
     log = tmp_path / "access.csv"

@@ -97,6 +97,7 @@ def test_a_run_takes_limits_and_a_profile_in_place_of_the_scenarios(
     assert "LIM-PUBLIC" in built_in.clauses.index
 
 
+@pytest.mark.slow
 def test_studies_take_limits_and_a_profile_in_place_of_the_scenarios(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -497,6 +498,7 @@ def test_compare_of_other_seeds_exits_with_1_for_what_is_significant(
     assert "offered" not in changed.significant
 
 
+@pytest.mark.slow
 def test_equal_scenarios_seldom_have_a_significant_difference() -> None:
     """Of 17 intervals of 95 % more than half of the tables have one without 0; Holm's test, 5 %."""
     random = np.random.default_rng(7)
@@ -570,6 +572,7 @@ def test_compare_of_a_run_without_requests_says_0_of_it() -> None:
         assert ("refused_share" in lines) == (was + now > 0)
 
 
+@pytest.mark.slow
 def test_everything_fires_or_says_why_not() -> None:
     lines = simulator.coverage()
     missing = [line for line in lines if not line.fired and not line.masked]
@@ -596,6 +599,7 @@ def test_coverage_notices_what_does_not_fire(monkeypatch: pytest.MonkeyPatch) ->
     assert "LIM-PATCH" not in missing
 
 
+@pytest.mark.slow
 def test_the_coverage_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["coverage", "--out", "cov"]) == 0
     printed = capsys.readouterr().out

@@ -74,6 +74,7 @@ def two() -> simulator.Fit:
     return simulator.fit(rows, map=log_map, runs=9)
 
 
+@pytest.mark.slow
 def test_own_rows_give_groups_keys_and_addresses_back(two: simulator.Fit) -> None:
     groups = {group.applications[0]: group for group in two.scenario.clients}
     assert groups["page"].count == 20
@@ -308,6 +309,7 @@ def test_the_command_writes_a_file_that_runs(
     assert not (tmp_path / "other.toml").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_leaves_nothing_half_written(tmp_path: Path) -> None:
     poisson_log(4, 1.0, 120.0).to_csv(tmp_path / "access.csv", index=False)
     code = (

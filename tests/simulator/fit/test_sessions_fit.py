@@ -58,6 +58,7 @@ def few_visits(callers: int = 400, span_s: int = 86_400) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.slow
 def test_callers_of_one_session_send_as_much_as_in_the_log() -> None:
     """The first pause is the rest of one that began earlier; it offered 44 % too much once."""
     log = few_visits()

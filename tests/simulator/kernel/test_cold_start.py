@@ -26,6 +26,7 @@ print(json.dumps([result.summary["sha256"], sorted(known), sorted(sys.modules)])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # the first run after a change compiles, on a busy machine for minutes
 def test_a_compiled_run_loads_neither_the_engines_services_nor_statistics() -> None:
     expected = run("management-loop", fidelity="compiled", seed=7).summary["sha256"]
@@ -45,6 +46,7 @@ print(*sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_the_limits_loads_no_store_no_encryption_and_no_resources() -> None:
     made = subprocess.run(
         [sys.executable, "-c", _LIMITS], capture_output=True, text=True, check=True
@@ -64,6 +66,7 @@ print(*sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_the_command_that_runs_a_scenario_loads_neither_pandas_nor_readers_of_logs(
     tmp_path: Path,
 ) -> None:

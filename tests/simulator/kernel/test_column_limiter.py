@@ -79,6 +79,7 @@ def test_any_table_profile_and_traffic(scenario: tuple[Any, ...]) -> None:
     compare(scenario)
 
 
+@pytest.mark.slow
 @given(busy_scenarios())
 @settings(max_examples=150)
 def test_busy_counters(scenario: tuple[Any, ...]) -> None:
@@ -92,6 +93,7 @@ def test_many_busy_counters(scenario: tuple[Any, ...]) -> None:
     compare(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", get_args(Algorithm))
 def test_w1_with_growing_arrays(algorithm: Algorithm) -> None:
     workload = w1(30_000)

@@ -77,6 +77,7 @@ print("codes", codes, "numba" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_without_numba_every_command_runs_and_says_once_what_the_extra_buys(
     tmp_path: object,
 ) -> None:

@@ -34,6 +34,7 @@ def check_same(scenario: Scenario) -> None:
     assert one.summary | {"fidelity": other.summary["fidelity"]} == other.summary
 
 
+@pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=60)
 def test_drawn_scenarios(text: str) -> None:
@@ -46,6 +47,7 @@ def test_built_in_scenarios_whole(name: str) -> None:
     check_same(load(name))
 
 
+@pytest.mark.slow
 def test_records_are_the_same_in_small_pieces() -> None:
     """Records are written in order and whole, however small the pieces that the loop runs in."""
     scenario = load("management-loop")

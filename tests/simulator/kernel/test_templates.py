@@ -17,6 +17,7 @@ def _builtins() -> list[tuple[str, Scenario]]:
     return [(name, load(name)) for name in builtin()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anonymous", [False, True])
 def test_a_template_moves_nothing(anonymous: bool) -> None:
     met = 0

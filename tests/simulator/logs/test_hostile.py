@@ -71,6 +71,7 @@ def test_damaged_logs(tmp_path: Path, kind: str, data: st.DataObject) -> None:
     assert len(arrivals) == len(log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [None, *FORMATS])
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200))

@@ -381,6 +381,7 @@ def test_what_is_no_log_is_named(tmp_path: Path) -> None:
             read(tmp_path / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("count", [1, 9, 20_000])
 def test_a_json_array_is_read_whole(tmp_path: Path, indent: int | None, count: int) -> None:

@@ -51,12 +51,14 @@ def check_clients(text: str, limits_of: type[Oracle | Limiter] = Oracle) -> None
         check_against(played, simulate(scenario, fidelity=fidelity, check=False))
 
 
+@pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=8)
 def test_drawn_scenarios(text: str) -> None:
     check_clients(text)
 
 
+@pytest.mark.slow
 @given(outside_scenarios())
 @settings(max_examples=8)
 def test_drawn_scenarios_with_proxies_reactors_and_uploads(text: str) -> None:

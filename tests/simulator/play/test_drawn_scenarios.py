@@ -96,6 +96,7 @@ def recompute(scenario: Scenario, result: Result) -> None:
         assert found == (row["outcome"], row["rule"], row["wait_ns"])
 
 
+@pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=8)
 def test_drawn_scenarios(text: str) -> None:

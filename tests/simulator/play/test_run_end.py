@@ -155,6 +155,7 @@ def test_who_waits_for_a_turn_until_its_deadline_takes_none(fidelity: Fidelity) 
     assert totals["failed"] == 11
 
 
+@pytest.mark.slow
 @given(scenarios(), st.integers(1, 7_999))
 @settings(max_examples=12)
 def test_drawn_scenarios(text: str, end_ms: int) -> None:
@@ -162,6 +163,7 @@ def test_drawn_scenarios(text: str, end_ms: int) -> None:
         check_ends(loads(text), end_ms * MS, fidelity)
 
 
+@pytest.mark.slow
 @given(outside_scenarios(), st.integers(1, 59_999))
 @settings(max_examples=5)
 def test_drawn_scenarios_with_proxies_and_reactors(text: str, end_ms: int) -> None:
@@ -176,6 +178,7 @@ def test_many_drawn_scenarios(text: str, end_ms: int) -> None:
     check_ends(loads(text), end_ms * MS, "compiled")
 
 
+@pytest.mark.slow
 @given(scenarios(), st.integers(0, 7_999))
 @settings(max_examples=8)
 def test_a_warm_up_moves_no_row(text: str, warm_up_ms: int) -> None:

@@ -67,6 +67,7 @@ def test_nodes_that_count_alone_admit_so_many_times_the_rate() -> None:
     assert "nodes" not in one.summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["none", "split", "synced", "shared-slow"])
 def test_what_is_beyond_and_below_is_what_one_limiter_says_of_the_rows(sharing: str) -> None:
     """Each attempt of the rows, judged again by one exact limiter."""
@@ -175,6 +176,7 @@ def test_a_sweep_prints_what_nodes_let_in_and_whole_numbers(
     assert int(three[-2].replace(",", "")) > 1_000
 
 
+@pytest.mark.slow
 def test_replications_give_intervals() -> None:
     scenario = with_value(load("several-nodes"), "duration", "1m")
     result = simulator.run(scenario, fidelity="compiled", replications=8, progress=False)

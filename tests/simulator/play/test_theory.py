@@ -69,6 +69,7 @@ LOGNORMAL = '{ kind = "lognormal", median = "800ms", sigma = 0.8 }'
 LOGNORMAL_MEAN_S = 0.8 * math.exp(0.8**2 / 2)
 
 
+@pytest.mark.slow
 def test_unbounded_fan_out_is_m_g_infinity() -> None:
     """RCT-HOT without cold starts: nobody waits, and arrivals find a Poisson number there."""
     text = reactor(LOGNORMAL, "3/1s", 'cold_start = "0s"')
@@ -96,6 +97,7 @@ def test_cold_starts_are_erlangs_loss_of_the_hot_instance() -> None:
     check(text, cold, load / (1 + load))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_cap_makes_a_reactor_m_m_c(servers: int) -> None:
     """D-HOT with a cap: Erlang's C for the share that waits, and the mean wait."""
@@ -140,6 +142,7 @@ def limited(rule: str, choices: str, rate: str) -> str:
     """
 
 
+@pytest.mark.slow
 def test_strict_spacing_with_delay_is_m_d_1() -> None:
     """D-THROTTLE delay, gcra with burst 1: the mean delay is ρ · D / (2 (1 − ρ))."""
     rule = 'rate = "2/1s"\nalgorithm = "gcra"\nburst = 1'
@@ -155,6 +158,7 @@ def test_strict_spacing_with_delay_is_m_d_1() -> None:
     check(text, wait, theory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [0.8, 1.0, 1.5])
 @pytest.mark.parametrize("algorithm", ["token-bucket", "gcra"])
 def test_a_poisson_stream_against_a_token_bucket_is_m_d_1_k(load: float, algorithm: str) -> None:
@@ -178,6 +182,7 @@ def test_a_poisson_stream_against_a_fixed_window() -> None:
     check(text, lambda result: result.summary["totals"]["refused_share"], theory)
 
 
+@pytest.mark.slow
 def test_little_s_law_holds_for_a_closed_loop() -> None:
     """N = X · (think + service): sixty clients that are never refused."""
     text = """

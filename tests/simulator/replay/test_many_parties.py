@@ -36,6 +36,7 @@ ROWS = st.integers(2, 5).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(ROWS)
 @example([[(-1, -1)], [(-1, MOST), (MOST, -1), (-1, -1)]])
 def test_rows_have_one_number_from_batch_to_batch(batches: list[list[tuple[int, ...]]]) -> None:

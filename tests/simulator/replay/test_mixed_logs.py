@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pandas as pd
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -195,6 +196,7 @@ BLOCK_ROWS = st.sampled_from([1, 7, 1_000])
 FIDELITIES = st.sampled_from(["limits", "compiled"])
 
 
+@pytest.mark.slow
 @given(LINES, FIDELITIES, BLOCK_ROWS)
 @example(MANY, "limits", 13)
 @example(MANY, "compiled", 13)
@@ -216,6 +218,7 @@ def test_rows_say_who_asked_and_for_what(
     assert (totals["requests"], totals["succeeded"]) == (len(lines), passed)
 
 
+@pytest.mark.slow
 @given(LINES, FIDELITIES, BLOCK_ROWS)
 @example(MANY, "limits", 13)
 @example(MANY, "compiled", 13)

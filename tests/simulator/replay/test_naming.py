@@ -148,6 +148,7 @@ def test_each_arrival_is_by_whom_its_line_names(
     assert met == sorted(met), "in order of first appearance in time"
 
 
+@pytest.mark.slow
 @given(LINES, st.integers(1, 25), st.lists(st.sampled_from("tttu"), min_size=24, max_size=24))
 @example([Line(n, "a" if n else None, "x", "GET", "/") for n in range(4)], 4, list("ttuu"))
 @example([Line(9 - n, "a", "x", "GET", "/") for n in range(4)], 1, list("ttuu"))

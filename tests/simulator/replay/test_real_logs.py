@@ -107,6 +107,7 @@ def check(log: Path, kind: Kind, speed: str, tenant: TenantKind, rows: int) -> N
         assert refused[refused > 0].to_dict() == FIGURES[log.name, kind, speed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speed", ["1", "1000"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_decision_of_a_real_log_is_that_of_a_count_over_its_rows(

@@ -268,6 +268,7 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, stage: str) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     """A limit on the size of files stands in for a full disk: both fail while rows are put away."""
     log = tmp_path / "rows.parquet"

@@ -196,6 +196,7 @@ def test_the_report_leaves_out_what_the_log_does_not_tell_and_says_so(
     assert again == fewer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [[name] for name in SCHEMA.names])
 def test_every_column_alone_makes_a_folder_that_is_whole(
     columns: list[str], folders: tuple[Path, Path], tmp_path: Path

@@ -258,6 +258,7 @@ def test_percentiles_are_those_of_the_rows(result: Result) -> None:
     assert digest["p90"] == pytest.approx(served["latency_ns"].quantile(0.9), rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_warm_up_leaves_rows_and_decisions_but_not_results(result: Result) -> None:
     later = run("everyday", fidelity="limits", warm_up="2m")
     assert later.summary["sha256"] == result.summary["sha256"]

@@ -69,6 +69,7 @@ def digest_of_table(table: pa.Table) -> str:
     return whole.hexdigest()
 
 
+@pytest.mark.slow
 @given(st.integers(0, 300), st.integers(1, 40))
 def test_how_rows_are_grouped_changes_nothing(rows: int, chunk_rows: int) -> None:
     one, other = MemorySink(), MemorySink()

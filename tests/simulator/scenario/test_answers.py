@@ -282,6 +282,7 @@ def test_every_builtin_scenario_has_an_answer_that_is_recomputed() -> None:
     assert sorted(FIGURES) == sorted(builtin())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FIGURES))
 def test_an_answer_holds_the_figures_of_its_run_and_no_others(name: str) -> None:
     scenario = load(name)

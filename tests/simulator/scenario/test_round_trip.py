@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -239,6 +240,7 @@ SCENARIOS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(scenario=SCENARIOS)
 def test_a_scenario_written_out_reads_back_equal_and_obeys_the_schema(scenario: Scenario) -> None:
     text = dump(scenario)

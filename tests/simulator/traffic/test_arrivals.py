@@ -76,6 +76,7 @@ def test_on_off_bursts_have_the_mean_of_their_phases() -> None:
     assert all(a <= b for a, b in pairwise(found))
 
 
+@pytest.mark.slow
 def test_bursts_may_begin_in_either_state_by_its_share_of_the_time() -> None:
     scenario = loads(
         """

@@ -52,7 +52,7 @@ from simulator.study.capacity import (
     Values,
     scenario_player,
 )
-from simulator.study.observations import Detail, Difference, Observed, observe, paired
+from simulator.study.comparison import Detail, Difference, Observed, observe, paired
 from simulator.study.run_size import shorter
 from simulator.study.runs import Replicator, replicator
 from simulator.views import charts, svg

@@ -34,7 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal, TypeAlias
 
 from engine.errors import InputError
@@ -64,9 +64,10 @@ from simulator.options import (
 )
 from simulator.play.simulation import Fidelity, seed_in_force
 from simulator.progress import keeps_what_is_known
+from simulator.rows.result import kept_for
 from simulator.scenario import Condition, Scenario, parse_condition, value_of, with_value
 from simulator.scenario.model import draws_at_random
-from simulator.study.runs import FIRST, Replicator, next_count, replicator
+from simulator.study.runs import FIRST, Replicator, line_of_conditions, next_count, replicator
 
 Side: TypeAlias = Literal["keeps", "breaks"]
 
@@ -365,16 +366,18 @@ def scenario_player(
     changed = lru_cache(1)(changed)  # the scenario that is played shares its template
     offered = dataclasses.replace(condition, metric="offered")
     asked = (condition,) if condition.metric == "refused_share" else (condition, offered)
+    line = partial(line_of_conditions, asked)
 
     def play(value: str, seeds: Sequence[int]) -> tuple[list[float], list[float]]:
-        done = itertools.count(1)
+        scenario, done = changed(value), itertools.count(1)
         runs = runner.play(
-            changed(value),
+            scenario,
             seeds,
             fidelity=fidelity,
             check=False,
             on_progress=progress and (lambda _: progress(value, next(done), len(seeds))),
-            only=asked,
+            line=line,
+            keep=kept_for(scenario, asked),
         )
         values = [run.line[condition.subject] for run in runs]
         return values, [

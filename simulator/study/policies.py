@@ -32,7 +32,7 @@ from simulator.play.simulation import SEED, seed_in_force, warm_up
 from simulator.progress import TimeLeft, keeps_what_is_known
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random, needs_bodies
-from simulator.study.observations import Observed, observe, paired
+from simulator.study.comparison import Observed, observe, paired
 from simulator.study.runs import replicator
 from simulator.views.report import study_page, table_html
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simulator.play.simpy_driver import simulate_simpy
 from simulator.play.simulation import load_kernel
-from simulator.study.runs import RunSpec
+from simulator.study.runs import run_replication
 
-__all__ = ["RunSpec", "load_kernel", "simulate_simpy"]
+__all__ = ["load_kernel", "run_replication", "simulate_simpy"]
 
 load_kernel()

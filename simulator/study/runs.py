@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import InputError
 from simulator.intervals import (
@@ -43,7 +43,7 @@ from simulator.play.simulation import (
 from simulator.progress import Interrupted, Progress, in_notebook, progress_bar
 from simulator.rows import Result, check_out
 from simulator.rows.parquet import refuse_missing
-from simulator.rows.result import Keep, columns_of, kept_for, measure, share_of, value_in
+from simulator.rows.result import Keep, columns_of, measure, share_of, value_in
 from simulator.scenario import METRICS, Condition, Scenario, dump
 from simulator.scenario.model import draws_at_random
 from simulator.study.workers import Lost, ProcessWorkers, play_all
@@ -181,9 +181,10 @@ def intervals(
     return spread
 
 
-def _line_of_conditions(
+def line_of_conditions(
     conditions: Sequence[Condition], result: Result, scenario: Scenario
 ) -> dict[str, float]:
+    """Return what some conditions are about, and nothing else."""
     attempts = max_attempts(scenario)
     return {
         condition.subject: measure(result, condition, attempts=attempts) for condition in conditions
@@ -196,46 +197,35 @@ def replication_of(result: Result, line: dict[str, float]) -> Replication:
     return Replication(summary["seed"], summary["sha256"], summary["checks"]["faults"], line)
 
 
-class RunLine(NamedTuple):
-    """What makes the line of a run's metrics, and what it needs of a compiled run."""
+def run_replication(
+    pickled: bytes,
+    seed: int,
+    *,
+    fidelity: Fidelity,
+    warm_up_ns: int | None = None,
+    check: bool = False,
+    line: Callable[[Result, Scenario], dict[str, float]] = line_of,
+    keep: Keep = "rows",
+    shares: bool = True,
+) -> Replication:
+    """Run a scenario, here or in another process.
 
-    of: Callable[[Result, Scenario], dict[str, float]]
-    keep: Keep = "rows"
-
-
-@dataclass(frozen=True, slots=True)
-class RunSpec:
-    """How runs of a scenario are played, and what makes the lines of their metrics.
-
-    scenario: as `pickle` writes it. shares: whether runs under other seeds follow, so that what
-    they share is worth making.
+    pickled: the scenario. line: makes the line of metrics. keep: what that needs of a compiled run.
+    shares: whether runs under other seeds follow, so that what they share is worth making.
     """
-
-    scenario: bytes
-    fidelity: Fidelity
-    warm_up_ns: int | None
-    check: bool
-    line: RunLine
-    shares: bool = True
-
-    def __call__(self, seed: int) -> Replication:
-        """Play a run, here or in another process."""
-        scenario = _scenario_of(self.scenario)
-        template = None
-        if self.fidelity == "compiled" and self.shares:
-            template = _template_of(
-                self.scenario, self.warm_up_ns, anonymous=self.line.keep == "totals"
-            )
-        result = simulate(
-            scenario,
-            seed=seed,
-            fidelity=self.fidelity,
-            warm_up_ns=self.warm_up_ns,
-            check=self.check,
-            template=template,
-            keep=self.line.keep,
-        )
-        return replication_of(result, self.line.of(result, scenario))
+    scenario, template = _scenario_of(pickled), None
+    if fidelity == "compiled" and shares:
+        template = _template_of(pickled, warm_up_ns, anonymous=keep == "totals")
+    result = simulate(
+        scenario,
+        seed=seed,
+        fidelity=fidelity,
+        warm_up_ns=warm_up_ns,
+        check=check,
+        template=template,
+        keep=keep,
+    )
+    return replication_of(result, line(result, scenario))
 
 
 @lru_cache(maxsize=2)
@@ -271,23 +261,27 @@ class Replicator:
         warm_up_ns: int | None = None,
         check: bool = True,
         on_progress: Callable[[Replication], None] | None = None,
-        only: Sequence[Condition] | None = None,
-        line: RunLine | None = None,
+        line: Callable[[Result, Scenario], dict[str, float]] = line_of,
+        keep: Keep = "rows",
     ) -> list[Replication]:
         """Return one replication a seed, in order. `on_progress` hears each when it is done.
 
-        only: lines hold what these conditions are about, and nothing else. line: what else makes
-        the line of a run; it can be pickled.
+        line, keep: as `run_replication` takes them; both can be pickled.
 
         Raises `Interrupted` with those that are done where Ctrl-C stops it.
         """
         fidelity = fidelity_in_force(scenario, fidelity)
-        if only is not None:
-            line = RunLine(partial(_line_of_conditions, only), kept_for(scenario, only))
-        line = line or RunLine(line_of)
         if fidelity == "compiled":
             warm_up()  # here, so that workers find it compiled
-        play = RunSpec(pickle.dumps(scenario), fidelity, warm_up_ns, check, line)
+        play = partial(
+            run_replication,
+            pickle.dumps(scenario),
+            fidelity=fidelity,
+            warm_up_ns=warm_up_ns,
+            check=check,
+            line=line,
+            keep=keep,
+        )
         done: dict[int, Replication] = {}
         try:
             for place, replication in self._played(play, seeds):
@@ -299,7 +293,9 @@ class Replicator:
             raise Interrupted([done[place] for place in firsts]) from None
         return [done[place] for place in range(len(seeds))]
 
-    def _played(self, play: RunSpec, seeds: Sequence[int]) -> Iterator[tuple[int, Replication]]:
+    def _played(
+        self, play: Callable[[int], Replication], seeds: Sequence[int]
+    ) -> Iterator[tuple[int, Replication]]:
         """Play runs here, and the rest in processes as soon as that is faster."""
         for place, seed in enumerate(seeds):
             if self._pays(len(seeds) - place):
@@ -321,7 +317,7 @@ class Replicator:
         return self._spent_s + work_s > _START_S
 
     def _in_processes(
-        self, play: RunSpec, seeds: Sequence[int], first: int
+        self, play: Callable[[int], Replication], seeds: Sequence[int], first: int
     ) -> Iterator[tuple[int, Replication]]:
         assert self._run_s is not None, "a run was played here"
         for place, result in play_all(self._workers, seeds[first:], play, self._run_s):

@@ -42,7 +42,7 @@ from simulator.play.simulation import Fidelity, fidelity_in_force, seed_in_force
 from simulator.quantiles import latin_hypercube
 from simulator.scenario import Scenario, dump, value_of, with_values
 from simulator.scenario.model import needs_bodies
-from simulator.study.runs import NONE_IS_0, PRELOAD, RunLine, RunSpec, line_of
+from simulator.study.runs import NONE_IS_0, PRELOAD, run_replication
 from simulator.study.workers import Lost, check_scheduler, play_all, workers_of
 
 Point: TypeAlias = dict[str, Any]
@@ -298,19 +298,11 @@ class SweepTask:
     pickled: bytes
     shares: bool = False
 
-    @property
-    def known(self) -> tuple[int, int]:
-        """What tells it from the sweep's other tasks."""
-        return self.point, self.replication
-
 
 def play_task(task: SweepTask) -> dict[str, Any]:
     """Play a task; return its row, which holds the error where the run fails."""
     try:
-        play = RunSpec(
-            task.pickled, task.fidelity, None, False, RunLine(line_of), shares=task.shares
-        )
-        run = play(task.seed)
+        run = run_replication(task.pickled, task.seed, fidelity=task.fidelity, shares=task.shares)
     except Exception as fault:  # noqa: BLE001 # reason: one run's fault must not end the others
         return failed_row(task, f"{type(fault).__name__}: {fault}")
     return _head(task) | {"status": "ok", "error": "", "sha256": run.sha256} | run.line
@@ -393,7 +385,7 @@ def sweep(options: SweepOptions) -> pd.DataFrame:
     folder = Path(options.out)
     open_folder(folder, _spec(options, base, seed))
     done = done_runs(folder)
-    left = [task for task in tasks if task.known not in done]
+    left = [task for task in tasks if (task.point, task.replication) not in done]
     if progress is not None:
         progress(len(tasks) - len(left), len(tasks))
     if left:

@@ -12,7 +12,7 @@ from engine.errors import InputError
 from simulator.cli import main
 from simulator.progress import Interrupted
 from simulator.study.advise import advise
-from simulator.study.observations import observe
+from simulator.study.comparison import observe
 from simulator.study.runs import replicator
 from simulator.views.text import percent_text
 from tests.simulator.advise.truth import checked, unconfirmed

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from simulator.intervals import CONFIDENCE, interval_of, spent
 from simulator.options import ReplicationBudget
 from simulator.scenario import loads, parse_condition
 from simulator.study.capacity import Search, Values
-from simulator.study.runs import replicator
+from simulator.study.runs import line_of_conditions, replicator
 from tests.simulator.intervals.pools import KINDS, Kind, coverage_of, false_alarms
 
 MACROS: Final = 1_000
@@ -97,10 +98,11 @@ def test_intervals_hold_an_analytic_answer() -> None:
     numbers = np.arange(0, 400)
     per_window = float(stats.poisson.pmf(numbers, 200) @ np.minimum(numbers, 200))
     runs = 5
-    only = [parse_condition("refused >= 0"), parse_condition("offered >= 0")]
+    conditions = [parse_condition("refused >= 0"), parse_condition("offered >= 0")]
+    line = partial(line_of_conditions, conditions)
     with replicator() as player:
         found = player.play(
-            loads(ERLANG), range(MACROS * runs), fidelity="compiled", check=False, only=only
+            loads(ERLANG), range(MACROS * runs), fidelity="compiled", line=line, keep="totals"
         )
     refused, offered = (
         np.array([run.line[name] for run in found]).reshape(MACROS, runs)

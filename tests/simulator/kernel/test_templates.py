@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from simulator.play.simulation import simulate, template_for
 from simulator.rows.result import Keep
 from simulator.scenario import Scenario, builtin, load, loads, parse_condition
 from simulator.study import runs
-from simulator.study.runs import Replication, line_of, replicator
+from simulator.study.runs import Replication, line_of, line_of_conditions, replicator
 
 
 def _builtins() -> list[tuple[str, Scenario]]:
@@ -80,14 +81,17 @@ def test_what_is_dealt_by_chance_is_not_shared(deal: str, keys: str, shares: boo
 def test_runs_are_the_same_here_and_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the totals alone are wanted."""
     scenario = load("shared-office")
-    only = [parse_condition("refused_share <= 0.01"), parse_condition("offered > 0")]
+    conditions = [parse_condition("refused_share <= 0.01"), parse_condition("offered > 0")]
+    of_conditions = partial(line_of_conditions, conditions)
     alone = [line_of(simulate(scenario, seed=n, fidelity="compiled"), scenario) for n in range(6)]
     monkeypatch.setattr(runs, "_START_S", 0.0)
     told = list[Replication]()
     with replicator() as player:
         whole = player.play(scenario, range(6), fidelity="compiled", on_progress=told.append)
         assert player._workers.are_started
-        lean = player.play(scenario, range(6), fidelity="compiled", check=False, only=only)
+        lean = player.play(
+            scenario, range(6), fidelity="compiled", line=of_conditions, keep="subjects"
+        )
     assert sorted(run.seed for run in told) == list(range(6))
     assert [run.seed for run in whole] == list(range(6))
     for run, part, line in zip(whole, lean, alone, strict=True):

@@ -1,34 +1,24 @@
-"""What runs, replays and studies can be told: each option once, with its rule and its words.
+"""What runs, replays and studies take: each option once, with its rule and its words.
 
-An option is a field of a frozen dataclass, and its metadata say the rest: the rule of its value, a
-line about it, and its flag. All else is made of these: `takes_options` makes the fields the
-parameters of a function, checked and described; `add_flags` fills a command's parser, `given` reads
-what was typed, and `repeated` writes it again. What does not fit together is refused here too.
-
-To add an option to a run, add a field here, and use it where it has its effect.
+What does not fit together is refused here too. To add an option to a run, add a field here, and use
+it where it has its effect (`simulator.arguments` makes parameters and flags of the fields).
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
-import inspect
 import re
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import (
     Any,
     Final,
     Literal,
-    ParamSpec,
     TypeAlias,
-    TypeVar,
-    dataclass_transform,
     get_args,
 )
 
@@ -45,12 +35,16 @@ from simulator.arguments import (
     TEXT,
     TEXTS,
     ArgumentRule,
+    count_option,
     instance,
     is_number,
     may_be_a_path,
     one_of,
+    option,
     optional,
-    reads,
+    options,
+    seed_of,
+    typed,
     whole,
 )
 from simulator.logs import FORMATS, KINDS, Kind, LogMap
@@ -58,180 +52,6 @@ from simulator.play.simulation import FIDELITIES, SEED, Fidelity
 from simulator.rows import out_folder
 from simulator.rows.parquet import COLUMNS, choose_columns
 from simulator.scenario import Scenario, is_toml, load, with_values
-
-P = ParamSpec("P")
-Told = TypeVar("Told")
-R = TypeVar("R")
-
-_SAYS: Final = "{options}"
-"""The line of a docstring in whose place the options are described."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """rule: of the value. text: what the option does. flag: what argparse takes, None for no flag.
-
-    python: what Python takes beside, which a command line cannot. name: of the flag, where it is
-    not the field's. apart: goes with no other such option.
-    """
-
-    rule: ArgumentRule
-    text: str
-    flag: dict[str, Any] | None = None
-    python: str = ""
-    name: str = ""
-    apart: bool = False
-
-
-def option(  # reason: what there is to say of an option
-    rule: ArgumentRule,
-    text: str,
-    *,
-    default: Any = MISSING,  # noqa: ANN401 # reason: of any option
-    python: str = "",
-    name: str = "",
-    apart: bool = False,
-    flag: bool = True,
-    **taken: Any,  # noqa: ANN401 # reason: what argparse takes
-) -> Any:  # noqa: ANN401 # reason: a dataclass's field, as `dataclasses.field` types it
-    """Return the field of an option. taken: what argparse takes of its flag, if it has one."""
-    if isinstance(default, bool):
-        taken["action"] = argparse.BooleanOptionalAction if default else "store_true"
-    definition = _Option(rule, text, taken if flag else None, python, name, apart)
-    return field(default=default, metadata={"option": definition})
-
-
-def count_option(text: str, *, default: int | None, rule: ArgumentRule | None = None) -> Any:  # noqa: ANN401 # reason: as above
-    """Return the field of an option that is a count, 1 or more; one without a default may be None.
-
-    rule: another one.
-    """
-    rule = rule or (optional(whole(1)) if default is None else whole(1))
-    return option(rule, text, default=default, type=count_of, metavar="N")
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(option, count_option))
-def options(kind: type[Told]) -> type[Told]:
-    """Make a class a frozen dataclass of options; type checkers know which have no default."""
-    return dataclass(frozen=True)(kind)
-
-
-def _options(kind: Any) -> dict[str, tuple[Field[Any], _Option]]:  # noqa: ANN401 # reason: a dataclass
-    """Return the options of a dataclass by name, in the order of its parameters."""
-    described = {item.name: (item, item.metadata["option"]) for item in fields(kind)}
-    return {name: described[name] for name in inspect.signature(kind).parameters}
-
-
-def read_options(kind: Callable[P, Told], name: str = "") -> Callable[P, Told]:
-    """Return what makes the options of a dataclass, each read by its rule; name: for messages."""
-    rules = {field_name: definition.rule for field_name, (_, definition) in _options(kind).items()}
-    return reads(kind, rules, name or getattr(kind, "__name__", ""))
-
-
-def takes_options(kind: Callable[P, Told]) -> Callable[[Callable[[Told], R]], Callable[P, R]]:
-    """Return a decorator that makes a dataclass's options the parameters of a function.
-
-    Where the function's docstring has a line `{options}`, it gets a line about each of them.
-    """
-
-    def decorate(function: Callable[[Told], R]) -> Callable[P, R]:
-        make = read_options(kind, function.__name__)
-
-        @functools.wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            return function(make(*args, **kwargs))
-
-        returns = inspect.signature(function).return_annotation
-        taken = inspect.signature(kind).replace(return_annotation=returns)
-        wrapped.__signature__ = taken  # type: ignore[attr-defined] # reason: `inspect` reads it
-        wrapped.__doc__ = (function.__doc__ or "").replace(_SAYS, _described(kind))
-        return wrapped
-
-    return decorate
-
-
-def _described(kind: Any) -> str:  # noqa: ANN401 # reason: a dataclass
-    """Return a paragraph of a docstring: a line, or two, about each option."""
-    lines = [
-        textwrap.fill(
-            f"{name}: {definition.text}{definition.python}.", 92, subsequent_indent=" " * 8
-        )
-        for name, (_, definition) in _options(kind).items()
-    ]
-    return "\n    ".join(lines)
-
-
-# --- on a command line ---------------------------------------------------------------------------
-
-
-def add_flags(parser: argparse.ArgumentParser, kind: Any, **texts: str) -> None:  # noqa: ANN401 # reason: a dataclass
-    """Give a parser the flags of a dataclass's options; texts: a command's own."""
-    known = _options(kind)
-    apart = (
-        any(definition.apart for _, definition in known.values())
-        and parser.add_mutually_exclusive_group()
-    )
-    for name, (item, definition) in known.items():
-        if definition.flag is None:
-            continue
-        about = {"help": texts.get(name, definition.text).replace("%", "%%"), **definition.flag}
-        if not item.kw_only:
-            parser.add_argument(name, **about)
-            continue
-        about |= {"required": True} if item.default is MISSING else {"default": item.default}
-        ((definition.apart and apart) or parser).add_argument(
-            _flag(name, definition), dest=name, **about
-        )
-
-
-def given(args: argparse.Namespace, kind: Any) -> dict[str, Any]:  # noqa: ANN401 # reason: a dataclass
-    """Return the options that a command line has, as a function takes them."""
-    return {name: getattr(args, name) for name in _options(kind) if hasattr(args, name)}
-
-
-def repeated(args: argparse.Namespace, kind: Any, **changed: Any) -> list[str]:  # noqa: ANN401 # reason: a dataclass, any option
-    """Return the words of a command line that say the same again, some of it changed."""
-    words = []
-    for name, (item, definition) in _options(kind).items():
-        value = changed.get(name, getattr(args, name, item.default))
-        if value == item.default:
-            continue
-        if not item.kw_only:
-            words.append(str(value))
-        elif isinstance(value, list):
-            words += [word for item in value for word in (_flag(name, definition), str(item))]
-        elif isinstance(value, bool):
-            words.append(_flag(name, definition) if value else _flag(f"no_{name}", definition))
-        else:
-            words += [_flag(name, definition), str(value)]
-    return words
-
-
-def _flag(name: str, definition: _Option) -> str:
-    return "--" + (definition.name or name).replace("_", "-")
-
-
-def typed(rule: ArgumentRule, read: Callable[[str], Any] = float) -> Callable[[str], Any]:
-    """Return what reads a value of a command line that a rule holds for."""
-
-    def value_of(text: str) -> Any:  # noqa: ANN401 # reason: what `read` returns
-        with suppress(ValueError):
-            if rule.holds(value := read(text)):
-                return value
-        raise argparse.ArgumentTypeError(f"{text!r} must be {rule.words}")
-
-    return value_of
-
-
-def _digits(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError(text)
-    return int(text)
-
-
-seed_of: Final = typed(whole(0, "a whole number from 0 to 2^63 - 1", below=1 << 63), _digits)
-count_of: Final = typed(whole(1, "a whole number from 1 to 100000", below=100_001), _digits)
-
 
 # --- what stands in several commands -------------------------------------------------------------
 

@@ -18,17 +18,10 @@ from rich.text import Text
 
 from engine.command_line import RESULTS_PAGE
 from engine.files import span_text
+from simulator.arguments import add_flags, given, repeated
 from simulator.logs import FORMATS, log_name
 from simulator.logs.formats import WRAPPERS
-from simulator.options import (
-    DEFAULT_KIND,
-    DEFAULT_TENANT,
-    FitOptions,
-    ReplayOptions,
-    add_flags,
-    given,
-    repeated,
-)
+from simulator.options import DEFAULT_KIND, DEFAULT_TENANT, FitOptions, ReplayOptions
 from simulator.progress import progress_shown
 from simulator.rows import Result, check_out
 from simulator.rows.findings import Findings, together_ns

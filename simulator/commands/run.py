@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine.command_line import RESULTS_PAGE
 from engine.files import format_duration
-from simulator.options import RunOptions, add_flags, given, read_options, repeated, resolve
+from simulator.arguments import (
+    add_flags,
+    given,
+    read_options,
+    repeated,
+)
+from simulator.options import RunOptions, resolve
 from simulator.rows import Result, check_out
 from simulator.views.text import (
     binding_text,

@@ -20,7 +20,8 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from engine.errors import InputError
-from simulator.options import LogReadingOptions, PrecisionOptions, add_flags, given, resolve
+from simulator.arguments import add_flags, given
+from simulator.options import LogReadingOptions, PrecisionOptions, resolve
 from simulator.progress import Due, Interrupted, TimeLeft, progress_shown
 from simulator.rows import check_out, out_folder
 from simulator.views.text import (

@@ -27,17 +27,21 @@ from engine.limits import Rule
 from engine.limits.counters import ALGORITHMS
 from engine.limits.table import COUNTER_KINDS
 from engine.model import DEFAULT_QUOTAS
-from simulator.arguments import FLAG, FUNCTION, TEXTS, ArgumentRule, is_number, optional
-from simulator.intervals import Interval, Verdict, interval_of, judged, pooled, spent
-from simulator.options import (
-    ReplicationBudget,
-    ScenarioOptions,
+from simulator.arguments import (
+    FLAG,
+    FUNCTION,
+    TEXTS,
+    ArgumentRule,
     count_option,
+    is_number,
     option,
+    optional,
     options,
     takes_options,
     typed,
 )
+from simulator.intervals import Interval, Verdict, interval_of, judged, pooled, spent
+from simulator.options import ReplicationBudget, ScenarioOptions
 from simulator.play.simulation import seed_in_force, simulate, warm_up
 from simulator.progress import TimeLeft, keeps_what_is_known
 from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values

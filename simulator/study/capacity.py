@@ -40,7 +40,19 @@ from typing import Final, Literal, TypeAlias
 from engine.errors import InputError
 from engine.files import Rate
 from engine.limits import Rule
-from simulator.arguments import FUNCTION, TEXT, ArgumentRule, instance, is_number, optional
+from simulator.arguments import (
+    FUNCTION,
+    TEXT,
+    ArgumentRule,
+    count_option,
+    instance,
+    is_number,
+    option,
+    optional,
+    options,
+    takes_options,
+    typed,
+)
 from simulator.intervals import (
     Interval,
     Share,
@@ -52,16 +64,7 @@ from simulator.intervals import (
     sequential_error,
     spent,
 )
-from simulator.options import (
-    BudgetOptions,
-    CompiledOptions,
-    ReplicationBudget,
-    count_option,
-    option,
-    options,
-    takes_options,
-    typed,
-)
+from simulator.options import BudgetOptions, CompiledOptions, ReplicationBudget
 from simulator.play.simulation import Fidelity, seed_in_force
 from simulator.progress import keeps_what_is_known
 from simulator.rows.result import kept_for

@@ -30,7 +30,7 @@ from typing import Final, Literal, TypeAlias
 import pandas as pd
 
 from engine.errors import InputError
-from simulator.arguments import FUNCTION, instance, optional
+from simulator.arguments import FUNCTION, instance, option, optional, options, takes_options
 from simulator.intervals import (
     CONFIDENCE,
     Interval,
@@ -42,7 +42,7 @@ from simulator.intervals import (
     pooled,
     sequential_error,
 )
-from simulator.options import PrecisionOptions, ReplicationBudget, option, options, takes_options
+from simulator.options import PrecisionOptions, ReplicationBudget
 from simulator.rows import Result
 from simulator.rows.findings import gather
 from simulator.rows.metrics import SUMS

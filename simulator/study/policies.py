@@ -17,17 +17,18 @@ from typing import Any, Final
 import pandas as pd
 
 from engine.errors import InputError
-from simulator.arguments import FUNCTION, ArgumentRule, list_of, optional
-from simulator.intervals import pooled
-from simulator.options import (
-    SCENARIO,
-    ScenarioLike,
+from simulator.arguments import (
+    FUNCTION,
+    ArgumentRule,
     count_option,
+    list_of,
     option,
+    optional,
     options,
-    resolve,
     takes_options,
 )
+from simulator.intervals import pooled
+from simulator.options import SCENARIO, ScenarioLike, resolve
 from simulator.play.simulation import SEED, seed_in_force, warm_up
 from simulator.progress import TimeLeft, keeps_what_is_known
 from simulator.scenario import Scenario, with_values

@@ -27,10 +27,11 @@ import pyarrow.parquet as pq
 from engine.errors import InputError
 from engine.limits import LimitTable
 from engine.messages import Outcome
+from simulator.arguments import takes_options
 from simulator.logs import LogMap, LogStream, stream_log
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed, speed_text
 from simulator.logs.parties import RowNumbers
-from simulator.options import DEFAULT, ReplayOptions, table_of, takes_options
+from simulator.options import DEFAULT, ReplayOptions, table_of
 from simulator.play.replay import limit_subject, replay_arrivals
 from simulator.play.simulation import Fidelity, has_kernel
 from simulator.rows import Result, RunHeader, RunRecorder

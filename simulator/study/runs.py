@@ -19,6 +19,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import InputError
+from simulator.arguments import takes_options
 from simulator.intervals import (
     CONFIDENCE,
     Interval,
@@ -31,7 +32,7 @@ from simulator.intervals import (
     runs_for_verdict,
     sequential_error,
 )
-from simulator.options import ReplicationBudget, RunOptions, takes_options
+from simulator.options import ReplicationBudget, RunOptions
 from simulator.play.simulation import (
     Fidelity,
     fidelity_in_force,

@@ -36,8 +36,20 @@ import pyarrow.parquet as pq
 
 from engine.errors import InputError
 from engine.files import format_duration, parse_duration_ns, parse_rate
-from simulator.arguments import FOLDER, FUNCTION, TEXT, ArgumentRule, optional, takes, whole
-from simulator.options import CompiledOptions, count_option, option, options, takes_options
+from simulator.arguments import (
+    FOLDER,
+    FUNCTION,
+    TEXT,
+    ArgumentRule,
+    count_option,
+    option,
+    optional,
+    options,
+    takes,
+    takes_options,
+    whole,
+)
+from simulator.options import CompiledOptions
 from simulator.play.simulation import Fidelity, fidelity_in_force, seed_in_force, warm_up
 from simulator.quantiles import latin_hypercube
 from simulator.scenario import Scenario, dump, value_of, with_values

@@ -17,7 +17,8 @@ import pandas as pd
 
 from engine.errors import InputError
 from engine.files import span_text
-from simulator.options import FitOptions, takes_options
+from simulator.arguments import takes_options
+from simulator.options import FitOptions
 from simulator.rows.record import Numbers
 from simulator.scenario import Scenario
 from simulator.study.fit.judge import (

@@ -9,18 +9,19 @@ from dataclasses import KW_ONLY, FrozenInstanceError
 import pytest
 
 from engine.errors import InputError
-from simulator.arguments import optional, whole
-from simulator.options import (
-    RunOptions,
+from simulator.arguments import (
     add_flags,
     count_of,
     given,
     option,
+    optional,
     options,
     read_options,
     repeated,
     takes_options,
+    whole,
 )
+from simulator.options import RunOptions
 
 
 @options

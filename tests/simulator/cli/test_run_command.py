@@ -368,12 +368,12 @@ def test_what_is_no_scenario_is_one_line_that_says_what_may_be_given() -> None:
 def test_a_sweep_says_which_runs_failed_and_goes_on(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def line_of(result: simulator.Result, scenario: object) -> dict[str, float]:
-        if result.summary["seed"] == 8:
+    def run_replication(pickled: bytes, seed: int, **how: Any) -> runs.Replication:
+        if seed == 8:
             raise RuntimeError("no room left")
-        return runs.line_of(result, scenario)  # type: ignore[arg-type] # reason: handed on as it comes
+        return runs.run_replication(pickled, seed, **how)
 
-    monkeypatch.setattr(sweep, "line_of", line_of)
+    monkeypatch.setattr(sweep, "run_replication", run_replication)
     monkeypatch.setattr(sweep, "workers_of", InProcess)
     asked = ["sweep", "small.toml", "--set", "clients.c.count=1,2", "--fidelity", "compiled"]
     assert main([*asked, "--seed", "7", "--replications", "2", "--out", "s"]) == 1

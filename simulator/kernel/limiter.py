@@ -7,7 +7,7 @@ counters, not with the requests.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -279,19 +279,21 @@ class ColumnLimiter:
         return counts
 
 
-class VerdictNumbers:
-    """Converts the verdicts of a limiter to the recorder's, column by column."""
+def verdict_numbers(limiter: ColumnLimiter, recorder: Recorder) -> Callable[[Array], Numbers]:
+    """Return what converts a column of a limiter's verdicts to the recorder's numbers.
 
-    def __init__(self, limiter: ColumnLimiter, recorder: Recorder) -> None:
-        self._names, self._verdicts = limiter.names, recorder.verdicts
-        self._numbers: Numbers = np.full(4 * (len(self._names) + 1), -1, dtype=np.int64)
+    Verdicts that occur get a number, and no other.
+    """
+    names = limiter.names
+    numbers: Numbers = np.full(4 * (len(names) + 1), -1, dtype=np.int64)
 
-    def of(self, verdicts: Array) -> Numbers:
-        """Return the recorder's number of each verdict; those that occur get one, and no other."""
-        for number in np.flatnonzero(np.bincount(verdicts)).tolist():
-            if self._numbers[number] < 0:
-                self._numbers[number] = self._verdicts[verdict_of(number, self._names)]
-        return self._numbers[verdicts]
+    def converted(verdicts: Array) -> Numbers:
+        for verdict in np.flatnonzero(np.bincount(verdicts)).tolist():
+            if numbers[verdict] < 0:
+                numbers[verdict] = recorder.verdicts[verdict_of(verdict, names)]
+        return numbers[verdicts]
+
+    return converted
 
 
 def empty_limits(rules: int = 1, width: int = 1) -> at.Limits:

@@ -15,9 +15,9 @@ from simulator.kernel.compiling import warm_up as _warm_up
 from simulator.kernel.limiter import (
     Array,
     ColumnLimiter,
-    VerdictNumbers,
     empty_limits,
     enlarged,
+    verdict_numbers,
 )
 from simulator.kernel.loop import SPARE_EVENTS, run_events
 from simulator.kernel.planning import KernelPlan, linked
@@ -136,15 +136,13 @@ class Template:
         if anonymous:
             self.known[1].number(_ANYBODY)
             return
-        numbering = SubjectRegistry(setup.scenario, self.known[1], self.known[0])
+        number = _numbering(setup, self.known[1], self.known[0])
         for client in clients:
-            key, address = client.deal_key(), client.deal_address()
-            for entry in range(len(client.group.mix)):
-                request = numbering.asked(client, entry, key, address)
-                first = int(self._first[client.number])
-                self._numbers[first + entry] = request.row
-                if request.follow is not None:
-                    self._numbers[first + len(client.group.mix) + entry] = request.follow.row
+            size, key, address = len(client.group.mix), client.deal_key(), client.deal_address()
+            uploads = [size + place for place, ask in enumerate(client.group.mix) if ask.is_job]
+            for entry in (*range(size), *uploads):
+                place = self._first[client.number] + entry
+                self._numbers[place] = number(client.number, entry, key, address)
         self.known[1].clients()  # all are put into their columns, before threads read them
 
     def fresh(self, seed: int) -> tuple[ColumnLimiter, records.Simulation]:
@@ -182,60 +180,41 @@ def template_of(scenario: Scenario, from_ns: int, *, anonymous: bool = False) ->
     return Template(Setup.of(scenario, 0), from_ns, anonymous=anonymous)
 
 
-class _Writer:
-    """Writes rows to a run's book, with subjects for combos and the recorder's verdicts."""
+def _numbering(
+    setup: Setup, subjects: SubjectTable, view: CounterIndex
+) -> Callable[[int, int, int, int], int]:
+    """Return what numbers the subject of a combo: its client, entry, key and address.
 
-    def __init__(self, book: RunRecorder, run: KernelRun) -> None:
-        self._book, self._run = book, run
-        self._clients = run.setup.population.clients
-        self._subjects: Numbers = np.zeros(0, dtype=np.int64)
-        self._verdicts = VerdictNumbers(run.limiter, book.recorder)
-        if run.template is not None:
-            return
-        scenario, recorder = run.setup.scenario, book.recorder
-        self._numbering = SubjectRegistry(scenario, recorder.subjects, book.view)
-        for client in self._clients:
-            group = client.group
-            deals = any(dealing.per == "request" for dealing in scenario.dealings_of(group))
-            if len(group.mix) == 1 and not deals:
-                self._number(client.number, 0, client.deal_key(), client.deal_address())
+    Entries from the mix's length on are uploads.
+    """
+    registry, clients = SubjectRegistry(setup.scenario, subjects, view), setup.population.clients
 
-    def _number(self, client: int, entry: int, key: int, address: int) -> int:
-        """Return the number of a combo's subject; entries from the mix's length on are uploads."""
-        size = len(self._clients[client].group.mix)
-        request = self._numbering.asked(self._clients[client], entry % size, key, address)
-        if entry < size:
+    def number(client: int, entry: int, key: int, address: int) -> int:
+        is_upload, place = divmod(entry, len(clients[client].group.mix))
+        request = registry.asked(clients[client], place, key, address)
+        if not is_upload:
             return request.row
         assert request.follow is not None, "an upload follows a job"
         return request.follow.row
 
-    def write(self, rows: Array) -> None:
-        """Write the rows of a step."""
-        new = self._run.sim.combos[len(self._subjects) : int(self._run.sim.clock[0]["combo_count"])]
-        if len(new):
-            if self._run.template is not None:
-                numbers = self._run.template.subjects_of(new)
-            else:
-                fields = new[["client", "entry", "key", "address"]].tolist()
-                numbers = np.array([self._number(*combo) for combo in fields], dtype=np.int64)
-            self._subjects = np.concatenate([self._subjects, numbers])
-        self._book.recorder.take(
-            {
-                "t_ns": rows["t_ns"].copy(),
-                "subject": self._subjects[rows["combo"]],
-                "attempt": rows["attempt"].astype(np.int64),
-                "verdict": self._verdicts.of(rows["verdict"]),
-                "wait_ns": rows["wait_ns"].copy(),
-                "latency_ns": rows["latency_ns"].copy(),
-                "status": np.full(len(rows), NO_STATUS, dtype=np.int64),
-            }
-        )
+    return number
 
-    def finish(self) -> None:
-        """Write the counts that are not made from rows."""
-        clock, tally = self._run.sim.clock[0], self._book.tally
-        tally.add_requests(int(clock["began"]), int(clock["ended"]), int(clock["well"]))
-        self._book.recorder.shadow.update(self._run.limiter.shadow_requests())
+
+def _subject_numbers(run: KernelRun, book: RunRecorder) -> Callable[[Array], Numbers]:
+    """Return what numbers the subjects of new combos."""
+    if run.template is not None:
+        return run.template.subjects_of
+    number = _numbering(run.setup, book.recorder.subjects, book.view)
+    for client in run.setup.population.clients:
+        dealings = run.setup.scenario.dealings_of(client.group)
+        if len(client.group.mix) == 1 and all(dealing.per != "request" for dealing in dealings):
+            number(client.number, 0, client.deal_key(), client.deal_address())
+
+    def numbers(combos: Array) -> Numbers:
+        fields = combos[["client", "entry", "key", "address"]].tolist()
+        return np.array([number(*combo) for combo in fields], dtype=np.int64)
+
+    return numbers
 
 
 def is_compiled() -> bool:
@@ -286,12 +265,28 @@ def write_rows(
     run: KernelRun, book: RunRecorder, progress: Callable[[int], None] | None = None
 ) -> None:
     """Run a scenario to its end and write every row to `book`."""
-    duration_ns = run.setup.scenario.duration_ns
-    writer = _Writer(book, run)
+    duration_ns, recorder = run.setup.scenario.duration_ns, book.recorder
+    numbers_of, verdicts_of = _subject_numbers(run, book), verdict_numbers(run.limiter, recorder)
+    subjects: Numbers = np.zeros(0, dtype=np.int64)
     while (rows := run.step()) is not None:
-        writer.write(rows)
+        new = run.sim.combos[len(subjects) : int(run.sim.clock[0]["combo_count"])]
+        if len(new):
+            subjects = np.concatenate([subjects, numbers_of(new)])
+        recorder.take(
+            {
+                "t_ns": rows["t_ns"].copy(),
+                "subject": subjects[rows["combo"]],
+                "attempt": rows["attempt"].astype(np.int64),
+                "verdict": verdicts_of(rows["verdict"]),
+                "wait_ns": rows["wait_ns"].copy(),
+                "latency_ns": rows["latency_ns"].copy(),
+                "status": np.full(len(rows), NO_STATUS, dtype=np.int64),
+            }
+        )
         if progress is not None:
             progress(min(run.now_ns, duration_ns))
-    writer.finish()
+    clock = run.sim.clock[0]
+    book.tally.add_requests(int(clock["began"]), int(clock["ended"]), int(clock["well"]))
+    recorder.shadow.update(run.limiter.shadow_requests())
     if progress is not None:
         progress(duration_ns)

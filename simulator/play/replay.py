@@ -78,7 +78,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
         backend = backend_of(env, *run, recorder, nodes, traffic)
         yield from _decided_one_by_one(env, arrivals, backend, subjects, progress, block_rows)
         return
-    from simulator.kernel.limiter import ColumnLimiter, VerdictNumbers, is_admitted  # noqa: PLC0415 # reason: numba loads where it is asked for
+    from simulator.kernel.limiter import ColumnLimiter, is_admitted, verdict_numbers  # noqa: PLC0415 # reason: numba loads where it is asked for
 
     limiter = ColumnLimiter(tables, profile.limits, origin_ns=arrivals.start_ns)
     parties = arrivals.parties
@@ -89,7 +89,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
         kind_of = np.array([limiter.kind(limit_subject(who)) for who in parties], dtype=np.int64)
     lane_of = limiter.lanes(kind_of, parties.key.codes, parties.ip.codes)
     limiter.close_lanes()
-    verdicts = VerdictNumbers(limiter, recorder)
+    verdicts_of = verdict_numbers(limiter, recorder)
     done = 0
     for t_ns, party in arrivals.blocks(block_rows):
         verdict, wait_ns = limiter.decide(t_ns, lane_of[party])
@@ -98,7 +98,7 @@ def replay_arrivals(  # noqa: PLR0913 # reason: what a replay is told
                 "t_ns": t_ns,
                 "subject": subjects[party],
                 "attempt": np.ones_like(t_ns),
-                "verdict": verdicts.of(verdict),
+                "verdict": verdicts_of(verdict),
                 "wait_ns": wait_ns,
                 "latency_ns": np.where(is_admitted(verdict), wait_ns, 0),
                 "status": np.full(len(t_ns), NO_STATUS, dtype=np.int64),

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from engine import LimitTable, Profile
+from engine.cli import main
 from engine.command_line import number_of, run_command
 from engine.errors import InputError
 
@@ -118,3 +120,46 @@ def test_a_shell_completes_commands_and_options(
     program = f"from {command}.cli import main; main()"
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     assert completion in re.split(r"[\v\s]+", out.read_text(encoding="utf-8"))
+
+
+# --- commands that print files -------------------------------------------------------------------
+
+
+def test_the_limit_table_is_printed_by_row(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["limits"]) == 0
+    printed = capsys.readouterr().out
+    first_words = {line.split()[0] for line in printed.splitlines() if line}
+    assert first_words >= {rule.id for rule in LimitTable.default()}
+
+
+def test_a_printed_table_is_a_table_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["limits", "--toml"]) == 0
+    file = tmp_path / "limits.toml"
+    file.write_text(capsys.readouterr().out.replace('"2000/10s"', '"3000/10s"'))
+    assert LimitTable.from_toml(file)["LIM-IP"].limit_requests == 3000
+    assert main(["limits", str(file)]) == 0
+    assert "3000/10s" in capsys.readouterr().out
+
+
+def test_a_printed_profile_is_a_profile_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile"]) == 0
+    file = tmp_path / "profile.toml"
+    file.write_text(capsys.readouterr().out.replace('"sliding-log"', '"gcra"'))
+    assert Profile.from_toml(file) == Profile().replace(limits={"algorithm": "gcra"})
+    assert main(["profile", str(file)]) == 0
+    assert '"gcra"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["limits", "profile"])
+def test_a_file_that_is_none_is_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(tmp_path / "none.toml")]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("engine: ")
+    assert said.err.count("\n") == 1

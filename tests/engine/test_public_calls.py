@@ -4,13 +4,19 @@ A mistake in a call of the public interface is one line that says the way out, n
 AttributeError or a TypeError from inside, and changes nothing.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+import conformance
+import engine
+import simulator
 from engine import (
     CallAnswer,
     Engine,
@@ -345,3 +351,15 @@ def test_a_seeded_world_is_refused_with_a_kept_store(tmp_path: Path) -> None:
         pytest.raises(InputError, match="seed of the world is for simulation; leave it out"),
     ):
         Engine(world=ModelWorld(seed=7), store=store, master_key=os.urandom(32))
+
+
+# --- names that are imported on demand -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("package", [engine, simulator, conformance])
+def test_a_package_has_its_public_names_and_says_so_of_no_other(package: ModuleType) -> None:
+    assert dir(package) == sorted(package.__all__)
+    assert all(getattr(package, name) is getattr(package, name) for name in package.__all__)
+    with pytest.raises(AttributeError, match=f"^module '{package.__name__}' has no attribute"):
+        package.nothing_of_this_name  # noqa: B018 # reason: asking is what is tried
+    assert not hasattr(package, "nothing_of_this_name")

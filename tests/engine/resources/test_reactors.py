@@ -1,16 +1,20 @@
-"""Reactors: definitions, and invocations to the nanosecond (section 8.9, D-REACTOR)."""
+"""Reactors: definitions, instances, and invocations to the nanosecond (section 8.9, D-REACTOR)."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.errors import DestinationUnreachable
+from engine.profile import OutsideProfile
 from engine.resources import reactors
+from engine.resources.reactors import Claim, InstancePool
 from engine.store import SqliteStore
 from engine.world import Task
 from tests.engine.deployment import CARD
-from tests.engine.resources.outside import SECOND_NS, Outside
+from tests.engine.resources.outside import SECOND_NS, Outside, Stream
 
 HALF_NS = SECOND_NS // 2
 
@@ -322,3 +326,254 @@ def test_code_that_raises_anything_is_a_problem(outside: Outside, error: BaseExc
     outside.runtime = failing
     answer = _react(outside, 1)
     assert (answer.status, answer.body["detail"]) == (502, "The code failed.")
+
+
+# --- definitions ---------------------------------------------------------------------------------
+
+
+# --- limits of size -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("character", ["x", "é", "\U0001f511"])
+def test_code_is_bounded_in_code_points(outside: Outside, character: str) -> None:
+    """RCT-CODE: 50,000 characters whatever their bytes (D-UNITS)."""
+    path = _reactor(outside, code=character * 50_000)
+    for answer in (
+        outside.ask("POST", "/reactors", {"name": "n", "code": character * 50_001}),
+        outside.ask("PATCH", path, {"code": character * 50_001}),
+    ):
+        assert (answer.status, answer.body["clause"]) == (400, "RCT-CODE")
+        assert answer.body["errors"] == {"/code": ["must hold at most 50000 characters"]}
+    assert outside.ask("PATCH", path, {"code": character * 49_999}).ok
+
+
+def test_the_payload_is_bounded_in_bytes(outside: Outside) -> None:
+    """RCT-PAYLOAD: 10^6 bytes of arguments as compact JSON pass, one more does not (D-SIZE)."""
+    assert _react(outside, "x" * 999_998).ok
+    assert _react(outside, "é" * 499_999).ok
+    for too_long in ("x" * 999_999, "é" * 499_999 + "x"):
+        answer = _react(outside, too_long)
+        assert (answer.status, answer.body["clause"]) == (413, "RCT-PAYLOAD")
+    assert len(outside.runs) == 2
+
+
+def test_the_payload_is_the_same_however_the_body_is_written(outside: Outside) -> None:
+    """RCT-PAYLOAD counts the arguments, not the spaces around them."""
+    headers = {"Content-Type": "application/json"}
+    path = f"{_reactor(outside)}/react"
+    body = b'{"args": "' + b"x" * 999_998 + b'"' + b" " * 1_000 + b"}"
+    assert outside.ask("POST", path, body, headers=headers).ok
+    body = b'{"args":"' + b"x" * 999_999 + b'"}'
+    assert outside.ask("POST", path, body, headers=headers).status == 413
+
+
+def test_a_body_far_beyond_is_not_read_to_its_end(outside: Outside) -> None:
+    """D-SIZE: 4 MB of JSON are read at most."""
+    stream = Stream(50_000_000)
+    headers = {"Content-Type": "application/json"}
+    answer = outside.ask("POST", f"{_reactor(outside)}/react", stream, headers=headers)
+    assert answer.status == 413
+    assert stream.read_bytes == 4_000_001
+
+
+# --- definitions --------------------------------------------------------------------------------
+
+
+def test_a_definition_is_made_shown_changed_listed_and_deleted(outside: Outside) -> None:
+    body = {"name": "upper", "code": "x", "configuration": {"a": "1", "b": "2"}}
+    answer = outside.ask("POST", "/reactors", body)
+    path = answer.headers["Location"]
+    shown = {"name": "upper", "code": "x", "configuration_names": ["a", "b"]}
+    assert answer.body.items() >= shown.items()
+    assert "configuration" not in answer.body, "no value comes back"
+    assert outside.ask("GET", path).body == answer.body
+    changed = outside.ask("PATCH", path, {"name": "lower", "configuration": {"a": None, "c": "3"}})
+    assert changed.body == {
+        **answer.body,
+        "name": "lower",
+        "configuration_names": ["b", "c"],
+    }
+    assert outside.ask("GET", "/reactors").body["data"] == [changed.body]
+    outside.ask("POST", f"{path}/react", {"args": 1})
+    assert outside.ask("DELETE", path).status == 204
+    assert outside.ask("GET", path).status == 404
+    assert outside.ask("POST", f"{path}/react", {"args": 1}).status == 404
+    assert not outside.engine.services.running, "a deleted reactor leaves no instances"
+    for operation in ("create", "update", "delete"):
+        ((entity, _, _),) = outside.logged(f"reactor:{operation}")
+        assert entity == answer.body["id"]
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"code": "x"}, "/name"),
+        ({"name": "n"}, "/code"),
+        ({"name": "n", "code": ""}, "/code"),
+        ({"name": "n", "code": 1}, "/code"),
+        ({"name": "n", "code": "x", "configuration": {"a": 1}}, "/configuration/0"),
+        ({"name": "n", "code": "x", "timeout": 1}, "/2"),
+    ],
+)
+def test_a_definition_that_is_none_is_refused(outside: Outside, body: Any, place: str) -> None:
+    answer = outside.ask("POST", "/reactors", body)
+    assert (answer.status, list(answer.body["errors"])) == (400, [place])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "right"),
+    [
+        ("POST", "/reactors", "reactor:create"),
+        ("GET", "/reactors", "reactor:read"),
+        ("GET", "/reactors/{id}", "reactor:read"),
+        ("PATCH", "/reactors/{id}", "reactor:update"),
+        ("DELETE", "/reactors/{id}", "reactor:delete"),
+        ("POST", "/reactors/{id}/react", "reactor:invoke"),
+    ],
+)
+def test_each_operation_asks_for_its_right(
+    outside: Outside, method: str, path: str, right: str
+) -> None:
+    """D-PERMISSIONS; and another tenant's reactor is not there."""
+    path = path.replace("/reactors/{id}", _reactor(outside))
+    bodies: dict[str, Any] = {"POST": {"name": "n", "code": "c"}, "PATCH": {}}
+    body = {"args": 1} if path.endswith("react") else bodies.get(method)
+    others = {f"reactor:{verb}" for verb in ("create", "read", "update", "delete", "invoke")}
+    assert outside.ask(method, path, body, key=outside.key_with(*(others - {right}))).status == 403
+    assert outside.ask(method, path, body, key=None).status == 401
+    stranger = outside.principal({right}, tenant=outside.engine.create_tenant("Other"))[1]
+    if path != "/reactors":
+        assert outside.ask(method, path, body, key=stranger).status == 404
+    assert outside.ask(method, path, body, key=outside.key_with(right)).ok
+
+
+# --- RCT-HOT: instances --------------------------------------------------------------------------
+
+
+def _pool(**choices: Any) -> InstancePool:
+    return InstancePool(OutsideProfile(**choices))
+
+
+def _held(claim: Claim) -> str:
+    if not claim.is_held:
+        return "queued"
+    return "hot" if claim.is_started else "cold"
+
+
+def _ready(claim: Claim) -> Claim:
+    claim.is_started = True
+    return claim
+
+
+def test_one_is_hot_from_creation_and_others_start_cold() -> None:
+    pool = _pool()
+    assert [_held(pool.claim(0)) for _ in range(3)] == ["hot", "cold", "cold"]
+
+
+def test_a_cold_started_instance_dies_when_idle_and_the_hot_one_stays() -> None:
+    pool = _pool()
+    hot, cold = pool.claim(0), pool.claim(0)
+    pool.release(_ready(cold), 5)
+    assert _held(pool.claim(5)) == "cold"
+    pool.release(hot, 9)
+    assert _held(pool.claim(9_000_000_000)) == "hot"
+
+
+def test_hot_concurrency_is_how_many_are_hot() -> None:
+    assert [_held(_pool(hot_concurrency=0).claim(0))] == ["cold"]
+    pool = _pool(hot_concurrency=2)
+    assert [_held(pool.claim(0)) for _ in range(3)] == ["hot", "hot", "cold"]
+
+
+def test_an_instance_kept_hot_lives_until_and_without_the_end_of_its_time() -> None:
+    for asked_ns, found in ((14, "hot"), (15, "cold")):
+        pool = _pool(keep_hot_ns=10)
+        pool.claim(0)
+        pool.release(_ready(pool.claim(0)), 5)
+        assert _held(pool.claim(asked_ns)) == found
+
+
+def test_what_has_not_started_is_not_kept() -> None:
+    pool = _pool(keep_hot_ns=10, hot_concurrency=0)
+    pool.release(pool.claim(0), 5)
+    assert _held(pool.claim(5)) == "cold"
+
+
+def test_use_prolongs_the_life_of_an_instance_kept_hot() -> None:
+    pool = _pool(keep_hot_ns=10, hot_concurrency=0)
+    pool.release(_ready(pool.claim(0)), 5)
+    again = pool.claim(14)
+    pool.release(again, 20)
+    assert _held(pool.claim(29)) == "hot"
+
+
+def test_beyond_the_cap_claims_queue_first_come_first_served() -> None:
+    pool = _pool(instances_cap=2)
+    hot, cold, first, second = (pool.claim(0) for _ in range(4))
+    assert [_held(c) for c in (hot, cold, first, second)] == ["hot", "cold", "queued", "queued"]
+    rung: list[str] = []
+    first.bell.ring = lambda: rung.append("first")
+    second.bell.ring = lambda: rung.append("second")
+    pool.release(_ready(cold), 3)
+    assert rung == ["first"]
+    assert (_held(first), _held(second)) == ("hot", "queued")
+    pool.release(hot, 4)
+    assert rung == ["first", "second"]
+    pool.release(first, 5)  # it had the instance that was cold, which now dies
+    pool.release(second, 6)
+    assert [_held(pool.claim(7)) for _ in range(3)] == ["hot", "cold", "queued"]
+
+
+def test_a_cap_below_the_hot_concurrency_wins() -> None:
+    pool = _pool(hot_concurrency=5, instances_cap=1)
+    assert [_held(pool.claim(0)) for _ in range(2)] == ["hot", "queued"]
+
+
+def test_who_gives_up_leaves_the_queue() -> None:
+    pool = _pool(instances_cap=1)
+    hot, first, second = pool.claim(0), pool.claim(0), pool.claim(0)
+    pool.release(first, 1)
+    pool.release(hot, 2)
+    assert (_held(first), _held(second)) == ("queued", "hot")
+
+
+def test_an_instance_given_up_while_it_starts_is_started_anew_by_the_next() -> None:
+    pool = _pool(hot_concurrency=0, instances_cap=1)
+    starting, following = pool.claim(0), pool.claim(0)
+    pool.release(starting, 1)
+    assert _held(following) == "cold"
+    assert not following.is_started
+
+
+@given(
+    st.lists(st.integers(0, 9), max_size=60),
+    st.integers(0, 3),
+    st.one_of(st.none(), st.integers(1, 4)),
+    st.integers(0, 5),
+)
+def test_whatever_happens_no_instance_is_lost_and_nobody_queues_beside_an_idle_one(
+    steps: list[int], hot: int, cap: int | None, keep_hot_ns: int
+) -> None:
+    """0 … 3 claims, anything else gives the n-th claim back; time moves one ns a step."""
+    pool = _pool(hot_concurrency=hot, instances_cap=cap, keep_hot_ns=keep_hot_ns)
+    claims: list[Claim] = []
+    for now_ns, step in enumerate(steps):
+        if step <= 3 or not claims:
+            claims.append(pool.claim(now_ns))
+        else:
+            pool.release(_ready(claims.pop(step % len(claims))), now_ns)
+        held = [c for c in claims if c.is_held]
+        queued = [c for c in claims if not c.is_held]
+        assert sum(c.is_lasting for c in held) <= hot
+        assert cap is None or len(held) <= cap
+        assert not queued or len(held) == cap
+        # First come, first served: whoever holds came before whoever waits.
+        assert claims[len(held) :] == queued
+    for claim in list(claims):
+        claims.remove(claim)
+        pool.release(_ready(claim), len(steps))
+    lasting = hot if cap is None else min(hot, cap)
+    later_ns = len(steps) + keep_hot_ns
+    again = [pool.claim(later_ns) for _ in range(lasting + 1)]
+    assert [_held(c) for c in again[:lasting]] == ["hot"] * lasting
+    assert _held(again[-1]) in ({"queued"} if cap == lasting else {"cold"})

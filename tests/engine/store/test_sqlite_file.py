@@ -14,7 +14,7 @@ import pytest
 
 from engine.errors import StoreError
 from engine.model import Tenant
-from engine.store import LogFilter, SqliteStore, TokenFilter
+from engine.store import LogFilter, MemoryStore, SqliteStore, Store, TokenFilter
 from engine.store.sqlite_file import VERSION
 from tests.engine.store._queries import files, rows
 from tests.engine.store._records import (
@@ -208,3 +208,37 @@ def test_an_undone_change_leaves_no_copy(path: Path) -> None:
         store.rollback()
         with store.transaction(write=False):
             assert store.get(Tenant, uuid(1)) == tenant(1)
+
+
+# --- unfinished work -----------------------------------------------------------------------------
+
+
+def abandoned(store: Store) -> list[str]:
+    with store.transaction():
+        return [entry.id for entry in store.abandoned_work()]
+
+
+def opened(store: Store, *works: str) -> None:
+    with store.transaction():
+        for at_ns, work in enumerate(works):
+            store.open_work(log(0, at_ns, id=work))
+
+
+def test_a_closed_store_has_abandoned_what_it_had_not_finished(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        opened(store, "a", "b", "c")
+        assert abandoned(store) == []
+        with store.transaction():
+            store.close_work("a")
+    with closing(SqliteStore(path)) as store:
+        opened(store, "d")
+        assert abandoned(store) == ["b", "c"]
+        with store.transaction():
+            store.close_work("b")
+        assert abandoned(store) == ["c"]
+
+
+def test_nothing_in_memory_is_ever_abandoned() -> None:
+    store = MemoryStore()
+    opened(store, "a")
+    assert abandoned(store) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from conformance.wire.transport import Answer, Place
 from engine import LimitTable, Profile
 from engine.clauses import select
 from engine.world import Sleep
+from tests.conformance.checks.changed import judged
 
 SECOND_NS = 1_000_000_000
 Change = Callable[[HttpRequest, Answer], int]
@@ -198,3 +200,28 @@ def test_what_is_retained_is_read_with_keys_and_from_addresses_that_no_other_che
     run.execute()
     verdicts = {one.verdict for one in run.findings if one.check == "quotas.retention"}
     assert verdicts == {Verdict.PASS}
+
+
+# --- headers of refusals -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("Retry-After", "soon", "Retry-After = 'soon' must be a whole number of seconds, at least"),
+        ("Retry-After", "0", "Retry-After = '0' must be a whole number of seconds, at least 1"),
+        ("Retry-After", "7200", "Retry-After = 7200 s is longer than any row may refuse (120 s)"),
+        ("RateLimit", '"LIM-TEST-TENANT";r=3;t=2', "on a refusal: the remaining quota must be r=0"),
+    ],
+)
+def test_a_wrong_header_of_a_refusal_is_a_remark(name: str, text: str, says: str) -> None:
+    def with_header(_: HttpRequest, answer: Answer) -> Answer:
+        if answer.status != 429:
+            return answer
+        return dataclasses.replace(answer, headers={**answer.headers, name: text})
+
+    found = judged("limits.status", with_header)
+    assert [one.message for one in found if one.verdict is Verdict.PASS]
+    told = [one for one in found if one.verdict is not Verdict.PASS]
+    assert [one.verdict for one in told] == [Verdict.INFORMATIONAL]
+    assert says in told[0].message

@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from conformance.context.check import Check, all_checks
 from conformance.context.context import CheckContext
+from conformance.context.cooldown import Cooldown, file_of
 from conformance.context.session import Session
-from conformance.context.verdicts import Finding
+from conformance.context.verdicts import Finding, Verdict
+from conformance.limits.findings import MOST_MEASUREMENTS
 from conformance.runner.cleanup import clean
 from conformance.runner.plan import (
     Dealt,
@@ -133,3 +138,55 @@ def test_what_ended_checks_left_is_deleted_without_a_probes_keys() -> None:
     asked = [one.ask for one in session.exchanges.values() if one.ask.method == "DELETE"]
     assert [(ask.key, ask.source) for ask in asked] == [("private_prod.1", "127.0.0.9")]
     assert (clean(session), len(session.created)) == (2, 0)
+
+
+# --- rested counters -----------------------------------------------------------------------------
+
+
+_ROWS = ("LIM-TEST-TENANT", "LIM-PUBLIC", "LIM-SEARCH")
+
+
+@pytest.mark.slow
+def test_three_runs_in_a_row_give_the_same_verdicts_in_the_same_time() -> None:
+    """With fresh seeds, as by default; the second and the third take at most twice the first."""
+    deployment = deploy(keys_a_role=8)
+    cooldown = Cooldown()
+    took_ns, verdicts = [], []
+    for turn in range(3):
+        options = Options(
+            select=_ROWS, checks=tuple(f"limits.{row}" for row in _ROWS), seed=3 + turn
+        )
+        run = Run(deployment.target, options, transport=deployment.transport)
+        run.session.cooldown = cooldown
+        report = run.execute()
+        took_ns.append(report.took_ns)
+        verdicts.append({row: report.result(row).verdict for row in _ROWS})
+    assert verdicts == [dict.fromkeys(_ROWS, Verdict.PASS)] * 3
+    assert max(took_ns[1:]) <= 2 * took_ns[0]
+
+
+def test_what_a_run_has_used_is_kept_in_a_file_without_the_texts_of_keys(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "counters.json"
+    assert Cooldown.load(file, 0).entries() == []
+    cooldown = Cooldown()
+    cooldown.note("LIM-READ", {("private_prod.1", "127.0.0.2"): 5, ("", "127.0.0.3"): 7})
+    cooldown.note("LIM-READ", {("private_prod.1", "127.0.0.2"): 4})
+    cooldown.save(file)
+    assert Cooldown.load(file, 0).of("LIM-READ") == cooldown.of("LIM-READ")
+    assert Cooldown.load(file, 10**15).entries() == [], "long ago is forgotten"
+    file.write_text("{not json")
+    assert Cooldown.load(file, 0).entries() == []
+    assert file_of("http://one.example") != file_of("http://two.example")
+
+
+@pytest.mark.slow
+def test_the_time_that_is_planned_is_the_time_that_a_run_takes() -> None:
+    """Within a tenth of the plan on fresh keys, and never more than the worst that it names."""
+    deployment = deploy(keys_a_role=8)
+    rows = (*_ROWS, "LIM-PRIVATE", "LIM-IP")
+    options = Options(select=rows, checks=tuple(f"limits.{row}" for row in rows), seed=3)
+    run = Run(deployment.target, options, transport=deployment.transport)
+    plan = run.plan()
+    took_ns = run.execute().took_ns
+    assert 0.9 * plan.floor_ns < took_ns < 1.1 * plan.floor_ns
+    assert took_ns < plan.warm_ns() < plan.warm_ns(MOST_MEASUREMENTS)

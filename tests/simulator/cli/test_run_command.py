@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import importlib
+import io
 import json
 import os
 import shlex
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ import simulator
 from engine.errors import InputError
 from simulator.cli import main
 from simulator.play.simulation import simulate
+from simulator.progress import in_notebook, progress_bar, progress_shown
 from simulator.scenario import builtin, schema
 from simulator.study import runs, sweep
 from tests.simulator.workers import InProcess
@@ -387,3 +392,188 @@ def test_a_sweep_says_which_runs_failed_and_goes_on(
         "failed: point 1, run 1: RuntimeError: no room left",
     ]
     assert set(simulator.load_sweep(here / "s")["status"]) == {"ok", "failed"}
+
+
+# --- progress ------------------------------------------------------------------------------------
+
+
+S = 1_000_000_000
+
+
+def test_plain_lines_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with progress_bar(10 * S) as tell:
+        assert tell is not None
+        for clock[0], now_s in ((1, 1), (6, 4), (7, 5), (14, 7)):
+            tell(now_s * S)
+    assert capsys.readouterr().err == (
+        "simulating: 40 %, about 10 s left\nsimulating: 70 %, about 7 s left\n"
+    )
+
+
+def test_what_was_done_before_says_nothing_of_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sweep that goes on at 900 of 1,000 has no pace yet; 10 runs in 10 s are one."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with progress_shown() as tell:
+        assert tell is not None
+        for clock[0], done in ((0, 900), (10, 910), (20, 1_000)):
+            tell("sweeping", done, 1_000, partial("{} of 1000".format, done))
+    assert capsys.readouterr().err == (
+        "sweeping: 910 of 1000, about 2 min left\nsweeping: 1000 of 1000\n"
+    )
+
+
+def test_a_terminal_gets_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_bar(10 * S) as tell:
+        assert tell is not None
+        tell(5 * S)
+    assert "simulating" in terminal.getvalue()
+
+
+def test_quiet_shows_nothing() -> None:
+    with progress_bar(10 * S, quiet=True) as tell:
+        assert tell is None
+
+
+def test_a_program_that_only_imports_ipykernel_is_no_notebook() -> None:
+    importlib.import_module("ipykernel")
+    assert not in_notebook()
+
+
+# --- bad budgets ---------------------------------------------------------------------------------
+
+
+RUN = ["run", "everyday", "--out", "{tmp}/new"]
+COMPARE = ["compare", "{tmp}/a", "{tmp}/b"]
+CAPACITY = ["capacity", "everyday", "--vary", "clients.browsers.count", "--between", "5", "50"]
+KEEP = ["--keep", "refused_share <= 0.1"]
+
+PRECISION = "must be above 0 and below 0.5, half the width of a share's interval"
+COUNT = "must be a whole number from 1 to 100000"
+SHARE = "must be a share of the value, from 0 to 1"
+
+CASES = [
+    (given, ["--precision", value], f"--precision: '{value}' {PRECISION}")
+    for given in (RUN, COMPARE)
+    for value in ("0", "-0.5", "nan", "inf", "narrow", "0.5")
+]
+CASES += [
+    (given, ["--most-replications", value], f"--most-replications: '{value}' {COUNT}")
+    for given in (RUN, COMPARE, [*CAPACITY, *KEEP])
+    for value in ("0", "-1", "2.5")
+]
+CASES += [
+    (
+        given,
+        ["--most-time", "5m"],
+        "most_time = 5m must go with precision; leave it out",
+    )
+    for given in (RUN, COMPARE)
+]
+CASES += [
+    (
+        given,
+        ["--most-replications", "5"],
+        "most_replications = 5 must go with precision; leave it out",
+    )
+    for given in (RUN, COMPARE)
+]
+CASES += [
+    (
+        given,
+        ["--replications", "5", "--most-replications", "3"],
+        "most_replications = 3 must be at least replications, 5; take more",
+    )
+    for given in ([*RUN, "--precision", "0.1"], [*CAPACITY, *KEEP])
+]
+CASES += [
+    (given, ["--most-time", "0s"], "most_time = 0 ns must be above 0; take more")
+    for given in (
+        [*RUN, "--precision", "0.1"],
+        [*COMPARE, "--precision", "0.1"],
+        [*CAPACITY, *KEEP],
+    )
+]
+CASES += [
+    (
+        CAPACITY,
+        ["--keep", "refused_share"],
+        (
+            "condition = 'refused_share' must be a condition such as"
+            " \"refused_share{client='browsers'} <= 0.01\""
+        ),
+    ),
+    (
+        CAPACITY,
+        ["--keep", "refused_share <= few"],
+        "condition = 'refused_share <= few' must compare with a number; few is none",
+    ),
+    *(
+        (
+            CAPACITY,
+            ["--keep", f"refused_share < {bound}"],
+            (
+                f"condition = 'refused_share < {bound}' must compare with a share from 0 to 1, "
+                f"such as 0.01 or 1%; {bound} is none"
+            ),
+        )
+        for bound in ("1.5", "-0.1", "150%")
+    ),
+    (
+        CAPACITY,
+        ["--keep", "refused <= -1"],
+        "condition = 'refused <= -1' must compare with a number that is at least 0; -1 is below",
+    ),
+    ([*CAPACITY, *KEEP], ["--tolerance", "-1"], f"--tolerance: '-1' {SHARE}"),
+    ([*CAPACITY, *KEEP], ["--tolerance", "nan"], f"--tolerance: 'nan' {SHARE}"),
+    (
+        [*CAPACITY, *KEEP],
+        ["--between", "50", "5"],
+        "between = 50 5 must rise; put the lower value first",
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "flags", "said"), CASES)
+def test_a_slip_in_a_budget_is_one_line(
+    command: list[str],
+    flags: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [word.replace("{tmp}", str(tmp_path)) for word in [*command, *flags]]
+    with pytest.raises(SystemExit) as end:
+        sys.exit(main(words))
+    assert end.value.code == 2
+    assert capsys.readouterr().err == f"simulator: {said}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_threshold_without_a_bound_is_told_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "few.toml"
+    assert main(["init", str(path)]) == 0
+    text = path.read_text("utf-8") + '\n[[thresholds]]\nthat = "refused_share"\n'
+    path.write_text(text, "utf-8")
+    capsys.readouterr()
+    assert main(["run", str(path), "--precision", "0.1", "--out", str(tmp_path / "new")]) == 2
+    said = capsys.readouterr().err
+    row = text.splitlines().index('that = "refused_share"') + 1
+    assert said.count("\n") == 1
+    assert f"few.toml:{row}:" in said
+    assert 'thresholds[1].that = "refused_share" must be a condition such as' in said

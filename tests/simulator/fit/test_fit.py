@@ -18,6 +18,7 @@ from simulator.cli import main
 from simulator.logs import LogMap
 from simulator.scenario import Scenario, loads
 from simulator.scenario.draws import DailyArrivals, OnOffArrivals, PoissonArrivals
+from simulator.study.fit import Fit
 from simulator.study.fit._fit import _refusals
 from simulator.study.fit.judge import _OF_LIMITS, Judgement, Line, _interval
 from simulator.study.fit.observed import LogWindow, _log_mix
@@ -340,3 +341,43 @@ def test_a_fit_says_that_a_log_has_no_keys_only_where_it_has_none(
     (tmp_path / "access.log").write_text("".join(lines), "utf-8")
     fitted = simulator.fit(tmp_path / "access.log", judged=False)
     assert any("keys: the log has none" in words for words in fitted.lost) is has_none
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+_MAP = """
+time = { field = "t_ns", unit = "ns" }
+key = "key"
+tenant = "tenant"
+application = "application"
+"""
+
+
+REQUEST = {"ip": "192.0.2.1", "method": "POST", "path": "/tokenize"}
+
+
+def _fit(tenants: tuple[str, ...]) -> Fit:
+    """Fit a log of tenants that each have an application `web`."""
+    rows = [
+        {"t_ns": at * 10**9, "key": tenant, "tenant": tenant, "application": "web", **REQUEST}
+        for at in range(30)
+        for tenant in tenants
+    ]
+    log_map = LogMap.from_document(parse_toml(_MAP, "map.toml"))
+    return simulator.fit(pd.DataFrame(rows), map=log_map, judged=False)
+
+
+def test_tenants_without_a_letter_that_a_scenario_takes_are_told_apart() -> None:
+    found = _fit(("日本", "中国"))
+    assert [tenant.name for tenant in found.scenario.tenants] == ["tenant", "tenant-1"]
+    assert [each.tenant for each in found.scenario.applications] == ["tenant", "tenant-1"]
+
+
+def test_applications_of_one_name_are_told_apart() -> None:
+    """Two tenants may call an application the same; a scenario's names are unique."""
+    found = _fit(("one", "two"))
+    applications = [(each.tenant, each.name) for each in found.scenario.applications]
+    assert applications == [("one", "web"), ("two", "web-2")]
+    assert found.groups.index.tolist() == ["web", "web-2"]
+    assert [group.applications for group in found.scenario.clients] == [("web",), ("web-2",)]

@@ -258,3 +258,216 @@ retry = {{ kind = "decorrelated-jitter", base = "50ms", cap = "3s", attempts = 3
 """
         )
     )
+
+
+# --- one nanosecond, and the largest numbers -----------------------------------------------------
+
+
+S = 10**9
+
+_PACED = """
+duration = "5s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[clients]]
+name = "c"
+application = "a"
+loop = "open"
+arrivals = {{ kind = "constant", rate = "10/1s" }}
+pacing = {{ kind = "token-bucket", rate = "{rate}" }}
+{retry}
+"""
+
+
+def test_a_turn_that_comes_at_the_end_makes_no_attempt() -> None:
+    """`until` excludes its instant, and so does a deadline."""
+    scenario = loads(_PACED.format(rate="1/1s", retry=""))
+    check_same(scenario)
+    found = run(scenario, fidelity="compiled").requests
+    assert found["t_ns"].tolist() == [second * S for second in range(5)]
+    for deadline in ("900ms", "1800ms"):
+        check_same(loads(_PACED.format(rate="1/1s", retry=f'deadline = "{deadline}"')))
+
+
+_ALONE = """
+duration = "{duration}"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[clients]]
+name = "c"
+application = "a"
+{clients}
+"""
+
+
+def test_a_constant_rate_is_exact_where_its_numbers_multiply_beyond_64_bits() -> None:
+    limit, window_ns = 2_147_483_647, 365 * 86_400 * S
+    clients = f'loop = "open"\narrivals = {{ kind = "constant", rate = "{limit}/365d" }}'
+    scenario = loads(_ALONE.format(duration="10s", clients=clients))
+    check_same(scenario)
+    found = run(scenario, fidelity="compiled").requests["t_ns"].tolist()
+    assert found == [k * window_ns // limit for k in range(681)]
+
+
+def test_a_mean_of_years_is_drawn_alike() -> None:
+    clients = 'count = 9\nthink = { kind = "exponential", mean = "300d" }'
+    scenario = loads(_ALONE.format(duration="600d", clients=clients))
+    check_same(scenario)
+    assert run(scenario, fidelity="limits").summary["totals"]["offered"] > 0
+
+
+def test_a_pace_beyond_all_clocks_is_kept_alike() -> None:
+    pacing = '{ kind = "aimd", start = "1/1s", maximum = "2000000000/1ns", increase = 1000000 }'
+    clients = f'think = "1s"\npacing = {pacing}'
+    check_same(loads(_ALONE.format(duration="9s", clients=clients)))
+
+
+# --- arrays that fill up -------------------------------------------------------------------------
+
+
+_AT_ONCE = """
+duration = "4s"
+[choices.limits]
+edges = "closed"
+[rules.LIM-CREATE]
+rate = "8/1s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[addresses]]
+name = "nat"
+[[clients]]
+name = "early"
+count = 4
+application = "a"
+addresses = "nat"
+loop = "open"
+arrivals = { kind = "constant", rate = "1/1s" }
+mix = [ { request = "POST /tokenize" } ]
+[[clients]]
+name = "late"
+count = 8
+application = "a"
+addresses = "nat"
+loop = "open"
+start = "1s"
+arrivals = { kind = "constant", rate = "1/1s" }
+mix = [ { request = "POST /tokenize" } ]
+"""
+
+_ONCE_HEAD = """
+duration = "30s"
+[rules.LIM-CREATE]
+rate = "8/10s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[addresses]]
+name = "nat"
+"""
+
+_ONCE = """
+[[clients]]
+name = "at-{start}"
+count = {count}
+application = "a"
+addresses = "nat"
+loop = "open"
+start = "{start}"
+arrivals = {{ kind = "constant", rate = "1/1h" }}
+mix = [ {{ request = "POST /tokenize" }} ]
+"""
+
+_LONG = """
+duration = "100s"
+[rules.LIM-CREATE]
+rate = "100000/1h"
+[rules.LIM-PRIVATE]
+rate = "100000/1h"
+[rules.LIM-IP]
+rate = "100000/1h"
+[rules.LIM-LEGACY]
+rate = "100000/1h"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+keys = 0
+legacy_keys = 1
+[[clients]]
+name = "c"
+application = "a"
+loop = "open"
+arrivals = { kind = "constant", rate = "100/1s" }
+mix = [ { request = "POST /tokenize" } ]
+"""
+
+
+def test_what_came_a_whole_window_ago_counts_where_edges_are_closed() -> None:
+    """Four came at 1 s; at 2 s they count still, though no slot is left for a fifth."""
+    scenario = loads(_AT_ONCE)
+    check_same(scenario)
+    rows = run(scenario, fidelity="compiled").requests
+    at_2_s = rows[rows["t_ns"] == 2 * 10**9]
+    assert at_2_s["outcome"].value_counts().to_dict() == {"admitted": 4, "refused": 8}
+
+
+def test_what_is_kept_of_a_ring_keeps_its_instants() -> None:
+    """Two of four left the window at 11 s; the later of the others counts until 19.5 s."""
+    text = _ONCE_HEAD
+    for start, count in (("0s", 1), ("1s", 1), ("9s", 1), ("9500ms", 1)):
+        text += _ONCE.format(start=start, count=count)
+    text += _ONCE.format(start="11200ms", count=6) + _ONCE.format(start="19100ms", count=2)
+    scenario = loads(text)
+    check_same(scenario)
+    rows = run(scenario, fidelity="compiled").requests
+    assert rows["outcome"].tolist() == ["admitted"] * 11 + ["refused"]
+    assert rows["wait_ns"].iloc[-1] == 400_000_000
+
+
+def test_rings_that_grow_at_one_request_all_have_room() -> None:
+    """Each request is charged to five counters, whose rings are full at the same time."""
+    check_same(loads(_LONG))
+
+
+_CROWD = """
+duration = "40s"
+[rules.LIM-PRIVATE]
+rate = "100000/1h"
+[rules.LIM-IP]
+rate = "100000/1h"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+[[reactors]]
+name = "r"
+tenant = "t"
+service = { kind = "lognormal", median = "15s", sigma = 1.0 }
+[[clients]]
+name = "c"
+application = "a"
+loop = "open"
+arrivals = { kind = "poisson", rate = "50/1s" }
+mix = [ { request = "POST /reactors/{id}/react", reactor = "r" } ]
+"""
+
+
+def test_a_wheel_that_grows_full_of_events_keeps_their_order() -> None:
+    """One client of whom a thousand calls are under way, where there was room for a hundred."""
+    scenario = loads(_CROWD)
+    check_same(scenario)
+    rows = run(scenario, fidelity="compiled").requests
+    assert (rows["t_ns"] + rows["latency_ns"] > 30 * 10**9).sum() > 500

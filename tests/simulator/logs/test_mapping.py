@@ -1,6 +1,7 @@
 """The file of `--map`: what it can say, and what is said of a bad one."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from engine.errors import InputError
 from engine.files import parse_toml
 from simulator.logs import LogMap, stream_log
+from tests.simulator.logs.test_tools import read
 from tests.simulator.logs.whole import Log, read_log
 
 EXAMPLE = r"""
@@ -242,3 +244,31 @@ def test_fields_beside_the_map_are_read_where_the_log_has_them() -> None:
     (batch,) = stream.batches()
     assert [stream.names["status"][code] for code in batch.codes["status"]] == ["200", ""]
     assert "app" not in stream.names
+
+
+# --- the maps of docs/simulator.md ---------------------------------------------------------------
+
+
+_DOCS = Path(__file__).parents[3] / "docs" / "simulator.md"
+_EXAMPLES = re.findall(
+    r"```text\n(.*?)```\n\n```toml\n(.*?)```",
+    _DOCS.read_text("utf-8").split("### Map")[1],
+    re.DOTALL,
+)
+SECOND_NS = 10**9
+AT_NS = 1_749_471_000 * SECOND_NS
+
+
+@pytest.mark.parametrize("example", range(3))
+def test_a_map_of_the_documents_reads_its_log(tmp_path: Path, example: int) -> None:
+    assert len(_EXAMPLES) == 3
+    log, toml = _EXAMPLES[example]
+    (tmp_path / "access.log").write_text(log, "utf-8")
+    log_map = LogMap.from_document(parse_toml(toml, "map.toml"))
+    _, requests, reading = read(tmp_path / "access.log", map=log_map)
+    after_ns = [(0, SECOND_NS), (SECOND_NS // 8, SECOND_NS // 4), (0, SECOND_NS)][example]
+    assert requests == [
+        (AT_NS + after_ns[0], "192.0.2.7", "POST", "/tokenize"),
+        (AT_NS + after_ns[1], "192.0.2.8", "GET", "/tokens"),
+    ]
+    assert reading["lines_skipped"] == 0

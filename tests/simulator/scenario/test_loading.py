@@ -1,13 +1,18 @@
 """Scenario files as users meet them: defaults, built-in ones, one value changed, the schema."""
 
+from __future__ import annotations
+
 import datetime as dt
 import json
 import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+import simulator
 from engine.errors import InputError
 from engine.files import Rate, parse_toml
 from engine.profile import NodesProfile
@@ -30,6 +35,7 @@ from simulator.scenario import (
 )
 from simulator.scenario.clients import FullJitter
 from simulator.scenario.draws import Constant, Exponential, PoissonArrivals
+from simulator.study.run_size import expected_requests
 
 S = 1_000_000_000
 
@@ -341,3 +347,182 @@ def test_a_loop_need_not_think_where_time_passes_otherwise(lines: str, *, passes
         return
     result = simulate(loads(text), fidelity="limits")
     assert 0 < result.summary["totals"]["offered"] < 10_000
+
+
+# --- how many requests are expected --------------------------------------------------------------
+
+
+HEAD = """
+duration = "100s"
+[[tenants]]
+name = "t"
+[[applications]]
+name = "a"
+tenant = "t"
+kind = "public"
+[[clients]]
+name = "c"
+application = "a"
+count = 3
+"""
+STEPS = '[{ at = "20s", rate = "1/1s" }, { at = "60s", rate = "2/1s" }]'
+HOURS = ", ".join(["0"] * 23 + ["24"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{ kind = "constant", rate = "5/1s" }', 3 * 500),
+        ('{ kind = "poisson", rate = "3/10s" }', 3 * 30),
+        (f'{{ kind = "steps", steps = {STEPS} }}', 3 * (40 + 80)),
+        ('{ kind = "ramp", from = "0/1s", to = "10/1s", over = "50s" }', 3 * (250 + 500)),
+        ('{ kind = "ramp", from = "0/1s", to = "4/1s", over = "200s" }', 3 * 100),
+        (f'{{ kind = "daily", rate = "1/1s", day = "48s", hours = [{HOURS}] }}', 3 * 2 * 48),
+        ('{ kind = "on-off", on_rate = "10/1s", on = "1s", off = "4s" }', 3 * 200),
+    ],
+)
+def test_an_open_loop_asks_as_often_as_its_rate_says(text: str, expected: int) -> None:
+    assert expected_requests(loads(f'{HEAD}loop = "open"\narrivals = {text}\n')) == expected
+
+
+def test_a_group_asks_between_its_start_and_its_stop() -> None:
+    arrivals = 'loop = "open"\narrivals = { kind = "constant", rate = "5/1s" }\n'
+    assert expected_requests(loads(f'{HEAD}{arrivals}start = "10s"\nstop = "30s"\n')) == 300
+
+
+def test_a_file_of_arrivals_is_counted_as_far_as_it_is_played(tmp_path: Path) -> None:
+    (tmp_path / "times.txt").write_text("0\n1\n99\n100\n101\n")
+    arrivals = 'loop = "open"\narrivals = { kind = "replay", file = "times.txt" }\n'
+    assert expected_requests(loads(HEAD + arrivals, folder=tmp_path)) == 3 * 3
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ('think = "9s"\nservice = "1s"', 3 * 10),
+        ('think = "9s"\nservice = "1s"\nconcurrency = 4', 3 * 40),
+        ('think = { kind = "exponential", mean = "10s" }', 3 * 10),
+        ('think = { kind = "uniform", low = "5s", high = "15s" }', 3 * 10),
+        ('think = { kind = "discrete", values = ["5s", "20s"], weights = [2, 1] }', 3 * 10),
+        ('think = { kind = "lognormal", median = "10s", sigma = 0 }', 3 * 10),
+        ('think = { kind = "pareto", least = "5s", alpha = 2 }', 3 * 10),
+        ('think = { kind = "pareto", least = "5s", alpha = 1 }', 3 * 10),
+        ('pacing = { kind = "token-bucket", rate = "1/2s" }', 3 * 51),
+    ],
+)
+def test_a_closed_loop_asks_once_a_turn(more: str, expected: int) -> None:
+    assert expected_requests(loads(f"{HEAD}{more}\n")) == expected
+
+
+@pytest.mark.parametrize("name", ["everyday", "management-loop", "retry-storm"])
+def test_runs_begin_about_as_many_requests_as_expected(name: str) -> None:
+    asked = simulator.run(name, fidelity="limits").summary["totals"]["requests"]
+    assert expected_requests(load(name)) == pytest.approx(asked, rel=0.1)
+
+
+# --- bad files -----------------------------------------------------------------------------------
+
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "bad"
+FILES = sorted(FOLDER.glob("*.toml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_bad_scenario_is_one_line_with_its_place(file: Path) -> None:
+    first = file.read_text("utf-8").splitlines()[0]
+    expected = first.removeprefix("#! ").replace("FOLDER", str(FOLDER))
+
+    with pytest.raises(InputError) as caught:
+        load(file)
+
+    assert str(caught.value) == f"{file}{expected}"
+    assert "\n" not in str(caught.value)
+
+
+def test_there_is_a_fixture_for_every_kind_of_fault() -> None:
+    names = {file.stem for file in FILES}
+    assert names >= {
+        "syntax-error",
+        "unknown-key",
+        "unknown-clause",
+        "negative-rate",
+        "wrong-type",
+        "bad-duration",
+        "unknown-application",
+    }
+
+
+def test_two_fixtures_never_show_the_same_message() -> None:
+    first_lines = [file.read_text("utf-8").splitlines()[0] for file in FILES]
+    assert len(set(first_lines)) == len(first_lines)
+
+
+def test_an_unknown_scenario_is_named_with_the_nearest_one() -> None:
+    with pytest.raises(InputError) as caught:
+        load("everyda")
+    assert str(caught.value) == (
+        "scenario = 'everyda' is neither a file nor a built-in scenario; did you mean 'everyday'?"
+    )
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(InputError, match=r"^nowhere/x\.toml: no such file$"):
+        load("nowhere/x.toml")
+
+
+def test_a_fault_of_an_included_limit_table_stands_at_its_own_place(tmp_path: Path) -> None:
+    (tmp_path / "limits.toml").write_text('[[rule]]\nid = "LIM-PUBLIC"\nrate = 5\ncounter = "ip"\n')
+    (tmp_path / "scenario.toml").write_text('limits = "limits.toml"\n' + starter())
+
+    with pytest.raises(InputError) as caught:
+        load(tmp_path / "scenario.toml")
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'limits.toml'}:3:8: rule[0].rate = 5 must name a window; "
+        'write "5/1s" for requests a second'
+    )
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "",
+            " ",
+            "=",
+            "[",
+            "]",
+            "[[",
+            "{",
+            "}",
+            '"',
+            "\n",
+            "#",
+            "-1",
+            "1e400",
+            "nan",
+            "true",
+            "0x",
+        ),
+        *("clients", "count", "kind = 3", '"zipf"', "2026-01-01", '"0s"', '"9/0s"', "[]", "{}"),
+        *("\x00", "é"),
+    ]
+)
+
+
+def fault_of(text: str) -> str | None:
+    try:
+        loads(text, "x.toml")
+    except InputError as error:
+        return str(error)
+    return None
+
+
+@given(data=st.data())
+def test_no_text_ends_in_anything_but_a_scenario_or_one_line(data: st.DataObject) -> None:
+    text = starter()
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        stop = data.draw(st.integers(start, min(len(text), start + 12)))
+        text = text[:start] + data.draw(PIECES) + text[stop:]
+    fault = fault_of(text)
+    assert fault is None or (fault.startswith("x.toml:") and "\n" not in fault)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from fractions import Fraction
 
 import pytest
 
 import simulator
-from engine import InputError
+from engine import InputError, LimitTable
+from simulator import caller, decide, mechanism
 
 
 def test_a_trace_has_a_row_a_request_and_tells_the_rule_and_the_wait() -> None:
@@ -54,3 +57,36 @@ def test_times_that_are_none_are_refused(times: list[float], says: str) -> None:
 def test_a_strip_without_its_column_says_the_way_out() -> None:
     with pytest.raises(InputError, match=r"'who' must be a column of rows.*assign\(who='a name'\)"):
         simulator.strip(simulator.trace([0], simulator.caller()))
+
+
+# --- drawn mechanisms ----------------------------------------------------------------------------
+
+
+TEN = LimitTable.default().replace_rule(
+    "LIM-PUBLIC", rate="10/10s", action="throttle", block_ns=None
+)
+SIXTY = [n * 0.4 for n in range(60)]
+
+
+def test_the_steps_are_the_limits_decisions_and_the_fill_is_the_counters() -> None:
+    who = caller(kind="public")
+    made = mechanism(SIXTY, who, table=TEN)
+    decided = decide(SIXTY, caller(kind="public"), table=TEN)
+    assert [step.decision.outcome for step in made.steps] == [one.outcome for one in decided]
+    used = [step.used[made.names.index("LIM-PUBLIC")] for step in made.steps]
+    assert used[:12] == [*range(1, 11), 10, 10], "a log of ten requests, full at the tenth"
+
+
+def test_the_page_needs_no_network_and_escapes_its_title() -> None:
+    made = mechanism({"<a>": [0, 1], "b": [0]}, caller(), title="<script>")
+    page = made._repr_html_()
+    assert "<b>&lt;script&gt;</b>" in page
+    assert not re.search(r"(?:src|href)=|https?:", page)
+    steps = json.loads(page.split("data = ", 1)[1].split(";\n", 1)[0])
+    assert [step["text"].split(": ")[1] for step in steps] == ["<a>", "b", "<a>"]
+    assert made.text.startswith("<script>: <a>: 2 admitted; b: 1 admitted")
+
+
+def test_no_request_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"times_s = \{\} must hold at least one time"):
+        mechanism([], caller())

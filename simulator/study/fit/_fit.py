@@ -40,10 +40,10 @@ from simulator.study.fit.model import (
     model_of,
     round_ns,
     unit_of,
-    with_sessions,
 )
 from simulator.study.fit.observed import LogWindow, Observed, group_clients, observe
 from simulator.study.fit.series import CountSeries, Hints, gap_edges
+from simulator.study.fit.sessions import with_sessions
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
 from simulator.views.charts import Estimates, PlottedEstimate, band, estimates
 from simulator.views.text import percent_text, plain_table

@@ -39,12 +39,14 @@ from simulator.rows import Result, RunHeader, RunRecorder
 from simulator.rows.record import Chunk, Numbers, SubjectTable
 from simulator.rows.run_recorder import CounterIndex
 from simulator.scenario import Scenario
+from simulator.scenario.draws import Arrivals, OnOffArrivals
 from simulator.scenario.model import changed
-from simulator.study.fit.model import Model, varied
+from simulator.study.fit.model import Model
 from simulator.study.fit.observed import MOST_ATTEMPTS, Floats, LogWindow, Observed
 from simulator.study.fit.series import WIDTHS_S, CountSeries, Hints, SeriesRows
 from simulator.study.fit.traffic import Pace, own_dispersion
 from simulator.study.replay import enter_parties
+from simulator.study.run_size import shorter
 
 _SEED: Final = 20_260_101
 _MOST_ROWS: Final = 4_000_000
@@ -380,6 +382,41 @@ def _play(
         watchers=[count],
     )
     return _measures(result, series), series
+
+
+def varied(
+    scenario: Scenario, factors: Mapping[str, float], stretch: Mapping[str, float]
+) -> Scenario:
+    """Return the scenario with the pace of each group, and the length of bursts, multiplied."""
+    groups = []
+    for group in scenario.clients:
+        factor = factors.get(group.name, 1.0)
+        arrivals = group.arrivals and _faster(group.arrivals, factor)
+        arrivals = arrivals and _stretched(arrivals, stretch.get(group.name, 1.0))
+        think = group.think and shorter(group.think, factor)
+        groups.append(dataclasses.replace(group, arrivals=arrivals, think=think))
+    return dataclasses.replace(scenario, clients=tuple(groups))
+
+
+def _stretched(arrivals: Arrivals, factor: float) -> Arrivals:
+    if not isinstance(arrivals, OnOffArrivals):
+        return arrivals
+    on_ns, off_ns = (
+        max(1, round(length_ns * factor)) for length_ns in (arrivals.on_ns, arrivals.off_ns)
+    )
+    return dataclasses.replace(arrivals, on_ns=on_ns, off_ns=off_ns)
+
+
+def _faster(arrivals: Arrivals, factor: float) -> Arrivals:
+    if isinstance(arrivals, OnOffArrivals):  # more bursts, each as it was
+        off_ns = max(1, round((arrivals.on_ns + arrivals.off_ns) / factor) - arrivals.on_ns)
+        return dataclasses.replace(arrivals, off_ns=off_ns)
+
+    def scaled(rate: Rate) -> Rate:
+        return Rate(rate.limit_requests, max(1, round(rate.window_ns / factor)))
+
+    faster: Arrivals = changed(arrivals, Rate, scaled)
+    return faster
 
 
 def _spread(pace: Pace, firsts: int, *, predicted: bool) -> float:

@@ -6,24 +6,19 @@ is read from that text by `simulator.scenario`.
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import json
 import math
 import re
-import shutil
 import textwrap
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Final
 
 import numpy as np
 
 from engine.command_line import schema_line
-from engine.files import Include, Rate, format_duration, span_text, to_plain, to_toml
+from engine.files import format_duration, span_text, to_plain, to_toml
 from simulator.logs.parties import Owner
 from simulator.options import FitOptions
 from simulator.rows.record import Numbers, distinct
@@ -32,22 +27,18 @@ from simulator.scenario.clients import NoRetry, Retry
 from simulator.scenario.draws import (
     Arrivals,
     Draw,
-    OnOffArrivals,
-    SessionArrivals,
     StepArrivals,
 )
-from simulator.scenario.model import changed
 from simulator.study.fit.observed import PROXIED as _PROXIED
 from simulator.study.fit.observed import Grouping, LogWindow, Observed
 from simulator.study.fit.series import CountSeries
-from simulator.study.fit.sessions import arrive_together, callers_of, cut_sessions
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
 from simulator.study.replay import run_name
-from simulator.study.run_size import shorter
-from simulator.traffic.sessions import Identities, SessionLog, write_sessions
+from simulator.traffic.sessions import SessionLog, write_sessions
 from simulator.views.text import counted_text
 
-_SESSIONS: Final = ".sessions.csv"
+SESSIONS_FILE: Final = ".sessions.csv"
+"""What the file of sessions is called, after the scenario's name."""
 _SHOWN: Final = 8
 """The most kinds of requests in a group's mix."""
 _LEAST_SHARE: Final = 0.01
@@ -129,9 +120,9 @@ class Model:
         """Write the scenario file, and beside it the file of its sessions. Raises `OSError`."""
         text = self.text
         if self.sessions:
-            beside = path.with_name(f"{path.stem}{_SESSIONS}")
+            beside = path.with_name(f"{path.stem}{SESSIONS_FILE}")
             write_sessions(self.sessions, beside)
-            text = text.replace(f'"{self.scenario.name}{_SESSIONS}"', json.dumps(beside.name))
+            text = text.replace(f'"{self.scenario.name}{SESSIONS_FILE}"', json.dumps(beside.name))
         head = schema_line("simulator.scenario", "scenario.schema.json")
         path.write_text(head + text, "utf-8")
 
@@ -187,83 +178,9 @@ def model_of(
     )
     model.lost = _lost(observed, model)
     name = _word(run_name(observed.log.name), "log")
-    model.text = _text(observed, window, model, name, options)
+    model.text = scenario_text(observed, window, model, name, options)
     model.scenario = loads(model.text, f"{name}.toml")
     return model
-
-
-def with_sessions(
-    model: Model, observed: Observed, window: LogWindow, options: FitOptions
-) -> Model | None:
-    """Return the model with sessions of the log in the place of parametric arrivals.
-
-    Groups that retry stay as they are: what their clients send depends on the answers. None where
-    all of them do.
-    """
-    kinds = np.full((len(model.groups), len(observed.requests)), -1, dtype=np.int64)
-    for number, group in enumerate(model.groups):
-        if isinstance(group.retry.retry, NoRetry):
-            kinds[number, list(group.counted_as)] = list(group.counted_as.values())
-    callers = callers_of(observed, window, model.of_client, kinds)
-    if not callers:
-        return None
-    logs = {
-        model.groups[number].name: cut_sessions(of_group, observed.requests, window.span_ns)
-        for number, of_group in callers.items()
-    }
-    everybody = [caller for log in logs.values() for caller in log.callers]
-    identities = Identities.of(everybody)
-    logs = {name: dataclasses.replace(log, identities=identities) for name, log in logs.items()}
-    name = model.scenario.name
-    pool = FittedPool("log-addresses", identities.addresses, evidence="of the log, by its callers")
-    folder = Path(mkdtemp(dir=_folder()))
-    file = Include(f"{name}{_SESSIONS}", folder)
-    write_sessions(logs, file.file)
-    groups = [
-        _session_group(group, logs[group.name], file, pool) if group.name in logs else group
-        for group in model.groups
-    ]
-    lost = list(model.lost)
-    if arrive_together([c for of_group in callers.values() for c in of_group], window.span_ns):
-        lost.append(
-            "callers at one address that send at the same times: each is sampled by itself, so "
-            "limits by address refuse less than in the log"
-        )
-    made = dataclasses.replace(model, groups=groups, text="", lost=lost, sessions=logs)
-    made.text = _text(observed, window, made, name, options)
-    made.scenario = loads(made.text, f"{name}.toml", folder=folder)
-    return made
-
-
-@cache
-def _folder() -> Path:
-    """Return a folder that lasts as long as the process: scenarios name files in it."""
-    folder = Path(mkdtemp(prefix="simulator-fit-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def _session_group(
-    group: FittedGroup, log: SessionLog, file: Include, pool: FittedPool
-) -> FittedGroup:
-    """Return a group that sends sessions of the log."""
-    callers, requests = len(log.callers), log.size / log.sessions
-    arrivals = SessionArrivals(file=file, group=group.name, span_ns=log.span_ns)
-    rate = dataclasses.replace(group.pace.rate)
-    pace = Pace(
-        *("open", "sessions", rate, 0.0, arrivals),
-        evidence=f"{counted_text(log.sessions, 'session')} of {counted_text(callers, 'caller')}, "
-        f"{requests:.3g} requests each; twice the count, with twice the keys and addresses, is"
-        " twice the traffic",
-    )
-    return dataclasses.replace(
-        group,
-        count=Estimate(callers, callers, callers),
-        pace=pace,
-        pool=pool,
-        keys_per="client",
-        keys_zipf=None,
-    )
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -548,7 +465,7 @@ def _lost(observed: Observed, model: Model) -> list[str]:
 # --- the file ------------------------------------------------------------------------------------
 
 
-def _text(
+def scenario_text(
     observed: Observed, window: LogWindow, model: Model, name: str, options: FitOptions
 ) -> str:
     """Return the scenario file."""
@@ -776,38 +693,3 @@ def _line(name: str, part: Arrivals | Draw | Retry) -> str:
     if isinstance(part, StepArrivals):
         text = text.replace("[{", "[\n    {").replace("}, {", "},\n    {").replace("}]", "},\n]")
     return text
-
-
-def varied(
-    scenario: Scenario, factors: Mapping[str, float], stretch: Mapping[str, float]
-) -> Scenario:
-    """Return the scenario with the pace of each group, and the length of bursts, multiplied."""
-    groups = []
-    for group in scenario.clients:
-        factor = factors.get(group.name, 1.0)
-        arrivals = group.arrivals and _faster(group.arrivals, factor)
-        arrivals = arrivals and _stretched(arrivals, stretch.get(group.name, 1.0))
-        think = group.think and shorter(group.think, factor)
-        groups.append(dataclasses.replace(group, arrivals=arrivals, think=think))
-    return dataclasses.replace(scenario, clients=tuple(groups))
-
-
-def _stretched(arrivals: Arrivals, factor: float) -> Arrivals:
-    if not isinstance(arrivals, OnOffArrivals):
-        return arrivals
-    on_ns, off_ns = (
-        max(1, round(length_ns * factor)) for length_ns in (arrivals.on_ns, arrivals.off_ns)
-    )
-    return dataclasses.replace(arrivals, on_ns=on_ns, off_ns=off_ns)
-
-
-def _faster(arrivals: Arrivals, factor: float) -> Arrivals:
-    if isinstance(arrivals, OnOffArrivals):  # more bursts, each as it was
-        off_ns = max(1, round((arrivals.on_ns + arrivals.off_ns) / factor) - arrivals.on_ns)
-        return dataclasses.replace(arrivals, off_ns=off_ns)
-
-    def scaled(rate: Rate) -> Rate:
-        return Rate(rate.limit_requests, max(1, round(rate.window_ns / factor)))
-
-    faster: Arrivals = changed(arrivals, Rate, scaled)
-    return faster

@@ -10,7 +10,7 @@ Stamps of a coarse clock are spread evenly over its tick first; else all gaps wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -82,6 +82,11 @@ class SeriesRows:
     def at(self, places: Any) -> SeriesRows:  # noqa: ANN401 # reason: whatever an array takes
         """Return the rows at some places."""
         return SeriesRows(*(getattr(self, column.name)[places] for column in fields(self)))
+
+    def put(self, places: Numbers, rows: SeriesRows) -> None:
+        """Replace the rows at some places."""
+        for column in fields(self):
+            getattr(self, column.name)[places] = getattr(rows, column.name)
 
 
 class GapCounts:
@@ -158,30 +163,6 @@ class _Bins:
             return np.asarray((self.squares / bins - mean * mean) / mean)
 
 
-@dataclass(slots=True)
-class _Last:
-    """Of each client or row, the row before it: −1 where there is none, 0 its attempt."""
-
-    t_ns: Numbers
-    refused: Numbers
-    request: Numbers
-    wait_ns: Numbers
-    attempt: Numbers
-
-    @classmethod
-    def of_none(cls, clients: int) -> _Last:
-        """Return the initial state: no client has a row."""
-        columns = [_none(clients) - 1 for _ in fields(cls)]
-        columns[-1] = _none(clients)
-        return cls(*columns)
-
-    def keep(self, now: _Last, client: Numbers) -> None:
-        """Keep the last of each client's rows."""
-        last = np.flatnonzero(np.r_[client[1:] != client[:-1], True])
-        for column in fields(self):
-            getattr(self, column.name)[client[last]] = getattr(now, column.name)[last]
-
-
 class Hints(NamedTuple):
     """What earlier counts have shown of each group; None for nothing.
 
@@ -227,7 +208,9 @@ class CountSeries:
         self.beyond = [GapCounts(groups) for _ in range(LAG_CHAIN)]
         self.runs: Floats = np.zeros((groups, 5))
         self._bins = [_Bins(width * _SECOND_NS, groups + 1) for width in WIDTHS_S]
-        self._last = _Last.of_none(clients)
+        # The last row of each client: -1 without one, 0 its attempt.
+        self._last = SeriesRows(*(np.full(clients, -1) for _ in fields(SeriesRows)))
+        self._last.attempt += 1
         self._last_first_ns = np.full(clients, -1, dtype=np.int64)
         self._last_label = np.full(clients, -1, dtype=np.int64)
         self._blocks = 0
@@ -238,11 +221,12 @@ class CountSeries:
             return
         rows, t_ns = self._by_client(rows)
         starts = np.r_[True, rows.client[1:] != rows.client[:-1]]
-        now = _Last(t_ns, rows.refused, rows.request, rows.wait_ns, rows.attempt)
-        before = self._before(rows.client, np.flatnonzero(starts), now)
+        now = replace(rows, t_ns=t_ns)
+        before = self._before(np.flatnonzero(starts), now)
         further, place = self._further(rows, starts, before)
         now.attempt = place
-        self._last.keep(now, rows.client)
+        last = np.flatnonzero(np.r_[starts[1:], True])
+        self._last.put(rows.client[last], now.at(last))
         self._count(rows, further, place)
         self._gap(rows, t_ns, further, place, before)
 
@@ -263,16 +247,15 @@ class CountSeries:
         order = np.lexsort((t_ns, rows.client))
         return rows.at(order), t_ns[order]
 
-    def _before(self, client: Numbers, heads: Numbers, now: _Last) -> _Last:
+    def _before(self, heads: Numbers, now: SeriesRows) -> SeriesRows:
         """Return, for each row, the previous row of its client. heads: each client's first row."""
-        columns = []
-        for column in fields(now):
-            previous = np.r_[-1, getattr(now, column.name)[:-1]]
-            previous[heads] = getattr(self._last, column.name)[client[heads]]
-            columns.append(previous)
-        return _Last(*columns)
+        before = now.at(np.arange(-1, len(now.t_ns) - 1))
+        before.put(heads, self._last.at(now.client[heads]))
+        return before
 
-    def _further(self, rows: SeriesRows, starts: Flags, before: _Last) -> tuple[Flags, Numbers]:
+    def _further(
+        self, rows: SeriesRows, starts: Flags, before: SeriesRows
+    ) -> tuple[Flags, Numbers]:
         """Return which rows are further attempts, and which attempt each is, from 1."""
         attempt = rows.attempt
         further = attempt > 1
@@ -320,7 +303,7 @@ class CountSeries:
             self.mix[pair] = self.mix.get(pair, 0) + count
 
     def _gap(
-        self, rows: SeriesRows, t_ns: Numbers, further: Flags, place: Numbers, before: _Last
+        self, rows: SeriesRows, t_ns: Numbers, further: Flags, place: Numbers, before: SeriesRows
     ) -> None:
         group, known = rows.group, before.t_ns >= 0
         gap = np.maximum(t_ns - before.t_ns, 0)

@@ -14,24 +14,46 @@
 
 from __future__ import annotations
 
+import atexit
+import dataclasses
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.files import Include
+from simulator.options import FitOptions
 from simulator.rows.record import Numbers
+from simulator.scenario import loads
+from simulator.scenario.clients import NoRetry
+from simulator.scenario.draws import SessionArrivals
+from simulator.study.fit.model import (
+    SESSIONS_FILE,
+    FittedGroup,
+    FittedPool,
+    Model,
+    scenario_text,
+)
 from simulator.study.fit.observed import LogWindow, Observed
+from simulator.study.fit.traffic import Estimate, Pace
 from simulator.traffic.sessions import (
     SECOND_NS,
     Floats,
+    Identities,
     RateShape,
     SessionCaller,
     SessionLog,
     SessionStream,
     stream_of,
+    write_sessions,
 )
+from simulator.views.text import counted_text
 
 THRESHOLDS_NS: Final[tuple[int, ...]] = (0, *(SECOND_NS * 2**k // 10 for k in range(16)))
 """0, 0.1 s and on to 55 min."""
@@ -250,3 +272,80 @@ def arrive_together(callers: Sequence[CallerRequests], span_ns: int) -> bool:
             apart += float(np.sum([row.var() for row in rows]))
             cells += len(edges)
     return cells > 0 and together > apart * (1.1 + 3 * (2 / cells) ** 0.5)
+
+
+# --- the model of sessions -----------------------------------------------------------------------
+
+
+def with_sessions(
+    model: Model, observed: Observed, window: LogWindow, options: FitOptions
+) -> Model | None:
+    """Return the model with sessions of the log in the place of parametric arrivals.
+
+    Groups that retry stay as they are: what their clients send depends on the answers. None where
+    all of them do.
+    """
+    kinds = np.full((len(model.groups), len(observed.requests)), -1, dtype=np.int64)
+    for number, group in enumerate(model.groups):
+        if isinstance(group.retry.retry, NoRetry):
+            kinds[number, list(group.counted_as)] = list(group.counted_as.values())
+    callers = callers_of(observed, window, model.of_client, kinds)
+    if not callers:
+        return None
+    logs = {
+        model.groups[number].name: cut_sessions(of_group, observed.requests, window.span_ns)
+        for number, of_group in callers.items()
+    }
+    everybody = [caller for log in logs.values() for caller in log.callers]
+    identities = Identities.of(everybody)
+    logs = {name: dataclasses.replace(log, identities=identities) for name, log in logs.items()}
+    name = model.scenario.name
+    pool = FittedPool("log-addresses", identities.addresses, evidence="of the log, by its callers")
+    folder = Path(mkdtemp(dir=_folder()))
+    file = Include(f"{name}{SESSIONS_FILE}", folder)
+    write_sessions(logs, file.file)
+    groups = [
+        _session_group(group, logs[group.name], file, pool) if group.name in logs else group
+        for group in model.groups
+    ]
+    lost = list(model.lost)
+    if arrive_together([c for of_group in callers.values() for c in of_group], window.span_ns):
+        lost.append(
+            "callers at one address that send at the same times: each is sampled by itself, so "
+            "limits by address refuse less than in the log"
+        )
+    made = dataclasses.replace(model, groups=groups, text="", lost=lost, sessions=logs)
+    made.text = scenario_text(observed, window, made, name, options)
+    made.scenario = loads(made.text, f"{name}.toml", folder=folder)
+    return made
+
+
+@cache
+def _folder() -> Path:
+    """Return a folder that lasts as long as the process: scenarios name files in it."""
+    folder = Path(mkdtemp(prefix="simulator-fit-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _session_group(
+    group: FittedGroup, log: SessionLog, file: Include, pool: FittedPool
+) -> FittedGroup:
+    """Return a group that sends sessions of the log."""
+    callers, requests = len(log.callers), log.size / log.sessions
+    arrivals = SessionArrivals(file=file, group=group.name, span_ns=log.span_ns)
+    rate = dataclasses.replace(group.pace.rate)
+    pace = Pace(
+        *("open", "sessions", rate, 0.0, arrivals),
+        evidence=f"{counted_text(log.sessions, 'session')} of {counted_text(callers, 'caller')}, "
+        f"{requests:.3g} requests each; twice the count, with twice the keys and addresses, is"
+        " twice the traffic",
+    )
+    return dataclasses.replace(
+        group,
+        count=Estimate(callers, callers, callers),
+        pace=pace,
+        pool=pool,
+        keys_per="client",
+        keys_zipf=None,
+    )

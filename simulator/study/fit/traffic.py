@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -583,21 +583,20 @@ def retry_of(series: CountSeries, group: int) -> RetryFit:
         return RetryFit(NoRetry(), evidence=f"{refused:,} refusals, {further} further attempts")
     attempts = _attempts(series, group)
     crossed = int(series.interleaved[group]) > 0.02 * further
-    delays = _Crossed(series, group) if crossed else _Delays(series, group)
-    honours, hidden = delays.honours(), delays.hidden()
+    delays = _crossed_delays(series, group) if crossed else _delays(series, group)
     words = (
         f"{further:,} further attempts after {refused:,} refusals, up to "
         f"{np.flatnonzero(series.attempts[group]).max()} of a request; the first after "
-        f"{delays.first_s():.3g} s on average"
+        f"{delays.first_s:.3g} s on average"
     )
-    if honours:
+    if delays.honours:
         words += ", hardly any before Retry-After had passed"
     fit = RetryFit(NoRetry(), {"attempts": attempts}, words)
     common: dict[str, Any] = {
         "attempts": max(2, round(attempts.value)),
-        "honour_retry_after": honours,
+        "honour_retry_after": delays.honours,
     }
-    if hidden:
+    if delays.hidden:
         fit.retry = FixedRetry(delay_ns=_SECOND_NS, **common)
         fit.lost.append("the clients' own delays, which are shorter than Retry-After")
         return fit
@@ -636,124 +635,114 @@ def _attempts(series: CountSeries, group: int) -> Estimate:
 
 def _delay(delays: _Delays, common: dict[str, Any]) -> tuple[Retry, dict[str, Estimate]]:
     """Return the delays before retries, and their parameters."""
-    base, growth, variation, cap = delays.shape(honours=bool(common["honour_retry_after"]))
+    base_s, variation = delays.base_s, delays.variation
     sure = _Z * max(variation, 0.05) / math.sqrt(max(1, delays.number))
     retry: Retry
-    if variation < _STEADY and growth < _GROWS:
-        retry = FixedRetry(delay_ns=nice_ns(base * 1e9), **common)
-        return retry, {"delay": _spread(base, 0.05 + sure)}
+    if variation < _STEADY and delays.growth < _GROWS:
+        retry = FixedRetry(delay_ns=nice_ns(base_s * 1e9), **common)
+        return retry, {"delay": _spread(base_s, 0.05 + sure)}
     if variation < _STEADY:
-        retry = ExponentialRetry(base_ns=nice_ns(base * 1e9), cap_ns=nice_ns(cap * 1e9), **common)
-        return retry, {"base": _spread(base, 0.05 + sure)}
-    honours = bool(common["honour_retry_after"])
-    if not honours and delays.least_s() > 0.3 * base and variation < 0.45:
-        low = base / 2
-        top = nice_ns(max(cap, low) * 1e9)
-        retry = DecorrelatedJitter(base_ns=nice_ns(low * 1e9), cap_ns=top, **common)
-        return retry, {"base": _spread(low, 0.1 + sure)}
-    top = nice_ns(max(cap, 2 * base) * 1e9)
-    retry = FullJitter(base_ns=nice_ns(2 * base * 1e9), cap_ns=top, **common)
-    return retry, {"base": _spread(2 * base, 0.15 + sure)}
+        cap_ns = nice_ns(delays.longest_s * 1e9)
+        retry = ExponentialRetry(base_ns=nice_ns(base_s * 1e9), cap_ns=cap_ns, **common)
+        return retry, {"base": _spread(base_s, 0.05 + sure)}
+    if not delays.honours and delays.least_s > 0.3 * base_s and variation < 0.45:
+        low_s = base_s / 2
+        top = nice_ns(max(delays.longest_s, low_s) * 1e9)
+        retry = DecorrelatedJitter(base_ns=nice_ns(low_s * 1e9), cap_ns=top, **common)
+        return retry, {"base": _spread(low_s, 0.1 + sure)}
+    top = nice_ns(max(delays.longest_s, 2 * base_s) * 1e9)
+    retry = FullJitter(base_ns=nice_ns(2 * base_s * 1e9), cap_ns=top, **common)
+    return retry, {"base": _spread(2 * base_s, 0.15 + sure)}
 
 
-class _Delays:
-    """The delays before retries, by attempt number."""
+class _Delays(NamedTuple):
+    """The delays before the retries of a group.
 
-    def __init__(self, series: CountSeries, group: int) -> None:
-        self._series, self._group = series, group
-        self.number = sum(gaps.number(group) for gaps in series.delays)
+    honours: whether retries wait as long as Retry-After asks. hidden: whether it is longer than
+    nearly all delays of the clients' own; then nothing is known of their growth. growth: from retry
+    to retry. variation: coefficient of variation.
+    """
 
-    def honours(self) -> bool:
-        """Whether retries wait at least as long as Retry-After asks."""
-        series, group = self._series, self._group
-        waited = int(series.waited[group])
-        return waited >= 5 and int(series.honoured[group]) >= 0.97 * waited
-
-    def hidden(self) -> bool:
-        """Whether Retry-After is longer than nearly all delays of the clients' own."""
-        beyond = sum(gaps.number(self._group) for gaps in self._series.beyond)
-        return self.honours() and beyond < max(5, 0.1 * self.number)
-
-    def first_s(self) -> float:
-        """Return the mean first delay."""
-        return self._series.delays[0].mean_ns(self._group) / 1e9
-
-    def least_s(self) -> float:
-        """Return the shortest first delay."""
-        return float(self._series.delays[0].least_ns[self._group]) / 1e9
-
-    def shape(self, *, honours: bool) -> tuple[float, float, float, float]:
-        """Return mean first delay, growth per retry, coefficient of variation, longest delay."""
-        group = self._group
-        counted = self._series.beyond if honours else self._series.delays
-        means = [gaps.mean_ns(group) / 1e9 for gaps in counted]
-        enough = [n for n in range(LAG_CHAIN) if counted[n].number(group) >= 5]
-        if not enough:
-            return max(self.first_s(), 1e-3), 1.0, 0.6, max(self.first_s(), 1e-3)
-        first = enough[0]
-        if honours:  # what outlasts Retry-After reaches up to the longest delay of its step
-            tops = {n: counted[n].quantile_ns(group, 1.0) / 1e9 for n in enough}
-            steady = counted[first].variation(group) < _STEADY
-            base = means[first] if steady else tops[first] / 2 ** (first + 1)
-            growth = 1.0 if steady else 2.0
-            return max(base, 1e-3), growth, 0.0 if steady else 1.0, max(tops.values())
-        base = means[first] / 2**first
-        growths = [means[n + 1] / max(means[n], 1e-9) for n in enough if n + 1 in enough]
-        top = max(counted[n].quantile_ns(group, 0.99) for n in enough) / 1e9
-        growth = growths[0] if growths else 1.0
-        return max(base, 1e-3), growth, counted[first].variation(group), max(top, base)
+    number: int
+    honours: bool
+    hidden: bool
+    first_s: float
+    least_s: float
+    base_s: float = 0.0
+    growth: float = 1.0
+    variation: float = 0.0
+    longest_s: float = 0.0
 
 
-class _Crossed(_Delays):
-    """Delays of clients with overlapping requests: which attempt repeats which is not known.
+def _delays(series: CountSeries, group: int) -> _Delays:
+    """Return the delays of clients whose retries are told from their other requests."""
+    number = sum(gaps.number(group) for gaps in series.delays)
+    waited = int(series.waited[group])
+    honours = waited >= 5 and int(series.honoured[group]) >= 0.97 * waited
+    beyond = sum(gaps.number(group) for gaps in series.beyond)
+    hidden = honours and beyond < max(5, 0.1 * number)
+    first_s = series.delays[0].mean_ns(group) / 1e9
+    least_s = float(series.delays[0].least_ns[group]) / 1e9
+    known = _Delays(number, honours, hidden, first_s, least_s)
+    counted = series.beyond if honours else series.delays
+    means = [gaps.mean_ns(group) / 1e9 for gaps in counted]
+    enough = [n for n in range(LAG_CHAIN) if counted[n].number(group) >= 5]
+    if not enough:
+        only_s = max(first_s, 1e-3)
+        return known._replace(base_s=only_s, variation=0.6, longest_s=only_s)
+    first = enough[0]
+    variation = counted[first].variation(group)
+    if honours:  # what outlasts Retry-After reaches up to the longest delay of its step
+        tops = {n: counted[n].quantile_ns(group, 1.0) / 1e9 for n in enough}
+        longest_s = max(tops.values())
+        if variation < _STEADY:
+            return known._replace(base_s=max(means[first], 1e-3), longest_s=longest_s)
+        base_s = max(tops[first] / 2 ** (first + 1), 1e-3)
+        return known._replace(base_s=base_s, growth=2.0, variation=1.0, longest_s=longest_s)
+    base_s = means[first] / 2**first
+    growths = [means[n + 1] / max(means[n], 1e-9) for n in enough if n + 1 in enough]
+    top_s = max(counted[n].quantile_ns(group, 0.99) for n in enough) / 1e9
+    return known._replace(
+        base_s=max(base_s, 1e-3),
+        growth=growths[0] if growths else 1.0,
+        variation=variation,
+        longest_s=max(top_s, base_s),
+    )
+
+
+def _crossed_delays(series: CountSeries, group: int) -> _Delays:
+    """Return the delays of clients with overlapping requests: what a retry repeats is not known.
 
     The mean delay is known: the mean instant of the attempts of one number, minus that of the
     refused attempts of the number before.
     """
-
-    def __init__(self, series: CountSeries, group: int) -> None:
-        super().__init__(series, group)
-        self._means: list[float] = []
-        busy = np.flatnonzero(series.slots[group])
-        end_s = (int(busy[-1]) + 1) / SLOTS * series.span_ns / 1e9
-        for place in range(2, 2 + LAG_CHAIN):
-            number = int(series.attempts[group, place])
-            refused = int(series.refused_attempts[group, place - 1])
-            if number < 10 or refused < number:
-                break
-            missing = refused - number
-            total = float(series.refused_times_s[group, place - 1])
-            if missing <= 0.1 * refused:  # refused too near the end to be repeated
-                total -= missing * end_s
-                mean = total / number
-            else:
-                mean = total / refused
-            self._means.append(float(series.times_s[group, place]) / number - mean)
-        self.number = int(series.attempts[group, 2:].sum())
-
-    def _asked_s(self) -> float:
-        series, group = self._series, self._group
-        return float(series.asked_s[group]) / max(1, int(series.asked[group]))
-
-    def first_s(self) -> float:
-        """Return the mean first delay."""
-        return max(self._means[0], 1e-3) if self._means else 1.0
-
-    def least_s(self) -> float:
-        """Return 0: nothing is known of the shortest."""
-        return 0.0
-
-    def honours(self) -> bool:
-        """Whether retries wait about as long as Retry-After asks, or longer, on average."""
-        return self._asked_s() > 0 and self.first_s() >= 0.8 * self._asked_s()
-
-    def hidden(self) -> bool:
-        """Whether Retry-After determines the mean delay, so that own delays are not visible."""
-        return not self._means or (self.honours() and self.first_s() < 1.3 * self._asked_s())
-
-    def shape(self, *, honours: bool) -> tuple[float, float, float, float]:
-        """Return mean first delay, growth per retry, assumed variation, longest delay."""
-        del honours
-        means = [max(mean, 1e-3) for mean in self._means]
-        growth = means[1] / means[0] if len(means) > 1 else 1.0
-        return means[0], growth, 0.6 if growth > _GROWS else 0.0, 2 * max(means)
+    means: list[float] = []
+    busy = np.flatnonzero(series.slots[group])
+    end_s = (int(busy[-1]) + 1) / SLOTS * series.span_ns / 1e9
+    for place in range(2, 2 + LAG_CHAIN):
+        number = int(series.attempts[group, place])
+        refused = int(series.refused_attempts[group, place - 1])
+        if number < 10 or refused < number:
+            break
+        missing = refused - number
+        total = float(series.refused_times_s[group, place - 1])
+        if missing <= 0.1 * refused:  # refused too near the end to be repeated
+            total -= missing * end_s
+            mean = total / number
+        else:
+            mean = total / refused
+        means.append(max(float(series.times_s[group, place]) / number - mean, 1e-3))
+    asked_s = float(series.asked_s[group]) / max(1, int(series.asked[group]))
+    first_s = means[0] if means else 1.0
+    honours = asked_s > 0 and first_s >= 0.8 * asked_s
+    hidden = not means or (honours and first_s < 1.3 * asked_s)
+    known = _Delays(int(series.attempts[group, 2:].sum()), honours, hidden, first_s, least_s=0.0)
+    if not means:
+        return known
+    growth = means[1] / means[0] if len(means) > 1 else 1.0
+    return known._replace(
+        base_s=first_s,
+        growth=growth,
+        variation=0.6 if growth > _GROWS else 0.0,
+        longest_s=2 * max(means),
+    )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from simulator.scenario import Scenario as Scenario
     from simulator.scenario import load as load
     from simulator.scenario import with_value as with_value
-    from simulator.study.advise import Advice as Advice
+    from simulator.study.advice import Advice as Advice
     from simulator.study.advise import advise as advise
     from simulator.study.capacity import Capacity as Capacity
     from simulator.study.capacity import capacity as capacity

@@ -39,7 +39,7 @@ from simulator.views.text import (
 if TYPE_CHECKING:
     from simulator.intervals import Interval
     from simulator.scenario import Scenario
-    from simulator.study.advise import Advice, Suggestion
+    from simulator.study.advice import Advice, Suggestion
     from simulator.study.capacity import Capacity, Trial
     from simulator.study.policies import Policies
     from simulator.study.runs import Precision

@@ -8,18 +8,14 @@ and the smallest limit that meets a target, are searches as `capacity` makes the
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import html
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY
 from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
-from markupsafe import Markup
 
 from engine.errors import InputError, did_you_mean
 from engine.files import Rate, to_plain
@@ -44,10 +40,10 @@ from simulator.intervals import Interval, Verdict, interval_of, judged, pooled, 
 from simulator.options import ReplicationBudget, ScenarioOptions
 from simulator.play.simulation import seed_in_force, simulate, warm_up
 from simulator.progress import TimeLeft, keeps_what_is_known
-from simulator.scenario import Condition, Scenario, dump, limits_of, profile_of, with_values
-from simulator.scenario.clients import AimdPacing, ClientGroup, Dealing, TokenBucketPacing
-from simulator.scenario.draws import Draw, durations_ns
-from simulator.scenario.model import changed, draws_at_random, hosts_of, needs_bodies
+from simulator.scenario import Condition, Scenario, limits_of, profile_of, with_values
+from simulator.scenario.clients import ClientGroup, Dealing
+from simulator.scenario.model import draws_at_random, hosts_of, needs_bodies
+from simulator.study.advice import About, Advice, Suggestion
 from simulator.study.capacity import (
     Capacity,
     LoweredLimits,
@@ -57,16 +53,9 @@ from simulator.study.capacity import (
     scenario_player,
 )
 from simulator.study.comparison import Detail, Difference, Observed, observe, paired
-from simulator.study.run_size import shorter
+from simulator.study.run_size import at_pace, stated_pace
 from simulator.study.runs import Replicator, replicator
-from simulator.views import charts, svg
-from simulator.views.report import study_page, table_html
 from simulator.views.text import counted_text, fair_share_text, percent_text
-
-if TYPE_CHECKING:
-    import altair as alt
-
-About: TypeAlias = Literal["cause", "pace", "batch", "retry", "keys", "addresses", "limit"]
 
 REPLICATIONS: Final = 20
 MOST_REPLICATIONS: Final = 60
@@ -85,39 +74,6 @@ _ON_AVERAGE: Final = {
     True: "the target is met on average",
     False: "the target is missed on average, not surely",
 }
-_HEADINGS: Final = {
-    "binding": "Bottleneck",
-    "headroom": "How full the fullest counter was",
-    "pace": "Largest pace",
-    "retry": "What retrying costs",
-    "limit": "Smallest limit that meets the target, and its price",
-}
-_SHARES: Final = frozenset(
-    (
-        *("refused_share", "low", "high", "explains", "explains_low", "explains_high"),
-        *("median", "p99", "most", "refused_after_a_block"),
-    )
-)
-"""Columns of the frames that hold shares."""
-_TITLES: Final = {
-    "refused_share": "refused",
-    "low": "refused, from",
-    "high": "refused, to",
-    "explains": "less without the clause",
-    "explains_low": "less, from",
-    "explains_high": "less, to",
-    "now": "today",
-    "keeps": "target met at",
-    "breaks": "target not met at",
-    "estimate": "border about",
-    "attempts_per_success": "attempts per success",
-    "refused_after_a_block": "refused after a block",
-    "enough": "target met at",
-    "too_low": "target not met at",
-    "price_now": "most in a window, today",
-    "price": "most in a window, with that limit",
-}
-"""What the columns of the frames are called in text."""
 _SPREAD: Final[dict[str, About]] = {"key_id": "keys", "ip": "addresses"}
 """What a counter counts by, and what clients could have more of."""
 _SECOND_NS: Final = 1_000_000_000
@@ -140,212 +96,12 @@ def _share(text: str) -> float:
     return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A change, what it does, and how sure that is.
-
-    group: whom it is for. edits: path and value, as `with_value` takes them. effects: on the group.
-    target: whether the change claims to meet the target. verified: what fresh runs with the change
-    say; empty without edits.
-    """
-
-    group: str
-    about: About
-    text: str
-    edits: tuple[tuple[str, Any], ...] = ()
-    effects: tuple[Difference, ...] = ()
-    target: bool = False
-    verified: str = ""
-
-    def applied_to(self, scenario: Scenario) -> Scenario:
-        """Return the scenario with the change."""
-        return with_values(scenario, self.edits)
-
-    def diff(self, scenario: Scenario) -> str:
-        """Return the change as a unified diff of the scenario's file, every default written out."""
-        before, after = (
-            dump(scenario_of_side).splitlines()
-            for scenario_of_side in (scenario, self.applied_to(scenario))
-        )
-        lines = difflib.unified_diff(before, after, "scenario.toml", "scenario.toml", lineterm="")
-        return "\n".join(lines)
-
-
 class _Verified(NamedTuple):
     """What fresh runs say of a suggestion, and whether they contradict it."""
 
     text: str
     verdict: Verdict
     observed: Sequence[Observed] = ()
-
-
-@dataclass(slots=True)
-class Advice:
-    """What `advise` found.
-
-    refused: the share that may be refused. runs: under each change. suggestions: what refuses a
-    group, and the changes that help it, each verified in runs under fresh seeds; those that fresh
-    runs contradict are in `contradicted` alone. unfinished: why it ended early; empty where it
-    did not.
-
-    Frames: `binding` (group × clause: the share it refuses, and the share that would be refused
-    less without it), `headroom` (rule: how full its fullest counter was), `pace`, `retry`, `limit`
-    and `tradeoff` (each limit that was played, its price, and what is refused under it).
-    """
-
-    scenario: Scenario
-    refused: float
-    runs: int
-    binding: pd.DataFrame = field(default_factory=pd.DataFrame)
-    headroom: pd.DataFrame = field(default_factory=pd.DataFrame)
-    pace: pd.DataFrame = field(default_factory=pd.DataFrame)
-    retry: pd.DataFrame = field(default_factory=pd.DataFrame)
-    limit: pd.DataFrame = field(default_factory=pd.DataFrame)
-    tradeoff: pd.DataFrame = field(default_factory=pd.DataFrame)
-    suggestions: list[Suggestion] = field(default_factory=list)
-    contradicted: list[Suggestion] = field(default_factory=list)
-    unfinished: str = ""
-
-    @property
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """Every frame that holds something, by its heading."""
-        frames = {heading: getattr(self, name) for name, heading in _HEADINGS.items()}
-        return {heading: frame for heading, frame in frames.items() if len(frame)}
-
-    @property
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """The frames as text: titles instead of names, and shares in percent."""
-        return {
-            heading: frame.assign(
-                **{
-                    name: frame[name].map(percent_text, na_action="ignore")
-                    for name in frame
-                    if name in _SHARES
-                }
-            ).rename(columns=_TITLES)
-            for heading, frame in self.frames.items()
-        }
-
-    @property
-    def changes(self) -> pd.DataFrame:
-        """A line an effect of a suggestion: before, after, and the interval of the difference."""
-        return pd.DataFrame(
-            [
-                (
-                    *(suggestion.group, suggestion.about, suggestion.text, effect.metric),
-                    *(effect.a, effect.b, effect.change.low, effect.change.high),
-                    effect.is_sure,
-                )
-                for suggestion in self.suggestions
-                for effect in suggestion.effects
-            ],
-            columns=["group", "about", "says", "metric", "before", "after", "low", "high", "sure"],
-        )
-
-    @property
-    def lead(self) -> str:
-        """The advice in one sentence: what refuses the group refused most, and what helps most."""
-        changes = [
-            suggestion
-            for suggestion in self.suggestions
-            if suggestion.effects and suggestion.about != "batch"
-        ]
-        if changes:
-            group = max(changes, key=lambda change: change.effects[0].a).group
-        elif self.suggestions:
-            group = self.suggestions[0].group
-        else:
-            why = "no change helped in fresh runs" if len(self.binding) else "nothing is refused"
-            return f"No change is suggested: {why}."
-        causes = [
-            suggestion.text
-            for suggestion in self.suggestions
-            if (suggestion.group, suggestion.about) == (group, "cause")
-        ]
-        helps = [change for change in changes if change.group == group]
-        parts = [f"{group}: {_first_part(causes[0])}"] if causes else []
-        if helps:
-            best = min(helps, key=lambda change: change.effects[0].b)
-            parts.append(f"what helps {group} most: {_first_part(best.text)}")
-        return "; ".join(parts or [_first_part(self.suggestions[0].text)]) + "."
-
-    def chart(self) -> alt.LayerChart | alt.FacetChart:
-        """Draw the trade-off: what is refused under each limit, against the limit's price."""
-        return charts.estimates(self._estimates())
-
-    def _estimates(self) -> charts.Estimates:
-        """Return the chart of the trade-off; the few runs of a coarse search have no interval."""
-        rows = [
-            charts.PlottedEstimate(
-                line["price"],
-                line["refused_share"],
-                line["low"] if line["verdict"] else math.nan,
-                line["high"] if line["verdict"] else math.nan,
-                line["group"],
-                "decided" if line["verdict"] else "coarse search",
-                f"{line['group']} at {line['limit']}: {percent_text(line['refused_share'])} refused"
-                f" ({percent_text(line['low'])} to {percent_text(line['high'])}),"
-                f" {line['runs']} runs",
-            )
-            for line in self.tradeoff.to_dict("records")
-        ]
-        groups = dict.fromkeys(row.series for row in rows)
-        return charts.Estimates(
-            "The refused share under each simulated limit, against the most that one caller could"
-            " then send in a window. Values of the coarse search have a few runs; the others have"
-            " an interval.",
-            "most that one caller can send in a window",
-            "refused share",
-            "group and rule",
-            "runs",
-            {group: f"c{place % len(charts.CLAUSES)}" for place, group in enumerate(groups)},
-            rows,
-        )
-
-    def write_to(self, folder: Path) -> None:
-        """Write `advice.html`, a CSV file a frame, and each suggestion's diff into a folder."""
-        for name in (*_HEADINGS, "tradeoff", "changes"):
-            getattr(self, name).to_csv(folder / f"{name}.csv", index=False)
-        for number, suggestion in enumerate(self.suggestions, 1):
-            if suggestion.edits:
-                name = f"{number:02d}-{suggestion.group}-{suggestion.about}.diff"
-                (folder / name).write_text(suggestion.diff(self.scenario) + "\n", "utf-8")
-        page = self._repr_html_()
-        if len(self.tradeoff):
-            chart = self._estimates()
-            legend = Markup("").join(
-                Markup('<li><span class="dot {}"></span>{}</li>').format(css, group)
-                for group, css in chart.colours.items()
-            )
-            page += (
-                "<h4>What a higher limit costs</h4><p>A bar is the interval of a value that was"
-                " decided; pale dots are the few runs of the coarse search.</p>"
-                f"<ul class='legend'>{legend}</ul>"
-                f"<div class='chart slim'>{svg.estimates(chart).markup()}</div>"
-            )
-        (folder / "advice.html").write_text(study_page("Advice", page), "utf-8")
-
-    def _repr_html_(self) -> str:
-        parts = [
-            f"<h3>Advice for {html.escape(self.scenario.name)}</h3>",
-            f"<p><b>{html.escape(self.lead)}</b></p>",
-        ]
-        if self.unfinished:
-            parts.append(f"<p>Unfinished: {html.escape(self.unfinished)}.</p>")
-        lines = "".join(
-            f"<li><b>{html.escape(suggestion.group)}</b>: {html.escape(suggestion.text)}"
-            f"{' ' + html.escape(suggestion.verified) if suggestion.verified else ''}</li>"
-            for suggestion in self.suggestions
-        )
-        parts.append(f"<ul>{lines}</ul>")
-        for name, frame in self.tables.items():
-            parts.append(f"<h4>{name}</h4>{table_html(frame)}")
-        return "".join(parts)
-
-
-def _first_part(text: str) -> str:
-    """Return what a suggestion says before its details."""
-    return text.partition("; ")[0].partition(": fair share")[0].rstrip(".")
 
 
 @options
@@ -395,55 +151,40 @@ def advise(options: AdviseOptions) -> Advice:
     group that it does not have. Ctrl-C raises `simulator.progress.Interrupted`, which has what is
     known so far.
     """
-    refused, groups = options.refused, options.groups
     base = options.played
     if reason := needs_bodies(base):
         raise InputError(f"advise is compiled, limits alone, and {reason}")
     known = [group.name for group in base.clients]
-    for name in groups or ():
+    for name in options.groups or ():
         if name not in known:
             raise InputError(f"groups: {name!r} must be a client group{did_you_mean(name, known)}")
-    seed = seed_in_force(base, options.seed)
-    runs = options.replications if draws_at_random(base) else 1
-    advice = Advice(base, refused, runs)
     warm_up()
     with replicator() as runner:
-        work = _Work(
-            base,
-            list(groups or known),
-            refused,
-            range(seed, seed + runs),
-            ReplicationBudget(options.most_replications),
-            runner,
-            advice,
-            options.progress or (lambda _: None),
-            options.suggested or (lambda _: None),
-            options.replications if options.verify else _FRESH_RUNS,
-        )
-        with keeps_what_is_known(advice):
+        work = _Work(options, base, runner)
+        with keeps_what_is_known(work.advice):
             work.find()
-    return advice
+    return work.advice
 
 
-@dataclass(slots=True)
 class _Work:
-    """Advice in the making; the fields are the options of `advise`."""
+    """Advice in the making."""
 
-    scenario: Scenario
-    groups: list[str]
-    refused: float
-    seeds: range
-    budget: ReplicationBudget
-    runner: Replicator
-    advice: Advice
-    progress: Callable[[str], None]
-    suggested: Callable[[Suggestion], None]
-    fresh_runs: int
-    _left: TimeLeft = field(default_factory=TimeLeft)
-    _time_left: str = ""
-    _known: dict[str, list[Observed]] = field(default_factory=dict)
-    _fresh: list[Observed] = field(default_factory=list)
-    _senders: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    def __init__(self, options: AdviseOptions, scenario: Scenario, runner: Replicator) -> None:
+        seed = seed_in_force(scenario, options.seed)
+        self._is_exact = not draws_at_random(scenario)
+        runs = 1 if self._is_exact else options.replications
+        self.scenario, self.runner, self.refused = scenario, runner, options.refused
+        self.groups = list(options.groups or [group.name for group in scenario.clients])
+        self.seeds = range(seed, seed + runs)
+        self.budget = ReplicationBudget(options.most_replications)
+        self.advice = Advice(scenario, options.refused, runs)
+        self.progress = options.progress or (lambda _: None)
+        self.suggested = options.suggested or (lambda _: None)
+        self.fresh_runs = options.replications if options.verify else _FRESH_RUNS
+        self._left, self._time_left = TimeLeft(), ""
+        self._known: dict[str, list[Observed]] = {}
+        self._fresh: list[Observed] = []
+        self._senders: dict[str, Mapping[str, Any]] = {}
 
     def find(self) -> None:
         """Fill every frame, and suggest what helps."""
@@ -480,10 +221,6 @@ class _Work:
 
     def _interval(self, metric: str) -> Interval:
         return interval_of(self._values(metric), metric, exact=self._is_exact)
-
-    @property
-    def _is_exact(self) -> bool:
-        return not draws_at_random(self.scenario)
 
     def _effects(self, group: str, edits: Sequence[tuple[str, Any]]) -> tuple[Difference, ...]:
         """Return what a change does to a group: what is refused, and what succeeds."""
@@ -819,8 +556,8 @@ class _Work:
         place, group = self._place(name)
         if not self._mean(f"offered{{client='{name}'}}"):
             return
-        now = _stated_pace(group) or Fraction(f"{self._mean(f'pace{{client={name!r}}}'):.4g}")
-        if now <= 0 or not _at_pace(place, group, now, now):
+        now = stated_pace(group) or Fraction(f"{self._mean(f'pace{{client={name!r}}}'):.4g}")
+        if now <= 0 or not at_pace(place, group, now, now):
             return
         self.progress(f"the pace of {name}{self._time_left}")
         unit = next((u for u, s in _UNITS.items() if now * s >= _LEAST_A_UNIT), "h")
@@ -831,7 +568,7 @@ class _Work:
         scale = Values(low, high, lambda _: True)
 
         def at(value: str) -> tuple[tuple[str, Any], ...]:
-            return _at_pace(place, group, _pace_of(value), now)
+            return at_pace(place, group, _pace_of(value), now)
 
         capacity = self._searched(name, scale, at)
         verified = self._confirmed(name, scale, capacity, at)
@@ -977,67 +714,6 @@ class _Work:
             tolerance=0.002 if self._is_exact else _TOLERANCE,
             exact=lambda _: self._is_exact,
         ).run()
-
-
-def _stated_pace(group: ClientGroup) -> Fraction | None:
-    """Return the pace that a group's file states, in requests a second; None where it is a draw."""
-    rate = getattr(group.arrivals if group.loop == "open" else group.pacing, "rate", None)
-    return _per_second(rate) if isinstance(rate, Rate) else None
-
-
-def _at_pace(
-    place: str, group: ClientGroup, pace: Fraction, now: Fraction
-) -> tuple[tuple[str, Any], ...]:
-    """Return the change that gives each client another pace; () if no change can.
-
-    Rates of arrivals and of pacing are multiplied, think times are divided. A loop that mostly
-    waits for answers gets a token bucket of size one.
-    """
-    factor = pace / now
-    if group.loop == "open":
-        faster = _faster(group.arrivals, factor)
-        if faster == group.arrivals and factor != 1:
-            return ()
-        edits = [(f"{place}.arrivals", to_plain(faster))]
-    elif group.think is not None and _thinks(group.think, now, group.concurrency or 1):
-        edits = [(f"{place}.think", to_plain(shorter(group.think, factor)))]
-    elif group.pacing is None:
-        rate = Rate(pace.numerator, pace.denominator * _SECOND_NS)
-        return ((f"{place}.pacing", to_plain(TokenBucketPacing(rate=rate))),)
-    else:
-        edits = []
-    if isinstance(group.pacing, AimdPacing):
-        maximum = _faster(group.pacing.maximum, factor)
-        ends = {
-            end: min(maximum, getattr(group.pacing, end), key=_per_second)
-            for end in ("start", "minimum")
-        }
-        pacing = dataclasses.replace(group.pacing, maximum=maximum, **ends)
-        edits.append((f"{place}.pacing", to_plain(pacing)))
-    elif group.pacing is not None:
-        edits.append((f"{place}.pacing", to_plain(_faster(group.pacing, factor))))
-    return tuple(edits)
-
-
-def _thinks(think: Draw, now: Fraction, at_once: int) -> bool:
-    """Whether thinking takes most of a loop's time at a pace; else waiting for answers does."""
-    times_ns = durations_ns(think)
-    typical_s = Fraction(sum(times_ns), max(1, len(times_ns)) * _SECOND_NS)
-    return 2 * typical_s * now >= at_once
-
-
-def _per_second(rate: Rate) -> Fraction:
-    return Fraction(rate.limit_requests * _SECOND_NS, rate.window_ns)
-
-
-def _faster(part: Any, factor: Fraction) -> Any:  # noqa: ANN401 # reason: a part of a scenario
-    """Return arrivals or pacing with every rate multiplied."""
-
-    def times(rate: Rate) -> Rate:
-        pace = Fraction(rate.limit_requests, rate.window_ns) * factor
-        return Rate(pace.numerator, pace.denominator)
-
-    return changed(part, Rate, times)
 
 
 def _pace_of(text: str) -> Fraction:

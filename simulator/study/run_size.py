@@ -12,11 +12,14 @@ import math
 from fractions import Fraction
 from typing import Any, Final
 
+from engine.files import Rate, to_plain
 from simulator.scenario import Scenario, draws
-from simulator.scenario.clients import ClientGroup, TokenBucketPacing
+from simulator.scenario.clients import AimdPacing, ClientGroup, TokenBucketPacing
+from simulator.scenario.model import changed
 from simulator.traffic.population import session_log
 from simulator.traffic.sampling import pieces_of, replayed_ns
 
+_SECOND_NS: Final = 1_000_000_000
 LARGE_RUN: Final = 100_000_000
 """Requests of a run that takes minutes compiled, and above 1 GB of disk."""
 
@@ -113,6 +116,9 @@ def _mean_ns(draw: draws.Draw) -> float:
     return draw.least_ns * 2 ** (1 / draw.alpha)
 
 
+# --- another pace --------------------------------------------------------------------------------
+
+
 def shorter(draw: draws.Draw, factor: float | Fraction) -> draws.Draw:
     """Return a distribution of durations with every duration divided."""
 
@@ -123,3 +129,64 @@ def shorter(draw: draws.Draw, factor: float | Fraction) -> draws.Draw:
 
     names = [part.name for part in dataclasses.fields(draw) if part.name.endswith("_ns")]
     return dataclasses.replace(draw, **{name: divided(getattr(draw, name)) for name in names})
+
+
+def stated_pace(group: ClientGroup) -> Fraction | None:
+    """Return the pace that a group's file states, in requests a second; None where it is a draw."""
+    rate = getattr(group.arrivals if group.loop == "open" else group.pacing, "rate", None)
+    return _per_second(rate) if isinstance(rate, Rate) else None
+
+
+def at_pace(
+    place: str, group: ClientGroup, pace: Fraction, now: Fraction
+) -> tuple[tuple[str, Any], ...]:
+    """Return the change that gives each client another pace; () if no change can.
+
+    Rates of arrivals and of pacing are multiplied, think times are divided. A loop that mostly
+    waits for answers gets a token bucket of size one.
+    """
+    factor = pace / now
+    if group.loop == "open":
+        faster = _faster(group.arrivals, factor)
+        if faster == group.arrivals and factor != 1:
+            return ()
+        edits = [(f"{place}.arrivals", to_plain(faster))]
+    elif group.think is not None and _thinks(group.think, now, group.concurrency or 1):
+        edits = [(f"{place}.think", to_plain(shorter(group.think, factor)))]
+    elif group.pacing is None:
+        rate = Rate(pace.numerator, pace.denominator * _SECOND_NS)
+        return ((f"{place}.pacing", to_plain(TokenBucketPacing(rate=rate))),)
+    else:
+        edits = []
+    if isinstance(group.pacing, AimdPacing):
+        maximum = _faster(group.pacing.maximum, factor)
+        ends = {
+            end: min(maximum, getattr(group.pacing, end), key=_per_second)
+            for end in ("start", "minimum")
+        }
+        pacing = dataclasses.replace(group.pacing, maximum=maximum, **ends)
+        edits.append((f"{place}.pacing", to_plain(pacing)))
+    elif group.pacing is not None:
+        edits.append((f"{place}.pacing", to_plain(_faster(group.pacing, factor))))
+    return tuple(edits)
+
+
+def _thinks(think: draws.Draw, now: Fraction, at_once: int) -> bool:
+    """Whether thinking takes most of a loop's time at a pace; else waiting for answers does."""
+    times_ns = draws.durations_ns(think)
+    typical_s = Fraction(sum(times_ns), max(1, len(times_ns)) * _SECOND_NS)
+    return 2 * typical_s * now >= at_once
+
+
+def _per_second(rate: Rate) -> Fraction:
+    return Fraction(rate.limit_requests * _SECOND_NS, rate.window_ns)
+
+
+def _faster(part: Any, factor: Fraction) -> Any:  # noqa: ANN401 # reason: a part of a scenario
+    """Return arrivals or pacing with every rate multiplied."""
+
+    def times(rate: Rate) -> Rate:
+        pace = Fraction(rate.limit_requests, rate.window_ns) * factor
+        return Rate(pace.numerator, pace.denominator)
+
+    return changed(part, Rate, times)

@@ -24,9 +24,8 @@ from engine.files import parse_toml
 from simulator.logs import LogMap
 from simulator.play.engine_backend import Known, batch_file, body_of
 from simulator.scenario import Scenario, builtin, dump, limits_of, load, loads
-from simulator.study.advise import _at_pace, _stated_pace
-from simulator.study.fit.model import varied
-from simulator.study.run_size import expected_requests, size_warning
+from simulator.study.fit.judge import varied
+from simulator.study.run_size import at_pace, expected_requests, size_warning, stated_pace
 from tests.digests._commands import same_everywhere
 from tests.drawn import Seeded, outside_scenario_text, scenario_text
 from tests.simulator.fit.holdout import KINDS, log_of, map_of
@@ -199,9 +198,9 @@ def _paces_text() -> str:
     with _many() as scenarios:
         for scenario in scenarios:
             for group in scenario.clients:
-                now = _stated_pace(group) or Fraction(3, 2)
+                now = stated_pace(group) or Fraction(3, 2)
                 paces = (now / 7, now, now * 3)
-                parts += [repr(_at_pace("there", group, pace, now)) for pace in paces]
+                parts += [repr(at_pace("there", group, pace, now)) for pace in paces]
             factors = {group.name: 0.3 + place for place, group in enumerate(scenario.clients)}
             parts += [dump(varied(scenario, {}, factors)), dump(varied(scenario, factors, {}))]
     return same_everywhere("\n".join(parts))

@@ -21,7 +21,8 @@ import numpy as np
 
 import simulator
 from simulator.scenario import Scenario, load, with_values
-from simulator.study.advise import Advice, Suggestion, advise
+from simulator.study.advice import Advice, Suggestion
+from simulator.study.advise import advise
 
 TARGET: Final = 0.01
 RUNS: Final = 400

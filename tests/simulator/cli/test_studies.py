@@ -21,7 +21,7 @@ from simulator.cli import main
 from simulator.intervals import interval_of
 from simulator.study import capacity, comparison
 from simulator.study.capacity import Player, scenario_player
-from simulator.study.coverage import BOUNDS, COVERED, Probe
+from simulator.study.coverage import BOUNDS, COVERED
 
 S = 1_000_000_000
 
@@ -590,7 +590,7 @@ def test_everything_fires_or_says_why_not() -> None:
 
 
 def test_coverage_notices_what_does_not_fire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BOUNDS, "QUO-CVC", Probe("expires", lambda: None))
+    monkeypatch.setitem(BOUNDS, "QUO-CVC", ("expires", lambda: None))
     monkeypatch.delitem(BOUNDS, "RCT-HOT")
     only = LimitTable((LimitTable.default()["LIM-PATCH"],))
     lines = simulator.coverage(only)

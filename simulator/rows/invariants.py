@@ -98,7 +98,7 @@ class OrderChecker(Checker):
     def look(self, chunk: Chunk) -> None:
         """Look at the next rows."""
         t_ns = np.r_[self._last[0], chunk.t_ns]
-        client = np.r_[self._last[1], chunk.subjects.clients().take(chunk.subject)]
+        client = np.r_[self._last[1], chunk.clients.take(chunk.subject)]
         bad = t_ns[1:] < t_ns[:-1]
         if self._by_client:
             bad |= (t_ns[1:] == t_ns[:-1]) & (client[1:] < client[:-1])

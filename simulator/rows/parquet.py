@@ -19,10 +19,9 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +32,6 @@ from simulator.arguments import TEXTS, ArgumentRule, optional
 from simulator.rows.record import (
     NO_STATUS,
     SCHEMA,
-    SUBJECT_COLUMNS,
     TEXT_COLUMNS,
     Chunk,
     GrowableArray,
@@ -41,7 +39,6 @@ from simulator.rows.record import (
     Table,
     TextColumn,
     number_column,
-    words,
 )
 
 ALL: Final = "all"
@@ -113,92 +110,24 @@ def _in_order(columns: Collection[str]) -> tuple[str, ...]:
 
 
 _NULL_NUMBER: Final = -(1 << 63)
-_VERDICT_COLUMNS: Final = ("outcome", "rule")
 
 
-@dataclass(slots=True)
-class Coded:
-    """A chunk whose texts are numbers. Other threads may read it while the run goes on.
-
-    clients: number of the client of each subject. texts: the columns of subjects and verdicts.
-    """
-
-    chunk: Chunk
-    clients: Table
-    texts: dict[str, TextColumn]
-
-
-def encode(chunk: Chunk) -> Coded:
-    """Return the chunk with every column as numbers."""
-    texts = {name: chunk.subjects.text(name) for name in SUBJECT_COLUMNS}
-    for name, column in zip(_VERDICT_COLUMNS, zip(*chunk.verdicts, strict=True), strict=True):
-        numbers = words()
-        texts[name] = TextColumn(np.array([numbers[text] for text in column]), numbers.known)
-    return Coded(chunk, chunk.subjects.clients(), texts)
-
-
-class _Used:
-    """The entries of a table that some row has, in order, and each row's place among them.
-
-    A run's tables may be far longer than a chunk. Only the entries that the chunk uses are looked
-    up for each column, so that they stay in the processor's cache.
-    """
-
-    def __init__(self, rows: Numbers, count: int) -> None:
-        is_used = np.zeros(count, dtype=bool)
-        is_used[rows] = True
-        self.entries = np.flatnonzero(is_used)
-        place = np.empty(count, dtype=np.int64)
-        place[self.entries] = np.arange(len(self.entries))
-        self.rows = _room(len(rows), np.int64)[1]
-        _take(place, rows, self.rows)
-
-    def look_up(self, table: Table) -> tuple[pa.Buffer, Table]:
-        """Return a 32-bit value a row from a value an entry, and the buffer that holds them."""
-        buffer, values = _room(len(self.rows), np.int32)
-        _take(table, self.rows, values)
-        return buffer, values
-
-
-def _room(count: int, dtype: type[np.signedinteger[Any]]) -> tuple[pa.Buffer, Table]:
-    """Return room for numbers, from Arrow's pool: it hands out again what was given back."""
-    buffer = pa.allocate_buffer(count * np.dtype(dtype).itemsize)
-    return buffer, np.frombuffer(buffer, dtype=dtype)
-
-
-def _take(table: Table, rows: Numbers, out: Table) -> None:
-    """Write `table[rows]` into `out`: to allocate memory would cost more than the look-up.
-
-    `clip` keeps numpy from a copy of its own; rows are places of the table, nothing is clipped.
-    """
-    table.take(rows, out=out, mode="clip")
-
-
-def record_batch(coded: Coded, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+def record_batch(chunk: Chunk, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     """Return the rows as a batch whose dictionaries hold only the values in use.
 
     schema: `SCHEMA`, or fewer of its columns.
     """
-    chunk = coded.chunk
-    subjects = cache(lambda: _Used(chunk.subject, len(coded.clients)))
-    verdicts = cache(lambda: _Used(chunk.verdict, len(coded.texts["rule"].codes)))
     columns: dict[str, Callable[[], pa.Array]] = {
         "t_ns": lambda: number_column(chunk.t_ns, np.int64),
-        "client": lambda: _clients(coded.clients, subjects()),
+        "client": lambda: number_column(chunk.clients.take(chunk.subject), np.int32),
         "attempt": lambda: number_column(chunk.attempt, np.int32),
         "wait_ns": lambda: number_column(chunk.wait_ns, np.int64),
         "latency_ns": lambda: number_column(chunk.latency_ns, np.int64),
         "status": lambda: _status(chunk.status),
     }
-    for name, text in coded.texts.items():
-        used = subjects if name in SUBJECT_COLUMNS else verdicts
-        columns[name] = partial(_dictionary, text, used)
+    for name, text in chunk.texts.items():
+        columns[name] = partial(_dictionary, text, chunk.entries(name))
     return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema=schema)
-
-
-def _clients(clients: Table, used: _Used) -> pa.Array:
-    buffer, values = used.look_up(clients[used.entries].astype(np.int32))
-    return pa.Array.from_buffers(pa.int32(), len(values), [None, buffer])
 
 
 def _status(status: Numbers) -> pa.Array:
@@ -217,20 +146,18 @@ def _words(texts: Sequence[str]) -> pa.Array:
     )
 
 
-def _dictionary(text: TextColumn, entries: Callable[[], _Used]) -> pa.DictionaryArray:
-    """Return the column; rows are looked up once, in a table from entry to place."""
-    used = entries()
-    numbers = text.codes[used.entries]
+def _dictionary(text: TextColumn, entries: Numbers) -> pa.DictionaryArray:
+    """Return the column of rows that have these entries of a text column."""
     known = len(text.texts)
+    codes: Table = text.codes.take(entries)
     is_used = np.zeros(known + 1, dtype=bool)
-    is_used[numbers] = True  # null, −1, is the last place
-    used_codes = np.flatnonzero(is_used[:known])
-    place = np.full(known + 1, -1, dtype=np.int32)
-    place[used_codes] = np.arange(len(used_codes), dtype=np.int32)
-    buffer, values = used.look_up(place[numbers])
-    valid = pa.py_buffer(np.packbits(values >= 0, bitorder="little")) if is_used[known] else None
-    indices = pa.Array.from_buffers(pa.int32(), len(values), [valid, buffer])
-    words = _words([text.texts[number] for number in used_codes.tolist()])
+    is_used[codes] = True  # null, −1, is the last place
+    used = np.flatnonzero(is_used[:known])
+    place: Table = np.full(known + 1, -1, dtype=np.int32)
+    place[used] = np.arange(len(used), dtype=np.int32)
+    missing: Table | None = codes < 0 if is_used[known] else None
+    indices = number_column(place[codes], np.int32, missing=missing)
+    words = _words([text.texts[code] for code in used.tolist()])
     return pa.DictionaryArray.from_arrays(indices, words, safe=False)
 
 
@@ -247,31 +174,21 @@ class ColumnDigest:
         self._columns = {name: hashlib.sha256() for name in SCHEMA.names}
         self._known = {name: GrowableArray("<u8") for name in TEXT_COLUMNS}
         self._words = {name: GrowableArray("<u8") for name in TEXT_COLUMNS}
-        self._numbers: Table = np.empty(0, dtype="<i8")
-        self._words_a_row: Table = np.empty(0, dtype="<u8")
 
-    def add(self, coded: Coded) -> None:
+    def add(self, chunk: Chunk) -> None:
         """Take in some rows."""
-        chunk = coded.chunk
-        if len(chunk) > len(self._numbers):
-            self._numbers = np.empty(len(chunk), dtype="<i8")
-            self._words_a_row = self._numbers.view("<u8")
-        numbers, words = self._numbers[: len(chunk)], self._words_a_row[: len(chunk)]
-        for name, rows in (
-            ("t_ns", chunk.t_ns),
-            ("attempt", chunk.attempt),
-            ("wait_ns", chunk.wait_ns),
-            ("latency_ns", chunk.latency_ns),
-        ):
+        numbers = {
+            "t_ns": chunk.t_ns,
+            "client": chunk.clients.take(chunk.subject),
+            "attempt": chunk.attempt,
+            "wait_ns": chunk.wait_ns,
+            "latency_ns": chunk.latency_ns,
+            "status": np.where(chunk.status == NO_STATUS, _NULL_NUMBER, chunk.status),
+        }
+        for name, rows in numbers.items():
             self._columns[name].update(np.ascontiguousarray(rows, dtype="<i8").data)
-        numbers[:] = chunk.status
-        numbers[chunk.status == NO_STATUS] = _NULL_NUMBER
-        self._columns["status"].update(numbers.data)
-        _take(coded.clients, chunk.subject, numbers)
-        self._columns["client"].update(numbers.data)
-        for name, text in coded.texts.items():
-            rows = chunk.subject if name in SUBJECT_COLUMNS else chunk.verdict
-            _take(self._words_of(name, text), rows, words)
+        for name, text in chunk.texts.items():
+            words = self._words_of(name, text).take(chunk.entries(name))
             self._columns[name].update(words.data)
 
     def _words_of(self, name: str, text: TextColumn) -> Table:
@@ -370,9 +287,8 @@ class MemorySink(CountSink):
     def take(self, chunk: Chunk) -> None:
         """Keep the next rows, and digest them."""
         super().take(chunk)
-        coded = encode(chunk)
-        self._column_digest.add(coded)
-        self._batches.append(record_batch(coded))
+        self._column_digest.add(chunk)
+        self._batches.append(record_batch(chunk))
 
     def table(self) -> pa.Table:
         """Return the rows so far."""
@@ -399,12 +315,8 @@ class FileSink(CountSink):
     def take(self, chunk: Chunk) -> None:
         """Write the next rows, and digest them."""
         super().take(chunk)
-        coded = encode(chunk)
-        self._writing.do(partial(self._write, coded))
-        self._digesting.do(partial(self._column_digest.add, coded))
-
-    def _write(self, coded: Coded) -> None:
-        self._writer.write_batch(record_batch(coded, self._schema))
+        self._writing.do(lambda: self._writer.write_batch(record_batch(chunk, self._schema)))
+        self._digesting.do(lambda: self._column_digest.add(chunk))
 
     def close(self) -> None:
         """Finish the file; until then it cannot be read."""

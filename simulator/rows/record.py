@@ -375,7 +375,11 @@ Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(slots=True)
 class Chunk:
-    """Some consecutive rows as arrays, with the tables that their numbers point into."""
+    """Some consecutive rows as arrays, with the tables that their numbers point into.
+
+    clients, texts: each subject's client, and the text columns of subjects and verdicts, as they
+    are now: other threads may read them while the run goes on.
+    """
 
     t_ns: Numbers
     subject: Numbers
@@ -386,9 +390,23 @@ class Chunk:
     status: Numbers
     subjects: SubjectTable = field(repr=False)
     verdicts: Sequence[tuple[Outcome, str | None]] = field(repr=False)
+    clients: Table = field(init=False, repr=False)
+    texts: dict[str, TextColumn] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.clients = self.subjects.clients()
+        self.texts = {name: self.subjects.text(name) for name in SUBJECT_COLUMNS}
+        for name, column in zip(("outcome", "rule"), zip(*self.verdicts, strict=True), strict=True):
+            numbers = words()
+            codes = np.array([numbers[text] for text in column])
+            self.texts[name] = TextColumn(codes, numbers.known)
 
     def __len__(self) -> int:
         return len(self.t_ns)
+
+    def entries(self, name: str) -> Numbers:
+        """Return, row by row, its place in a text column."""
+        return self.subject if name in SUBJECT_COLUMNS else self.verdict
 
     def passed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return, row by row, whether it was admitted; the others were refused."""

@@ -196,7 +196,7 @@ class RunStatistics:
         place = np.minimum((chunk.t_ns[chosen] - self._warm_up_ns) // width_ns, WINDOWS - 1)
         if self._by_subject and self._groups:
             starts = [numbers.start for numbers in self._groups.values()]
-            clients = chunk.subjects.clients()[chunk.subject[chosen]]
+            clients = chunk.clients[chunk.subject[chosen]]
             group = np.searchsorted(starts, clients, side="right") - 1
             place = place + WINDOWS * np.maximum(group, 0)
         shape = self._windows.shape[1:]
@@ -414,7 +414,7 @@ class RunStatistics:
             earlier_ns = self._first_refusal_ns.get(clause, first_ns)
             self._first_refusal_ns[clause] = min(earlier_ns, first_ns)
             for seen, name in zip(self._touched[clause], ("key", "ip"), strict=True):
-                column = chunk.subjects.text(name)
+                column = chunk.texts[name]
                 seen.add(column.codes.take(chunk.subject[rows]), len(column.texts))
 
 

@@ -112,22 +112,6 @@ def exponential_ns(u: float, mean_ns: float) -> int:
     return nearest_ns(-math.log(1.0 - u) * mean_ns)
 
 
-def exponential_from(uniform: Callable[[], float], mean_ns: int) -> Callable[[], int]:
-    """Return a function that draws as `exponential_ns` does, with less work per call.
-
-    A mean below a 64th of the longest needs no clamp: −ln(1 − u) is above 0, and below 37 for the
-    least 1 − u there is.
-    """
-    if mean_ns >= LONGEST_NS >> 6:
-        return lambda: exponential_ns(uniform(), mean_ns)
-    floor, log = math.floor, math.log
-
-    def draw() -> int:
-        return floor(-log(1.0 - uniform()) * mean_ns + 0.5)
-
-    return draw
-
-
 def exponential_area(u: float) -> float:
     """Return how many requests are due on average until the next one of a Poisson process."""
     return -math.log(1.0 - u)

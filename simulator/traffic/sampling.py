@@ -35,7 +35,6 @@ from simulator.traffic.draws import (
     categorical,
     cumulative_weights,
     exponential_area,
-    exponential_from,
     exponential_ns,
     lognormal_ns,
     nearest_ns,
@@ -119,7 +118,8 @@ def duration_of(draw: draws.Draw, stream: Callable[[], Stream]) -> Duration:
         low_ns, high_ns = draw.low_ns, draw.high_ns
         return lambda: uniform_ns(uniform(), low_ns, high_ns)
     if isinstance(draw, draws.Exponential):
-        return exponential_from(uniform, draw.mean_ns)
+        mean_ns = draw.mean_ns
+        return lambda: exponential_ns(uniform(), mean_ns)
     if isinstance(draw, draws.Lognormal):
         median_ns, sigma = draw.median_ns, draw.sigma
         return lambda: lognormal_ns(uniform(), median_ns, sigma)

@@ -29,7 +29,6 @@ from simulator.kernel.running import KernelRun, warm_up
 from simulator.rows.parquet import (
     COLUMN_SETS,
     FileSink,
-    encode,
     open_file,
     record_batch,
     schema_of,
@@ -127,7 +126,7 @@ def _bare(chunks: list[Chunk], path: Path, columns: Columns = None) -> Callable[
         schema = schema_of(columns)
         with open_file(path, schema) as writer:
             for chunk in chunks:
-                writer.write_batch(record_batch(encode(chunk), schema))
+                writer.write_batch(record_batch(chunk, schema))
 
     return write
 

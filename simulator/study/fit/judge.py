@@ -358,7 +358,7 @@ def _play(
 
     def count(chunk: Chunk) -> None:
         """Count the next rows as the log would have stamped them."""
-        client = chunk.subjects.clients().take(chunk.subject)
+        client = chunk.clients.take(chunk.subject)
         none = np.zeros(len(chunk), dtype=np.int64)
         rows = SeriesRows(
             chunk.t_ns // like.tick_ns * like.tick_ns,

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.messages import Outcome
+from simulator.kernel.limiter import verdict_of
 from simulator.kernel.running import KernelRun, warm_up
 from simulator.rows.parquet import (
     COLUMN_SETS,
@@ -45,7 +46,7 @@ from simulator.rows.record import (
 from simulator.traffic.population import Setup
 from tests.benchmarks import _measure
 from tests.benchmarks.bench_closed_loop import cl1
-from tests.benchmarks.bench_compiled import _columns, _limiter
+from tests.benchmarks.bench_compiled import _lanes, _limiter
 from tests.benchmarks.workload_w1 import IPS, RESOURCES, w1
 
 Columns: TypeAlias = Collection[str] | None
@@ -84,7 +85,7 @@ def _cl1_chunks(duration_s: int) -> list[Chunk]:
 
 def _w1_chunks(rows: int) -> list[Chunk]:
     workload, limiter = w1(rows), _limiter()
-    decided = limiter.decide(_columns(limiter, workload))
+    verdict, wait_ns = limiter.decide(workload.t_ns, _lanes(limiter, workload))
     code = (workload.key.astype(np.int64) * IPS + workload.ip) * 8 + workload.resource
     codes, place = np.unique(code, return_inverse=True)
     clients: dict[int, int] = {}
@@ -97,16 +98,17 @@ def _w1_chunks(rows: int) -> list[Chunk]:
         address = f"10.{ip >> 8}.{ip & 255}.1"
         subjects.number(RequestIdentity(number, *names, address, *RESOURCES[resource]))
     verdicts: list[Any] = [("admitted", None)]
-    table = np.zeros(int(decided.verdict.max()) + 1, dtype=np.int64)
-    for number, verdict in decided.verdicts().items():
-        if verdict[0] != "admitted":
+    table = np.zeros(int(verdict.max()) + 1, dtype=np.int64)
+    for number in np.unique(verdict).tolist():
+        outcome, rule = verdict_of(number, limiter.names)
+        if outcome != "admitted":
             table[number] = len(verdicts)
-            verdicts.append(verdict)
+            verdicts.append((outcome, rule))
     chunks = []
     for first in range(0, rows, CHUNK_ROWS):
         cut = slice(first, first + CHUNK_ROWS)
         t_ns, nothing = workload.t_ns[cut], np.zeros_like(workload.t_ns[cut])
-        columns = (place[cut], nothing + 1, table[decided.verdict[cut]], decided.wait_ns[cut])
+        columns = (place[cut], nothing + 1, table[verdict[cut]], wait_ns[cut])
         chunks.append(Chunk(t_ns, *columns, nothing, nothing - 1, subjects, verdicts))
     return chunks
 

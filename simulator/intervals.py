@@ -686,15 +686,10 @@ def _of_mean(values: Values, error: float, *, symmetric: bool) -> tuple[float, f
     they are get Student's t at half the error.
     """
     if symmetric or len(values) < _MIN_CLUSTERS:
-        return *_student(values, error if symmetric else error / 2), "t"
+        level = 1 - (error if symmetric else error / 2) / 2
+        half = student_quantile(len(values) - 1, level) * _standard_error(values)
+        return float(values.mean()) - half, float(values.mean()) + half, "t"
     return *_bootstrap(values, error), "bootstrap-t"
-
-
-def _student(values: Values, error: float) -> tuple[float, float]:
-    """Return Student's t interval."""
-    count = len(values)
-    half = student_quantile(count - 1, 1 - error / 2) * _standard_error(values)
-    return float(values.mean()) - half, float(values.mean()) + half
 
 
 def _bootstrap(values: Values, error: float) -> tuple[float, float]:

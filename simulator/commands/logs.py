@@ -339,7 +339,6 @@ def run_fit(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    """Show how many of a log's requests are done: a bar on a terminal, else plain lines."""
     columns = ("{task.description}: {task.completed:,} requests{task.fields[left]}",)
     with progress_shown(*columns, quiet=quiet) as tell:
         yield tell and (

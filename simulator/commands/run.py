@@ -146,7 +146,6 @@ def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
 
 
 def _print_replications(replications: Mapping[str, Any], *, checked: bool) -> None:
-    """Print the intervals of the metrics, and what they say of precision and thresholds."""
     count = len(replications["runs"])
     _print_intervals(replications["intervals"], count)
     faults = replications["faults"]
@@ -182,7 +181,6 @@ def _told_what_is_known(scenario: Scenario, *, quiet: bool) -> Iterator[None]:
 
 
 def _code_of(replications: Mapping[str, Any], *, is_strict: bool) -> int:
-    """Return the exit code of replications."""
     verdicts = [line["verdict"] for line in replications["thresholds"]]
     missed = not replications.get("precision", {"reached": True})["reached"]
     open_ = is_strict and (missed or "not decided" in verdicts)
@@ -190,7 +188,6 @@ def _code_of(replications: Mapping[str, Any], *, is_strict: bool) -> int:
 
 
 def _judgement(line: Mapping[str, Any], count: int) -> str:
-    """Return the result of a threshold, in words."""
     name = line["subject"]
     low, high = (value_text(name, line[end]) for end in ("low", "high"))
     spread = f"mean {value_text(name, line['mean'])}, from {low} to {high}, {line['method']}"
@@ -202,7 +199,6 @@ def _judgement(line: Mapping[str, Any], count: int) -> str:
 
 
 def _tell_precision(left: TimeLeft, runs: Sequence[Replication], precision: Precision) -> None:
-    """Report the progress of replications on standard error."""
     time_text = left.text(len(runs), precision.needed)
     if not precision.reached:
         line = f"refused_share {_share_so_far(runs)}{needed_text(precision.needed)}{time_text}"
@@ -258,7 +254,6 @@ def _print_head(asked: RunOptions, seed: int) -> None:
 
 
 def _print_groups(result: Result, screen: Console) -> None:
-    """Print the table of client groups: how much of each is refused, by what, and what passes."""
     counts = ("count", "affected", "offered", "refused", "share")
     table = plain_table(["clients"], counts, ("bound by", "fair share"), wraps=["bound by"])
     for group in result.summary["groups"]:
@@ -308,7 +303,6 @@ def _print_warm_up(result: Result, screen: Console) -> None:
 
 
 def _print_tail(result: Result, screen: Console, *, checked: bool) -> None:
-    """Print totals, checks and thresholds."""
     totals = result.summary["totals"]
     screen.print(
         f"{totals['offered']:,} attempts: {totals['admitted']:,} admitted, "

@@ -231,7 +231,6 @@ def _print_border(answer: Capacity, border: Interval) -> None:
 
 
 def _undecided(answer: Capacity) -> str:
-    """Return how many runs would be enough, as the end of a sentence."""
     if answer.needed is None:
         return ""
     return f"; about {answer.needed} runs would be enough: use --most-replications {answer.needed}"
@@ -295,7 +294,6 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 
 def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reason: a frame
-    """Print each point's means."""
     metrics = [name for name in _SWEPT if name in frame]
     columns = (*paths, "runs", *map(metric_title, metrics))
     table = plain_table((), columns, wraps=columns)
@@ -308,7 +306,6 @@ def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reaso
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Show how many runs are done."""
     with progress_shown(quiet=quiet) as tell:
         yield tell and (
             lambda done, all_: tell("sweeping", done, all_, lambda: f"{done} of {all_}")

@@ -361,7 +361,6 @@ class _Work:
         setattr(self.advice, name, pd.DataFrame(lines))
 
     def _place(self, name: str) -> tuple[str, ClientGroup]:
-        """Return the path of a group, and the group."""
         groups = {group.name: place for place, group in enumerate(self.scenario.clients)}
         return f"clients[{groups[name]}]", self.scenario.clients[groups[name]]
 

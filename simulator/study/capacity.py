@@ -350,7 +350,6 @@ class _BudgetSpentError(Exception):
 
 
 def _takes(scenario: Scenario, path: str, text: str) -> bool:
-    """Return whether the scenario takes a value at a place."""
     try:
         with_value(scenario, path, value_of(text))
     except InputError:

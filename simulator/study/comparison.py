@@ -272,7 +272,6 @@ def _scenario_of(result: Result) -> Scenario | None:
 
 
 def _is_exact(result: Result) -> bool:
-    """Return whether a run's scenario is known to draw nothing at random."""
     scenario = _scenario_of(result)
     return scenario is not None and not draws_at_random(scenario)
 

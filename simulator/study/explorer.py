@@ -226,7 +226,6 @@ def _widget(explorer: Explorer) -> Any:  # noqa: ANN401 # reason: ipywidgets has
 
 
 def _controls(explorer: Explorer, widgets: Any) -> tuple[dict[Knob, Any], Any]:  # noqa: ANN401 # reason: ipywidgets has no types
-    """Return a slider for each knob, and the choice of the algorithm."""
     style = {"description_width": "13em"}
     sliders = {
         knob: widgets.IntSlider(
@@ -320,7 +319,6 @@ def picture(results: Mapping[str, Result]) -> str:
 
 
 def _in_words(name: str, totals: Mapping[str, Any]) -> str:
-    """Return what a run gave, after its name."""
     return (
         f"{name}: {totals['offered']:,} attempts, {percent_text(totals['refused_share'])} refused, "
         f"{totals['succeeded']:,} of {totals['requests']:,} requests succeeded"

@@ -252,7 +252,6 @@ def policies(options: PolicyOptions) -> Policies:
 
 
 def _changes(limits: Sequence[str], profiles: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return policy → the changes that it makes."""
     if not limits and not profiles:
         raise InputError("limits = [] must name a file, unless profiles does; give one of them")
     pairs = itertools.product(limits or [""], profiles or [""])

@@ -128,7 +128,12 @@ def line_of(result: Result, scenario: Scenario | None = None) -> dict[str, float
             line[f"refused{{clause='{clause['clause']}'}}"] = float(clause["refused"])
             if clause["blocked_ns"]:
                 line[f"blocked_time{{clause='{clause['clause']}'}}"] = float(clause["blocked_ns"])
-    line |= _of_nodes(result.summary.get("nodes"))
+    if (nodes := result.summary.get("nodes")) is not None:
+        names = ("admitted_beyond", "refused_below")
+        line |= {name: float(nodes[name]) for name in names}
+        for row in nodes["groups"]:
+            label = f"{{client='{row['group']}',clause='{row['clause']}'}}"
+            line |= {name + label: float(row[name]) for name in names}
     for threshold in scenario.thresholds if scenario is not None else ():
         subject = threshold.that.subject
         if subject not in line:
@@ -150,17 +155,6 @@ def _shares_in(result: Result, scenario: Scenario | None) -> dict[str, Share]:
 def max_attempts(scenario: Scenario) -> int:
     """Return the most attempts that a client makes of a request."""
     return max((getattr(g.retry, "attempts", 1) for g in scenario.clients), default=1)
-
-
-def _of_nodes(nodes: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return what nodes admitted beyond the exact limits and refused below them; empty for one."""
-    if nodes is None:
-        return {}
-    line = {name: float(nodes[name]) for name in ("admitted_beyond", "refused_below")}
-    for row in nodes["groups"]:
-        label = f"{{client='{row['group']}',clause='{row['clause']}'}}"
-        line |= {name + label: float(row[name]) for name in tuple(line) if "{" not in name}
-    return line
 
 
 def intervals(
@@ -237,7 +231,6 @@ def _scenario_of(pickled: bytes) -> Scenario:
 
 @lru_cache(maxsize=2)
 def _template_of(pickled: bytes, warm_up_ns: int | None, *, anonymous: bool) -> Template | None:
-    """Return what the compiled runs of a scenario share."""
     return template_for(_scenario_of(pickled), warm_up_ns, anonymous=anonymous)
 
 
@@ -353,18 +346,14 @@ def replicate_to(
             runs.extend(play(range(seed + len(runs), seed + count)))
         except Interrupted as stop:
             raise Interrupted([*runs, *stop.result]) from None
-        return list(shares_of(intervals(runs, exact=exact, sequential=True)).values())
+        known = intervals(runs, exact=exact, sequential=True)
+        return [known[name] for name in known if name.startswith("refused_share")]
 
     def tell(precision_so_far: Precision) -> None:
         if on_look is not None:
             on_look(runs, precision_so_far)
 
     return runs, until_precise(precision, 1 if exact else first, budget, widths, tell)
-
-
-def shares_of(known: Mapping[str, Interval]) -> dict[str, Interval]:
-    """Return the intervals of the refused shares."""
-    return {name: interval for name, interval in known.items() if name.startswith("refused_share")}
 
 
 def until_precise(
@@ -586,7 +575,6 @@ def _judged_by_intervals(
 
 
 def _judged(scenario: Scenario, result: Result) -> list[dict[str, Any]]:
-    """Return what became of the scenario's thresholds in this one run."""
     lines = []
     for threshold in scenario.thresholds:
         value = measure(result, threshold.that)

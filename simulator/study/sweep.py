@@ -457,7 +457,6 @@ def tasks_of(
 
 
 def _spec(options: SweepOptions, base: Scenario, seed: int) -> dict[str, Any]:
-    """Return all that makes a sweep this one."""
     text = dump(base, absolute=True)
     return {
         "format": 1,

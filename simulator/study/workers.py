@@ -309,7 +309,6 @@ def _batch_size(task_s: float, waiting: int, count: int) -> int:
 
 
 def _play_some(play: Callable[[T], R], tasks: Sequence[T]) -> tuple[float, list[R]]:
-    """Play tasks one after the other: what a worker runs."""
     began_s = time.perf_counter()
     results = [play(task) for task in tasks]
     return time.perf_counter() - began_s, results

@@ -41,7 +41,7 @@ from simulator.study.fit.model import (
     round_ns,
     unit_of,
 )
-from simulator.study.fit.observed import LogWindow, Observed, group_clients, observe
+from simulator.study.fit.observed import Observed, group_clients, observe
 from simulator.study.fit.series import CountSeries, Hints, gap_edges
 from simulator.study.fit.sessions import with_sessions
 from simulator.study.fit.traffic import attempts_told, burst_gap_ns
@@ -74,17 +74,16 @@ def fit(options: FitOptions) -> Fit:
 
 
 def _fitted(observed: Observed, options: FitOptions) -> Fit:
-    """Fit, and judge."""
-    holdout, whole = options.holdout, observed.whole
+    holdout = options.holdout
     assert not isinstance(holdout, str), "a text was read already"
-    split = whole.to_ns if holdout is None else round(whole.to_ns * (1 - holdout))
-    window = LogWindow(0, split)
+    split = round(observed.span_ns * (1 - (holdout or 0)))
+    window = range(split)
     model, measures = _model(observed, options, window, steady=holdout is not None)
     model, under = _selected(model, measures, observed, options, window)
     fitted = Fit(model, observed_summary(observed), None, holdout, under)
     series = model.series
     if options.judged and holdout is not None:
-        window = LogWindow(split, whole.to_ns)
+        window = range(split, observed.span_ns)
         hints = Hints(*series.hints[:2])
         measures, series = replayed(observed, options, window, model.of_client, hints)
         if measures["offered", ""] < 1:
@@ -102,13 +101,13 @@ def _fitted(observed: Observed, options: FitOptions) -> Fit:
 
 
 def _model(
-    observed: Observed, options: FitOptions, window: LogWindow, *, steady: bool
+    observed: Observed, options: FitOptions, window: range, *, steady: bool
 ) -> tuple[Model, Measures]:
     """Return the parametric model of a window, and the measures of the log in it."""
     grouping = group_clients(observed, _counts(observed, window))
     replayed_with = partial(replayed, observed, options, window, grouping.of_client)
     measures, series = replayed_with()
-    if _asks_again(observed, series):
+    if "attempt" not in observed.fields and series.refusals.any():  # which are retries is open
         patience = _patience(series)
         measures, series = replayed_with(Hints(patience))
         measures, series = replayed_with(Hints(patience, _each(attempts_told, series)))
@@ -119,7 +118,7 @@ def _model(
 
 
 def _selected(
-    model: Model, own: Measures, observed: Observed, options: FitOptions, window: LogWindow
+    model: Model, own: Measures, observed: Observed, options: FitOptions, window: range
 ) -> tuple[Model, list[Under]]:
     """Return the parametric model, or that of sessions where it refuses more like the log.
 
@@ -150,14 +149,13 @@ def _selected(
 
 
 def _distance(judged: Sequence[Under]) -> float:
-    """Return the largest relative difference of refused shares."""
     return max(difference(under.share) for under in judged)
 
 
-def _counts(observed: Observed, window: LogWindow) -> Numbers:
+def _counts(observed: Observed, window: range) -> Numbers:
     """Return each party's first attempts in a window; all attempts if they have no numbers."""
     counts = np.zeros(len(observed.client), dtype=np.int64)
-    for _, party in observed.arrivals.part(window.from_ns, window.to_ns).blocks():
+    for _, party in observed.arrivals.part(window.start, window.stop).blocks():
         counts += np.bincount(party, minlength=len(counts))
     return np.asarray(np.where(observed.attempt <= 1, counts, 0))
 
@@ -165,11 +163,6 @@ def _counts(observed: Observed, window: LogWindow) -> Numbers:
 def _each(count: Callable[[CountSeries, int], int], series: CountSeries) -> Numbers:
     """Return `count(series, group)` for each group."""
     return np.array([count(series, group) for group in range(series.groups)], dtype=np.int64)
-
-
-def _asks_again(observed: Observed, series: CountSeries) -> bool:
-    """Whether the log has refusals but does not say which requests are retries."""
-    return "attempt" not in observed.fields and bool(series.refusals.any())
 
 
 def _patience(series: CountSeries) -> Numbers:
@@ -359,7 +352,6 @@ _MEASURES: Final = {
 
 
 def _as_text(fit: Fit) -> Group:
-    """Return what a terminal shows of a fit."""
     from rich.console import Group  # noqa: PLC0415 # reason: loads only where it is shown
     from rich.text import Text  # noqa: PLC0415 # reason: as above
 
@@ -383,7 +375,6 @@ def _as_text(fit: Fit) -> Group:
 
 
 def _refusals(fit: Fit) -> str:
-    """Return whether the scenario refuses as the log does, in one line."""
     if fit.differs:
         return f"DIFFERS: the scenario does not refuse as the log does: {fit.differs}"
     return "The scenario refuses as the log does: " + "; ".join(under.words for under in fit.under)
@@ -462,7 +453,6 @@ def _number(measure: str, value: float) -> str:
 
 
 def _as_html(fit: Fit) -> str:
-    """Return what a notebook shows of a fit."""
     heads = (html.escape(text) for text in (_refusals(fit), _head(fit)))
     parts = [*(f"<p><b>{text}</b></p>" for text in heads), fit.groups.to_html(border=0)]
     if fit.judgement is not None:
@@ -492,7 +482,7 @@ class FitPlots:
         return band(
             f"First attempts over time in {len(log)} slots, the log within the scenario's runs.",
             "first attempts",
-            judgement.window.span_ns / 1e9 / len(log),
+            len(judgement.window) / 1e9 / len(log),
             log,
             runs.quantile(0.025).tolist(),
             runs.quantile(0.975).tolist(),

@@ -42,7 +42,7 @@ from simulator.scenario import Scenario
 from simulator.scenario.draws import Arrivals, OnOffArrivals
 from simulator.scenario.model import changed
 from simulator.study.fit.model import Model
-from simulator.study.fit.observed import MOST_ATTEMPTS, Floats, LogWindow, Observed
+from simulator.study.fit.observed import MOST_ATTEMPTS, Floats, Observed
 from simulator.study.fit.series import WIDTHS_S, CountSeries, Hints, SeriesRows
 from simulator.study.fit.traffic import Pace, own_dispersion
 from simulator.study.replay import enter_parties
@@ -163,7 +163,7 @@ class Judgement:
     lines: list[Line]
     runs: int
     predicted: bool
-    window: LogWindow
+    window: range
     slots_log: Numbers
     slots_runs: Floats
 
@@ -176,7 +176,7 @@ class Judgement:
 def replayed(
     observed: Observed,
     options: FitOptions,
-    window: LogWindow,
+    window: range,
     of_client: Numbers,
     hints: Hints | None = None,
     table: LimitTable | None = None,
@@ -184,24 +184,24 @@ def replayed(
     """Put a window of the log through the limits; return its measures and its series.
 
     Requests shortly before the window are played too, so that its counters do not start empty.
-    table: the limits, the options' unless given.
+    window: instants since the start of the log. table: the limits, the options' unless given.
     """
     table, profile, lead_ns = table or options.table, options.read_profile, lead_of(window)
     series = CountSeries(
         int(of_client.max()) + 1,
         len(of_client),
-        window.span_ns,
-        observed.arrivals.start_ns + window.from_ns,
+        len(window),
+        observed.arrivals.start_ns + window.start,
         observed.tick_ns if observed.tick_ns >= 1_000_000 else 1,
         hints,
     )
-    part = observed.arrivals.part(window.from_ns - lead_ns, window.to_ns)
+    part = observed.arrivals.part(window.start - lead_ns, window.stop)
     header = RunHeader(
         name="log",
         seed=0,
         fidelity="compiled",
         start_time_ns=part.start_ns,
-        duration_ns=window.span_ns + lead_ns,
+        duration_ns=len(window) + lead_ns,
         warm_up_ns=lead_ns,
         groups={"log": range(observed.clients)},
     )
@@ -219,7 +219,7 @@ def replayed(
         keep="totals",
         watchers=[chunks.append],
     )
-    progress = options.stage("deciding", len(part) if window == observed.whole else None)
+    progress = options.stage("deciding", len(part) if len(window) == observed.span_ns else None)
     for t_ns, party in replay_arrivals(
         part, table, profile, book.recorder, numbers, fidelity="compiled", progress=progress
     ):
@@ -229,9 +229,9 @@ def replayed(
     return _measures(book.close(), series), series
 
 
-def lead_of(window: LogWindow) -> int:
+def lead_of(window: range) -> int:
     """Return how much time before a window is played too."""
-    return min(window.from_ns, _LEAD_NS)
+    return min(window.start, _LEAD_NS)
 
 
 def _log_rows(
@@ -251,7 +251,6 @@ def _log_rows(
 
 
 def _measures(result: Result, series: CountSeries) -> Measures:
-    """Return the compared values by (measure, subject)."""
     summary = result.summary
     totals = summary["totals"]
     offered = max(1, totals["offered"])
@@ -276,7 +275,7 @@ def judge(
     model: Model,
     log: Measures,
     series: CountSeries,
-    window: LogWindow,
+    window: range,
     options: FitOptions,
     *,
     predicted: bool,
@@ -322,7 +321,7 @@ def judge_limits(
     model: Model,
     options: FitOptions,
     series: CountSeries,
-    window: LogWindow,
+    window: range,
     logs: Mapping[Fraction, Measures],
 ) -> list[Under]:
     """Compare scenario and log in what matters for limits, under several tables.
@@ -435,7 +434,6 @@ def _spread(pace: Pace, firsts: int, *, predicted: bool) -> float:
 
 
 def _burst_error(pace: Pace) -> float:
-    """Return the relative error of the length of bursts."""
     estimate = pace.parameters.get("on")
     return 0.0 if estimate is None else math.log(estimate.high / estimate.value) / 1.96
 
@@ -497,7 +495,6 @@ def _distance(counts: Numbers, others: Numbers) -> float:
 
 
 def _words(line: Line) -> str:
-    """Return a line outside its interval in words."""
     less = line.log > line.high
     if line.measure == "dispersion":
         how = "burstier" if less else "steadier"

@@ -30,7 +30,7 @@ from simulator.scenario.draws import (
     StepArrivals,
 )
 from simulator.study.fit.observed import PROXIED as _PROXIED
-from simulator.study.fit.observed import Grouping, LogWindow, Observed
+from simulator.study.fit.observed import Grouping, Observed
 from simulator.study.fit.series import CountSeries
 from simulator.study.fit.traffic import Estimate, Pace, RetryFit, pace_of, retry_of
 from simulator.study.replay import run_name
@@ -129,7 +129,7 @@ class Model:
 
 def model_of(
     observed: Observed,
-    window: LogWindow,
+    window: range,
     series: CountSeries,
     grouping: Grouping,
     options: FitOptions,
@@ -263,7 +263,6 @@ def _application_names(owners: list[Owner]) -> list[str | None]:
 
 
 def _tenant_names(owners: list[Owner]) -> dict[str, str]:
-    """Return a name for each tenant of a log."""
     tenants = dict.fromkeys(owner.tenant for owner in owners if owner.tenant is not None)
     return dict(zip(tenants, _apart([_word(tenant, "tenant") for tenant in tenants]), strict=True))
 
@@ -437,7 +436,6 @@ def _members(exponent: float, total: int, seen: int) -> int:
 
 
 def _lost(observed: Observed, model: Model) -> list[str]:
-    """Return, in words, what the log cannot show about its traffic."""
     lost = ["how long answers take: think times include it, and `service` is 0"]
     if "client" not in observed.fields:
         lost.append("how many clients share one key at one address: they count as one client")
@@ -466,7 +464,7 @@ def _lost(observed: Observed, model: Model) -> list[str]:
 
 
 def scenario_text(
-    observed: Observed, window: LogWindow, model: Model, name: str, options: FitOptions
+    observed: Observed, window: range, model: Model, name: str, options: FitOptions
 ) -> str:
     """Return the scenario file."""
     files = {"limits": options.limits, "profile": options.profile}
@@ -481,7 +479,7 @@ def scenario_text(
     return "\n".join(parts)
 
 
-def _head(observed: Observed, window: LogWindow, model: Model, name: str) -> list[str]:
+def _head(observed: Observed, window: range, model: Model, name: str) -> list[str]:
     rows = int(model.series.rows.sum())
     clients = counted_text(sum(group.seen for group in model.groups), "client")
     question = (
@@ -489,11 +487,11 @@ def _head(observed: Observed, window: LogWindow, model: Model, name: str) -> lis
         "give the evidence for each number, with its 95 % interval."
     )
     lines = textwrap.wrap(question, _WIDTH - 2)
-    start = _instant(observed.arrivals.start_ns + window.from_ns)
+    start = _instant(observed.arrivals.start_ns + window.start)
     return [
         *(f"# {line}" for line in lines),
         f'name = "{name}"',
-        f'duration = "{format_duration(round_ns(window.span_ns))}"',
+        f'duration = "{format_duration(round_ns(len(window)))}"',
         f"seed = {_SEED}",
         f"start_time = {start}",
     ]
@@ -548,7 +546,7 @@ def _pools(model: Model) -> list[str]:
     return parts
 
 
-def _client(group: FittedGroup, window: LogWindow) -> str:
+def _client(group: FittedGroup, window: range) -> str:
     pace = group.pace
     lines = ["[[clients]]", f'name = "{group.name}"']
     seen = f"{group.seen:,} seen"
@@ -588,11 +586,11 @@ def _client(group: FittedGroup, window: LogWindow) -> str:
     return "\n".join([*lines, ""])
 
 
-def _times(pace: Pace, window: LogWindow) -> list[str]:
+def _times(pace: Pace, window: range) -> list[str]:
     lines = []
     if pace.start_ns:
         lines.append(f'start = "{format_duration(pace.start_ns)}"')
-    if pace.stop_ns is not None and pace.stop_ns < window.span_ns:
+    if pace.stop_ns is not None and pace.stop_ns < len(window):
         lines.append(f'stop = "{format_duration(pace.stop_ns)}"')
     return lines
 
@@ -619,7 +617,7 @@ def _weights(group: FittedGroup) -> list[str]:
         )
     entries = []
     for text, share in group.mix.items():
-        weight = "" if len(group.mix) == 1 else f", weight = {_weight(share)}"
+        weight = "" if len(group.mix) == 1 else f", weight = {100 * share:.3g}"
         entries.append(f'{{ request = "{text}"{weight} }}')
     if len(entries) == 1:
         return [*lines, f"mix = [{entries[0]}]"]
@@ -659,10 +657,6 @@ def _commented(line: str, words: str) -> str:
 
 def _between(estimate: Estimate, unit: str) -> str:
     return f"{estimate.value:.3g}{unit} ({estimate.low:.3g} to {estimate.high:.3g})"
-
-
-def _weight(share: float) -> str:
-    return f"{100 * share:.3g}"
 
 
 def _word(text: str, otherwise: str) -> str:

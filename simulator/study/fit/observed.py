@@ -75,19 +75,6 @@ MOST_ATTEMPTS: Final = 32
 """The most attempts of one request that are distinguished."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogWindow:
-    """A part of a log: instants from its start, [from_ns, to_ns)."""
-
-    from_ns: int
-    to_ns: int
-
-    @property
-    def span_ns(self) -> int:
-        """How long it is."""
-        return self.to_ns - self.from_ns
-
-
 @dataclass(slots=True)
 class Observed:
     """A log that was read. A party is a number into all of its columns.
@@ -120,11 +107,6 @@ class Observed:
         """Who asks for what, by names."""
         return self.arrivals.parties
 
-    @property
-    def whole(self) -> LogWindow:
-        """All of the log."""
-        return LogWindow(0, self.span_ns)
-
 
 def observe(options: FitOptions, folder: Path) -> Observed:
     """Read a log to its end. folder: for what does not stay in memory.
@@ -153,7 +135,6 @@ def observe(options: FitOptions, folder: Path) -> Observed:
 
 
 def _observed(log: LogStream, arrivals: Arrivals, table: LimitTable) -> Observed:
-    """Return what the requests of a log show."""
     parties, span_ns = arrivals.parties, arrivals.end_ns - arrivals.start_ns
     _refuse_little(log.name, len(arrivals), span_ns)
     tick_ns, counts = arrivals.start_ns, np.zeros(len(parties), dtype=np.int64)
@@ -194,7 +175,6 @@ def _codes_of(parties: LogCallers, name: str, unknown: int) -> Numbers:
 
 
 def _refuse_little(name: str, rows: int, span_ns: int) -> None:
-    """Raise `InputError` for a log that is too short to fit."""
     if rows < _FEWEST:
         raise InputError(
             f"log = '{name}' must hold at least {_FEWEST} requests to be fitted; it has {rows}, "

@@ -51,7 +51,6 @@ def _none(*shape: int) -> Numbers:
 def _add(
     sums: npt.NDArray[Any], group: Numbers, place: Numbers, weights: Numbers | Floats | None = None
 ) -> None:
-    """Count rows, or add up weights, by group and place."""
     at = group * sums.shape[1] + place
     sums += np.bincount(at, weights, minlength=sums.size).reshape(sums.shape)
 

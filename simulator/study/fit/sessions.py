@@ -40,7 +40,7 @@ from simulator.study.fit.model import (
     Model,
     scenario_text,
 )
-from simulator.study.fit.observed import LogWindow, Observed
+from simulator.study.fit.observed import Observed
 from simulator.study.fit.traffic import Estimate, Pace
 from simulator.traffic.sessions import (
     SECOND_NS,
@@ -131,7 +131,6 @@ def _streams(caller: CallerRequests, windows: _Windows, common_ns: int) -> Itera
 
 
 def _begins(t_ns: Numbers, threshold_ns: int) -> npt.NDArray[np.bool_]:
-    """Return which requests begin a session."""
     return np.concatenate([[True], np.diff(t_ns) > threshold_ns])
 
 
@@ -205,7 +204,7 @@ def _independent(caller: CallerRequests, windows: _Windows) -> Iterator[CallerRe
 
 
 def callers_of(
-    observed: Observed, window: LogWindow, of_client: Numbers, request_of: Numbers
+    observed: Observed, window: range, of_client: Numbers, request_of: Numbers
 ) -> dict[int, list[CallerRequests]]:
     """Return the callers of each group in a window of a log, without retries that it states.
 
@@ -234,9 +233,9 @@ def callers_of(
     return callers
 
 
-def _first_attempts(observed: Observed, window: LogWindow) -> tuple[Numbers, Numbers]:
+def _first_attempts(observed: Observed, window: range) -> tuple[Numbers, Numbers]:
     """Return the instants in a window, since its start, and the parties of its first attempts."""
-    blocks = list(observed.arrivals.part(window.from_ns, window.to_ns).blocks())
+    blocks = list(observed.arrivals.part(window.start, window.stop).blocks())
     t_ns, party = (np.concatenate(column) for column in zip(*blocks, strict=True))
     first = observed.attempt[party] <= 1
     return t_ns[first], party[first]
@@ -278,7 +277,7 @@ def arrive_together(callers: Sequence[CallerRequests], span_ns: int) -> bool:
 
 
 def with_sessions(
-    model: Model, observed: Observed, window: LogWindow, options: FitOptions
+    model: Model, observed: Observed, window: range, options: FitOptions
 ) -> Model | None:
     """Return the model with sessions of the log in the place of parametric arrivals.
 
@@ -293,7 +292,7 @@ def with_sessions(
     if not callers:
         return None
     logs = {
-        model.groups[number].name: cut_sessions(of_group, observed.requests, window.span_ns)
+        model.groups[number].name: cut_sessions(of_group, observed.requests, len(window))
         for number, of_group in callers.items()
     }
     everybody = [caller for log in logs.values() for caller in log.callers]
@@ -309,7 +308,7 @@ def with_sessions(
         for group in model.groups
     ]
     lost = list(model.lost)
-    if arrive_together([c for of_group in callers.values() for c in of_group], window.span_ns):
+    if arrive_together([c for of_group in callers.values() for c in of_group], len(window)):
         lost.append(
             "callers at one address that send at the same times: each is sampled by itself, so "
             "limits by address refuse less than in the log"

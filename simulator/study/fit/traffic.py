@@ -345,7 +345,6 @@ def _day(series: CountSeries, group: int, rate: Estimate, sd: float) -> Pace | N
 
 
 def _hours_met(series: CountSeries) -> Floats:
-    """Return how many hours of each hour of the day the window holds."""
     hours = np.zeros(24)
     at, end = series.start_ns, series.start_ns + series.span_ns
     while at < end:
@@ -634,7 +633,6 @@ def _attempts(series: CountSeries, group: int) -> Estimate:
 
 
 def _delay(delays: _Delays, common: dict[str, Any]) -> tuple[Retry, dict[str, Estimate]]:
-    """Return the delays before retries, and their parameters."""
     base_s, variation = delays.base_s, delays.variation
     sure = _Z * max(variation, 0.05) / math.sqrt(max(1, delays.number))
     retry: Retry

@@ -21,7 +21,7 @@ from simulator.scenario.draws import DailyArrivals, OnOffArrivals, PoissonArriva
 from simulator.study.fit import Fit
 from simulator.study.fit._fit import _refusals
 from simulator.study.fit.judge import _OF_LIMITS, Judgement, Line, _interval
-from simulator.study.fit.observed import LogWindow, _log_mix
+from simulator.study.fit.observed import _log_mix
 
 S = 1_000_000_000
 
@@ -270,7 +270,7 @@ def test_a_fit_says_in_what_the_log_differs() -> None:
         Line("peak", "LIM-READ", 90, 40, 30, 50),
         Line("offered", "", 100, 100, 90, 110),
     ]
-    said = Judgement(lines, 9, False, LogWindow(0, 1), np.zeros(1, np.int64), np.zeros((1, 1))).lost
+    said = Judgement(lines, 9, False, range(1), np.zeros(1, np.int64), np.zeros((1, 1))).lost
     assert said == [
         "the times between requests of people: they have another distribution",
         "refused share by LIM-PUBLIC: less in the log",

@@ -188,7 +188,7 @@ def _elements(
     counted as each object and array is opened, before a step into it is made.
     """
     elements: list[NewToken] = []
-    count, few = len(body) or 1, rules.tokens.elements_limit
+    count, few = len(body), rules.tokens.elements_limit
     add = elements.append
     container, defaults = rules.leaf_container, rules.containers
     container_field = rules.tokens.container_field

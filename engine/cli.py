@@ -422,8 +422,7 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
 def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tuple[Engine, bytes]:
     """Return the engine, and the secret that a demo's key texts are derived from."""
     from engine.http.configuration import load_runtime
-    from engine.http.destinations import Destinations
-    from engine.http.system import SystemWorld
+    from engine.http.system import Destinations, SystemWorld
     from engine.service import Engine
     from engine.store import MemoryStore, SqliteStore
 

@@ -5,7 +5,7 @@
     protocol       bounds on a connection: slow, endless and malformed requests
     requests       header fields, bodies and client addresses
     server         uvicorn, started and stopped
-    system         the real world's clock and ports; `destinations` says who may be called
+    system         the real world's clock and ports, and who may be called
     configuration  what `serve --config` reads, and `demo` what `serve --demo` makes
     openapi        the documents, made from the registry of operations
 

@@ -7,9 +7,10 @@
 The package reads no clock: callers pass in each instant.
 """
 
+from engine.limits.counters import RateLimitStatus
 from engine.limits.limiter import CountersFull, Limiter
 from engine.limits.nodes import NodesLimiter
-from engine.limits.subject import KeyIdentity, RateLimitStatus, Subject, TenantIdentity
+from engine.limits.rules import KeyIdentity, Subject, TenantIdentity
 from engine.limits.table import (
     DEFAULT_TABLE,
     SEED_SECTIONS,

@@ -20,9 +20,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
-from engine.limits.subject import RateLimitStatus
 from engine.profile import Algorithm
 
 FAR_NS: Final = 1 << 62
@@ -389,6 +388,30 @@ def charge_all(counters: Iterable[Counter], t_ns: int) -> None:
     """Count one request in several counters, none of which is in a block."""
     for counter in counters:
         counter.ready_ns = counter.window.charge(t_ns)
+
+
+class RateLimitStatus(NamedTuple):
+    """The state of the rule with the least room left (D-429-HEADERS).
+
+    rule: its name as in `Decision.rule`. remaining_requests: how many it would admit now.
+    reset_ns: how long until all of `limit_requests` are available again, if no request comes.
+    wait_ns: how long until no rule would refuse the same subject, if no other request comes; 0 when
+        none refuses now. Where refused requests count (D-COUNT), a refused request may exhaust a
+        counter that did not refuse it. Then this is longer than the decision's `wait_ns`, which
+        covers only the rules that refused.
+    """
+
+    rule: str
+    limit_requests: int
+    remaining_requests: int
+    window_ns: int
+    reset_ns: int
+    wait_ns: int
+
+    @property
+    def retry_after_s(self) -> int:
+        """`wait_ns` in whole seconds, rounded up, at least 1: the `Retry-After` of a refusal."""
+        return max(1, -(-self.wait_ns // 1_000_000_000))
 
 
 def status_of(counters: Iterable[Counter], now_ns: int) -> RateLimitStatus | None:

@@ -24,9 +24,8 @@ from typing import Final
 
 from engine.errors import TollgateError, wrong_type
 from engine.files import as_ns
-from engine.limits.counters import FAR_NS, Charge, Counter, charge_all, status_of
-from engine.limits.rules import CounterFamily, RequestClass, RuleSet
-from engine.limits.subject import RateLimitStatus, Subject
+from engine.limits.counters import FAR_NS, Charge, Counter, RateLimitStatus, charge_all, status_of
+from engine.limits.rules import CounterFamily, RequestClass, RuleSet, Subject
 from engine.limits.table import LimitTable
 from engine.messages import Decision, Outcome
 from engine.profile import LimitsProfile

@@ -43,7 +43,7 @@ from engine.files import Rate
 from engine.hosts import read_address
 from engine.limits.counters import Counter
 from engine.limits.limiter import Limiter
-from engine.limits.subject import Subject
+from engine.limits.rules import Subject
 from engine.limits.table import LimitTable, Rule
 from engine.messages import Decision
 from engine.profile import LimitsProfile, NodesProfile

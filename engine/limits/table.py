@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from engine.errors import InputError, did_you_mean, wrong_type
 from engine.files import (
@@ -45,9 +45,21 @@ from engine.files import (
     to_toml,
 )
 from engine.limits.counters import ALGORITHMS
-from engine.limits.subject import UPLOADS, KeyField
 from engine.model import ApplicationKind, TenantKind
 from engine.profile import Algorithm
+
+KeyField: TypeAlias = Literal["ip", "key_id", "proxy_key_id", "host_id"]
+"""The fields of a `Subject` that a counter can be keyed by; all but the address may be None."""
+
+KEY_FIELDS: Final[tuple[KeyField, ...]] = get_args(KeyField)
+OTHER_FIELDS: Final = KEY_FIELDS[2:]
+"""The fields other than address and key; few requests have them."""
+
+OWNER_FIELDS: Final = frozenset({"application_id", "tenant_id"})
+"""Fields that every request with a known API key has; a rule may count by them."""
+
+UPLOADS: Final = "/batch-files/"
+"""Of the paths whose sender is identified by the secret in it."""
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "ANY")
 _PATTERN: Final = re.compile(

@@ -13,9 +13,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from engine.errors import InputError
-from engine.limits.rules import CounterFamily, RequestClass, RuleSet
-from engine.limits.subject import OTHER_FIELDS, Subject
-from engine.limits.table import COUNTER_KEYS, LimitTable
+from engine.limits.rules import CounterFamily, RequestClass, RuleSet, Subject
+from engine.limits.table import COUNTER_KEYS, OTHER_FIELDS, LimitTable
 from engine.messages import Outcome
 from engine.profile import LimitsProfile
 from simulator.kernel import deciding as at

@@ -118,7 +118,7 @@ _ALGORITHM = _Extension(
 )
 
 _COUNTER = _Extension(
-    2,
+    1,
     [
         _Edit("engine/limits/table.py", '"application", ', '"host+ip"]'),
         _Edit(
@@ -128,7 +128,7 @@ _COUNTER = _Extension(
             """,
             '"host+ip": CounterKind(',
         ),
-        _Edit("engine/limits/subject.py", '"application_id", ', '"host_id"]'),
+        _Edit("engine/limits/table.py", '"application_id", ', '"host_id"]'),
     ],
     """
     import subprocess, sys

@@ -18,9 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from engine.errors import DestinationTimeout, DestinationUnreachable, InputError
-from engine.http.destinations import Destinations
 from engine.http.server import SlowDestination
-from engine.http.system import SystemClock, SystemWorld
+from engine.http.system import Destinations, SystemClock, SystemWorld
 from engine.world import Bell, Call, CallAnswer
 
 SECOND_NS = 1_000_000_000

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.files import parse_toml
 from engine.limits import LimitTable
 from engine.limits.rules import RequestClass, RuleSet, counter_keys
-from engine.limits.subject import Subject as Asking
+from engine.limits.rules import Subject as Asking
 from engine.profile import Profile
 from simulator.logs import LogMap
 from simulator.play.replay import replay_arrivals

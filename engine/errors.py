@@ -5,10 +5,8 @@
     ├── StoreError        the store cannot hold or give back what was asked
     │   └── StoreBusy     another program holds its file; trying again may help
     ├── VaultError        a ciphertext or a wrapped key does not open
-    ├── DriverError       a coroutine ran in an event loop that its world does not support
-    └── OutsideError      the outside world did not answer
-        ├── DestinationTimeout
-        └── DestinationUnreachable
+    ├── DestinationTimeout, DestinationUnreachable: the outside world did not answer
+    └── DriverError       a coroutine ran in an event loop that its world does not support
 
 Programmer errors are `AssertionError` and `TypeError`, as usual. Errors of a caller of the service
 are not in this tree: they are answers (`engine.messages.Problem`).
@@ -54,15 +52,11 @@ class DriverError(TollgateError, TypeError):
     """A coroutine of the engine was run by an event loop that its world does not support."""
 
 
-class OutsideError(TollgateError):
-    """The outside world (a proxy destination, a reactor runtime) did not answer."""
-
-
-class DestinationTimeout(OutsideError):
+class DestinationTimeout(TollgateError):
     """A destination, or code that a runtime runs, exceeded its timeout (PRX-TIMEOUT)."""
 
 
-class DestinationUnreachable(OutsideError):
+class DestinationUnreachable(TollgateError):
     """A destination could not be reached, or may not be called."""
 
 

@@ -241,15 +241,6 @@ class Sleep:
         yield self
 
 
-class _Turn:
-    """An awaitable that lets every other asyncio task take a step."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
 _TURNS: Final = 64
 """How many steps other tasks get to ring a bell before model time passes."""
 
@@ -314,10 +305,12 @@ class ModelWorld:
         """Let model time pass in a task of asyncio: first for others, until the bell, then here."""
         if not isinstance(self.clock, ManualClock):
             raise DriverError("only a ManualClock can wait under asyncio; SystemWorld waits there")
+        import asyncio  # noqa: PLC0415 # reason: imported by whoever runs its tasks
+
         for _ in range(turns):
             if rung:
                 return
-            await _Turn()
+            await asyncio.sleep(0)
         if not rung:
             self.clock.advance_ns(max(0, until_ns - self.clock.now_ns))
 

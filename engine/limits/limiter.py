@@ -50,18 +50,6 @@ class PendingDecision(Decision):
     charges: tuple[tuple[Counter, Charge], ...] = field(default=(), repr=False, compare=False)
 
 
-class RuleMatch:
-    """What all subjects of one class share: the families that count them, in table order."""
-
-    __slots__ = ("admitted", "families", "is_plain")
-
-    def __init__(self, families: tuple[CounterFamily, ...]) -> None:
-        self.families = families
-        settings = [family.settings for family in families]
-        self.is_plain = not any(own.in_shadow or own.takes_back for own in settings)
-        self.admitted = Decision("admitted", counted=tuple(family.name for family in families))
-
-
 class MatchedCounters:
     """The counters that one subject meets, in table order.
 
@@ -70,14 +58,17 @@ class MatchedCounters:
 
     __slots__ = ("admitted", "counters", "in_force", "is_plain", "shadow")
 
-    def __init__(self, match: RuleMatch, subject: Subject) -> None:
+    def __init__(
+        self, families: tuple[CounterFamily, ...], admitted: Decision, subject: Subject
+    ) -> None:
         values = subject.key_values
-        self.counters = [family.counter(family.key_of(values)) for family in match.families]
+        self.counters = [family.counter(family.key_of(values)) for family in families]
         self.in_force = self.counters
         self.shadow: list[Counter] = []
-        self.is_plain = match.is_plain
-        self.admitted = match.admitted
-        if not match.is_plain:
+        settings = [family.settings for family in families]
+        self.is_plain = not any(own.in_shadow or own.takes_back for own in settings)
+        self.admitted = admitted
+        if not self.is_plain:
             self.in_force = [counter for counter in self.counters if not counter.settings.in_shadow]
             self.shadow = [counter for counter in self.counters if counter.settings.in_shadow]
 
@@ -127,7 +118,7 @@ class Limiter:
         self._counts_refused = profile.count_refused and not self._takes_back
         self._counters: dict[object, MatchedCounters] = {}
         self._stale: dict[object, MatchedCounters] = {}
-        self._matches: dict[RequestClass, RuleMatch] = {}
+        self._families: dict[RequestClass, tuple[tuple[CounterFamily, ...], Decision]] = {}
         self._epoch = object()
         self._now_ns = 0
         self._sweep_at_ns = FAR_NS if keeps_idle else 0
@@ -272,25 +263,29 @@ class Limiter:
         asked, values = RequestClass.of(subject, resources), subject.key_values
         matched = self._counters.get((asked, values))
         if matched is None:
-            match = self._matches.get(asked)
-            if match is None:
-                match = self._matches[asked] = RuleMatch(self._rules.of_class(asked))
+            if asked not in self._families:
+                families = self._rules.of_class(asked)
+                counted = tuple(family.name for family in families)
+                self._families[asked] = families, Decision("admitted", counted=counted)
+            families, admitted = self._families[asked]
             if self._counters_limit is not None:
-                self._check_room(match, values, self._counters_limit)
-            matched = MatchedCounters(match, subject)
+                self._check_room(families, values, self._counters_limit)
+            matched = MatchedCounters(families, admitted, subject)
             if len(self._counters) >= _MATCHES_LIMIT:
                 self._counters.clear()
             self._counters[asked, values] = matched
         subject._counters, subject._epoch = matched, self._epoch  # noqa: SLF001 # reason: a subject remembers its counters
         return matched
 
-    def _check_room(self, match: RuleMatch, values: tuple[str | None, ...], limit: int) -> None:
+    def _check_room(
+        self, families: tuple[CounterFamily, ...], values: tuple[str | None, ...], limit: int
+    ) -> None:
         """Raise `CountersFull` where a subject needs counters beyond the bound.
 
         The bound never admits a request beyond a rate: subjects with counters go on, those without
         wait until other counters are idle. Idle ones are searched at once, and again each second.
         """
-        missing = sum(family.key_of(values) not in family.counters for family in match.families)
+        missing = sum(family.key_of(values) not in family.counters for family in families)
         if self.counter_count + missing <= limit:
             return
         if self._now_ns >= self._full_until_ns:

@@ -44,7 +44,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from engine.errors import InputError, wrong_type
 from engine.identity import Caller, secret_text
@@ -74,12 +74,8 @@ _RULES: Final = (
 _ROW: Final = re.compile(",".join(form.pattern for form, _ in _RULES))
 
 
-class BatchLine(NamedTuple):
-    """One line of a batch file: a token id in lower case, and the expiry that its sender knows."""
-
-    token_id: str
-    year: int | None
-    month: int | None
+BatchLine: TypeAlias = tuple[str, int | None, int | None]
+"""A token id in lower case, and the year and month of expiry that its sender knows."""
 
 
 class BatchFault(Exception):
@@ -112,7 +108,7 @@ def read_batch(data: bytes) -> Iterator[BatchLine]:
                 values = zip((token_id, year, month), _RULES, strict=True)
                 broken = (rule for value, (form, rule) in values if form.fullmatch(value) is None)
                 raise BatchFault(lines.line_num, next(broken), rows)
-            yield BatchLine(token_id, int(year) if year else None, int(month) if month else None)
+            yield token_id, int(year) if year else None, int(month) if month else None
             rows += 1
     except csv.Error:
         raise BatchFault(lines.line_num, "must be CSV as in RFC 4180", rows) from None
@@ -130,7 +126,7 @@ def _check_utf8(data: bytes) -> None:
             raise BatchFault(line, "must be UTF-8", 0) from None
 
 
-def batch_lines(rows: Iterable[tuple[str, int | None, int | None]]) -> Iterator[bytes]:
+def batch_lines(rows: Iterable[BatchLine]) -> Iterator[bytes]:
     r"""Return the lines of a batch file, its header first, from (token id, year, month) rows.
 
     >>> list(batch_lines([("c1f4", 2030, None)]))
@@ -355,7 +351,7 @@ async def _looked_up(context: Context, data: bytes, principal: Caller | None) ->
     parts = [compressor.compress(f"{RESULT_HEADER}\n".encode())]
     while piece := list(islice(rows, _ROWS_A_TRANSACTION)):
         with store.transaction(write=False):
-            lines = [_result_line(row, _known(store, principal, row.token_id)) for row in piece]
+            lines = [_result_line(row, _known(store, principal, row[0])) for row in piece]
         part = compressor.compress("".join(f"{line}\n" for line in lines).encode())
         world.reserve(3 * len(part))
         parts.append(part)
@@ -375,14 +371,15 @@ def _known(store: Store, principal: Caller | None, token_id: str) -> Token | Non
 
 
 def _result_line(row: BatchLine, token: Token | None) -> str:
-    given = f"{row.token_id},{row.year or ''},{row.month or ''}"
+    token_id, known_year, known_month = row
+    given = f"{token_id},{known_year or ''},{known_month or ''}"
     if token is None:
         return f"{given},,,,unknown_token"
     if token.mask is None:
         return f"{given},,,,not_a_card"
-    year = token.mask.get("expiration_year", row.year)
-    month = token.mask.get("expiration_month", row.month)
-    if (year, month) == (row.year, row.month):
+    year = token.mask.get("expiration_year", known_year)
+    month = token.mask.get("expiration_month", known_month)
+    if (year, month) == (known_year, known_month):
         return f"{given},,,,no_change"
     return f"{given},{token.id},{year or ''},{month or ''},updated"
 

@@ -27,7 +27,7 @@ from engine.model import (
     Key,
     TenantKind,
 )
-from engine.resources.documents import Collection, Page, check_filters, instant_ns, page_of
+from engine.resources.documents import Collection, check_filters, instant_ns, page_of, queried_page
 from engine.resources.forms import (
     INSTANT,
     NAME,
@@ -81,7 +81,7 @@ def _list_logs(context: Context) -> Response:
         before_ns=before_ns,
     )
     page = page_of(
-        Page.of(context),
+        queried_page(context),
         lambda after, size: store.find_logs(tenant.id, chosen, after=after, size=size),
         lambda entry: LOG_VIEW.of(entry, created_at=timestamp(entry.at_ns)),
     )
@@ -294,7 +294,7 @@ def _list_keys(context: Context) -> Response:
             after = cursor(keys[-1])
         return page[:size]
 
-    return Response(200, page_of(Page.of(context), fetch, KEY_VIEW.of))
+    return Response(200, page_of(queried_page(context), fetch, KEY_VIEW.of))
 
 
 def _delete_key(context: Context) -> Response:

@@ -33,33 +33,32 @@ _CURSOR_FORM: Final = re.compile(r"[0-9]{1,19}:[0-9a-f-]{36}")
 R = TypeVar("R", bound=Token | LogEntry | Document)
 
 
-class Page:
-    """What a list request asks: at most `size` records after the cursor `start`.
+Page: TypeAlias = tuple[int, str | None]
+"""What a list request asks for: at most so many records, after a cursor."""
 
-    Raises `Problem` 400 naming `clause` for a size outside 1 … 100 or a cursor of the wrong form.
+
+def checked_page(size: int, start: str | None, clause: str = "D-LIST") -> Page:
+    """Return the page; raises `Problem` 400 naming `clause` for one that cannot exist.
+
+    Its size is 1 … 100, and its cursor is the `next` of an earlier page.
     """
+    errors: dict[str, list[str]] = {}
+    if not 1 <= size <= LIMIT_SIZE:
+        errors["/size"] = [f"must be a whole number from 1 to {LIMIT_SIZE}"]
+    if start is not None and _CURSOR_FORM.fullmatch(start) is None:
+        errors["/start"] = ["must be the `next` of an earlier page"]
+    if errors:
+        raise Problem(
+            400, "The page that is asked for does not exist.", errors=errors, clause=clause
+        )
+    return size, start
 
-    __slots__ = ("size", "start")
 
-    def __init__(self, size: int, start: str | None, *, clause: str = "D-LIST") -> None:
-        errors: dict[str, list[str]] = {}
-        if not 1 <= size <= LIMIT_SIZE:
-            errors["/size"] = [f"must be a whole number from 1 to {LIMIT_SIZE}"]
-        if start is not None and _CURSOR_FORM.fullmatch(start) is None:
-            errors["/start"] = ["must be the `next` of an earlier page"]
-        if errors:
-            raise Problem(
-                400, "The page that is asked for does not exist.", errors=errors, clause=clause
-            )
-        self.size = size
-        self.start = start
-
-    @classmethod
-    def of(cls, context: Context) -> Page:
-        """Return the page that a query asks for."""
-        size = context.query.get("size", str(DEFAULT_SIZE))
-        is_number = _SIZE_FORM.fullmatch(size) is not None
-        return cls(int(size) if is_number else 0, context.query.get("start"))
+def queried_page(context: Context) -> Page:
+    """Return the page that a query asks for."""
+    size = context.query.get("size", str(DEFAULT_SIZE))
+    is_number = _SIZE_FORM.fullmatch(size) is not None
+    return checked_page(int(size) if is_number else 0, context.query.get("start"))
 
 
 def check_filters(
@@ -89,11 +88,12 @@ def page_of(
 
     `next` is null on the last page. `fetch(after, size)` gives records in order.
     """
-    records = fetch(page.start, page.size + 1)
-    here = records[: page.size]
-    following = cursor(here[-1]) if len(records) > page.size else None
+    size, start = page
+    records = fetch(start, size + 1)
+    here = records[:size]
+    following = cursor(here[-1]) if len(records) > size else None
     return {
-        "pagination": {"next": following, "page_size": page.size},
+        "pagination": {"next": following, "page_size": size},
         "data": [to_json(record) for record in here],
     }
 
@@ -158,7 +158,7 @@ class Collection(Generic[D]):
         context.require(f"{self.right}:read")
         store, tenant_id = context.services.store, context.tenant.id
         page = page_of(
-            Page.of(context),
+            queried_page(context),
             lambda after, size: store.list(self.kind, tenant_id, after=after, size=size),
             lambda record: self.to_json(record, context),
         )

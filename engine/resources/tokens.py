@@ -38,7 +38,9 @@ from engine.resources.documents import (
     Collection,
     Page,
     check_filters,
+    checked_page,
     page_of,
+    queried_page,
 )
 from engine.resources.forms import INSTANT, MADE, OWNED, TEXT, BodySchema, View, object_schema
 from engine.resources.operation import Context, Operation
@@ -250,14 +252,14 @@ def _list(context: Context) -> Response:
         fingerprint=query.get("fingerprint"),
         metadata=tuple(pairs),
     )
-    return _page(context, Page.of(context), chosen)
+    return _page(context, queried_page(context), chosen)
 
 
 def _search(context: Context) -> Response:
     context.require("token:search")
     body = _SEARCH.check(context.json)
     size = int(body.get("size", DEFAULT_SIZE))  # JSON has one kind of number
-    page = Page(size, body.get("start"), clause="D-SEARCH")
+    page = checked_page(size, body.get("start"), "D-SEARCH")
     query = parse_search(body["query"], context.services.profile.tokens.container_limit)
     containers = _reach(context, "token:search", query.container)
     keys = context.services.vault.of(context.tenant.id)

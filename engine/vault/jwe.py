@@ -48,14 +48,9 @@ class KeyPair:
     private: bytes = field(repr=False)
 
 
-class _Bounds(JWERegistry):
-    """The library's registry, with the size of a request body in place of its 64 KiB."""
-
-    max_protected_header_length = _HEADER_LIMIT_BYTES
-    max_ciphertext_length = COMPACT_LIMIT_BYTES
-
-
-_REGISTRY: Final = _Bounds(algorithms=[*ALGORITHMS, _ENCRYPTION])
+_REGISTRY: Final = JWERegistry(algorithms=[*ALGORITHMS, _ENCRYPTION])
+_REGISTRY.max_protected_header_length = _HEADER_LIMIT_BYTES
+_REGISTRY.max_ciphertext_length = COMPACT_LIMIT_BYTES  # of a request body, not the usual 64 KiB
 
 
 def generate(algorithm: Algorithm, kid: str) -> KeyPair:

@@ -16,10 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from engine.limits.subject import Subject
-
 from engine.limits import LimitTable
-from engine.limits.rules import CounterFamily, RequestClass, RuleSet, counter_keys
+from engine.limits.rules import CounterFamily, RequestClass, RuleSet, Subject, counter_keys
 from engine.limits.table import COUNTER_KEYS
 from engine.profile import LimitsProfile, NodesProfile
 from simulator.rows.invariants import Checker, Violation, checkers

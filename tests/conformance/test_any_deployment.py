@@ -116,6 +116,7 @@ def test_without_deduplication_only_what_was_created_stays_unseen() -> None:
 # --- who a key is -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_management_key_that_is_refused_as_an_unknown_one_is_a_doubt_and_no_gate() -> None:
     """No failure rests on it, and nothing that it shows is lost."""
 

@@ -1,6 +1,6 @@
 """A sample of the committed digests; `python -m tests.digests` makes them all.
 
-Of the numbered series (drawn fits, fits of retries) every third is made here, and by the command
+Of the numbered series (drawn fits, fits of retries) every sixth is made here, and by the command
 with `--quick` all of them.
 """
 
@@ -20,7 +20,7 @@ def _sampled() -> dict[str, list[Case]]:
     for case in cases():
         words = case.name.split()
         number = words[-1] if case.name.startswith(_SERIES) and words[-1].isdigit() else "0"
-        if case.quick and words[0] != "help" and int(number) % 3 == 0:
+        if case.quick and words[0] != "help" and int(number) % 6 == 0:
             name = " ".join(words[: 2 if words[0] == "session" else 1])
             groups.setdefault(name, []).append(case)
     return groups
@@ -29,6 +29,7 @@ def _sampled() -> dict[str, list[Case]]:
 SAMPLED = _sampled()
 
 
+@pytest.mark.slow
 def test_the_file_holds_every_case_and_no_other() -> None:
     assert [case.name for case in cases()] == list(committed())
 

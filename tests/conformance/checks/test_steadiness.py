@@ -106,6 +106,7 @@ def test_what_is_always_wrong_is_not_called_right_again() -> None:
     assert not any("sent again" in finding.message for finding in failed)
 
 
+@pytest.mark.slow
 def test_a_calm_run_passes_with_the_number_of_answers() -> None:
     findings = {finding.clause: finding for finding in _findings(lambda *_: None)[0]}
     assert findings["TOK-OBJECT"].verdict is Verdict.PASS

@@ -62,6 +62,7 @@ def test_a_window_that_is_off_by_a_tenth(rule_id: str, per_cent: int) -> None:
     assert rule_id in found.failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_cent", [0, 90, 110, 200])
 @pytest.mark.parametrize("rule_id", slow_but(BLOCKS))
 def test_a_block_that_is_off(rule_id: str, per_cent: int) -> None:

@@ -44,6 +44,7 @@ def test_the_engine_never_differs_from_itself(seed: int) -> None:
     assert _failures(deploy(), seed=seed) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault_id", "clause"),
     [

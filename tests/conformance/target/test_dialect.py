@@ -174,6 +174,7 @@ def _foreign(**more: Any) -> tuple[Deployment, _Foreign]:
     return made, _Foreign(made)
 
 
+@pytest.mark.slow
 def test_a_deployment_with_words_of_its_own_passes_what_it_is_asked() -> None:
     made, transport = _foreign()
     options = Options(seed=5, select=SELECT, no_limits=True)

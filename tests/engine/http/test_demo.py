@@ -230,6 +230,7 @@ def test_what_cannot_be_served_is_one_line_and_2(
     assert capsys.readouterr() == ("", f"engine: {message}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -201,6 +201,7 @@ def _sweep_at_every_request(limiter: Limiter) -> None:
     limiter.decide = sweep_and_decide  # type: ignore[method-assign] # reason: the test's own pace
 
 
+@pytest.mark.slow
 @given(busy_scenarios(), st.booleans())
 @settings(max_examples=150)
 def test_every_decision_about_busy_clients_is_the_oracles(
@@ -215,6 +216,7 @@ def test_every_decision_is_the_oracles(scenario: tuple[Any, ...]) -> None:
     compare(*scenario)
 
 
+@pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=100)
 def test_forgetting_idle_counters_changes_no_decision(scenario: tuple[Any, ...]) -> None:

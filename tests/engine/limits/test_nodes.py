@@ -263,6 +263,7 @@ def rules(draw: st.DrawFn) -> LimitTable:
     return LimitTable(tuple(made))
 
 
+@pytest.mark.slow
 @given(
     table=rules(),
     fields=st.fixed_dictionaries(

@@ -6,7 +6,6 @@ import pytest
 
 from engine.identity import PERMISSIONS
 from engine.model import Key
-from engine.resources import OPERATIONS
 from tests.engine.deployment import CARD, Deployment
 
 HOUR_NS = 3_600_000_000_000
@@ -257,21 +256,6 @@ def test_encryption_keys_are_shown_without_their_private_half(acme: Deployment) 
     assert [one["id"] for one in acme.ask("GET", "/keys", key=key).body["data"]] == [made["id"]]
     assert acme.ask("DELETE", path, key=key).status == 204
     assert acme.ask("GET", path, key=key).status == 404
-
-
-def test_auth_create_a_missing_right_is_403_everywhere(acme: Deployment) -> None:
-    """AUTH-CREATE, D-PERMISSIONS: every operation that names a right asks for it."""
-    nobody = acme.key_with()
-    for operation in OPERATIONS:
-        if operation.permission is None or operation.authentication != "key":
-            continue
-        path = operation.path.replace("{id}", acme.tenant.id).replace("{key_id}", acme.tenant.id)
-        body = {"type": "token", "data": "x"} if operation.body != "none" else None
-        if operation.name == "invoke_reactor":
-            body = {"args": "x"}
-        acme.clock.advance_ns(HOUR_NS)
-        answer = acme.ask(operation.method, path, body, key=nobody)
-        assert answer.status == 403, operation.name
 
 
 def test_d_intent_of_another_tenant_is_not_there(acme: Deployment, intent_key: str) -> None:

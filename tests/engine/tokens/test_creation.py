@@ -1,14 +1,12 @@
-"""Creation and records (REC-ID … REC-SECRET), deduplication (TOK-DEDUP, D-DEDUP-KEY, E8, E9)."""
+"""What is stored, and what is decided about duplicates, beside what an answer shows of it."""
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import orjson
 import pytest
 
 from engine.errors import VaultError
@@ -18,8 +16,6 @@ from engine.tokens.expressions import index_message
 from engine.tokens.rules import Rules
 from engine.tokens.shapes import NewToken, walk
 from engine.tokens.stored import (
-    check_limit,
-    count_limited,
     create_tokens,
     cvc_purpose,
     decide,
@@ -70,56 +66,6 @@ def card(metadata: dict[str, str] | None = None, **data: Json) -> dict[str, Any]
     return body if metadata is None else {**body, "metadata": metadata}
 
 
-def test_a_leaf_is_sealed_and_shows_nothing(make: Make, keys: TenantKeys, rules: Rules) -> None:
-    """REC-ID, REC-TENANT, REC-TYPE, REC-NoneD, REC-EXTRAS, REC-TOKEN-DATA."""
-    _, (token,) = make(["Ada"])
-    assert keys.open(token.container, token.id, token.sealed_data, "data") == b'"Ada"'
-    assert record(token, rules) == {
-        "id": token.id,
-        "tenant_id": TENANT,
-        "type": "token",
-        "created_by": APPLICATION,
-        "created_at": "2026-01-01T00:00:00.123456+00:00",
-        "_extras": {"deduplicated": False},
-    }
-
-
-def test_rec_card_mask_metadata_indexes_fingerprint(
-    make: Make, keys: TenantKeys, rules: Rules
-) -> None:
-    """REC-METADATA, REC-INDEXES, REC-FINGERPRINT, REC-FPEXPR."""
-    body = card({"o": "1"}, expiration_month=12, expiration_year=2030, cvc="123")
-    body["search_indexes"] = ["{{ data.number }}"]
-    _, (token,) = make(body)
-    mask = {"number": "XXXXXXXXXXXX4242", "expiration_month": 12, "expiration_year": 2030}
-    shown = record(token, rules)
-    assert shown["data"] == shown["mask"] == mask
-    assert shown["metadata"] == {"o": "1"}
-    assert shown["search_indexes"] == ["{{ data.number }}"]
-    assert shown["fingerprint_expression"] == "{{ data.number }}"
-    assert re.fullmatch("[1-9A-HJ-NP-Za-km-z]{40,44}", shown["fingerprint"])
-    assert token.index_hashes == (keys.index(b"data.number\0" + NUMBER.encode()),)
-    assert (
-        keys.open(
-            token.container, token.id, token.sealed_cvc or b"", cvc_purpose(token.cvc_until_ns)
-        )
-        == b"123"
-    )
-    assert token.cvc_until_ns == AT_NS + 5
-    opened = orjson.loads(keys.open(token.container, token.id, token.sealed_data, "data"))
-    assert opened == {"number": NUMBER, "expiration_month": 12, "expiration_year": 2030}
-
-
-def test_rec_secret_nothing_of_a_token_shows_its_data(make: Make, rules: Rules) -> None:
-    _, (leaf, token) = make(["very secret", card({"k": "v"}, cvc="987")], deduplicate=True)
-    for one, secrets in ((leaf, ["very secret"]), (token, [NUMBER, "987"])):
-        text = repr(one) + repr(record(one, rules)) + repr(record(one, rules, with_container=True))
-        stored = b"".join(v for v in (one.sealed_data, one.dedup_hash, one.sealed_cvc) if v)
-        for secret in secrets:
-            assert secret not in text
-            assert secret.encode() not in stored
-
-
 def test_a_record_shares_nothing_with_the_stored_token(make: Make, rules: Rules) -> None:
     _, (token,) = make(card({"o": "1"}) | {"search_indexes": ["{{ data.number }}"]})
     shown = record(token, rules)
@@ -136,26 +82,6 @@ def test_d_card_view(make: Make, rules: Rules, make_rules: MakeRules) -> None:
     for view, names in (("both", {"data", "mask"}), ("mask", {"mask"}), ("data", {"data"})):
         shown = record(token, make_rules(card_view=view))
         assert names == {"data", "mask"} & set(shown)
-
-
-def test_rec_dedup_redact_both_forms(make: Make, rules: Rules, make_rules: MakeRules) -> None:
-    _, (token,) = make(card({"o": "1"}))
-    full = record(token, rules, deduplicated=True, may_read=True)
-    assert full["_extras"] == {"deduplicated": True}
-    assert {"data", "metadata", "mask"} <= set(full)
-    redacted = record(token, rules, deduplicated=True, may_read=False)
-    assert set(full) - set(redacted) == {"data", "metadata"}
-    narrow = make_rules(dedup={"redact": "narrow"})
-    assert set(record(token, narrow, deduplicated=True, may_read=False)) == {
-        "id", "type", "tenant_id", "fingerprint", "containers", "_extras",
-    }  # fmt: skip
-    assert record(token, narrow, deduplicated=True) == full
-    # D-RECORD-VIEW: a stored token shows the same where nothing was deduplicated.
-    shown = record(token, rules, deduplicated=False, may_read=False)
-    assert shown == {**redacted, "_extras": {"deduplicated": False}}
-    other = make_rules(record_view="metadata")
-    assert set(record(token, other, may_read=False)) - set(shown) == {"metadata"}
-    assert record(token, other, deduplicated=True, may_read=False) == redacted
 
 
 def test_d_read_plaintext_only_where_the_profile_says(
@@ -199,29 +125,6 @@ def decided(
     return decide(new_tokens, dedup_hashes(new_tokens, keys, rules), by_hash.get)
 
 
-def test_e8_six_elements_create_four_tokens(
-    keys: TenantKeys, rules: Rules, make_rules: MakeRules
-) -> None:
-    """TOK-DEDUP, TOK-LIMIT, D-LIMIT-COUNT."""
-    body = {"a": "x", "b": ["x", card()], "c": card(), "d": "y", "e": "z"}
-    decisions = decided(body, keys, rules)
-    assert decisions == [None, 0, None, 2, None, None]
-    assert count_limited(decisions, rules) == 4
-    check_limit(4, 5, rules)
-    elements = make_rules(limit_counts="elements", limit_status=422)
-    assert count_limited(decisions, elements) == 6
-    check_limit(5, 5, elements)
-    with pytest.raises(Problem) as caught:
-        check_limit(6, 5, elements)
-    assert (caught.value.status, caught.value.clause) == (422, "TOK-LIMIT")
-
-
-def test_d_dedup_off_creates_every_one(keys: TenantKeys, rules: Rules, make: Make) -> None:
-    assert decided(["x", "x"], keys, rules, deduplicate=False) == [None, None]
-    _, stored = make(["x"])
-    assert decided(["x", "x"], keys, rules, stored, deduplicate=False) == [None, None]
-
-
 def test_d_dedup_key_a_flagged_one_finds_what_an_unflagged_one_creates(
     keys: TenantKeys, rules: Rules, make: Make
 ) -> None:
@@ -233,15 +136,6 @@ def test_d_dedup_key_a_flagged_one_finds_what_an_unflagged_one_creates(
     _, (stored,) = make(["x"])
     # The stored one is older than what this request creates.
     assert decided([plain, flagged], keys, rules, [stored], deduplicate=False) == [None, stored]
-
-
-def test_d_dedup_key_containers_part_tokens_or_not(
-    keys: TenantKeys, rules: Rules, make_rules: MakeRules
-) -> None:
-    body = [{"type": "token", "data": "x", "containers": [c]} for c in ("/a/", "/A/", "/b/")]
-    assert decided(body, keys, rules) == [None, 0, None]
-    together = make_rules(dedup={"container_in_key": False})
-    assert decided(body, keys, together) == [None, 0, 0]
 
 
 def test_d_dedup_an_expression_makes_other_values_equal(keys: TenantKeys, rules: Rules) -> None:
@@ -264,25 +158,6 @@ def test_the_store_is_asked_once_a_value_and_only_where_it_is_on(
     new_tokens = validate(walk(["x", "x", "y"], rules), rules, deduplicate=True)
     decide(new_tokens, dedup_hashes(new_tokens, keys, rules), find)
     assert len(asked) == len(set(asked)) == 2
-
-
-def test_e9_redaction_reads_the_existing_record(keys: TenantKeys, rules: Rules, make: Make) -> None:
-    """REC-DEDUP-REDACT, D-DEDUP-RECORD read_existing."""
-    _, (stored,) = make(card({"o": "1"}, expiration_month=12, expiration_year=2030))
-    again = card({"o": "2"}, expiration_month=1, expiration_year=2031, cvc="123")
-    new_tokens = validate(walk(again, rules), rules, deduplicate=True)
-    (found,) = decide(
-        new_tokens, dedup_hashes(new_tokens, keys, rules), {stored.dedup_hash: stored}.get
-    )
-    assert found is stored
-    assert merge_existing(stored, new_tokens[0], keys, rules, cvc_until_ns=9) is stored
-    shown = record(stored, rules, deduplicated=True, may_read=False)
-    mask = {"number": "XXXXXXXXXXXX4242", "expiration_month": 12, "expiration_year": 2030}
-    assert shown["mask"] == mask
-    assert shown["id"] == stored.id
-    assert not {"data", "metadata"} & set(shown)
-    shown = record(stored, rules, deduplicated=True, may_read=True)
-    assert (shown["data"], shown["metadata"]) == (mask, {"o": "1"})
 
 
 def test_d_dedup_record_update_existing_merges(

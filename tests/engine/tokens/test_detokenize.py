@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import orjson
 import pytest
@@ -14,9 +13,6 @@ from engine.messages import Json, Problem
 from engine.tokens.expressions import read_expressions, splice
 from engine.tokens.rules import Rules
 from engine.tokens.strict_json import dumps
-
-MakeRules = Callable[..., Rules]
-
 
 A = "0b0a4b1e-6c5d-4a60-9d7e-0d8a6d8f3a01"
 B = "0b0a4b1e-6c5d-4a60-9d7e-0d8a6d8f3a02"
@@ -68,26 +64,6 @@ def test_keys_and_other_leaves_are_left_alone(rules: Rules) -> None:
     assert read_expressions(body, rules).token_ids == []
 
 
-def test_d_detokenize_count_repeats_or_distinct(rules: Rules, make_rules: MakeRules) -> None:
-    body = [f"{{{{ {A} }}}}", f"{{{{ {B} }}}} {{{{ {A} }}}}"]
-    found = read_expressions(body, rules)
-    assert found.token_ids == [A, B, A]
-    distinct = make_rules(detokenize_counts="distinct")
-    assert (found.count(rules), found.count(distinct)) == (3, 2)
-    found.check_limit(3, rules)
-    found.check_limit(2, distinct)
-    with pytest.raises(Problem) as caught:
-        found.check_limit(2, rules)
-    assert (caught.value.status, caught.value.clause) == (400, "QUO-DETOKENIZE")
-
-
-def test_an_unknown_id_is_named_by_its_place(rules: Rules) -> None:
-    found = read_expressions({"a": [f"{{{{ {A} }}}}"], "b/c": f"x {{{{ {B} }}}}"}, rules)
-    problem = found.unknown([B])
-    assert problem.status == 400
-    assert problem.errors == {"/b~1c": ["must name tokens that exist"]}
-
-
 @pytest.mark.parametrize(
     "text", ["{{ }}", "{{}}", "{{ name }}", "{{ a b }}", "{{ token: }}", "{{ card: x }}", "{{{a}}}"]
 )
@@ -130,15 +106,6 @@ def test_both_ways_replace_alike(rules: Rules, body: Json) -> None:
     """A Python value and its text come to the same."""
     sent: Json = [body, f"{{{{ {B} }}}}", {"k": f"a {{{{ {A} }}}} b", f"{{{{ {A} }}}}": body}]
     assert orjson.loads(splice(dumps(sent), VALUES.__getitem__)) == replaced(sent, rules)
-
-
-def test_d_depth_holds_here_too(rules: Rules) -> None:
-    body: list[Json] = []
-    for _ in range(64):
-        body = [body]
-    with pytest.raises(Problem):
-        read_expressions(body, rules)
-    assert read_expressions(body[0], rules).rebuild(VALUES.__getitem__) == body[0]
 
 
 @pytest.mark.timeout(20)

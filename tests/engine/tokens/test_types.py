@@ -59,12 +59,6 @@ def test_a_leaf_is_a_generic_token_of_its_text(rules: Rules) -> None:
     assert new_token.is_leaf
 
 
-def test_tok_types_both_exist_and_mix(rules: Rules) -> None:
-    """TOK-TYPES."""
-    new_tokens = validate(walk(["x", token(), card()], rules), rules)
-    assert [new_token.type for new_token in new_tokens] == ["token", "token", "card"]
-
-
 def test_tok_card_data_the_cvc_is_kept_apart(rules: Rules) -> None:
     """TOK-CARD-DATA, D-CVC."""
     new_token = new_token_of(card(cvc="123", expiration_month=12, expiration_year=2030), rules)

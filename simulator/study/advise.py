@@ -52,7 +52,7 @@ from simulator.study.capacity import (
     Values,
     scenario_player,
 )
-from simulator.study.comparison import Detail, Difference, Observed, observe, paired
+from simulator.study.comparison import Difference, Observed, echoes, observe, paces, paired
 from simulator.study.run_size import at_pace, stated_pace
 from simulator.study.runs import Replicator, replicator
 from simulator.views.text import counted_text, fair_share_text, percent_text
@@ -207,10 +207,9 @@ class _Work:
         key = repr(edits)
         if key not in self._known:
             self.progress(_words_of(edits))
-            details: tuple[Detail, ...] = () if edits else ("pace", "echo")
-            self._known[key] = observe(
-                self.runner, with_values(self.scenario, edits), self.seeds, details
-            )
+            scenario = with_values(self.scenario, edits)
+            details = () if edits else (paces, echoes)
+            self._known[key] = observe(self.runner, scenario, self.seeds, details)
         return self._known[key]
 
     def _values(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> list[float]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import html
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,6 @@ from simulator.intervals import (
 )
 from simulator.options import PrecisionOptions, ReplicationBudget
 from simulator.rows import Result
-from simulator.rows.findings import gather
 from simulator.rows.metrics import SUMS
 from simulator.rows.parquet import refuse_missing
 from simulator.rows.record import PASSED
@@ -451,35 +450,34 @@ def _slices(result: Result) -> pd.DataFrame:
 
 # --- what runs show of each client group ---------------------------------------------------------
 
-Detail: TypeAlias = Literal["pace", "echo", "shut_out_s", "peak_admitted_per_s"]
+Detail: TypeAlias = Callable[[Result, Scenario], Iterable[tuple[str, float]]]
+"""What more a run shows, from its rows: metrics by name."""
 
 
 def observe(
     player: Replicator,
     scenario: Scenario,
     seeds: Sequence[int],
-    details: Collection[Detail] = (),
+    details: Sequence[Detail] = (),
 ) -> list[Observed]:
     """Play a scenario compiled, under each seed, and return what each run shows of each group.
 
     Named as in thresholds: offered, refused, refused_share, goodput_per_s, attempts_per_success of
-    `{client='GROUP'}`, refused_share of `{client='GROUP',clause='CLAUSE'}`. details, which take
-    longer: `pace` (first attempts a second of one client), `echo` (the share that is refused within
-    a block's length after a block's end), `shut_out_s` (the longest time that one of its parties
-    was told to wait) and `peak_admitted_per_s`, the most attempts admitted within one clock second.
+    `{client='GROUP'}`, refused_share of `{client='GROUP',clause='CLAUSE'}`. details: what makes
+    more of them, which takes longer as it needs the rows.
     """
     runs = player.play(
         scenario,
         seeds,
         fidelity="compiled",
         check=False,
-        line=partial(_observe, frozenset(details)),
+        line=partial(_observe, details),
         keep="rows" if details else "subjects",
     )
     return [run.line for run in runs]
 
 
-def _observe(details: Collection[Detail], result: Result, scenario: Scenario) -> dict[str, float]:
+def _observe(details: Sequence[Detail], result: Result, scenario: Scenario) -> dict[str, float]:
     """Return what a run shows of each group, and of each clause in it."""
     metrics: dict[str, float] = {}
     attempts = max_attempts(scenario)
@@ -503,18 +501,12 @@ def _observe(details: Collection[Detail], result: Result, scenario: Scenario) ->
             metrics[f"refused_share{{client='{name}',clause='{clause}'}}"] = Share(
                 [refused], [row["offered"]], episode
             )
-    if "pace" in details:
-        metrics.update(_paces(result, scenario))
-    if "echo" in details:
-        metrics.update(_echoes(result))
-    if "shut_out_s" in details:
-        metrics.update(_shut_out(result))
-    if "peak_admitted_per_s" in details:
-        metrics["peak_admitted_per_s"] = _peak_admitted_per_s(result)
+    for detail in details:
+        metrics.update(detail(result, scenario))
     return metrics
 
 
-def _paces(result: Result, scenario: Scenario) -> Iterator[tuple[str, float]]:
+def paces(result: Result, scenario: Scenario) -> Iterator[tuple[str, float]]:
     """Yield how many first attempts a second a client of each group made."""
     t_ns, client, attempt = (
         result.table.column(name).to_numpy() for name in ("t_ns", "client", "attempt")
@@ -529,27 +521,7 @@ def _paces(result: Result, scenario: Scenario) -> Iterator[tuple[str, float]]:
             yield f"pace{{client='{group.name}'}}", firsts / len(clients) / span_s
 
 
-def _peak_admitted_per_s(result: Result) -> float:
-    times = result.table.select(["t_ns", "outcome"]).to_pandas()
-    passed = times.loc[times["outcome"].isin(PASSED), "t_ns"] // _SECOND_NS
-    return float(passed.value_counts().max()) if len(passed) else 0.0
-
-
-def _shut_out(result: Result) -> Iterator[tuple[str, float]]:
-    """Yield the longest time for which a party of each group was told to wait, in seconds."""
-    clients = result.table.column("client").to_numpy()
-    for group, numbers in result.groups.items():
-        rows = result.table.filter((clients >= numbers.start) & (clients < numbers.stop))
-        findings = gather(rows.to_batches(), result.summary, bins=1)
-        stretches = (
-            until_ns - from_ns
-            for party in findings.shut_out.values()
-            for from_ns, until_ns in party.intervals
-        )
-        yield f"shut_out_s{{client='{group}'}}", max(stretches, default=0) / _SECOND_NS
-
-
-def _echoes(result: Result) -> Iterator[tuple[str, float]]:
+def echoes(result: Result, _: Scenario) -> Iterator[tuple[str, float]]:
     """Yield each group's refused share within a block's length after a block's end."""
     names = ["t_ns", "client", "key", "ip", "outcome", "rule", "wait_ns"]
     frame = result.table.select(names).to_pandas()
@@ -561,14 +533,8 @@ def _echoes(result: Result) -> Iterator[tuple[str, float]]:
     ends = ends.assign(until_ns=ends["end_ns"] + length_ns)
     ends = ends.drop_duplicates(["ip", "end_ns"]).sort_values("end_ns")
     rows = frame.sort_values("t_ns")
-    after = pd.merge_asof(
-        rows,
-        ends[["ip", "end_ns", "until_ns"]]
-        .rename(columns={"end_ns": "t_ns"})
-        .assign(began_ns=lambda table: table["t_ns"]),
-        on="t_ns",
-        by="ip",
-    )
+    blocks = ends[["ip", "end_ns", "until_ns"]].rename(columns={"end_ns": "t_ns"})
+    after = pd.merge_asof(rows, blocks, on="t_ns", by="ip")
     after = after[after["t_ns"] < after["until_ns"]]
     refused = ~after["outcome"].isin(PASSED)
     for group, clients in result.groups.items():

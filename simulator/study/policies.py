@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,12 +31,16 @@ from simulator.intervals import pooled
 from simulator.options import SCENARIO, ScenarioLike, resolve
 from simulator.play.simulation import SEED, seed_in_force, warm_up
 from simulator.progress import TimeLeft, keeps_what_is_known
+from simulator.rows import Result
+from simulator.rows.findings import gather
+from simulator.rows.record import PASSED
 from simulator.scenario import Scenario, with_values
 from simulator.scenario.model import draws_at_random, needs_bodies
 from simulator.study.comparison import Observed, observe, paired
 from simulator.study.runs import replicator
 from simulator.views.report import study_page, table_html
 
+_SECOND_NS: Final = 1_000_000_000
 AS_IT_STANDS: Final = "as it stands"
 """The policy that changes nothing."""
 REPLICATIONS: Final = 20
@@ -245,7 +249,7 @@ def policies(options: PolicyOptions) -> Policies:
             exact = not draws_at_random(base)
             first = seed_in_force(base, options.seed)
             seeds = range(first, first + (1 if exact else replications))
-            after = observe(player, scenario, seeds, ("shut_out_s", "peak_admitted_per_s"))
+            after = observe(player, scenario, seeds, (_shut_out, _peak_admitted))
             before = after if name == AS_IT_STANDS else before
             comparison.add(base, name, before, after, exact=exact)
     return comparison
@@ -266,3 +270,24 @@ def _changes(limits: Sequence[str], profiles: Sequence[str]) -> dict[str, dict[s
 def _dominates(policy: Sequence[float], other: Sequence[float]) -> bool:
     pairs = list(zip(policy, other, strict=True))
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def _shut_out(result: Result, _: Scenario) -> Iterator[tuple[str, float]]:
+    """Yield the longest time for which a party of each group was told to wait, in seconds."""
+    clients = result.table.column("client").to_numpy()
+    for group, numbers in result.groups.items():
+        rows = result.table.filter((clients >= numbers.start) & (clients < numbers.stop))
+        findings = gather(rows.to_batches(), result.summary, bins=1)
+        stretches = (
+            until_ns - from_ns
+            for party in findings.shut_out.values()
+            for from_ns, until_ns in party.intervals
+        )
+        yield f"shut_out_s{{client='{group}'}}", max(stretches, default=0) / _SECOND_NS
+
+
+def _peak_admitted(result: Result, _: Scenario) -> Iterator[tuple[str, float]]:
+    """Yield the most attempts admitted within one clock second."""
+    times = result.table.select(["t_ns", "outcome"]).to_pandas()
+    passed = times.loc[times["outcome"].isin(PASSED), "t_ns"] // _SECOND_NS
+    yield _PEAK, float(passed.value_counts().max()) if len(passed) else 0.0

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 
 Progress: TypeAlias = Callable[[int], None]
 """Called from time to time with the simulated instant, in ns."""
-Told: TypeAlias = Callable[[str, int, int | None, Callable[[], str]], None]
-"""Called with the name of some work, what is done of the whole, and what makes a text of it."""
+Told: TypeAlias = Callable[[str, int, int | None], None]
+"""Called with the name of some work, what is done and the whole (None where it is not known)."""
 
 TELL_EVERY_S: Final = 5.0
 """The shortest time between two plain progress lines."""
@@ -106,12 +106,13 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
+def progress_shown(
+    text: Callable[[int, int | None], str], *columns: str, quiet: bool = False
+) -> Iterator[Told | None]:
     """Yield what shows how far work is: a bar where somebody looks, else a line now and then.
 
-    columns: of the bar, as rich formats them; `task.fields[left]` is the time left. The callback
-    takes the name of the work, what is done of the whole (None where that is not known), and what
-    makes a text of it, with the answer so far where there is one; None to show nothing.
+    text: makes a line of what is done of the whole. columns: of the bar, as rich formats them;
+    `task.fields[left]` is the time left. quiet: show nothing, yield None.
     """
     left = TimeLeft()
     if quiet:
@@ -123,7 +124,7 @@ def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
         console = None if in_notebook() else Console(stderr=True)
         with Bar(*(columns or Bar.get_default_columns()), console=console, transient=True) as bar:
             task = bar.add_task("", total=None, left="")
-            yield lambda name, done, whole, _: bar.update(
+            yield lambda name, done, whole: bar.update(
                 task,
                 description=name,
                 completed=done,
@@ -133,10 +134,10 @@ def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
     else:
         due = Due()
 
-        def tell(name: str, done: int, whole: int | None, text: Callable[[], str]) -> None:
+        def tell(name: str, done: int, whole: int | None) -> None:
             left_text = left.text(done, whole, name)
             if due.now(always=done == whole):
-                print(f"{name}: {text()}{left_text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of long work
+                print(f"{name}: {text(done, whole)}{left_text}", file=sys.stderr, flush=True)  # noqa: T201 # reason: it is what a log shows of long work
 
         yield tell
 
@@ -144,10 +145,12 @@ def progress_shown(*columns: str, quiet: bool = False) -> Iterator[Told | None]:
 @contextmanager
 def progress_bar(whole_ns: int, *, quiet: bool = False) -> Iterator[Progress | None]:
     """Yield a callback that shows how much of `whole_ns` is simulated; None to show nothing."""
-    with progress_shown(quiet=quiet) as update:
+    with progress_shown(
+        lambda now_ns, _: f"{100 * now_ns / whole_ns:.0f} %", quiet=quiet
+    ) as update:
 
         def tell(now_ns: int) -> None:
             if update is not None and now_ns < whole_ns:
-                update("simulating", now_ns, whole_ns, lambda: f"{100 * now_ns / whole_ns:.0f} %")
+                update("simulating", now_ns, whole_ns)
 
         yield update and tell

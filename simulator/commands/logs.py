@@ -6,8 +6,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +44,12 @@ _JSON: Final = "json"
 """Of `--format`: how the answer is printed. No log format is called so."""
 
 _SCENARIO: Final = "scenario.toml"
+
+_REQUESTS_DONE: Final = (
+    lambda rows, _: f"{rows:,} requests",
+    "{task.description}: {task.completed:,} requests{task.fields[left]}",
+)
+"""How progress is shown, in a line and as a bar."""
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +98,7 @@ def run_replay(args: argparse.Namespace) -> int:
     command = ["python", "-m", "simulator", "replay", *repeated(args, ReplayOptions, force=True)]
     asked = given(args, ReplayOptions) | {"out": out, "command": command}
     is_text = not is_json and not args.quiet
-    with _progress(quiet=not is_text) as progress:
+    with progress_shown(*_REQUESTS_DONE, quiet=not is_text) as progress:
         result = replay(**asked, progress=progress)
     if is_text:
         _print_answer(result, args, console())
@@ -323,7 +328,7 @@ def run_fit(args: argparse.Namespace) -> int:
 
     out = Path(args.out or _SCENARIO)
     check_free(out, force=args.force)
-    with _progress(quiet=args.quiet) as progress:
+    with progress_shown(*_REQUESTS_DONE, quiet=args.quiet) as progress:
         judged = args.strict or not args.quiet
         scenario = fit(**given(args, FitOptions), judged=judged, progress=progress)
     scenario.save(out, force=args.force)
@@ -335,12 +340,3 @@ def run_fit(args: argparse.Namespace) -> int:
     print("run it:", shlex.join(["python", "-m", "simulator", "run", str(out)]))
     print("scenario:", out)
     return code
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[str, int, int | None], None] | None]:
-    columns = ("{task.description}: {task.completed:,} requests{task.fields[left]}",)
-    with progress_shown(*columns, quiet=quiet) as tell:
-        yield tell and (
-            lambda stage, rows, whole: tell(stage, rows, whole, lambda: f"{rows:,} requests")
-        )

@@ -127,15 +127,18 @@ def _played(asked: RunOptions, command: list[str], *, quiet: bool) -> Result:
 
     runs: list[Replication] = []
 
-    def so_far() -> str:
+    def so_far(*_: int | None) -> str:
         return f"{len(runs)} of {others}, so far refused share {_share_so_far(runs)}"
 
-    with _told_what_is_known(asked.played, quiet=quiet), progress_shown(quiet=hidden) as tell:
+    with (
+        _told_what_is_known(asked.played, quiet=quiet),
+        progress_shown(so_far, quiet=hidden) as tell,
+    ):
 
         def on_progress(run: Replication) -> None:
             runs.append(run)
             if tell is not None:
-                tell("running", len(runs), others, so_far)
+                tell("running", len(runs), others)
 
         return run_replicated(
             asked,

@@ -12,8 +12,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from statistics import NormalDist
@@ -274,8 +273,8 @@ def run_sweep(args: argparse.Namespace) -> int:
         print(f"seed {seed}, fidelity {args.fidelity}, {runs} per point")
     asked = given(args, SweepOptions) | {"scenario": scenario, "axes": axes, "out": out}
     try:
-        with _progress(quiet=args.quiet) as progress:
-            frame = sweep(**asked, progress=progress)
+        with progress_shown(lambda done, runs: f"{done} of {runs}", quiet=args.quiet) as tell:
+            frame = sweep(**asked, progress=tell and partial(tell, "sweeping"))
     except KeyboardInterrupt:
         if not args.quiet and len(known := load_sweep(out)):
             _print_points(known, list(axes))
@@ -302,14 +301,6 @@ def _print_points(frame: Any, paths: list[str]) -> None:  # noqa: ANN401 # reaso
         means = [value_text(name, rows[name].mean()) for name in metrics]
         table.add_row(*values, str(len(rows)), *means)
     console().print(table)
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    with progress_shown(quiet=quiet) as tell:
-        yield tell and (
-            lambda done, all_: tell("sweeping", done, all_, lambda: f"{done} of {all_}")
-        )
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:

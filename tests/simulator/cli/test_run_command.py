@@ -11,7 +11,6 @@ import shlex
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -420,10 +419,10 @@ def test_what_was_done_before_says_nothing_of_the_time_left(
     """A sweep that goes on at 900 of 1,000 has no pace yet; 10 runs in 10 s are one."""
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    with progress_shown() as tell:
+    with progress_shown("{} of {}".format) as tell:
         assert tell is not None
         for clock[0], done in ((0, 900), (10, 910), (20, 1_000)):
-            tell("sweeping", done, 1_000, partial("{} of 1000".format, done))
+            tell("sweeping", done, 1_000)
     assert capsys.readouterr().err == (
         "sweeping: 910 of 1000, about 2 min left\nsweeping: 1000 of 1000\n"
     )

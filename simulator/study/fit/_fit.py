@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -42,9 +42,8 @@ from simulator.study.fit.model import (
     unit_of,
 )
 from simulator.study.fit.observed import Observed, group_clients, observe
-from simulator.study.fit.series import CountSeries, Hints, gap_edges
+from simulator.study.fit.series import Hints, burst_gaps_ns, most_attempts, patience_ns
 from simulator.study.fit.sessions import with_sessions
-from simulator.study.fit.traffic import attempts_told, burst_gap_ns
 from simulator.views.charts import Estimates, PlottedEstimate, band, estimates
 from simulator.views.text import percent_text, plain_table
 
@@ -108,10 +107,10 @@ def _model(
     replayed_with = partial(replayed, observed, options, window, grouping.of_client)
     measures, series = replayed_with()
     if "attempt" not in observed.fields and series.refusals.any():  # which are retries is open
-        patience = _patience(series)
+        patience = patience_ns(series)
         measures, series = replayed_with(Hints(patience))
-        measures, series = replayed_with(Hints(patience, _each(attempts_told, series)))
-    gaps = _each(lambda counts, group: burst_gap_ns(counts.gaps, group), series)
+        measures, series = replayed_with(Hints(patience, most_attempts(series)))
+    gaps = burst_gaps_ns(series)
     if gaps.any():
         measures, series = replayed_with(series.hints._replace(burst_gap_ns=gaps))
     return model_of(observed, window, series, grouping, options, steady=steady), measures
@@ -158,31 +157,6 @@ def _counts(observed: Observed, window: range) -> Numbers:
     for _, party in observed.arrivals.part(window.start, window.stop).blocks():
         counts += np.bincount(party, minlength=len(counts))
     return np.asarray(np.where(observed.attempt <= 1, counts, 0))
-
-
-def _each(count: Callable[[CountSeries, int], int], series: CountSeries) -> Numbers:
-    """Return `count(series, group)` for each group."""
-    return np.array([count(series, group) for group in range(series.groups)], dtype=np.int64)
-
-
-def _patience(series: CountSeries) -> Numbers:
-    """Return, for each group, how long after a refusal the same request counts as a retry.
-
-    Where clients retry, gaps after a refusal are shorter than other gaps. The result is the gap at
-    which the excess of short gaps is largest; 0 where there is no excess.
-    """
-    patience = np.zeros(series.groups, dtype=np.int64)
-    edges = gap_edges()[1:]
-    for group in range(series.groups):
-        after, others = series.after_refusal.counts[group], series.all_gaps.counts[group]
-        if after.sum() < 5:
-            continue
-        of_others = np.cumsum(others) / max(1, others.sum())
-        excess = np.cumsum(after) / after.sum() - of_others
-        place = int(excess.argmax())
-        if excess[place] * np.sqrt(after.sum()) > 1.6:
-            patience[group] = round(float(edges[place]))
-    return patience
 
 
 def observed_summary(observed: Observed) -> dict[str, Any]:

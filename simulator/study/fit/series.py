@@ -6,10 +6,13 @@ which is which, a further attempt is one of the same client for the same kind of
 within the group's `patience` after a refusal.
 
 Stamps of a coarse clock are spread evenly over its tick first; else all gaps within a tick are 0.
+
+First counts give hints for the next ones: which requests are retries, which belong to one burst.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +35,8 @@ _DECADES: Final = 13
 _BINS: Final = _PER_DECADE * _DECADES
 _SHORTEST_NS: Final = 1e3
 _SECOND_NS: Final = 1_000_000_000
+MIN_REQUESTS_FOR_ARRIVAL_MODEL: Final = 30
+"""With fewer, a group gets only a mean pace."""
 
 
 def gap_edges() -> Floats:
@@ -370,3 +375,88 @@ class CountSeries:
         ):
             weights = None if weight is None else weight[rows].astype(float)
             self.runs[:, column] += np.bincount(group[rows], weights, minlength=self.groups)
+
+
+# --- hints ---------------------------------------------------------------------------------------
+
+
+def patience_ns(series: CountSeries) -> Numbers:
+    """Return, for each group, how long after a refusal the same request counts as a retry.
+
+    Where clients retry, gaps after a refusal are shorter than other gaps. The result is the gap at
+    which the excess of short gaps is largest; 0 where there is no excess.
+    """
+    patience = np.zeros(series.groups, dtype=np.int64)
+    edges = gap_edges()[1:]
+    for group in range(series.groups):
+        after, others = series.after_refusal.counts[group], series.all_gaps.counts[group]
+        if after.sum() < 5:
+            continue
+        of_others = np.cumsum(others) / max(1, others.sum())
+        excess = np.cumsum(after) / after.sum() - of_others
+        place = int(excess.argmax())
+        if excess[place] * np.sqrt(after.sum()) > 1.6:
+            patience[group] = round(float(edges[place]))
+    return patience
+
+
+def most_attempts(series: CountSeries) -> Numbers:
+    """Return, for each group, after how many attempts clients give up; 0 where none is known.
+
+    Nearly every refused attempt before that number is repeated. Few at that number are: an apparent
+    retry is then a new request that came soon.
+    """
+    pairs = zip(series.refused_attempts, series.attempts, strict=True)
+    return np.array([_most_attempts(refused, made) for refused, made in pairs], dtype=np.int64)
+
+
+def _most_attempts(refused: Numbers, made: Numbers) -> int:
+    going = 1.0
+    for place in range(1, MOST_ATTEMPTS):
+        if refused[place] < 5:
+            return 0
+        share = float(made[place + 1]) / float(refused[place])
+        if share < 0.6 * going:
+            return place
+        going = max(share, 0.5) if place == 1 else (going + share) / 2
+    return 0
+
+
+def burst_gaps_ns(series: CountSeries) -> Numbers:
+    """Return, for each group, the gap that divides short gaps from long ones; 0 for none."""
+    groups = range(series.groups)
+    return np.array([_burst_gap_ns(series.gaps, group) for group in groups], dtype=np.int64)
+
+
+def _burst_gap_ns(gaps: GapCounts, group: int) -> int:
+    """Return the gap that divides short gaps from long ones, 0 where one exponential fits.
+
+    Two exponentials are fitted to the classes of gaps; the border is where both are as likely.
+    """
+    counts = gaps.counts[group].astype(float)
+    total = counts.sum()
+    if total < MIN_REQUESTS_FOR_ARRIVAL_MODEL or gaps.variation(group) < 1.15:
+        return 0
+    with np.errstate(invalid="ignore"):
+        means = np.where(counts > 0, gaps.sums_ns[group] / np.maximum(counts, 1), 1.0) / 1e9
+    means = np.maximum(means, 1e-9)
+    mean = float(counts @ means) / total
+    share, short, long = 0.5, mean / 5, mean * 2
+    for _ in range(300):
+        short_part = share / short * np.exp(-means / short)
+        two = (1 - share) / long * np.exp(-means / long)
+        part = short_part / np.maximum(short_part + two, 1e-300)
+        weight = float(counts @ part)
+        if weight < 1 or weight > total - 1:
+            return 0
+        share = weight / total
+        short = float(counts @ (part * means)) / weight
+        long = float(counts @ ((1 - part) * means)) / (total - weight)
+    short_part = np.log(np.maximum(share / short * np.exp(-means / short), 1e-300))
+    both = np.logaddexp(short_part, np.log((1 - share) / long) - means / long)
+    gain = float(counts @ both - counts @ (-np.log(mean) - means / mean))
+    if gain < 12 or long < 3 * short:
+        return 0
+    border_s = math.log(share / short * long / (1 - share)) / (1 / short - 1 / long)
+    border_ns: int = round(max(border_s, 0.0) * 1e9)
+    return border_ns

@@ -30,7 +30,14 @@ from simulator.scenario.clients import (
     Retry,
 )
 from simulator.study.fit.observed import MOST_ATTEMPTS, Floats
-from simulator.study.fit.series import LAG_CHAIN, SLOTS, CountSeries, GapCounts, gap_edges
+from simulator.study.fit.series import (
+    LAG_CHAIN,
+    MIN_REQUESTS_FOR_ARRIVAL_MODEL,
+    SLOTS,
+    CountSeries,
+    GapCounts,
+    gap_edges,
+)
 
 _SECOND_NS: Final = 1_000_000_000
 _HOUR_NS: Final = 3_600 * _SECOND_NS
@@ -38,8 +45,6 @@ _PARTS: Final = 8
 _T_7: Final = 2.365
 """Student's t at 97.5 % with `_PARTS` − 1 degrees of freedom."""
 _Z: Final = 1.96
-_FEW: Final = 30
-"""With fewer requests than this, a group gets only a mean pace."""
 _EVEN: Final = 0.1
 _REGULAR: Final = 0.8
 _MOST_STEPS: Final = 6
@@ -130,7 +135,7 @@ def pace_of(series: CountSeries, group: int, clients: float, *, steady: bool = F
     """Return when the clients of a group send requests. steady: fit no trend, for predictions."""
     firsts = int(series.firsts[group])
     rate, sd = _rate(series, group, clients)
-    if firsts < _FEW:
+    if firsts < MIN_REQUESTS_FOR_ARRIVAL_MODEL:
         pace = _poisson(rate, sd)
         pace.evidence = f"{firsts} requests: too few to tell more than their mean pace"
         return pace
@@ -362,40 +367,6 @@ def _local_dispersion(slots: npt.NDArray[np.int64]) -> float:
 # --- bursts --------------------------------------------------------------------------------------
 
 
-def burst_gap_ns(gaps: GapCounts, group: int) -> int:
-    """Return the gap that divides short gaps from long ones, 0 where one exponential fits.
-
-    Two exponentials are fitted to the classes of gaps; the border is where both are as likely.
-    """
-    counts = gaps.counts[group].astype(float)
-    total = counts.sum()
-    if total < _FEW or gaps.variation(group) < 1.15:
-        return 0
-    with np.errstate(invalid="ignore"):
-        means = np.where(counts > 0, gaps.sums_ns[group] / np.maximum(counts, 1), 1.0) / 1e9
-    means = np.maximum(means, 1e-9)
-    mean = float(counts @ means) / total
-    share, short, long = 0.5, mean / 5, mean * 2
-    for _ in range(300):
-        short_part = share / short * np.exp(-means / short)
-        two = (1 - share) / long * np.exp(-means / long)
-        part = short_part / np.maximum(short_part + two, 1e-300)
-        weight = float(counts @ part)
-        if weight < 1 or weight > total - 1:
-            return 0
-        share = weight / total
-        short = float(counts @ (part * means)) / weight
-        long = float(counts @ ((1 - part) * means)) / (total - weight)
-    short_part = np.log(np.maximum(share / short * np.exp(-means / short), 1e-300))
-    both = np.logaddexp(short_part, np.log((1 - share) / long) - means / long)
-    gain = float(counts @ both - counts @ (-np.log(mean) - means / mean))
-    if gain < 12 or long < 3 * short:
-        return 0
-    border_s = math.log(share / short * long / (1 - share)) / (1 / short - 1 / long)
-    border_ns: int = round(max(border_s, 0.0) * 1e9)
-    return border_ns
-
-
 def _bursts(
     series: CountSeries, group: int, rate: Estimate, sd: float, clients: float
 ) -> Pace | None:
@@ -602,24 +573,6 @@ def retry_of(series: CountSeries, group: int) -> RetryFit:
     fit.retry, parameters = _delay(delays, common)
     fit.parameters |= parameters
     return fit
-
-
-def attempts_told(series: CountSeries, group: int) -> int:
-    """Return after how many attempts clients give up, of a log that does not number them; or 0.
-
-    Nearly every refused attempt before that number is repeated. Few at that number are: an apparent
-    retry is then a new request that came soon.
-    """
-    refused, made = series.refused_attempts[group], series.attempts[group]
-    going = 1.0
-    for place in range(1, MOST_ATTEMPTS):
-        if refused[place] < 5:
-            return 0
-        share = float(made[place + 1]) / float(refused[place])
-        if share < 0.6 * going:
-            return place
-        going = max(share, 0.5) if place == 1 else (going + share) / 2
-    return 0
 
 
 def _attempts(series: CountSeries, group: int) -> Estimate:

@@ -127,20 +127,6 @@ class LogBatch:
     def __len__(self) -> int:
         return len(self.t_ns)
 
-    @classmethod
-    def joined(cls, batches: Sequence[LogBatch]) -> LogBatch:
-        """Return several batches of one stream as one."""
-        if len(batches) == 1:
-            return batches[0]
-        return cls(
-            np.concatenate([batch.t_ns for batch in batches]),
-            np.concatenate([batch.line for batch in batches]),
-            {
-                name: np.concatenate([batch.codes[name] for batch in batches])
-                for name in batches[0].codes
-            },
-        )
-
     def take(self, rows: npt.NDArray[np.int64]) -> LogBatch:
         """Return these rows."""
         codes = {name: column[rows] for name, column in self.codes.items()}

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from engine.errors import InputError
 from engine.model import TenantKind
-from simulator.logs import Kind, LogBatch, LogStream
+from simulator.logs import Kind, LogStream
 from simulator.logs.parties import LogCallers, Naming, PartyTable
 
 RUN_ROWS: Final = 1 << 19
@@ -256,7 +256,6 @@ def _joined(pieces: list[Piece]) -> Piece:
 BLOCK_ROWS: Final = 1 << 17
 """Rows a block; that of a file's row group, so that a block is written as it was decided."""
 
-_NUMBERED_ROWS: Final = 1 << 18
 _LATEST_NS: Final = 1 << 62
 _SPEED: Final = re.compile(r"\d{1,12}(?:\.\d{1,12})?", re.ASCII)
 
@@ -384,7 +383,7 @@ def make_arrivals(  # noqa: PLR0913 # reason: all that a log does not say
     rows = ExternalSort(folder, run_rows=run_rows, columns=_COLUMNS + has_lines)
     table = PartyTable(log.names)
     try:
-        for batch in _gathered(log.batches()):
+        for batch in log.batches():
             lines = (batch.line,) if has_lines else ()
             rows.add(batch.t_ns, table.number(batch), *lines)
         naming = Naming(*table.ordered(), log, kind, tenant_kind, pseudonym_key, prefix_bits)
@@ -392,20 +391,6 @@ def make_arrivals(  # noqa: PLR0913 # reason: all that a log does not say
     except BaseException:
         rows.close()
         raise
-
-
-def _gathered(batches: Iterator[LogBatch]) -> Iterator[LogBatch]:
-    """Yield the same rows in larger batches: in each, a party is looked up once."""
-    held: list[LogBatch] = []
-    count = 0
-    for batch in batches:
-        held.append(batch)
-        count += len(batch)
-        if count >= _NUMBERED_ROWS:
-            yield LogBatch.joined(held)
-            held, count = [], 0
-    if held:
-        yield LogBatch.joined(held)
 
 
 def _check_span(span_ns: int, speed: Fraction) -> None:

@@ -58,4 +58,9 @@ def read_log(source: Any, **told: Any) -> Log:
 
 def read_all(stream: LogStream) -> LogBatch:
     """Return all requests of a log."""
-    return LogBatch.joined(list(stream.batches()))
+    batches = list(stream.batches())
+    return LogBatch(
+        np.concatenate([batch.t_ns for batch in batches]),
+        np.concatenate([batch.line for batch in batches]),
+        {name: np.concatenate([b.codes[name] for b in batches]) for name in batches[0].codes},
+    )

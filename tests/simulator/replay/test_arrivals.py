@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from engine.errors import InputError
 from engine.files import parse_toml
 from simulator.logs import LogMap, LogStream, stream_log
-from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals, read_speed
 from simulator.logs.parties import LogCaller
 from simulator.rows import record
@@ -69,10 +68,8 @@ def test_parties_and_labels_are_in_order_of_first_appearance_in_time(
     )
     whole = next(log.batches())
     cut = [np.arange(first, len(whole))[:batch_rows] for first in range(0, len(whole), batch_rows)]
-    with (
-        mock.patch.object(LogStream, "batches", return_value=[whole.take(part) for part in cut]),
-        mock.patch.object(_arrivals, "_NUMBERED_ROWS", 1),
-    ):
+    batches = [whole.take(part) for part in cut]
+    with mock.patch.object(LogStream, "batches", return_value=batches):
         found = make_arrivals(log, kind="public", tenant_kind="production", speed=Fraction(1))
     ordered = [key for _, key in sorted(requests, key=lambda request: request[0])]
     first = list(dict.fromkeys(ordered))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import re
-from contextlib import ExitStack
 from fractions import Fraction
 from typing import NamedTuple
 from unittest import mock
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from engine.errors import InputError
 from engine.files import parse_toml
 from simulator.logs import LogMap, _readers, stream_log
-from simulator.logs import arrivals as _arrivals
 from simulator.logs.arrivals import Arrivals, make_arrivals
 from simulator.logs.parties import NOBODY, LogCaller, LogCallers, Naming, Owner
 from simulator.rows.record import TextColumn
@@ -75,9 +73,7 @@ def _arrivals_of(
 ) -> Arrivals:
     log = pd.DataFrame(lines)
     log_map = LogMap.from_document(parse_toml(text, "map.toml")) if text else None
-    with ExitStack() as patched:
-        patched.enter_context(mock.patch.object(_readers, "_BATCH_ROWS", batch_rows))
-        patched.enter_context(mock.patch.object(_arrivals, "_NUMBERED_ROWS", 1))
+    with mock.patch.object(_readers, "_BATCH_ROWS", batch_rows):
         return make_arrivals(
             stream_log(log if says_keys else log.drop(columns="key"), map=log_map),
             kind="legacy",

@@ -198,6 +198,12 @@ _OTEL_METHOD: Final = ("http.request.method", "http.method")
 _OTEL_PATH: Final = ("url.path", "url.full", "http.target", "http.url")
 _OTEL_STATUS: Final = ("http.response.status_code", "http.status_code")
 
+
+def _json(name: str, title: str, **fields: tuple[str, ...]) -> LogFormat:
+    """Return a format of JSON records. fields: target → the names that its field may have."""
+    return LogFormat(name, title, "json", fields=fields)
+
+
 FORMATS: Final[Mapping[str, LogFormat]] = {
     form.name: form
     for form in (
@@ -368,172 +374,130 @@ FORMATS: Final[Mapping[str, LogFormat]] = {
             },
             needs=("ip", "request_id", "application_kind", "outcome"),
         ),
-        LogFormat(
+        _json(
             "caddy",
             "Caddy",
-            "json",
-            fields={
-                "time": ("ts",),
-                "address": ("request.client_ip", "request.remote_ip", "request.remote_addr"),
-                "method": ("request.method",),
-                "path": ("request.uri",),
-                "status": ("status",),
-            },
+            time=("ts",),
+            address=("request.client_ip", "request.remote_ip", "request.remote_addr"),
+            method=("request.method",),
+            path=("request.uri",),
+            status=("status",),
         ),
-        LogFormat(
+        _json(
             "traefik",
             "Traefik, JSON",
-            "json",
-            fields={
-                "time": ("StartUTC", "StartLocal", "time"),
-                "address": ("ClientHost", "ClientAddr"),
-                "method": ("RequestMethod",),
-                "path": ("RequestPath",),
-                "status": ("DownstreamStatus",),
-            },
+            time=("StartUTC", "StartLocal", "time"),
+            address=("ClientHost", "ClientAddr"),
+            method=("RequestMethod",),
+            path=("RequestPath",),
+            status=("DownstreamStatus",),
         ),
-        LogFormat(
+        _json(
             "envoy-json",
             "Envoy, JSON (Istio, Contour, Envoy Gateway)",
-            "json",
-            fields={
-                "time": ("start_time", "@timestamp"),
-                "address": ("x_forwarded_for", "x-forwarded-for", "downstream_remote_address"),
-                "method": ("method",),
-                "path": ("x_envoy_original_path", "x-envoy-origin-path", "path"),
-                "status": ("response_code",),
-            },
+            time=("start_time", "@timestamp"),
+            address=("x_forwarded_for", "x-forwarded-for", "downstream_remote_address"),
+            method=("method",),
+            path=("x_envoy_original_path", "x-envoy-origin-path", "path"),
+            status=("response_code",),
         ),
-        LogFormat(
+        _json(
             "ecs",
             "Elastic Common Schema, nested or dotted",
-            "json",
-            fields={
-                "time": ("@timestamp",),
-                "address": ("client.ip", "source.ip", "client.address", "source.address"),
-                "method": ("http.request.method",),
-                "path": ("url.original", "url.path", "url.full"),
-                "status": ("http.response.status_code",),
-            },
+            time=("@timestamp",),
+            address=("client.ip", "source.ip", "client.address", "source.address"),
+            method=("http.request.method",),
+            path=("url.original", "url.path", "url.full"),
+            status=("http.response.status_code",),
         ),
-        LogFormat(
+        _json(
             "gcp",
             "Google Cloud load balancer",
-            "json",
-            fields={
-                "time": ("timestamp",),
-                "address": ("httpRequest.remoteIp",),
-                "method": ("httpRequest.requestMethod",),
-                "path": ("httpRequest.requestUrl",),
-                "status": ("httpRequest.status",),
-            },
+            time=("timestamp",),
+            address=("httpRequest.remoteIp",),
+            method=("httpRequest.requestMethod",),
+            path=("httpRequest.requestUrl",),
+            status=("httpRequest.status",),
         ),
-        LogFormat(
+        _json(
             "aws-waf",
             "AWS WAF",
-            "json",
-            fields={
-                "time": ("timestamp",),
-                "address": ("httpRequest.clientIp",),
-                "method": ("httpRequest.httpMethod",),
-                "path": ("httpRequest.uri",),
-            },
+            time=("timestamp",),
+            address=("httpRequest.clientIp",),
+            method=("httpRequest.httpMethod",),
+            path=("httpRequest.uri",),
         ),
-        LogFormat(
+        _json(
             "azure-gateway",
             "Azure Application Gateway and Front Door",
-            "json",
-            fields={
-                "time": ("timeStamp", "time"),
-                "address": ("properties.clientIP", "properties.clientIp"),
-                "method": ("properties.httpMethod",),
-                "path": ("properties.requestUri",),
-                "status": ("properties.httpStatus", "properties.httpStatusCode"),
-            },
+            time=("timeStamp", "time"),
+            address=("properties.clientIP", "properties.clientIp"),
+            method=("properties.httpMethod",),
+            path=("properties.requestUri",),
+            status=("properties.httpStatus", "properties.httpStatusCode"),
         ),
-        LogFormat(
+        _json(
             "cloudflare",
             "Cloudflare Logpush",
-            "json",
-            fields={
-                "time": ("EdgeStartTimestamp",),
-                "address": ("ClientIP",),
-                "method": ("ClientRequestMethod",),
-                "path": ("ClientRequestURI", "ClientRequestPath"),
-                "status": ("EdgeResponseStatus",),
-            },
+            time=("EdgeStartTimestamp",),
+            address=("ClientIP",),
+            method=("ClientRequestMethod",),
+            path=("ClientRequestURI", "ClientRequestPath"),
+            status=("EdgeResponseStatus",),
         ),
-        LogFormat(
+        _json(
             "akamai",
             "Akamai DataStream 2, JSON",
-            "json",
-            fields={
-                "time": ("reqTimeSec",),
-                "address": ("cliIP",),
-                "method": ("reqMethod",),
-                "path": ("reqPath",),
-                "status": ("statusCode",),
-            },
+            time=("reqTimeSec",),
+            address=("cliIP",),
+            method=("reqMethod",),
+            path=("reqPath",),
+            status=("statusCode",),
         ),
-        LogFormat(
+        _json(
             "opentelemetry",
             "OpenTelemetry, a record a line",
-            "json",
-            fields={
-                "time": ("timestamp", "Timestamp", "time", "timeUnixNano"),
-                "address": tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_CLIENT),
-                "method": tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_METHOD),
-                "path": tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_PATH),
-                "status": tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_STATUS),
-            },
+            time=("timestamp", "Timestamp", "time", "timeUnixNano"),
+            address=tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_CLIENT),
+            method=tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_METHOD),
+            path=tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_PATH),
+            status=tuple(f"{part}.{name}" for part in _OTEL for name in _OTEL_STATUS),
         ),
-        LogFormat(
+        _json(
             "logstash",
             "Logstash, parsed by its pattern for Apache",
-            "json",
-            fields={
-                "time": ("timestamp", "@timestamp"),
-                "address": ("clientip",),
-                "method": ("verb",),
-                "path": ("request",),
-                "status": ("response",),
-            },
+            time=("timestamp", "@timestamp"),
+            address=("clientip",),
+            method=("verb",),
+            path=("request",),
+            status=("response",),
         ),
-        LogFormat(
+        _json(
             "kong",
             "Kong",
-            "json",
-            fields={
-                "time": ("started_at",),
-                "address": ("client_ip",),
-                "method": ("request.method",),
-                "path": ("request.uri", "request.url"),
-                "status": ("response.status",),
-            },
+            time=("started_at",),
+            address=("client_ip",),
+            method=("request.method",),
+            path=("request.uri", "request.url"),
+            status=("response.status",),
         ),
-        LogFormat(
+        _json(
             "pino",
             "pino, and bunyan",
-            "json",
-            fields={
-                "time": ("time",),
-                "address": ("req.ip", "req.remoteAddress"),
-                "method": ("req.method",),
-                "path": ("req.url",),
-                "status": ("res.statusCode",),
-            },
+            time=("time",),
+            address=("req.ip", "req.remoteAddress"),
+            method=("req.method",),
+            path=("req.url",),
+            status=("res.statusCode",),
         ),
-        LogFormat(
+        _json(
             "vercel",
             "Vercel, log drains",
-            "json",
-            fields={
-                "time": ("proxy.timestamp", "timestamp"),
-                "address": ("proxy.clientIp",),
-                "method": ("proxy.method",),
-                "path": ("proxy.path",),
-                "status": ("proxy.statusCode",),
-            },
+            time=("proxy.timestamp", "timestamp"),
+            address=("proxy.clientIp",),
+            method=("proxy.method",),
+            path=("proxy.path",),
+            status=("proxy.statusCode",),
         ),
         LogFormat("cloudfront", "AWS CloudFront", "w3c", fields=_W3C),
         LogFormat("iis", "Microsoft IIS", "w3c", fields=_W3C),

@@ -252,9 +252,8 @@ class _Lane:
 class CountSink:
     """Counts rows, and keeps neither them nor a digest: for runs of which totals are enough."""
 
-    def __init__(self, digest: ColumnDigest | None = None) -> None:
-        self.rows = 0
-        self._digest = digest
+    rows = 0
+    digest: ColumnDigest | None = None
 
     def take(self, chunk: Chunk) -> None:
         """Take in the next rows, which must not change any more."""
@@ -266,7 +265,7 @@ class CountSink:
         Without `status`, which only bodies give, it is equal for two fidelities with equal
         decisions.
         """
-        return "" if self._digest is None else self._digest.hexdigest(without=without)
+        return "" if self.digest is None else self.digest.hexdigest(without=without)
 
     def close(self) -> None:
         """Finish what is kept."""
@@ -279,15 +278,16 @@ class CountSink:
 class MemorySink(CountSink):
     """Keeps rows as Arrow batches."""
 
+    digest: ColumnDigest
+
     def __init__(self) -> None:
-        self._column_digest = ColumnDigest()
-        super().__init__(self._column_digest)
+        self.digest = ColumnDigest()
         self._batches: list[pa.RecordBatch] = []
 
     def take(self, chunk: Chunk) -> None:
         """Keep the next rows, and digest them."""
         super().take(chunk)
-        self._column_digest.add(chunk)
+        self.digest.add(chunk)
         self._batches.append(record_batch(chunk))
 
     def table(self) -> pa.Table:
@@ -305,9 +305,10 @@ class FileSink(CountSink):
     columns: those that the file keeps, all of them unless given. The digest is over all.
     """
 
+    digest: ColumnDigest
+
     def __init__(self, path: Path, columns: Collection[str] | None = None) -> None:
-        self._column_digest = ColumnDigest()
-        super().__init__(self._column_digest)
+        self.digest = ColumnDigest()
         self._schema = schema_of(columns)
         self._writer = open_file(path, self._schema)
         self._writing, self._digesting = _Lane(), _Lane()
@@ -316,7 +317,7 @@ class FileSink(CountSink):
         """Write the next rows, and digest them."""
         super().take(chunk)
         self._writing.do(lambda: self._writer.write_batch(record_batch(chunk, self._schema)))
-        self._digesting.do(lambda: self._column_digest.add(chunk))
+        self._digesting.do(lambda: self.digest.add(chunk))
 
     def close(self) -> None:
         """Finish the file; until then it cannot be read."""

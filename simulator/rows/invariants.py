@@ -24,7 +24,7 @@ import numpy as np
 
 from engine.limits.counters import ALGORITHMS
 from engine.limits.rules import CounterFamily
-from engine.profile import NodesProfile
+from engine.profile import LimitsProfile, NodesProfile
 from simulator.rows.record import NO_STATUS, Chunk, Numbers
 from simulator.rows.reducer import RunningMax, order_by_counter
 
@@ -141,18 +141,13 @@ class RateChecker(Checker):
     invariant = "rate"
 
     def __init__(
-        self,
-        legs: Sequence[CounterFamily],
-        *,
-        closed: bool = False,
-        clears: bool = False,
-        nodes: int = 1,
+        self, legs: Sequence[CounterFamily], profile: LimitsProfile, nodes: int = 1
     ) -> None:
         super().__init__()
         self._legs = legs
         self._nodes = nodes
-        self._clears = clears
-        self._closed = 1 if closed else 0
+        self._clears = profile.block_reset == "clear"
+        self._closed = int(profile.edges == "closed")
         self._carried: dict[int, tuple[Numbers, Numbers]] = {}
 
     def look(self, chunk: Chunk) -> None:
@@ -243,26 +238,23 @@ def _in_force(
 
 def checkers(
     legs: Sequence[CounterFamily],
+    profile: LimitsProfile,
+    nodes: NodesProfile | None,
     *,
-    delays: bool = False,
-    closed: bool = False,
-    clears: bool = False,
-    by_client: bool = True,
-    nodes: NodesProfile | None = None,
+    by_client: bool,
 ) -> list[Checker]:
     """Return the checkers that hold for a run.
 
-    delays: some throttle delays. closed: D-EDGES closed. clears: D-BLOCK-RESET clear.
     by_client: ties go by client number. nodes: that are played; one node that refuses binds no
     other, releases of two have no order, and what a slow counter admits has no bound.
     """
-    exact = nodes is None or nodes.is_exact
+    exact, delays = nodes is None or nodes.is_exact, profile.throttle == "delay"
     chosen: list[Checker] = [OrderChecker(by_client=by_client), RowChecker()]
     if exact:
-        chosen.append(RateChecker(legs, closed=closed, clears=clears))
+        chosen.append(RateChecker(legs, profile))
     elif nodes is not None and nodes.sharing != "shared-slow" and not delays:
         copies = 1 if nodes.sharing == "split" else nodes.count
-        chosen.append(RateChecker(legs, closed=closed, clears=clears, nodes=copies))
+        chosen.append(RateChecker(legs, profile, copies))
     if exact and not delays:
         chosen.append(WaitChecker(legs))
     return chosen

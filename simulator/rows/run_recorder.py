@@ -50,7 +50,6 @@ class CounterIndex:
         self.legs: Sequence[CounterFamily] = self._places.known
         rules = [rule for table in tables.values() for rule in table]
         self.clauses = tuple(dict.fromkeys(rule.id for rule in rules))
-        self.delays = profile.throttle == "delay"
 
     def counted(self, subject: Subject) -> tuple[Counters, tuple[Hashable, ...]]:
         """Return the counters that a subject is counted in, and its key in each family."""
@@ -135,14 +134,7 @@ class RunRecorder:
             self._sink = FileSink(folder / REQUESTS_FILE, self._columns)
         self._checkers: list[Checker] = []
         if check:
-            self._checkers = checkers(
-                self.view.legs,
-                delays=self.view.delays,
-                closed=profile.edges == "closed",
-                clears=profile.block_reset == "clear",
-                by_client=by_client,
-                nodes=nodes,
-            )
+            self._checkers = checkers(self.view.legs, profile, nodes, by_client=by_client)
         watchers = [*watchers, self._sink.take, self.tally.take]
         watchers += [checker.take for checker in self._checkers]
         self._headroom: Utilization | None = None

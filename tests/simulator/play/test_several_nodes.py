@@ -10,7 +10,7 @@ import pytest
 import simulator
 from engine.errors import InputError
 from engine.limits import Limiter, Subject
-from engine.profile import NodesProfile
+from engine.profile import LimitsProfile, NodesProfile
 from simulator.cli import main
 from simulator.rows.invariants import checkers
 from simulator.scenario import (
@@ -118,11 +118,13 @@ def test_the_checkers_know_how_many_nodes_may_admit() -> None:
     assert result.violations == ()
     assert result.summary["checks"]["invariants"] == ["order", "row", "rate", "sum"]
     names = {
-        sharing: [
-            each.invariant
-            for each in checkers(None, nodes=NodesProfile(count=2, sharing=sharing))  # type: ignore[arg-type] # reason: never looked at here
+        nodes.sharing: [
+            each.invariant for each in checkers((), LimitsProfile(), nodes, by_client=True)
         ]
-        for sharing in ("none", "shared-slow")
+        for nodes in (
+            NodesProfile(count=2, sharing="none"),
+            NodesProfile(count=2, sharing="shared-slow"),
+        )
     }
     assert names == {"none": ["order", "row", "rate"], "shared-slow": ["order", "row"]}
 

@@ -114,15 +114,14 @@ def demo_lines(
 
     secret: what all key texts are derived from; the master key of a kept store.
     """
-    demo = _Demo(engine, secret)
-    yield from demo.key_lines(keys_a_role)
-    owner = demo.proxies_owner()
+    yield from _key_lines(engine, secret, keys_a_role)
+    owner = _proxies_owner(engine)
     for number in range(keys_a_role):
-        yield demo.proxy_line("proxy_key", owner, number, destination_url)
+        yield _proxy_line(engine, secret, "proxy_key", owner, number, destination_url)
     for number in range(keys_a_role):
-        yield demo.proxy_line("custom_hostname", owner, number, destination_url)
-    yield demo.encryption_line()
-    slow = demo.proxy_line("slow_destination", owner, 0, destination_url)
+        yield _proxy_line(engine, secret, "custom_hostname", owner, number, destination_url)
+    yield _encryption_line(engine)
+    slow = _proxy_line(engine, secret, "slow_destination", owner, 0, destination_url)
     yield {
         **slow,
         "path": f"/proxy/delay/{_SLOW_S}",
@@ -132,110 +131,116 @@ def demo_lines(
     }
 
 
-class _Demo:
-    def __init__(self, engine: Engine, secret: bytes) -> None:
-        self._engine = engine
-        self._secret = secret
-
-    def key_lines(self, keys_a_role: int) -> Iterator[dict[str, Any]]:
-        """Make what the tables say, where it is missing; returns the line of each API key."""
-        setting = self._engine.profile.dedup.setting_name
-        tenants = tuple(
-            replace(table, settings={setting: name == "demo-dedup"}, host_suffixes=EXAMPLE_SUFFIXES)
-            for name, table in DEMO_TENANTS.items()
+def _key_lines(engine: Engine, secret: bytes, keys_a_role: int) -> Iterator[dict[str, Any]]:
+    """Make what the tables say, where it is missing; returns the line of each API key."""
+    setting = engine.profile.dedup.setting_name
+    tenants = tuple(
+        replace(table, settings={setting: name == "demo-dedup"}, host_suffixes=EXAMPLE_SUFFIXES)
+        for name, table in DEMO_TENANTS.items()
+    )
+    applications = tuple(
+        replace(
+            row,
+            keys=_key_texts(
+                engine, secret, row, keys_a_role if row.name in _ROLES_OF_MANY_KEYS else 1
+            ),
         )
-        applications = tuple(
-            replace(
-                row,
-                keys=self._key_texts(row, keys_a_role if row.name in _ROLES_OF_MANY_KEYS else 1),
-            )
-            for row in _APPLICATIONS
+        for row in _APPLICATIONS
+    )
+    config = ServeConfig(tenants=tenants, applications=applications)
+    provision(engine, config, Document(to_plain(config)))
+    header = engine.profile.http.key_header
+    for row in applications:
+        tenant = _tenant(engine, row.tenant)
+        (made,) = (a for a in engine.applications(tenant) if a.name == row.name)
+        for text in row.keys:
+            yield line_of(row.name, text, header, tenant, made)
+
+
+def _proxies_owner(engine: Engine) -> Application:
+    """Return the application that owns the demo's proxies; it has no key."""
+    tenant, name = _tenant(engine, "demo-production"), "proxies"
+    known = [a for a in engine.applications(tenant) if a.name == name]
+    return known[0] if known else engine.create_application(tenant, name)
+
+
+def _key_texts(engine: Engine, secret: bytes, row: ApplicationTable, count: int) -> tuple[str, ...]:
+    return tuple(
+        new_key_text(
+            DEMO_TENANTS[row.tenant].kind,
+            row.kind,
+            region=engine.services.region,
+            legacy=row.name == "legacy",
+            entropy=_entropy(secret, f"{row.name}/{number}"),
         )
-        config = ServeConfig(tenants=tenants, applications=applications)
-        provision(self._engine, config, Document(to_plain(config)))
-        header = self._engine.profile.http.key_header
-        for row in applications:
-            tenant = self._tenant(row.tenant)
-            (made,) = (a for a in self._engine.applications(tenant) if a.name == row.name)
-            for text in row.keys:
-                yield line_of(row.name, text, header, tenant, made)
+        for number in range(count)
+    )
 
-    def proxies_owner(self) -> Application:
-        """Return the application that owns the demo's proxies; it has no key."""
-        tenant, name = self._tenant("demo-production"), "proxies"
-        known = [a for a in self._engine.applications(tenant) if a.name == name]
-        return known[0] if known else self._engine.create_application(tenant, name)
 
-    def _key_texts(self, row: ApplicationTable, count: int) -> tuple[str, ...]:
-        return tuple(
-            new_key_text(
-                DEMO_TENANTS[row.tenant].kind,
-                row.kind,
-                region=self._engine.services.region,
-                legacy=row.name == "legacy",
-                entropy=self._entropy(f"{row.name}/{number}"),
-            )
-            for number in range(count)
+def _tenant(engine: Engine, name: str) -> Tenant:
+    return next(tenant for tenant in engine.tenants() if tenant.name == name)
+
+
+def _proxy_line(
+    engine: Engine,
+    secret: bytes,
+    role: str,
+    owner: Application,
+    number: int,
+    destination_url: str,
+) -> dict[str, Any]:
+    """Return the line of one proxy: its key, or its hostname."""
+    services, tenant = engine.services, _tenant(engine, "demo-production")
+    text = "proxy_" + secret_text(_entropy(secret, f"{role}/{number}"))
+    is_host = role == "custom_hostname"
+    host = f"demo-{number + 1}.proxy.example" if is_host else None
+    store = services.store
+    with store.transaction():
+        # Under a new master key the key texts differ, but the hostnames are the same.
+        proxy = (
+            store.proxy_by_hash(hash_key_text(text)) if host is None else store.proxy_by_host(host)
         )
-
-    def _tenant(self, name: str) -> Tenant:
-        return next(tenant for tenant in self._engine.tenants() if tenant.name == name)
-
-    def proxy_line(
-        self, role: str, owner: Application, number: int, destination_url: str
-    ) -> dict[str, Any]:
-        """Return the line of one proxy: its key, or its hostname."""
-        services, tenant = self._engine.services, self._tenant("demo-production")
-        text = "proxy_" + secret_text(self._entropy(f"{role}/{number}"))
-        is_host = role == "custom_hostname"
-        host = f"demo-{number + 1}.proxy.example" if is_host else None
-        store = services.store
-        with store.transaction():
-            # Under a new master key the key texts differ, but the hostnames are the same.
-            proxy = (
-                store.proxy_by_hash(hash_key_text(text))
-                if host is None
-                else store.proxy_by_host(host)
+        if proxy is None:
+            proxy = Proxy(
+                id=services.new_id(),
+                tenant_id=tenant.id,
+                name=f"{role} {number + 1}",
+                destination_url=destination_url,
+                require_auth=False,
+                key_hash=hash_key_text(text),
+                host=host,
+                created_by=owner.id,
+                created_at_ns=services.world.clock.wall_ns,
+                configured_by=owner.id,
             )
-            if proxy is None:
-                proxy = Proxy(
-                    id=services.new_id(),
-                    tenant_id=tenant.id,
-                    name=f"{role} {number + 1}",
-                    destination_url=destination_url,
-                    require_auth=False,
-                    key_hash=hash_key_text(text),
-                    host=host,
-                    created_by=owner.id,
-                    created_at_ns=services.world.clock.wall_ns,
-                    configured_by=owner.id,
-                )
-            store.put(replace(proxy, destination_url=destination_url))
-        header = "Host" if is_host else self._engine.profile.http.proxy_key_header
-        return line_of(role, None if is_host else text, header, tenant, owner, host)
+        store.put(replace(proxy, destination_url=destination_url))
+    header = "Host" if is_host else engine.profile.http.proxy_key_header
+    return line_of(role, None if is_host else text, header, tenant, owner, host)
 
-    def encryption_line(self) -> dict[str, Any]:
-        """Return the line of the key for client-side encryption (D-ENCRYPTED)."""
-        services, tenant = self._engine.services, self._tenant("demo-production")
-        store = services.store
-        with store.transaction():
-            known = store.list(EncryptionKey, tenant.id, size=1)
-            if not known:
-                wall_ns = services.world.clock.wall_ns
-                known = [new_key(services, tenant.id, "ECDH-ES", wall_ns)]
-                store.put(known[0])
-        return {"role": "encryption", "jwk": dict(known[0].public_jwk), "tenant_id": tenant.id}
 
-    def _entropy(self, label: str) -> Callable[[int], bytes]:
-        """Return bytes that follow from the secret and the label."""
-        blocks = itertools.count()
+def _encryption_line(engine: Engine) -> dict[str, Any]:
+    """Return the line of the key for client-side encryption (D-ENCRYPTED)."""
+    services, tenant = engine.services, _tenant(engine, "demo-production")
+    store = services.store
+    with store.transaction():
+        known = store.list(EncryptionKey, tenant.id, size=1)
+        if not known:
+            wall_ns = services.world.clock.wall_ns
+            known = [new_key(services, tenant.id, "ECDH-ES", wall_ns)]
+            store.put(known[0])
+    return {"role": "encryption", "jwk": dict(known[0].public_jwk), "tenant_id": tenant.id}
 
-        def draw(size: int) -> bytes:
-            drawn = hmac.digest(self._secret, f"demo/{label}/{next(blocks)}".encode(), "sha256")
-            assert size == len(drawn), "key texts are made of blocks"
-            return drawn
 
-        return draw
+def _entropy(secret: bytes, label: str) -> Callable[[int], bytes]:
+    """Return bytes that follow from the secret and the label."""
+    blocks = itertools.count()
+
+    def draw(size: int) -> bytes:
+        drawn = hmac.digest(secret, f"demo/{label}/{next(blocks)}".encode(), "sha256")
+        assert size == len(drawn), "key texts are made of blocks"
+        return drawn
+
+    return draw
 
 
 def line_of(  # reason: the fields of a line

@@ -53,9 +53,17 @@ from engine.model import Job, JobResult, JobStatus, LogEntry, Token
 from engine.profile import Profile
 from engine.resources.bodies import check_coding, read_raw
 from engine.resources.documents import Collection
-from engine.resources.forms import INSTANT, MADE, OWNED, View
 from engine.resources.identification import hash_key_text, principal_of
-from engine.resources.operation import FAILED_STATUS, Context, Operation, carry_out
+from engine.resources.operation import (
+    FAILED_STATUS,
+    INSTANT,
+    MADE,
+    OWNED,
+    Context,
+    Operation,
+    View,
+    carry_out,
+)
 from engine.store import Store
 from engine.tokens.stored import timestamp
 

@@ -28,7 +28,8 @@ from engine.model import (
     TenantKind,
 )
 from engine.resources.documents import Collection, check_filters, instant_ns, page_of, queried_page
-from engine.resources.forms import (
+from engine.resources.identification import check_application, check_grants, check_makes_keys
+from engine.resources.operation import (
     INSTANT,
     NAME,
     OWNED,
@@ -36,11 +37,12 @@ from engine.resources.forms import (
     TEXTS,
     UUID,
     BodySchema,
+    Context,
+    Operation,
+    Services,
     View,
     object_schema,
 )
-from engine.resources.identification import check_application, check_grants, check_makes_keys
-from engine.resources.operation import Context, Operation, Services
 from engine.resources.operator import (
     COUNT_QUOTAS,
     add_key,

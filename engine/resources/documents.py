@@ -18,8 +18,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from engine.errors import did_you_mean
 from engine.messages import Problem, Response
 from engine.model import Application, EncryptionKey, Intent, Job, LogEntry, Proxy, Reactor, Token
-from engine.resources.forms import BodySchema, pointer
-from engine.resources.operation import BodyForm, Context, Operation
+from engine.resources.operation import BodyForm, BodySchema, Context, Operation, pointer
 from engine.store import Document, cursor
 from engine.tokens.strict_json import BodyErrors
 

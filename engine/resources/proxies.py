@@ -70,7 +70,6 @@ from engine.model import LogEntry, Proxy, Tenant
 from engine.profile import HttpProfile
 from engine.resources.bodies import parsed, read_raw
 from engine.resources.documents import Collection
-from engine.resources.forms import MADE, NAME, OWNED, TEXT, BodySchema, View, object_schema
 from engine.resources.identification import (
     check_takes_over,
     configurer_of,
@@ -80,11 +79,18 @@ from engine.resources.identification import (
 )
 from engine.resources.operation import (
     FAILED_STATUS,
+    MADE,
+    NAME,
+    OWNED,
+    TEXT,
+    BodySchema,
     Context,
     Operation,
     Services,
+    View,
     apart_if_large,
     carry_out,
+    object_schema,
 )
 from engine.resources.reactors import (
     check_code,

@@ -44,9 +44,22 @@ from engine.messages import Json, Problem, Response
 from engine.model import Reactor
 from engine.profile import OutsideProfile, Profile
 from engine.resources.documents import Collection
-from engine.resources.forms import MADE, NAME, OWNED, TEXT, TEXTS, BodySchema, View, object_schema
 from engine.resources.identification import configurer_of, taken_over
-from engine.resources.operation import FAILED_STATUS, Context, Operation, Services, carry_out
+from engine.resources.operation import (
+    FAILED_STATUS,
+    MADE,
+    NAME,
+    OWNED,
+    TEXT,
+    TEXTS,
+    BodySchema,
+    Context,
+    Operation,
+    Services,
+    View,
+    carry_out,
+    object_schema,
+)
 from engine.resources.tokenize import create_all, validated
 from engine.resources.tokens import reveal
 from engine.tokens.shapes import TokenizeBody, walk

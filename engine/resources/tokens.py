@@ -42,8 +42,17 @@ from engine.resources.documents import (
     page_of,
     queried_page,
 )
-from engine.resources.forms import INSTANT, MADE, OWNED, TEXT, BodySchema, View, object_schema
-from engine.resources.operation import Context, Operation
+from engine.resources.operation import (
+    INSTANT,
+    MADE,
+    OWNED,
+    TEXT,
+    BodySchema,
+    Context,
+    Operation,
+    View,
+    object_schema,
+)
 from engine.resources.tokenize import create_all, decrypter, log_made, validated
 from engine.store import TokenFilter
 from engine.tokens.expressions import index_message, read_expressions, splice

@@ -45,8 +45,16 @@ from engine.resources import (
 )
 from engine.resources.bodies import MEDIA_TYPES
 from engine.resources.documents import LIMIT_SIZE
-from engine.resources.forms import INSTANT, TEXT, TEXTS, UUID, object_schema
-from engine.resources.operation import IDEMPOTENCY_FORM, IDEMPOTENCY_KEY, METHODS
+from engine.resources.operation import (
+    IDEMPOTENCY_FORM,
+    IDEMPOTENCY_KEY,
+    INSTANT,
+    METHODS,
+    TEXT,
+    TEXTS,
+    UUID,
+    object_schema,
+)
 from engine.tokens.rules import STRUCTURED_TYPES
 
 

@@ -30,7 +30,7 @@ from engine.messages import Problem
 from engine.model import DEFAULT_QUOTAS, ApplicationKind
 from engine.profile import Profile, TokensProfile
 from engine.resources import Operation
-from engine.resources.forms import UUID, object_schema
+from engine.resources.operation import UUID, object_schema
 from engine.resources.proxies import ADDRESS_PATTERN
 from engine.tokens.expressions import DATA
 from engine.tokens.rules import STRUCTURED_TYPES, SchemaKind

@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 from engine.errors import did_you_mean
 from engine.identity import PERMISSIONS
 from engine.messages import Problem
-from engine.resources import OPERATIONS, forms
-from engine.resources.forms import BodySchema, object_schema, pointer
+from engine.resources import OPERATIONS, operation
+from engine.resources.operation import BodySchema, object_schema, pointer
 from tests.engine.deployment import Deployment
 
 
@@ -124,14 +124,14 @@ def test_d_unknown_so_many_faults_are_looked_for_as_are_named(
 ) -> None:
     """D-PROBLEM, D-UNKNOWN: a thousand are named, and one more tells that there are others."""
     found: list[object] = []
-    faults = forms._faults
+    faults = operation._faults
 
     def counted(*given: Any) -> Iterator[Any]:
         for fault in faults(*given):
             found.append(fault[0])
             yield fault
 
-    monkeypatch.setattr(forms, "_faults", counted)
+    monkeypatch.setattr(operation, "_faults", counted)
     key = acme.principal({"application:create"}, "management")[1]
     answer = acme.ask("POST", "/applications", body, key=key)
     assert answer.status == 400

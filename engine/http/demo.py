@@ -243,7 +243,7 @@ def _entropy(secret: bytes, label: str) -> Callable[[int], bytes]:
     return draw
 
 
-def line_of(  # reason: the fields of a line
+def line_of(
     role: str,
     key: str | None,
     header: str,

@@ -441,7 +441,7 @@ def _action_fault(rule: Rule) -> _Fault | None:
     return None
 
 
-def _row(  # reason: the columns of the specification's tables
+def _row(
     rule_id: str,
     counter: CounterName,
     rate: str,

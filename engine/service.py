@@ -29,7 +29,7 @@ from engine.identity import Caller, check_region, random_id
 from engine.limits import CountersFull, Limiter, LimitTable, RateLimitStatus, Subject
 from engine.limits.table import counted_by
 from engine.messages import BodyStream, Decision, Json, Problem, Request, Response, find_header
-from engine.profile import HttpProfile, Profile
+from engine.profile import SECOND_NS, HttpProfile, Profile
 from engine.resources import OPERATIONS
 from engine.resources.bodies import BUFFERED_TYPES, field_names, read_body, receive, without_names
 from engine.resources.identification import (
@@ -71,9 +71,8 @@ _Returned = TypeVar("_Returned")
 ASKING_IP: Final = "192.0.2.1"
 """The default client address of `Engine.ask`: an address for documentation (RFC 5737)."""
 
-_SECOND_NS: Final = 1_000_000_000
-_LOG_SWEEP_NS: Final = 60 * _SECOND_NS
-_NOTE_NS: Final = 10 * _SECOND_NS
+_LOG_SWEEP_NS: Final = 60 * SECOND_NS
+_NOTE_NS: Final = 10 * SECOND_NS
 """How often the time is written to the store while something in it has a deadline."""
 
 _ERASED_AT_ONCE: Final = 256
@@ -659,7 +658,7 @@ def _refusal(
     window = _seconds(rule.window_ns)
     counted = counted_by(rule, counter)
     detail = f"More than {rule.limit_requests} requests in {window} {counted}."
-    wait_s = status.retry_after_s if status is not None else -(-decision.wait_ns // _SECOND_NS)
+    wait_s = status.retry_after_s if status is not None else -(-decision.wait_ns // SECOND_NS)
     if decision.outcome == "blocked" and rule.block_ns is not None:
         detail += f" Blocked for {_seconds(rule.block_ns)}; the"
     else:
@@ -671,7 +670,7 @@ def _refusal(
 
 
 def _seconds(duration_ns: int) -> str:
-    return f"{duration_ns / _SECOND_NS:g} s"
+    return f"{duration_ns / SECOND_NS:g} s"
 
 
 def _rate_fields(
@@ -691,8 +690,8 @@ def _rate_fields(
 @lru_cache(maxsize=4096)  # most repeat
 def _rate_texts(status: RateLimitStatus) -> tuple[str, str]:
     """Return the values of `RateLimit-Policy` and `RateLimit`."""
-    rule, window_s = status.rule, -(-status.window_ns // _SECOND_NS)
-    reset_s = -(-status.reset_ns // _SECOND_NS)
+    rule, window_s = status.rule, -(-status.window_ns // SECOND_NS)
+    reset_s = -(-status.reset_ns // SECOND_NS)
     return (
         f'"{rule}";q={status.limit_requests};w={window_s}',
         f'"{rule}";r={status.remaining_requests};t={reset_s}',

@@ -42,6 +42,7 @@ from engine.errors import DestinationTimeout, DestinationUnreachable, InputError
 from engine.hosts import FIELD_NAME, FIELD_VALUE, Address, leaves_its_folder, unmapped
 from engine.http.requests import RUNNING, Network, in_networks, parse_networks
 from engine.messages import Json
+from engine.profile import SECOND_NS
 from engine.world import Bell, Call, CallAnswer, ClockReading, Entropy
 
 AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitable[Json]]
@@ -49,7 +50,6 @@ AnyRuntime: TypeAlias = Callable[[str, Json, Mapping[str, str]], Json | Awaitabl
 
 _Result = TypeVar("_Result")
 
-_SECOND_NS: Final = 1_000_000_000
 _CODE_THREADS: Final = 64
 _THREADS_PER_OWNER: Final = 8
 """How many threads run code at a time, in all and for one reactor or transform."""
@@ -127,7 +127,7 @@ class SystemWorld:
 
     async def sleep_ns(self, for_ns: int, bell: Bell | None = None) -> None:
         """Return `for_ns` later, or as soon as `bell` rings."""
-        seconds = max(0, for_ns) / _SECOND_NS
+        seconds = max(0, for_ns) / SECOND_NS
         if bell is None:
             await asyncio.sleep(seconds)
             return
@@ -166,7 +166,7 @@ class SystemWorld:
         """
         transport = await self.prepare()
         try:
-            async with asyncio.timeout(timeout_ns / _SECOND_NS):
+            async with asyncio.timeout(timeout_ns / SECOND_NS):
                 target = await self._destinations.target(call.url)
                 return await self._exchange(transport, call, target)
         except TimeoutError:
@@ -192,7 +192,7 @@ class SystemWorld:
         if self._runtime is None:
             return args
         try:
-            async with asyncio.timeout(timeout_ns / _SECOND_NS):
+            async with asyncio.timeout(timeout_ns / SECOND_NS):
                 if inspect.iscoroutinefunction(self._runtime):
                     result: Json = await self._runtime(code, args, configuration)
                     return result

@@ -72,6 +72,7 @@ from msgspec.structs import replace
 from engine.errors import VaultError
 from engine.messages import Json, Problem
 from engine.model import Token
+from engine.profile import SECOND_NS
 from engine.tokens import expressions
 from engine.tokens.rules import STRUCTURED_TYPES, Rules
 from engine.tokens.shapes import NewToken, TokenizeBody, detached_token, read_container
@@ -517,8 +518,6 @@ def _fingerprinted(token: Token, keys: TenantKeys, rules: Rules) -> Token:
 NO_PLAINTEXT: Final = object()
 """The default of `record`: no plaintext is shown."""
 
-_SECOND_NS: Final = 1_000_000_000
-
 
 def answer_of(
     walked: TokenizeBody,
@@ -606,6 +605,6 @@ def timestamp(at_ns: int) -> str:
     >>> timestamp(1_767_225_600_000_001_999)
     '2026-01-01T00:00:00.000001+00:00'
     """
-    seconds, rest_ns = divmod(at_ns, _SECOND_NS)
+    seconds, rest_ns = divmod(at_ns, SECOND_NS)
     moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest_ns // 1000:06d}+00:00"

@@ -114,8 +114,7 @@ def check_value(
         raw = orjson.dumps(value, option=_STRICT_OPTIONS)
         if len(raw) > limit_bytes:
             raise too_large(limit_bytes)
-        if len(raw) > values_limit:
-            check_values(raw, values_limit)
+        check_values(raw, values_limit)
         copy: Json = orjson.loads(raw)
         if copy == value:
             return copy

@@ -22,7 +22,7 @@ from engine.messages import Json
 from engine.store import SqliteStore, Store, TokenFilter
 from tests.engine.resources.outside import SECOND_NS, Outside
 
-MASTER = b"m" * 32
+MASTER = bytes(32)  # as `Outside` has it
 TOKENS = 3
 
 
@@ -246,9 +246,6 @@ def test_quo_rate_a_kept_tenants_table_has_to_be_there(tmp_path: Path) -> None:
 # --- two engines on one file ---------------------------------------------------------------------
 
 
-MASTER_WORK = bytes(32)
-
-
 class Busy:
     """Another process, in the middle of a reactor's invocation until it is told to go on."""
 
@@ -311,7 +308,7 @@ def busy(path: Path) -> Iterator[Busy]:
 def _logged(path: Path, key: str) -> list[int]:
     """Start an engine on the file; return the statuses of the invocations in its log."""
     world = ModelWorld(clock=ManualClock())
-    engine = Engine(world=world, store=SqliteStore(path), master_key=MASTER_WORK)
+    engine = Engine(world=world, store=SqliteStore(path), master_key=MASTER)
     found = _statuses(engine, key)
     engine.close()
     return found
@@ -340,7 +337,7 @@ def test_what_was_abandoned_is_logged_as_it_would_have_been(path: Path) -> None:
     with busy(path) as other:
         other.kill()
         engine = Engine(
-            world=ModelWorld(clock=ManualClock()), store=SqliteStore(path), master_key=MASTER_WORK
+            world=ModelWorld(clock=ManualClock()), store=SqliteStore(path), master_key=MASTER
         )
         body = engine.handle(Request("GET", "/logs?size=100", key=other.key, ip="::1")).body
         engine.close()

@@ -27,7 +27,7 @@ def profile(**fields: Any) -> LimitsProfile:
 
 
 def rule(rule_id: str, count: int, window_ns: int, **fields: Any) -> Rule:
-    if "block_ns" in fields:
+    if fields.get("block_ns") is not None:
         fields["action"] = "block"
     return Rule(id=rule_id, rate=Rate(count, window_ns), **{"counter": "ip+key", **fields})
 
@@ -362,12 +362,6 @@ def test_one_subject_serves_two_limiters() -> None:
 ALGORITHMS = get_args(Algorithm)
 
 
-def rule_after(rule_id: str, count: int, window_ns: int, **fields: Any) -> Rule:
-    if fields.get("block_ns") is not None:
-        fields["action"] = "block"
-    return Rule(id=rule_id, rate=Rate(count, window_ns), **{"counter": "key", **fields})
-
-
 def play(
     rules: list[Rule], played: LimitsProfile, asked: list[tuple[int, str]]
 ) -> tuple[Decision, int]:
@@ -385,7 +379,7 @@ def play(
 
 def test_a_refused_request_that_counts_may_fill_another_counter() -> None:
     """D-COUNT all: the IP's third request of 100 ns is refused by its key's rule, and fills it."""
-    rules = [rule_after("OWN-KEY", 1, 10), rule_after("OWN-IP", 3, 100, counter="ip")]
+    rules = [rule("OWN-KEY", 1, 10, counter="key"), rule("OWN-IP", 3, 100, counter="ip")]
     asked = [(0, "a"), (4, "b"), (5, "a")]
     decision, wait_ns = play(rules, profile(count_refused=True), asked)
     assert (decision.refusing, decision.wait_ns, wait_ns) == (("OWN-KEY",), 10, 95)
@@ -409,10 +403,8 @@ PROFILES = st.builds(
     block_reset=st.sampled_from(("keep", "clear")),
 )
 RULES = st.tuples(
-    st.builds(rule_after, st.just("OWN-KEY"), COUNTS, WINDOWS, block_ns=BLOCKS),
-    st.builds(
-        rule_after, st.just("OWN-IP"), COUNTS, WINDOWS, block_ns=BLOCKS, counter=st.just("ip")
-    ),
+    st.builds(rule, st.just("OWN-KEY"), COUNTS, WINDOWS, block_ns=BLOCKS, counter=st.just("key")),
+    st.builds(rule, st.just("OWN-IP"), COUNTS, WINDOWS, block_ns=BLOCKS, counter=st.just("ip")),
 ).map(list)
 ASKED = st.lists(st.tuples(st.integers(0, 40), st.sampled_from("ab")), min_size=2, max_size=20)
 

@@ -126,10 +126,10 @@ def test_own_rows_give_the_parameters_of_a_built_in_scenario_back(
 def test_the_real_logs_are_fitted_or_the_sight_lost_is_named(
     shared_data: Path, log: str, tmp_path: Path
 ) -> None:
-    """Their first 4,000 lines."""
+    """Their first 2,500 lines."""
     options: dict[str, Any] = {}
     lines = (shared_data / log).read_bytes().splitlines(keepends=True)
-    (tmp_path / log).write_bytes(b"".join(lines[:4_000]))
+    (tmp_path / log).write_bytes(b"".join(lines[:2_500]))
     if log.endswith(".csv"):
         request = {"address": "192.0.2.1", "path": "POST /tokenize"}
         options = {"time_column": "TIMESTAMP", "assume": request}

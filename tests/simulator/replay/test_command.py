@@ -261,7 +261,7 @@ TODAY = LimitTable.default()
 NEW = TODAY.replace_rule("LIM-PUBLIC", rate="20/1m")
 
 
-def log_plan(**counts: int) -> pd.DataFrame:
+def log_of(**counts: int) -> pd.DataFrame:
     """Return a log of each key's requests, one a second from 12:10:00 on, line by line."""
     rows = [
         {
@@ -278,7 +278,7 @@ def log_plan(**counts: int) -> pd.DataFrame:
 
 
 def plan(**options: Any) -> dict[str, Any]:
-    found = simulator.replay(log_plan(a=45, b=22, c=5), limits=NEW, against=TODAY, **options)
+    found = simulator.replay(log_of(a=45, b=22, c=5), limits=NEW, against=TODAY, **options)
     against = found.summary["against"]
     assert isinstance(against, dict)
     return against
@@ -332,19 +332,19 @@ def test_a_gate_is_broken_where_more_is_newly_refused_than_allowed(
 
 def test_a_gate_needs_the_limits_of_today() -> None:
     with pytest.raises(InputError, match="must go with --against"):
-        simulator.replay(log_plan(a=1), allow_newly_refused="1%")
+        simulator.replay(log_of(a=1), allow_newly_refused="1%")
 
 
 def test_a_share_is_exact_as_it_is_written() -> None:
     """29 of 100 are 29 %, though 0.29 times 100 is less than 29 in floating point."""
-    assert ReplayOptions(log_plan(a=1), allow_newly_refused="29%").newly_refused_limit == Fraction(
+    assert ReplayOptions(log_of(a=1), allow_newly_refused="29%").newly_refused_limit == Fraction(
         29, 100
     )
 
 
 def test_the_command_is_a_gate_for_ci(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "log.parquet"
-    log_plan(a=45, b=22, c=5).to_parquet(file)
+    log_of(a=45, b=22, c=5).to_parquet(file)
     (tmp_path / "new.toml").write_text(
         '[[rule]]\nid = "LIM-PUBLIC"\ncounter = "ip+key"\nrate = "20/1m"\n'
         'action = "block"\nblock = "10s"\nmatch = { application = "public" }\n'
@@ -398,10 +398,10 @@ def test_the_refused_requests_are_written_with_line_and_instant(
 def test_several_nodes_let_in_what_each_alone_counts() -> None:
     """Two nodes with counters of their own admit up to twice the rate (D-NODES)."""
     local = Profile().replace(nodes={"count": 2, "sharing": "none"})
-    shared = simulator.replay(log_plan(a=60)).summary["totals"]["refused"]
-    alone = simulator.replay(log_plan(a=60), profile=local).summary["totals"]["refused"]
+    shared = simulator.replay(log_of(a=60)).summary["totals"]["refused"]
+    alone = simulator.replay(log_of(a=60), profile=local).summary["totals"]["refused"]
     assert (shared, alone) == (10, 0)
-    compiled = simulator.replay(log_plan(a=60), profile=local, fidelity="compiled").summary
+    compiled = simulator.replay(log_of(a=60), profile=local, fidelity="compiled").summary
     assert (compiled["fidelity"], compiled["totals"]["refused"]) == ("limits", 0)
     with pytest.raises(InputError, match="fidelity = 'engine' is one node"):
-        simulator.replay(log_plan(a=60), profile=local, fidelity="engine")
+        simulator.replay(log_of(a=60), profile=local, fidelity="engine")

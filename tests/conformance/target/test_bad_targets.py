@@ -1,8 +1,9 @@
-"""Targets that are no deployment: one line, in bounded time, and the exit code that says so."""
+"""Targets that are no deployment, or not today: one line, in bounded time, never a pass."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gzip
 import json
 import subprocess
@@ -12,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+import conformance
 from conformance.cli import main
+from conformance.faults.trial import served
+from conformance.target import Target, TargetKey
 from engine import Profile
-from tests.conformance.servers import Handler, answering, counting, hanging, serving
+from tests.conformance.servers import Handler, answering, counting, dropping, hanging, serving
 
 BAD_SEEDS = ("-1", "1.5", "1_0", "two", "\N{SUPERSCRIPT TWO}", "1" * 19)
 TIMEOUT_S = 1
@@ -162,6 +166,97 @@ def test_a_bad_file_is_one_line_and_nothing_is_sent(
             assert code == 2
             assert says in capsys.readouterr().err
     assert seen == []
+
+
+# --- what Python and a report say of them -------------------------------------------------------
+
+KEYS = (
+    TargetKey(role="private_prod", value="canary-1"),
+    TargetKey(role="public", value="canary-2"),
+)
+
+
+def _target(port: int) -> Target:
+    return Target(base_url=f"http://127.0.0.1:{port}", timeout_ns=300_000_000, keys=KEYS)
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        (hanging, "gives no answer: no answer within 0.3 s"),
+        (dropping([]), "gives no answer: the connection was"),
+        (BAD["no HTTP"][0], "gives no answer: the answer is no HTTP"),
+    ],
+    ids=["hangs", "drops", "no HTTP"],
+)
+def test_who_gives_no_answer_is_unreachable(handler: Handler, says: str) -> None:
+    connections: list[int] = []
+    with (
+        serving(counting(handler, connections)) as port,
+        pytest.raises(conformance.Unreachable, match=says),
+    ):
+        conformance.run(_target(port), select=["TOK-LEAF"], seed=1)
+    assert len(connections) <= MOST_CONNECTIONS
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        (
+            _answer(b"{}"),
+            "without an identifier, so it is not from a tokenization service",
+        ),
+        (_answer(b"[]"), "JSON that is not an object"),
+        (BAD["html"][0], "an answer that is not JSON (text/html)"),
+        (BAD["key"][0], "private_prod.1 is not a key of this deployment"),
+        (_answer(b"", status="403 Forbidden"), "private_prod.1 lacks the permission"),
+        (BAD["address"][0], "404"),
+        (_answer(b"", status="500 Oops"), "private_prod.1 got 500"),
+    ],
+    ids=["200", "array", "html", "wrong key", "no permission", "404", "500"],
+)
+def test_who_accepts_nothing_or_everything_gets_no_verdict(handler: Handler, says: str) -> None:
+    with serving(handler) as port:
+        report = conformance.run(_target(port), select=["TOK-LEAF", "TOK-ATOMIC"], seed=1)
+    _judges_nothing(report, says)
+
+
+@pytest.mark.parametrize(
+    ("role", "says"),
+    [
+        (None, "is not a key of this deployment"),
+        ("private_no_permission", "lacks the permission"),
+    ],
+)
+def test_a_key_that_may_nothing_at_the_real_server_is_named(role: str | None, says: str) -> None:
+    with served() as target:
+        own = [
+            dataclasses.replace(key, role="private_prod") for key in target.keys if key.role == role
+        ]
+        report = conformance.run(
+            dataclasses.replace(target, keys=tuple(own[:1]) or KEYS),
+            select=["TOK-LEAF", "TOK-ATOMIC"],
+            seed=1,
+        )
+    _judges_nothing(report, says)
+
+
+def _judges_nothing(report: conformance.Report, says: str) -> None:
+    assert report.exit_code == 3
+    assert says in report.verdict_line
+    assert report.verdict_line.startswith("nothing could be judged: ")
+    assert {result.verdict for result in report.results} <= {
+        conformance.Verdict.INCONCLUSIVE,
+        conformance.Verdict.SKIPPED,
+    }
+
+
+@pytest.mark.slow
+def test_who_refuses_everything_gets_no_verdict() -> None:
+    with serving(_answer(b"", status="429 Too Many Requests")) as port:
+        report = conformance.run(_target(port), select=["TOK-LEAF"], seed=1)
+    assert report.exit_code == 3
+    assert "is refused (429) all the time" in report.verdict_line
 
 
 # --- targets to begin with ----------------------------------------------------------------------

@@ -131,8 +131,8 @@ class LineReader(Reader):
         faults: UnreadLines,
     ) -> Batch | None:
         """Return the fields of the lines that have the format; the others are faults, or blank."""
-        matches = row.findall(block.text)
-        numbers, times = block.numbers, block.times
+        numbers, text, times = block
+        matches = row.findall(text)
         good = [place for place, match in enumerate(matches) if match[0]]
         if len(good) < len(matches):
             for place, match in enumerate(matches):
@@ -140,7 +140,7 @@ class LineReader(Reader):
                     faults.add(numbers[place], self._diagnosis(match[-1]))
             matches = [matches[place] for place in good]
             numbers = [numbers[place] for place in good]
-            times = times and [times[place] for place in good]
+            times = [times[place] for place in good]
         if not matches:
             return None
         columns: dict[str, Column] = dict(
@@ -148,7 +148,7 @@ class LineReader(Reader):
         )
         if "tail" in names:
             columns |= _tail_columns(columns["tail"], [name for name in wanted if name in _IN_TAIL])
-        columns[WRAPPER_TIME] = times or [None] * len(matches)
+        columns[WRAPPER_TIME] = times
         return numbers, [columns[name] for name in wanted]
 
     def _diagnosis(self, text: str) -> str:
@@ -166,10 +166,8 @@ class LineReader(Reader):
     ) -> Iterator[tuple[int, list[str | None]]]:
         """Yield (number, wanted fields) of the lines that the user's pattern matches."""
         assert self._pattern is not None
-        for block in blocks:
-            times = block.times or [None] * len(block.numbers)
-            lines = block.text[:-1].split("\n")
-            for number, line, time in zip(block.numbers, lines, times, strict=True):
+        for numbers, text, times in blocks:
+            for number, line, time in zip(numbers, text[:-1].split("\n"), times, strict=True):
                 match = self._pattern.search(line.rstrip("\r"))
                 if match is not None:
                     fields = {**match.groupdict(), WRAPPER_TIME: time}
@@ -406,11 +404,8 @@ class JsonReader(Reader):
             return
         is_quick = True
         time_at = wanted.index(WRAPPER_TIME) if WRAPPER_TIME in wanted else None
-        for block in text_blocks(self._path, self._wrappers, faults.add):
-            times = block.times or [None] * len(block.numbers)
-            for number, line, time in zip(
-                block.numbers, block.text[:-1].split("\n"), times, strict=True
-            ):
+        for numbers, text, times in text_blocks(self._path, self._wrappers, faults.add):
+            for number, line, time in zip(numbers, text[:-1].split("\n"), times, strict=True):
                 values = _quick_values(line, wanted) if is_quick else None
                 if values is None:
                     fields = read_object(line)

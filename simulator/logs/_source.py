@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import orjson
 import pyarrow as pa
@@ -208,12 +208,8 @@ def head_lines(path: Place, count: int) -> list[str]:
     return lines
 
 
-class Lines(NamedTuple):
-    """Some lines: the number of each, their text, each ended by a feed, and the wrapper's times."""
-
-    numbers: Sequence[int]
-    text: str
-    times: Sequence[str | None] | None = None
+Lines: TypeAlias = tuple[Sequence[int], str, Sequence[str | None]]
+"""Some lines: the number of each, their text, each ended by a feed, and the wrapper's times."""
 
 
 _LINES_TOGETHER: Final = 1 << 13
@@ -229,13 +225,14 @@ def text_blocks(
             unwrapped = _unwrapped(numbered_lines(stream), wrappers, fault)
             while together := list(islice(unwrapped, _LINES_TOGETHER)):
                 numbers, texts, times = zip(*together, strict=True)
-                yield Lines(numbers, "\n".join(texts) + "\n", times)
+                yield numbers, "\n".join(texts) + "\n", times
             return
         for first, text in line_blocks(stream):
             if text is None:
                 fault(first, "line is too long")
             else:
-                yield Lines(range(first, first + text.count("\n")), text)
+                count = text.count("\n")
+                yield range(first, first + count), text, [None] * count
 
 
 def _unwrapped(

@@ -7,13 +7,14 @@ import html
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import pandas as pd
 from markupsafe import Markup
 
 from simulator.scenario import Scenario, dump, with_values
 from simulator.study.comparison import Difference
+from simulator.study.run_size import Edits
 from simulator.views import charts, svg
 from simulator.views.report import study_page, table_html
 from simulator.views.text import percent_text
@@ -70,7 +71,7 @@ class Suggestion:
     group: str
     about: About
     text: str
-    edits: tuple[tuple[str, Any], ...] = ()
+    edits: Edits = ()
     effects: tuple[Difference, ...] = ()
     target: bool = False
     verified: str = ""

@@ -53,7 +53,7 @@ from simulator.study.capacity import (
     scenario_player,
 )
 from simulator.study.comparison import Difference, Observed, echoes, observe, paces, paired
-from simulator.study.run_size import at_pace, stated_pace
+from simulator.study.run_size import Edits, at_pace, stated_pace
 from simulator.study.runs import Replicator, replicator
 from simulator.views.text import counted_text, fair_share_text, percent_text
 
@@ -202,7 +202,7 @@ class _Work:
 
     # --- runs --------------------------------------------------------------------------------
 
-    def _observed(self, edits: Sequence[tuple[str, Any]] = ()) -> list[Observed]:
+    def _observed(self, edits: Edits = ()) -> list[Observed]:
         """Return what each run shows with some changes made, under the same seeds."""
         key = repr(edits)
         if key not in self._known:
@@ -212,16 +212,16 @@ class _Work:
             self._known[key] = observe(self.runner, scenario, self.seeds, details)
         return self._known[key]
 
-    def _values(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> list[float]:
+    def _values(self, metric: str, edits: Edits = ()) -> list[float]:
         return [run.get(metric, 0.0) for run in self._observed(edits)]
 
-    def _mean(self, metric: str, edits: Sequence[tuple[str, Any]] = ()) -> float:
+    def _mean(self, metric: str, edits: Edits = ()) -> float:
         return pooled(self._values(metric, edits))
 
     def _interval(self, metric: str) -> Interval:
         return interval_of(self._values(metric), metric, exact=self._is_exact)
 
-    def _effects(self, group: str, edits: Sequence[tuple[str, Any]]) -> tuple[Difference, ...]:
+    def _effects(self, group: str, edits: Edits) -> tuple[Difference, ...]:
         """Return what a change does to a group: what is refused, and what succeeds."""
         return self._differences(group, self._observed(), self._observed(edits))
 
@@ -262,9 +262,7 @@ class _Work:
             self.advice.suggestions.append(suggestion)
             self.suggested(suggestion)
 
-    def _played_fresh(
-        self, edits: Sequence[tuple[str, Any]], first: int, end: int
-    ) -> list[Observed]:
+    def _played_fresh(self, edits: Edits, first: int, end: int) -> list[Observed]:
         """Return what fresh runs show with a change, from a place among their seeds to another."""
         start = self.seeds.start + _FRESH
         seeds = range(start + first, start + end)
@@ -276,9 +274,7 @@ class _Work:
         self._fresh += self._played_fresh((), len(self._fresh), count)
         return self._differences(group, self._fresh[:count], after[:count])
 
-    def _verified_effect(
-        self, group: str, edits: Sequence[tuple[str, Any]], before: Difference
-    ) -> _Verified:
+    def _verified_effect(self, group: str, edits: Edits, before: Difference) -> _Verified:
         """Return what fresh runs say of a change; where it claims to lower the share, it must."""
         self.progress(f"verify: {group}, {_words_of(edits)}")
         name = self._condition(group).subject
@@ -291,12 +287,7 @@ class _Work:
         return _Verified(_verified_text(share) + ".", verdict, observed)
 
     def _verified_target(
-        self,
-        group: str,
-        edits: Sequence[tuple[str, Any]],
-        looks: Iterator[int],
-        *,
-        is_still: bool,
+        self, group: str, edits: Edits, looks: Iterator[int], *, is_still: bool
     ) -> _Verified:
         """Return whether fresh runs with a change meet the target, as many as decide it.
 
@@ -326,11 +317,7 @@ class _Work:
         return _Verified(f"{_verified_text(share)}, {outcome}.", verdict, observed)
 
     def _confirmed(
-        self,
-        group: str,
-        scale: Values,
-        capacity: Capacity,
-        edits: Callable[[str], Sequence[tuple[str, Any]]],
+        self, group: str, scale: Values, capacity: Capacity, edits: Callable[[str], Edits]
     ) -> _Verified | None:
         """Make the value of a search one that fresh runs show to meet the target, near the border.
 
@@ -365,7 +352,7 @@ class _Work:
 
     # --- what binds --------------------------------------------------------------------------
 
-    def _clauses_of(self, group: str, edits: Sequence[tuple[str, Any]] = ()) -> list[str]:
+    def _clauses_of(self, group: str, edits: Edits = ()) -> list[str]:
         """Return the clauses that refuse a group, the one that refuses most first."""
         start, end = f"refused_share{{client='{group}',clause='", "'}"
         names = dict.fromkeys(
@@ -375,7 +362,7 @@ class _Work:
         ordered = sorted((name for name in names if shares[name]), key=lambda name: -shares[name])
         return [name.removeprefix(start).removesuffix(end) for name in ordered]
 
-    def _without(self, clauses: Sequence[str]) -> tuple[tuple[str, Any], ...]:
+    def _without(self, clauses: Sequence[str]) -> Edits:
         """Return the change that takes the rules of some clauses away."""
         rules = [rule.id for rule in limits_of(self.scenario)]
         return tuple((f"rules.{clause}.off", True) for clause in clauses if clause in rules)
@@ -459,9 +446,7 @@ class _Work:
         edits = ((f"{place}.retry", {"kind": "none"}),)
         self._suggest_if_less(name, "retry", "without retries: ", edits)
 
-    def _suggest_if_less(
-        self, group: str, about: About, text: str, edits: tuple[tuple[str, Any], ...]
-    ) -> None:
+    def _suggest_if_less(self, group: str, about: About, text: str, edits: Edits) -> None:
         """Suggest a change under which less is refused; name one that changes nothing or harms."""
         share, _ = self._effects(group, edits)
         helps = share.is_sure and share.change.mean < 0
@@ -469,7 +454,7 @@ class _Work:
             group, about, text + self._in_words(group, edits), *edits[: len(edits) * helps]
         )
 
-    def _in_words(self, group: str, edits: Sequence[tuple[str, Any]]) -> str:
+    def _in_words(self, group: str, edits: Edits) -> str:
         """Return what a change does, as the end of a sentence."""
         share, goodput = self._effects(group, edits)
         text = f"refused share {percent_text(share.a)} → {percent_text(share.b)}"
@@ -493,7 +478,7 @@ class _Work:
                     text = f"{rule.id} counts each {counted_by}: with {edits[0][1]} {about}: "
                     self._suggest_if_less(name, about, text, edits)
 
-    def _each_its_own(self, group: ClientGroup, about: str) -> tuple[tuple[str, Any], ...]:
+    def _each_its_own(self, group: ClientGroup, about: str) -> Edits:
         """Return the change that gives the clients more keys, or more addresses, evenly.
 
         One for each client, or as many as the pool's network has.
@@ -565,7 +550,7 @@ class _Work:
         now_text = f"{float(now * _UNITS[unit]):.4g}/{unit}"
         scale = Values(low, high, lambda _: True)
 
-        def at(value: str) -> tuple[tuple[str, Any], ...]:
+        def at(value: str) -> Edits:
             return at_pace(place, group, _pace_of(value), now)
 
         capacity = self._searched(name, scale, at)
@@ -621,7 +606,7 @@ class _Work:
         first = table[clauses[0]]
         self.progress(f"the limits that bind {name}{self._time_left}")
 
-        def edits(value: str) -> tuple[tuple[str, Any], ...]:
+        def edits(value: str) -> Edits:
             limit = int(value.partition("/")[0])
             return tuple(
                 (f"rules.{rule.id}.rate", str(Rate(raised, rule.window_ns)))
@@ -695,9 +680,7 @@ class _Work:
             metric="refused_share", labels=(("client", group),), compare="<=", bound=self.refused
         )
 
-    def _searched(
-        self, group: str, scale: Values, edits: Callable[[str], Sequence[tuple[str, Any]]]
-    ) -> Capacity:
+    def _searched(self, group: str, scale: Values, edits: Callable[[str], Edits]) -> Capacity:
         """Search among values, each of which stands for some changes of the scenario."""
         condition = self._condition(group)
         return Search(
@@ -728,7 +711,7 @@ def _verified_text(share: Interval) -> str:
     )
 
 
-def _words_of(edits: Sequence[tuple[str, Any]]) -> str:
+def _words_of(edits: Edits) -> str:
     """Return some changes as text; the members of a table one by one."""
     parts = []
     for path, value in edits:

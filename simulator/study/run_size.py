@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from engine.files import Rate, to_plain
 from simulator.scenario import Scenario, draws
@@ -20,6 +20,8 @@ from simulator.traffic.population import session_log
 from simulator.traffic.sampling import pieces_of, replayed_ns
 
 _SECOND_NS: Final = 1_000_000_000
+Edits: TypeAlias = tuple[tuple[str, Any], ...]
+"""Changes of a scenario: path and value of each, as `with_values` takes them."""
 LARGE_RUN: Final = 100_000_000
 """Requests of a run that takes minutes compiled, and above 1 GB of disk."""
 
@@ -137,9 +139,7 @@ def stated_pace(group: ClientGroup) -> Fraction | None:
     return _per_second(rate) if isinstance(rate, Rate) else None
 
 
-def at_pace(
-    place: str, group: ClientGroup, pace: Fraction, now: Fraction
-) -> tuple[tuple[str, Any], ...]:
+def at_pace(place: str, group: ClientGroup, pace: Fraction, now: Fraction) -> Edits:
     """Return the change that gives each client another pace; () if no change can.
 
     Rates of arrivals and of pacing are multiplied, think times are divided. A loop that mostly

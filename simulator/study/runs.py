@@ -293,7 +293,11 @@ class Replicator:
         """Play runs here, and the rest in processes as soon as that is faster."""
         for place, seed in enumerate(seeds):
             if self._pays(len(seeds) - place):
-                yield from self._in_processes(play, seeds, place)
+                assert self._run_s is not None, "a run was played here"
+                for later, result in play_all(self._workers, seeds[place:], play, self._run_s):
+                    if isinstance(result, Lost):  # played here, where its fault is heard
+                        result = play(seeds[place + later])  # noqa: PLW2901 # reason: in its place
+                    yield place + later, result
                 break
             began_s = time.perf_counter()
             replication = play(seed)
@@ -309,14 +313,6 @@ class Replicator:
         if self._workers.are_started:
             return work_s > _HAND_S
         return self._spent_s + work_s > _START_S
-
-    def _in_processes(
-        self, play: Callable[[int], Replication], seeds: Sequence[int], first: int
-    ) -> Iterator[tuple[int, Replication]]:
-        assert self._run_s is not None, "a run was played here"
-        for place, result in play_all(self._workers, seeds[first:], play, self._run_s):
-            # What breaks its worker is played here, where its fault is heard.
-            yield first + place, play(seeds[first + place]) if isinstance(result, Lost) else result
 
 
 def replicator() -> closing[Replicator]:
@@ -427,8 +423,8 @@ def run(options: RunOptions) -> Result:
 
 def _run_once(
     options: RunOptions,
-    progress: Progress | None = None,
-    extra: Callable[[Result], Mapping[str, Any]] = lambda _: {},
+    progress: Progress | None,
+    extra: Callable[[Result], Mapping[str, Any]],
 ) -> Result:
     """Play a scenario once; what `extra` makes of the result goes into the summary too."""
     scenario, columns, warm_up_ns = options.played, options.kept_columns, options.warm_up_ns

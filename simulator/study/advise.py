@@ -76,7 +76,6 @@ _ON_AVERAGE: Final = {
 }
 _SPREAD: Final[dict[str, About]] = {"key_id": "keys", "ip": "addresses"}
 """What a counter counts by, and what clients could have more of."""
-_SECOND_NS: Final = 1_000_000_000
 _FRESH: Final = 1_000_000
 """What verification adds to the seeds, so that it plays other runs than the advice rests on."""
 _FRESH_RUNS: Final = 10

@@ -30,6 +30,7 @@ from typing import Final, Literal, TypeAlias
 import pandas as pd
 
 from engine.errors import InputError
+from engine.profile import SECOND_NS
 from simulator.arguments import FUNCTION, instance, option, optional, options, takes_options
 from simulator.intervals import (
     CONFIDENCE,
@@ -62,7 +63,6 @@ from simulator.study.runs import (
     until_precise,
 )
 
-_SECOND_NS: Final = 1_000_000_000
 _SLICES: Final = 20
 _MOST_SHARED: Final = 0.9
 _ERROR: Final = 1 - CONFIDENCE
@@ -481,7 +481,7 @@ def _observe(details: Sequence[Detail], result: Result, scenario: Scenario) -> d
     """Return what a run shows of each group, and of each clause in it."""
     metrics: dict[str, float] = {}
     attempts = max_attempts(scenario)
-    span_s = (result.summary["duration_ns"] - result.summary["warm_up_ns"]) / _SECOND_NS
+    span_s = (result.summary["duration_ns"] - result.summary["warm_up_ns"]) / SECOND_NS
     episode = result.summary["windows"]["episode"] * attempts
     clauses = [row["clause"] for row in result.summary["clauses"] if row["offered"]]
     for row in result.summary["groups"]:
@@ -514,7 +514,7 @@ def paces(result: Result, scenario: Scenario) -> Iterator[tuple[str, float]]:
     firsts_of = client[(attempt == 1) & (t_ns >= result.summary["warm_up_ns"])]
     for group in scenario.clients:
         from_ns = max(group.start_ns, result.summary["warm_up_ns"])
-        span_s = (scenario.stop_of(group) - from_ns) / _SECOND_NS
+        span_s = (scenario.stop_of(group) - from_ns) / SECOND_NS
         clients = result.groups.get(group.name, range(0))
         firsts = int(((firsts_of >= clients.start) & (firsts_of < clients.stop)).sum())
         if len(clients) and span_s > 0:

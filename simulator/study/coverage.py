@@ -23,6 +23,7 @@ from engine.clauses import CLAUSES, clause
 from engine.identity import PERMISSIONS
 from engine.limits import Rule
 from engine.messages import Outcome
+from engine.profile import SECOND_NS
 from simulator.arguments import instance, optional, takes
 from simulator.rows import Result
 from simulator.scenario import loads
@@ -167,8 +168,7 @@ def _asked(rule: Rule) -> str:
     return 'request = "GET /tenants/self"'
 
 
-_S: Final = 1_000_000_000
-_HOUR_NS: Final = 3_600 * _S
+_HOUR_NS: Final = 3_600 * SECOND_NS
 _CARD: Final = {"number": "4242424242424242", "expiration_month": 12, "expiration_year": 2030}
 
 
@@ -292,7 +292,7 @@ def _destination_timeout() -> str | None:
 
 def _times_out(scene: str, status: int, after_s: int) -> str | None:
     frame = _scene(scene).requests
-    fired = (frame["status"] == status) & (frame["latency_ns"] == after_s * _S)
+    fired = (frame["status"] == status) & (frame["latency_ns"] == after_s * SECOND_NS)
     return f"{fired.sum()} answered {status} after {after_s} s" if fired.all() else None
 
 

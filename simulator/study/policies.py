@@ -17,6 +17,7 @@ from typing import Any, Final
 import pandas as pd
 
 from engine.errors import InputError
+from engine.profile import SECOND_NS
 from simulator.arguments import (
     FUNCTION,
     ArgumentRule,
@@ -40,7 +41,6 @@ from simulator.study.comparison import Observed, observe, paired
 from simulator.study.runs import replicator
 from simulator.views.report import study_page, table_html
 
-_SECOND_NS: Final = 1_000_000_000
 AS_IT_STANDS: Final = "as it stands"
 """The policy that changes nothing."""
 REPLICATIONS: Final = 20
@@ -283,11 +283,11 @@ def _shut_out(result: Result, _: Scenario) -> Iterator[tuple[str, float]]:
             for party in findings.shut_out.values()
             for from_ns, until_ns in party.intervals
         )
-        yield f"shut_out_s{{client='{group}'}}", max(stretches, default=0) / _SECOND_NS
+        yield f"shut_out_s{{client='{group}'}}", max(stretches, default=0) / SECOND_NS
 
 
 def _peak_admitted(result: Result, _: Scenario) -> Iterator[tuple[str, float]]:
     """Yield the most attempts admitted within one clock second."""
     times = result.table.select(["t_ns", "outcome"]).to_pandas()
-    passed = times.loc[times["outcome"].isin(PASSED), "t_ns"] // _SECOND_NS
+    passed = times.loc[times["outcome"].isin(PASSED), "t_ns"] // SECOND_NS
     yield _PEAK, float(passed.value_counts().max()) if len(passed) else 0.0

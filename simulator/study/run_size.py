@@ -13,13 +13,13 @@ from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 from engine.files import Rate, to_plain
+from engine.profile import SECOND_NS
 from simulator.scenario import Scenario, draws
 from simulator.scenario.clients import AimdPacing, ClientGroup, TokenBucketPacing
 from simulator.scenario.model import changed
 from simulator.traffic.population import session_log
 from simulator.traffic.sampling import pieces_of, replayed_ns
 
-_SECOND_NS: Final = 1_000_000_000
 Edits: TypeAlias = tuple[tuple[str, Any], ...]
 """Changes of a scenario: path and value of each, as `with_values` takes them."""
 LARGE_RUN: Final = 100_000_000
@@ -154,7 +154,7 @@ def at_pace(place: str, group: ClientGroup, pace: Fraction, now: Fraction) -> Ed
     elif group.think is not None and _thinks(group.think, now, group.concurrency or 1):
         edits = [(f"{place}.think", to_plain(shorter(group.think, factor)))]
     elif group.pacing is None:
-        rate = Rate(pace.numerator, pace.denominator * _SECOND_NS)
+        rate = Rate(pace.numerator, pace.denominator * SECOND_NS)
         return ((f"{place}.pacing", to_plain(TokenBucketPacing(rate=rate))),)
     else:
         edits = []
@@ -174,12 +174,12 @@ def at_pace(place: str, group: ClientGroup, pace: Fraction, now: Fraction) -> Ed
 def _thinks(think: draws.Draw, now: Fraction, at_once: int) -> bool:
     """Whether thinking takes most of a loop's time at a pace; else waiting for answers does."""
     times_ns = draws.durations_ns(think)
-    typical_s = Fraction(sum(times_ns), max(1, len(times_ns)) * _SECOND_NS)
+    typical_s = Fraction(sum(times_ns), max(1, len(times_ns)) * SECOND_NS)
     return 2 * typical_s * now >= at_once
 
 
 def _per_second(rate: Rate) -> Fraction:
-    return Fraction(rate.limit_requests * _SECOND_NS, rate.window_ns)
+    return Fraction(rate.limit_requests * SECOND_NS, rate.window_ns)
 
 
 def _faster(part: Any, factor: Fraction) -> Any:  # noqa: ANN401 # reason: a part of a scenario

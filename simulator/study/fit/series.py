@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.profile import SECOND_NS
 from simulator.rows.record import Numbers
 from simulator.study.fit.observed import MOST_ATTEMPTS, Floats
 
@@ -34,7 +35,6 @@ _PER_DECADE: Final = 24
 _DECADES: Final = 13
 _BINS: Final = _PER_DECADE * _DECADES
 _SHORTEST_NS: Final = 1e3
-_SECOND_NS: Final = 1_000_000_000
 MIN_REQUESTS_FOR_ARRIVAL_MODEL: Final = 30
 """With fewer, a group gets only a mean pace."""
 
@@ -211,7 +211,7 @@ class CountSeries:
         self.delays = [GapCounts(groups) for _ in range(LAG_CHAIN)]
         self.beyond = [GapCounts(groups) for _ in range(LAG_CHAIN)]
         self.runs: Floats = np.zeros((groups, 5))
-        self._bins = [_Bins(width * _SECOND_NS, groups + 1) for width in WIDTHS_S]
+        self._bins = [_Bins(width * SECOND_NS, groups + 1) for width in WIDTHS_S]
         # The last row of each client: -1 without one, 0 its attempt.
         self._last = SeriesRows(*(np.full(clients, -1) for _ in fields(SeriesRows)))
         self._last.attempt += 1
@@ -296,7 +296,7 @@ class CountSeries:
         self.per_client += np.bincount(firsts.client, minlength=self.clients)
         slot = np.minimum(firsts.t_ns * SLOTS // max(1, self.span_ns), SLOTS - 1)
         _add(self.slots, firsts.group, slot)
-        hour = (self.start_ns + firsts.t_ns) // (3_600 * _SECOND_NS) % 24
+        hour = (self.start_ns + firsts.t_ns) // (3_600 * SECOND_NS) % 24
         _add(self.hours, firsts.group, hour)
         all_rows = np.full(len(rows.t_ns), groups, dtype=np.int64)
         for bins in self._bins:
@@ -326,12 +326,12 @@ class CountSeries:
         self.chained_ns += np.bincount(group[alone], gap[alone], minlength=self.groups)
         self._retries(group[alone], gap[alone], place[alone], before.wait_ns[alone])
         self.asked += np.bincount(group[rows.wait_ns > 0], minlength=self.groups)
-        asked_s = -(-rows.wait_ns // _SECOND_NS).astype(float)
+        asked_s = -(-rows.wait_ns // SECOND_NS).astype(float)
         self.asked_s += np.bincount(group, asked_s, minlength=self.groups)
         self._first_gaps(rows.client, group, t_ns, further)
 
     def _retries(self, group: Numbers, gap: Numbers, place: Numbers, wait: Numbers) -> None:
-        asked_ns = -(-wait // _SECOND_NS) * _SECOND_NS
+        asked_ns = -(-wait // SECOND_NS) * SECOND_NS
         waited = asked_ns > 0
         self.waited += np.bincount(group[waited], minlength=self.groups)
         honoured = waited & (gap >= asked_ns - 1_000_000 - self.tick_ns)

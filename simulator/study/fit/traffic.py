@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.files import Rate, format_duration
+from engine.profile import SECOND_NS
 from simulator.scenario import draws
 from simulator.scenario.clients import (
     DecorrelatedJitter,
@@ -39,8 +40,7 @@ from simulator.study.fit.series import (
     gap_edges,
 )
 
-_SECOND_NS: Final = 1_000_000_000
-_HOUR_NS: Final = 3_600 * _SECOND_NS
+_HOUR_NS: Final = 3_600 * SECOND_NS
 _PARTS: Final = 8
 _T_7: Final = 2.365
 """Student's t at 97.5 % with `_PARTS` − 1 degrees of freedom."""
@@ -99,14 +99,14 @@ def nice_rate(per_second: float) -> Rate:
     ('25/10s', '2/10m')
     """
     if per_second <= 0:
-        return Rate(0, _SECOND_NS)
+        return Rate(0, SECOND_NS)
     for seconds in _WINDOWS_S:
         requests = per_second * seconds
         if requests >= 1 and abs(round(requests) - requests) <= 0.002 * requests:
-            return Rate(round(requests), seconds * _SECOND_NS)
+            return Rate(round(requests), seconds * SECOND_NS)
         if requests >= 100:
-            return Rate(_three_digits(requests), seconds * _SECOND_NS)
-    return Rate(1, nice_ns(_SECOND_NS / per_second))
+            return Rate(_three_digits(requests), seconds * SECOND_NS)
+    return Rate(1, nice_ns(SECOND_NS / per_second))
 
 
 def _three_digits(number: float) -> int:
@@ -117,7 +117,7 @@ def _three_digits(number: float) -> int:
 def nice_ns(duration_ns: float) -> int:
     """Return a duration of three digits."""
     whole = max(1, round(duration_ns))
-    for unit in (_HOUR_NS, 60 * _SECOND_NS, _SECOND_NS, 1_000_000, 1_000):
+    for unit in (_HOUR_NS, 60 * SECOND_NS, SECOND_NS, 1_000_000, 1_000):
         if whole >= 3 * unit:
             step = unit
             while whole // step > 999:
@@ -273,7 +273,7 @@ def _around(
 
 
 def _round_to(at_ns: float) -> int:
-    unit = _SECOND_NS if at_ns >= 10 * _SECOND_NS else 1_000_000
+    unit = SECOND_NS if at_ns >= 10 * SECOND_NS else 1_000_000
     return round(at_ns / unit) * unit
 
 
@@ -394,7 +394,7 @@ def _bursts(
         return None
     arrivals = draws.OnOffArrivals(
         on_rate=nice_rate(on_rate),
-        off_rate=nice_rate(lonely_rate) if lonely_rate else Rate(0, _SECOND_NS),
+        off_rate=nice_rate(lonely_rate) if lonely_rate else Rate(0, SECOND_NS),
         on_ns=nice_ns(on_s * 1e9),
         off_ns=nice_ns(off_s * 1e9),
         begin="either",
@@ -567,7 +567,7 @@ def retry_of(series: CountSeries, group: int) -> RetryFit:
         "honour_retry_after": delays.honours,
     }
     if delays.hidden:
-        fit.retry = FixedRetry(delay_ns=_SECOND_NS, **common)
+        fit.retry = FixedRetry(delay_ns=SECOND_NS, **common)
         fit.lost.append("the clients' own delays, which are shorter than Retry-After")
         return fit
     fit.retry, parameters = _delay(delays, common)

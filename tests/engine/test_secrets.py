@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import logging
 from pathlib import Path
@@ -19,6 +20,7 @@ from engine import (
     ModelWorld,
     Request,
     Response,
+    model,
 )
 from engine.model import Intent, Key, Proxy, Reactor
 from engine.resources.tokens import parse_search
@@ -146,6 +148,14 @@ def test_the_records_of_the_store_show_no_secret(acme: Deployment) -> None:
     assert "Token(id='" in shown
     assert "sealed" not in shown
     assert not [c for c in (*CANARIES, CVC, key) if c in shown]
+
+
+def test_no_record_shows_bytes_which_are_sealed_or_hashes() -> None:
+    records = [record for record in vars(model).values() if dataclasses.is_dataclass(record)]
+    held = [field for record in records for field in dataclasses.fields(record)]
+    of_bytes = [field for field in held if "bytes" in str(field.type).split(" | ")]
+    assert len(of_bytes) > 8
+    assert not [field.name for field in of_bytes if field.repr]
 
 
 def test_the_store_file_holds_no_secret_in_the_clear(acme: Deployment, tmp_path: Path) -> None:

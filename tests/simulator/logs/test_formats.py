@@ -122,21 +122,6 @@ def test_the_first_few_are_named_in_the_order_of_the_log(tmp_path: Path) -> None
     assert [text.split(":")[1] for text in log.unparsed_first] == ["1", "2", "3"]
 
 
-def test_addresses_have_one_spelling(tmp_path: Path) -> None:
-    lines = [
-        GOOD.replace("203.0.113.7", text)
-        for text in (
-            "::ffff:203.0.113.7",
-            "203.0.113.7",
-            "2001:DB8::0:1",
-            "2001:db8::1",
-            "host.test",
-        )
-    ]
-    log = read_log(combined(tmp_path, *lines))
-    assert values(log, "address") == ["203.0.113.7"] * 2 + ["2001:db8::1"] * 2 + ["host.test"]
-
-
 def test_gzip_a_mark_and_carriage_returns_change_nothing(tmp_path: Path) -> None:
     plain = combined(tmp_path, GOOD, GOOD)
     packed = tmp_path / "access.log.1.gz"

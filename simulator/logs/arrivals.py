@@ -269,12 +269,18 @@ class Arrivals:
     """
 
     def __init__(
-        self, rows: ExternalSort, table: PartyTable, parties: LogCallers, speed: Fraction
+        self,
+        rows: ExternalSort,
+        table: PartyTable,
+        order: Times,
+        parties: LogCallers,
+        speed: Fraction,
     ) -> None:
+        """order: the table's numbers of the parties."""
         self.parties = parties
         self.start_ns, self.end_ns = table.start_ns, table.end_ns
         self._rows = rows
-        self._place = table.places()
+        self._place = np.argsort(order)
         self._speed = speed
         _check_span(self.end_ns - self.start_ns, speed)
 
@@ -386,8 +392,9 @@ def make_arrivals(  # noqa: PLR0913 # reason: all that a log does not say
         for batch in log.batches():
             lines = (batch.line,) if has_lines else ()
             rows.add(batch.t_ns, table.number(batch), *lines)
-        naming = Naming(*table.ordered(), log, kind, tenant_kind, pseudonym_key, prefix_bits)
-        return Arrivals(rows, table, naming.named(), speed)
+        order = table.order()
+        naming = Naming(*table.rows(order), log, kind, tenant_kind, pseudonym_key, prefix_bits)
+        return Arrivals(rows, table, order, naming.named(), speed)
     except BaseException:
         rows.close()
         raise

@@ -106,14 +106,9 @@ class LogFormat:
         return parts
 
     @cached_property
-    def pattern(self) -> str:
-        """The pattern of a whole line without its end."""
-        return "".join(part for _, part in self.parts) + r"[ \t\r]*"
-
-    @cached_property
     def line(self) -> re.Pattern[str]:
-        """What matches a whole line."""
-        return re.compile(self.pattern)
+        """What matches a whole line without its end."""
+        return re.compile("".join(part for _, part in self.parts) + r"[ \t\r]*")
 
 
 _COMMON: Final = '{address} {identity} {user} [{time}] "{request}" {status} {size}'

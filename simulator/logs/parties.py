@@ -197,22 +197,14 @@ class PartyTable:
         first_ns[numbers[earlier]] = t_ns[earlier]
         first_line[numbers[earlier]] = line[earlier]
 
-    def _order(self) -> Numbers:
+    def order(self) -> Numbers:
         """Return the parties' numbers in order of first appearance in time, then line."""
         return np.lexsort((self._first_line.read(), self._first_ns.read()))
 
-    def places(self) -> Numbers:
-        """Return, by number, each party's place among the ordered."""
-        order = self._order()
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
-        return places
-
-    def ordered(self) -> tuple[dict[str, Codes], Numbers]:
-        """Return the codes of all parties in order of first appearance, and their first lines."""
-        order = self._order()
-        columns = {name: column.read()[order] for name, column in self._columns.items()}
-        return columns, self._first_line.read()[order]
+    def rows(self, numbers: Numbers) -> tuple[dict[str, Codes], Numbers]:
+        """Return the codes of parties, and the line of each one's first request."""
+        columns = {name: column.read()[numbers] for name, column in self._columns.items()}
+        return columns, self._first_line.read()[numbers]
 
 
 _HASH_DIGITS: Final = 16

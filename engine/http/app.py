@@ -32,6 +32,8 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from starlette.requests import ClientDisconnect
+
 from engine.errors import StoreError, VaultError
 from engine.http.access_log import AccessLog, Metrics
 from engine.http.pages import make_pages
@@ -40,7 +42,6 @@ from engine.http.requests import (
     KEPT_UNREAD_BYTES,
     RUNNING,
     Body,
-    Disconnected,
     Fields,
     MemoryBudget,
     Network,
@@ -215,7 +216,7 @@ class HttpApplication:
             reservation.request = request
             try:
                 response = await self._submit(request)
-            except Disconnected:
+            except ClientDisconnect:
                 raise
             except Exception as error:  # noqa: BLE001 # reason: whatever it is, the caller gets a problem
                 response = _failed(error, request_id)
@@ -241,7 +242,7 @@ class HttpApplication:
                 or not exchange.answer(status, headers, content)
             ):
                 await _send(send, status, headers, content)
-        except Disconnected:
+        except ClientDisconnect:
             self._log_access(request, None, request_id, 0, started_ns)
         finally:
             metrics.in_flight -= 1

@@ -24,6 +24,8 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final, TypeAlias
 
+from starlette.requests import ClientDisconnect
+
 from engine.errors import InputError
 from engine.hosts import Address, read_address
 from engine.messages import Problem, Request
@@ -102,10 +104,6 @@ _ASK_FOR_A_KEY: Final = frozenset(o.name for o in OPERATIONS if o.authentication
 
 _GRACE_S: Final = 20.0
 _LEAST_BYTES_A_SECOND: Final = 1_000
-
-
-class Disconnected(Exception):
-    """The client disconnected before its request was complete; no answer is needed."""
 
 
 class Fields(dict[str, str]):
@@ -224,7 +222,7 @@ class Body:
         """Return the whole body, None as soon as it is known to exceed the limit.
 
         Raises `Problem` 400 for a sender that is too slow, 503 where the server holds too much
-        already, `Disconnected` for a sender that has gone.
+        already, starlette's `ClientDisconnect` for a sender that has gone.
         """
         if self.size_bytes is not None:
             if self.size_bytes > limit_bytes:
@@ -244,7 +242,7 @@ class Body:
         while True:
             message = await self._receive()
             if message["type"] != "http.request":
-                raise Disconnected
+                raise ClientDisconnect
             part: bytes = message.get("body", b"")
             self.read_bytes += len(part)
             self.is_whole = not message.get("more_body", False)

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from starlette.requests import ClientDisconnect
 
 from engine import Engine, Profile, Request
 from engine.http.app import HttpApplication
@@ -22,7 +23,6 @@ from engine.http.requests import (
     KEPT_UNREAD_BYTES,
     OWNER_BYTES,
     Body,
-    Disconnected,
     MemoryBudget,
     Reservation,
 )
@@ -287,7 +287,7 @@ def test_a_body_that_is_announced_too_large_is_not_read_at_all() -> None:
 
 
 def test_who_goes_away_in_the_middle_needs_no_answer() -> None:
-    with pytest.raises(Disconnected):
+    with pytest.raises(ClientDisconnect):
         _read(Body(_Sender(b"ab", None), None, Reservation(MemoryBudget())), 9)
 
 

@@ -351,11 +351,19 @@ def _loop_factory() -> Any:  # noqa: ANN401 # reason: a factory of event loops, 
 
 
 async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
+    from engine.http.server import slow_destination
+
+    demo = slow_destination() if args.demo else contextlib.nullcontext("")
+    async with demo as demo_url:
+        return await _serve_beside(demo_url, args, bound)
+
+
+async def _serve_beside(demo_url: str, args: argparse.Namespace, bound: socket.socket) -> int:
+    """Serve; demo_url is the address of the demo's own destination, empty without one."""
     from engine.http.access_log import AccessLog
     from engine.http.configuration import ServeConfig, load, provision
     from engine.http.demo import line_of
     from engine.http.requests import parse_networks
-    from engine.http.server import SlowDestination
     from engine.http.server import serve as serve_engine
     from engine.identity import make_origins
 
@@ -364,12 +372,9 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
         *parse_networks(config.trusted_proxies, "trusted_proxies"),
         *parse_networks(args.trust_forwarded, "--trust-forwarded"),
     )
-    destination = SlowDestination()
-    if args.demo:
-        await destination.start()
     address = args.metrics or config.metrics_address
     metrics = None if address is None else _bind_metrics(address)
-    engine, secret = _engine(args, config, destination.url)
+    engine, secret = _engine(args, config, demo_url)
     access_log = (
         None
         if args.access_log is None
@@ -383,7 +388,7 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
             for made in provision(engine, config, document)
         ]
     elif args.demo:
-        lines = _demo(args, engine, secret, url, destination.url)
+        lines = _demo(args, engine, secret, url, demo_url)
     else:
         lines = []
 
@@ -416,7 +421,6 @@ async def _serve(args: argparse.Namespace, bound: socket.socket) -> int:
             access_log.close()
         if metrics is not None:
             metrics.close()
-        await destination.stop()
 
 
 def _engine(args: argparse.Namespace, config: ServeConfig, demo_url: str) -> tuple[Engine, bytes]:

@@ -6,7 +6,7 @@ would double every rate. SQLite allows only one writer at a time anyway.
 On SIGTERM, SIGHUP and SIGINT the server accepts no more connections, closes idle ones, answers the
 requests that have begun (for at most 90 s), and then closes the store.
 
-`SlowDestination` is the demo's own destination: it echoes after a requested delay, on loopback.
+`slow_destination` is the demo's own destination: it echoes after a requested delay, on loopback.
 
     ANY /…              → 200, what was sent: {"method", "path", "headers", "body_bytes"}
     ANY /…delay/N       → the same N seconds later, at most 60
@@ -24,7 +24,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -260,26 +260,21 @@ class SecondServer(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-class SlowDestination:
-    """The server; `url` once it has started."""
+@contextlib.asynccontextmanager
+async def slow_destination() -> AsyncIterator[str]:
+    """Serve the demo's own destination on a free port of loopback; yields its address.
 
-    def __init__(self) -> None:
-        config = uvicorn.Config(_echo, lifespan="off", log_config=None, access_log=False)
-        self._server = SecondServer(config)
-        self._serving: asyncio.Task[None] | None = None
-        self.url = ""
-
-    async def start(self) -> None:
-        """Listen on a free port of loopback."""
-        bound = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
-
-    async def stop(self) -> None:
-        """Stop listening, and wait for no delay."""
-        if self._serving is not None:
-            self._server.should_exit = self._server.force_exit = True
-            await self._serving
+    At the end it waits for no delay.
+    """
+    config = uvicorn.Config(_echo, lifespan="off", log_config=None, access_log=False)
+    server = SecondServer(config)
+    bound = socket.create_server(("127.0.0.1", 0))
+    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        server.should_exit = server.force_exit = True
+        await serving
 
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 # reason: as ASGI has it

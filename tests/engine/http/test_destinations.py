@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from engine.errors import DestinationTimeout, DestinationUnreachable, InputError
-from engine.http.server import SlowDestination
+from engine.http.server import slow_destination
 from engine.http.system import Destinations, SystemClock, SystemWorld
 from engine.world import Bell, Call, CallAnswer
 
@@ -157,14 +157,12 @@ def test_an_entry_that_is_none_is_refused(text: str) -> None:
 
 def _calling(talk: Callable[[SystemWorld, str], Awaitable[CallAnswer]], **more: Any) -> CallAnswer:
     async def run() -> CallAnswer:
-        destination = SlowDestination()
-        await destination.start()
-        world = SystemWorld(destinations=Destinations([destination.url], ["127.0.0.1"]), **more)
-        try:
-            return await talk(world, destination.url)
-        finally:
-            await world.close()
-            await destination.stop()
+        async with slow_destination() as url:
+            world = SystemWorld(destinations=Destinations([url], ["127.0.0.1"]), **more)
+            try:
+                return await talk(world, url)
+            finally:
+                await world.close()
 
     return asyncio.run(run())
 

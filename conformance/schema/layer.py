@@ -29,8 +29,8 @@ from conformance.schema.oracle import (
     record_rules,
 )
 from engine.http.openapi import document
-from engine.http.openapi.schemas import Kind
 from engine.messages import Json
+from engine.tokens.rules import SchemaKind
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
@@ -301,7 +301,7 @@ _LINKED_EXAMPLES: Final = 12
 _LINKED_PATHS: Final = ("/tokenize", "/tokens", "/tokens/{id}", "/detokenize")
 
 
-def _trimmed(ctx: CheckContext, kind: Kind, paths: tuple[str, ...]) -> dict[str, Any]:
+def _trimmed(ctx: CheckContext, kind: SchemaKind, paths: tuple[str, ...]) -> dict[str, Any]:
     """Return a document reduced to some paths and the links between them."""
     trimmed = document(kind, ctx.profile)
     trimmed["paths"] = {path: item for path, item in trimmed["paths"].items() if path in paths}

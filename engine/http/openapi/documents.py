@@ -22,7 +22,6 @@ from engine.http.openapi.schemas import (
     PARAMETERS,
     REFUSAL,
     SHAPES,
-    Kind,
     Schema,
     Shape,
     back,
@@ -55,7 +54,7 @@ from engine.resources.operation import (
     UUID,
     object_schema,
 )
-from engine.tokens.rules import STRUCTURED_TYPES
+from engine.tokens.rules import STRUCTURED_TYPES, SchemaKind
 
 
 def answers(profile: Profile) -> dict[str, Schema]:
@@ -193,7 +192,7 @@ def _pages() -> dict[str, Schema]:
     }
 
 
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+KINDS: Final[tuple[SchemaKind, ...]] = get_args(SchemaKind)
 
 _TAGS: Final[dict[str, str]] = {
     "tokenize": "Create many tokens in one request.",
@@ -212,7 +211,7 @@ _TAGS: Final[dict[str, str]] = {
 }
 """By the first segment of an operation's path."""
 
-_DESCRIPTIONS: Final[dict[Kind, str]] = {
+_DESCRIPTIONS: Final[dict[SchemaKind, str]] = {
     "full": "What this engine does, for its profile.",
     "floor": "What every conforming service must accept: a closed schema. Run it with valid data.",
     "ceiling": (
@@ -239,7 +238,7 @@ _PLAIN_FILTERS: Final[Schema] = {
 }
 
 
-def document(kind: Kind, profile: Profile) -> dict[str, Any]:
+def document(kind: SchemaKind, profile: Profile) -> dict[str, Any]:
     """Return an OpenAPI 3.1 document as plain JSON values."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
@@ -282,7 +281,7 @@ def _places(operation: Operation) -> Iterator[tuple[str, str, str]]:
         yield f"{start}/{{path}}", method, f"{operation.name}_path_{method.lower()}"
 
 
-def _schemas(kind: Kind, profile: Profile) -> dict[str, Schema]:
+def _schemas(kind: SchemaKind, profile: Profile) -> dict[str, Schema]:
     asked = requests(kind, profile)
     if kind == "full":
         return {**asked, **answers(profile)}
@@ -310,7 +309,7 @@ class _Builder:
     """Builds one operation object."""
 
     _operation: Operation
-    _kind: Kind
+    _kind: SchemaKind
     _profile: Profile
     _name: str
 

@@ -1,6 +1,6 @@
 """The schemas of the bodies that tokens are made of, for a profile (section 2.2, 4.1).
 
-They come in three strictnesses (`Kind`): `full` is what this engine does, `floor` what
+They come in three strictnesses (`SchemaKind`): `full` is what this engine does, `floor` what
 any conforming service must accept, `ceiling` what one may accept at most. What JSON Schema cannot
 say (a check digit, an expression that selects something, a sum over a whole body) is said in words
 and, for strings, by a `format` of our own.
@@ -35,7 +35,6 @@ from engine.resources.proxies import ADDRESS_PATTERN
 from engine.tokens.expressions import DATA
 from engine.tokens.rules import STRUCTURED_TYPES, SchemaKind
 
-Kind: TypeAlias = SchemaKind
 Schema: TypeAlias = dict[str, Any]
 
 _CONTAINER: Final = "^/(?:[A-Za-z0-9_-]+/)*$"
@@ -56,7 +55,7 @@ def back(name: str) -> Schema:
     return {"if": {}, "then": ref(name)}
 
 
-def requests(kind: Kind, profile: Profile) -> dict[str, Schema]:
+def requests(kind: SchemaKind, profile: Profile) -> dict[str, Schema]:
     """Return the schemas of the request bodies that tokens are made of."""
     if kind == "floor":
         return _floor(profile)
@@ -198,7 +197,7 @@ def structured_request(name: str) -> dict[str, Schema]:
     return {"type": {"const": name}, "data": ref(f"{name.title()}Data")}
 
 
-def _structured_data(kind: Kind, profile: Profile) -> dict[str, Schema]:
+def _structured_data(kind: SchemaKind, profile: Profile) -> dict[str, Schema]:
     """Return the data of each structured type, by the name of its schema."""
     return {
         f"{name.title()}Data": structured_type.schema(kind, profile.tokens)
@@ -475,7 +474,7 @@ _QUERY: Final = (
 CURSOR: Final = "^[0-9]{1,19}:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
-def request_schema(operation: Operation, kind: Kind, profile: Profile) -> Schema:
+def request_schema(operation: Operation, kind: SchemaKind, profile: Profile) -> Schema:
     """Return the schema of an operation's JSON body."""
     if operation.name == "tokenize":
         return ref("TokenizeBody")
@@ -498,7 +497,7 @@ def request_schema(operation: Operation, kind: Kind, profile: Profile) -> Schema
     return schema
 
 
-def _intent(kind: Kind, profile: Profile) -> Schema:
+def _intent(kind: SchemaKind, profile: Profile) -> Schema:
     token: Schema = {"type": "string"}
     if kind == "floor":
         token["minLength"] = 1
@@ -513,7 +512,7 @@ def _intent(kind: Kind, profile: Profile) -> Schema:
     return {"anyOf": forms}
 
 
-def _patch_token(kind: Kind, profile: Profile) -> Schema:
+def _patch_token(kind: SchemaKind, profile: Profile) -> Schema:
     tokens = profile.tokens
     metadata = _metadata(tokens, ["object", "null"], ["string", "null"])
     if kind == "floor":

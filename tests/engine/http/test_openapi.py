@@ -16,10 +16,11 @@ from openapi_spec_validator import validate
 from engine.clauses import clause
 from engine.cli import main
 from engine.http.openapi import KINDS, document
-from engine.http.openapi.schemas import SHAPES, Kind
+from engine.http.openapi.schemas import SHAPES
 from engine.messages import Problem
 from engine.profile import Profile
 from engine.resources import OPERATIONS
+from engine.tokens.rules import SchemaKind
 from tests.engine.http.described import check_answer
 from tests.engine.http.live import KEY, MANAGER, Live
 
@@ -49,7 +50,7 @@ PROFILES = {
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES.keys())
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_document_is_openapi_3_1(kind: Kind, profile: Profile) -> None:
+def test_every_document_is_openapi_3_1(kind: SchemaKind, profile: Profile) -> None:
     made = document(kind, profile)
     assert made["openapi"].startswith("3.1")
     validate(made)
@@ -61,7 +62,7 @@ def _operations(made: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_operation_is_there_with_its_clauses_and_tier(kind: Kind) -> None:
+def test_every_operation_is_there_with_its_clauses_and_tier(kind: SchemaKind) -> None:
     found = {o["operationId"]: o for o in _operations(document(kind, Profile()))}
     for operation in OPERATIONS:
         names = [operation.name]
@@ -153,7 +154,7 @@ def test_problems_are_described_member_by_member(full: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["full", "floor"])
-def test_every_link_leads_to_an_operation_with_its_parameters(kind: Kind) -> None:
+def test_every_link_leads_to_an_operation_with_its_parameters(kind: SchemaKind) -> None:
     made = document(kind, Profile())
     operations = {o["operationId"]: o for o in _operations(made)}
     links = _all_links(made)

@@ -17,8 +17,8 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import events, from_schema
 
 from engine.http.openapi import document, hooks
-from engine.http.openapi.schemas import Kind
 from engine.profile import Profile
+from engine.tokens.rules import SchemaKind
 from tests.engine.http.live import KEY, Live, served
 
 MODES = {"full": "all", "floor": "positive", "ceiling": "negative"}
@@ -44,7 +44,7 @@ def _keep_own_application(live: Live) -> None:
             case.path_parameters["id"] = str(uuid4())
 
 
-def _run(live: Live, kind: Kind) -> tuple[set[str], set[str], Counter[int]]:
+def _run(live: Live, kind: SchemaKind) -> tuple[set[str], set[str], Counter[int]]:
     """Return the findings, the phases that ran, and how often each status was answered."""
     config = SchemathesisConfig.from_dict(
         {
@@ -93,7 +93,7 @@ def _failures(event: events.ScenarioFinished) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MODES)
-def test_schemathesis_finds_nothing(kind: Kind, tmp_path: Path) -> None:
+def test_schemathesis_finds_nothing(kind: SchemaKind, tmp_path: Path) -> None:
     with served(tmp_path) as live:
         _keep_own_application(live)
         findings, phases, statuses = _run(live, kind)

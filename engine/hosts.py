@@ -70,13 +70,6 @@ def unmapped(address: Address) -> Address:
     return address if mapped is None else mapped
 
 
-def shown_address(address: Address, prefix_bits: int) -> str:
-    """Return the text that identifies all clients within an address's prefix."""
-    if address.version == 6 and prefix_bits < 128:
-        return str(ip_network((address, prefix_bits), strict=False).network_address)
-    return str(address)
-
-
 def client_address(text: str, prefix_bits: int) -> str | None:
     """Return the counter key for a client's address; None when the text is not an address.
 
@@ -86,7 +79,11 @@ def client_address(text: str, prefix_bits: int) -> str | None:
     True
     """
     address = read_address(text)
-    return None if address is None else shown_address(address, prefix_bits)
+    if address is None:
+        return None
+    if address.version == 6 and prefix_bits < 128:  # one text for all clients within the prefix
+        return str(ip_network((address, prefix_bits), strict=False).network_address)
+    return str(address)
 
 
 _DECODED_TIMES: Final = 8

@@ -145,11 +145,6 @@ CLAUSES_PAGE: Final = "/docs/clauses"
 """The page of the service that holds each clause and decision, under its id."""
 
 
-def problem_title(status: int) -> str:
-    """Return the standard phrase of a status."""
-    return HTTPStatus(status).phrase
-
-
 class Problem(Exception):
     """An error answer, raised; the service turns it into a response (D-PROBLEM).
 
@@ -179,7 +174,7 @@ class Problem(Exception):
         """Return the RFC 9457 answer."""
         body: dict[str, Any] = {
             "type": "about:blank" if self.clause is None else f"{CLAUSES_PAGE}#{self.clause}",
-            "title": problem_title(self.status),
+            "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": self.detail,
         }

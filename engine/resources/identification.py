@@ -207,10 +207,6 @@ def proxy_path(path: str) -> str:
     return "/proxy" + path
 
 
-def _is_proxy_path(path: str) -> bool:
-    return path == "/proxy" or path.startswith("/proxy/")
-
-
 def find_proxies(services: Services, request: Request) -> Proxies:
     """Return the proxies that the request names; inside a transaction.
 
@@ -220,7 +216,8 @@ def find_proxies(services: Services, request: Request) -> Proxies:
     store = services.store
     by_host = None if request.host is None else _proxy_of(services, host_name(request.host))
     by_key = None
-    on_path = by_host is not None or _is_proxy_path(request.path.partition("?")[0])
+    path = request.path.partition("?")[0]
+    on_path = by_host is not None or path == "/proxy" or path.startswith("/proxy/")
     if request.proxy_key is not None and on_path:
         by_key = store.proxy_by_hash(hash_key_text(request.proxy_key))
     return by_key, by_host

@@ -36,7 +36,6 @@ import dataclasses
 import threading
 from collections import deque
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 from engine.errors import DestinationTimeout, DriverError
@@ -395,8 +394,11 @@ async def _react(context: Context) -> Response:
             return result, None
         if "tokenize" not in result:
             return result.get("raw"), None
-        part = partial(_read_part, result["tokenize"], context)
-        return result.get("raw"), await services.world.apart(part, context.known_caller)
+        part = result["tokenize"]
+        walked = await services.world.apart(
+            lambda: validated(walk(part, services.rules), context), context.known_caller
+        )
+        return result.get("raw"), walked
 
     def finish(result: tuple[Json, TokenizeBody | None]) -> Response:
         raw, walked = result
@@ -407,11 +409,6 @@ async def _react(context: Context) -> Response:
 
     args = await services.world.apart(read_args, context.known_caller)
     return await carry_out(context, entry, begin, run, finish)
-
-
-def _read_part(part: Json, context: Context) -> TokenizeBody:
-    """Return what the `tokenize` part of a result asks for, made without a transaction."""
-    return validated(walk(part, context.services.rules), context)
 
 
 OPERATIONS = (

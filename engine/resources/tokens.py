@@ -101,8 +101,8 @@ def parse_search(text: str, container_limit: int) -> SearchQuery:
         name = "container" if term["field"] == "container" else "data"
         if name in terms:
             raise _fault(f"must hold one {name} term only")
-        value = term["bare"] if term["quoted"] is None else _unquoted(term["quoted"])
-        terms[name] = value
+        quoted: str | None = term["quoted"]
+        terms[name] = term["bare"] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
         if name == "data":
             path = tuple(term["field"].split(".")[1:])
         position = term.end()
@@ -121,10 +121,6 @@ def parse_search(text: str, container_limit: int) -> SearchQuery:
             rule = container_rule(terms["container"], container_limit)
             raise _fault(f"names a container that {rule}")
     return SearchQuery(path, terms["data"], container)
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text)
 
 
 def _fault(rule: str) -> Problem:

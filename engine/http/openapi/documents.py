@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib import metadata
 from typing import Any, Final, get_args
 
@@ -31,7 +32,7 @@ from engine.http.openapi.schemas import (
     request_schema,
     requests,
 )
-from engine.messages import PROBLEM_TYPE, Problem, problem_title
+from engine.messages import PROBLEM_TYPE, Problem
 from engine.profile import HttpProfile, Profile
 from engine.resources import (
     OPERATIONS,
@@ -616,7 +617,7 @@ def _header_refs(http: HttpProfile, *names: str) -> dict[str, Any]:
 def _problem_example(status: int) -> Any:  # noqa: ANN401 # reason: any JSON
     if status == REFUSAL.status:
         return REFUSAL.body
-    return Problem(status, f"{problem_title(status)}.").response().body
+    return Problem(status, f"{HTTPStatus(status).phrase}.").response().body
 
 
 def _problems(http: HttpProfile) -> dict[str, Any]:
@@ -629,7 +630,7 @@ def _problems(http: HttpProfile) -> dict[str, Any]:
             for name in (_ID, *_CORS):
                 del headers[name]
         responses[f"Problem{status}"] = {
-            "description": _MEANINGS.get(status, problem_title(status)),
+            "description": _MEANINGS.get(status, HTTPStatus(status).phrase),
             "headers": headers,
             "content": {
                 PROBLEM_TYPE: {"schema": ref("Problem"), "example": _problem_example(status)}

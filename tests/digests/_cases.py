@@ -25,9 +25,9 @@ import pandas as pd
 
 import simulator
 from engine.http.openapi import document
-from engine.http.openapi.schemas import Kind
 from engine.limits import LimitTable
 from engine.profile import LimitsProfile, Profile
+from engine.tokens.rules import SchemaKind
 from simulator.play.simulation import Fidelity
 from simulator.scenario import builtin, load, loads, profile_of
 from tests.digests._commands import SESSIONS, printed
@@ -175,7 +175,7 @@ def _texts() -> Iterator[Case]:
         for command in ("", *commands.split()):
             make = partial(_of_help, package, command.split())
             yield Case(f"help {package} {command}".strip(), make, quick=True)
-    for kind in get_args(Kind):
+    for kind in get_args(SchemaKind):
         yield Case(f"openapi {kind}", partial(_of_openapi, kind, Profile()), quick=True)
 
 
@@ -224,14 +224,14 @@ def _of_help(package: str, words: list[str]) -> str:
     return short(out.getvalue())
 
 
-def _of_openapi(kind: Kind, profile: Profile) -> str:
+def _of_openapi(kind: SchemaKind, profile: Profile) -> str:
     return short(orjson.dumps(document(kind, profile), option=orjson.OPT_SORT_KEYS).decode())
 
 
 def _of_documents() -> str:
     """Return the digest of the documents of drawn profiles."""
     profiles = [changed_profile(Seeded(seed)) for seed in range(_DOCUMENTS)]
-    kinds: tuple[Kind, ...] = get_args(Kind)
+    kinds: tuple[SchemaKind, ...] = get_args(SchemaKind)
     return short("".join(_of_openapi(kind, profile) for profile in profiles for kind in kinds))
 
 

@@ -214,6 +214,11 @@ def test_work_that_never_finished_is_remembered(store: Store) -> None:
         assert store.unfinished_work() == [log(1, 7, actor_id=None, status=500), log(2, 7)]
 
 
+def test_what_was_deleted_is_overwritten_where_nobody_else_reads(store: Store) -> None:
+    """The server's timer calls it; False would be logged as a failure to erase."""
+    assert store.truncate_log()
+
+
 def test_no_repr_shows_what_is_sealed(store: Store) -> None:
     """REC-SECRET: a record or a store in a log or a traceback gives nothing away."""
     shown = [

@@ -32,6 +32,8 @@ from engine.messages import Decision, Outcome
 Table: TypeAlias = npt.NDArray[Any]
 _FIRST_SIZE = 64
 _WIDEST: Final = 1 << 62
+_DENSE: Final = 1 << 20
+"""Distinct rows up to which a table of all of them is cheaper than a hash."""
 
 
 def ensure_capacity(array: Table, size: int, *, fill: int) -> Table:
@@ -116,10 +118,21 @@ def clause_of(rule: str) -> str:
 def distinct(columns: Sequence[Table]) -> tuple[Numbers, Numbers]:
     """Number the distinct rows in order of appearance; return each row's number, and first rows.
 
-    columns: codes from −1.
+    columns: codes from −1. Few combinations are numbered in a table, which spares a run without
+    many of them loading Arrow's functions.
     """
-    number, names = factorize(joined_codes(columns))
-    return number, first_of_each(number, len(names))
+    joined = joined_codes(columns)
+    width = int(joined.max(initial=-1)) + 1
+    if width > _DENSE:
+        number, names = factorize(joined)
+        return number, first_of_each(number, len(names))
+    first = np.full(width, len(joined), dtype=np.int64)
+    first[joined[::-1]] = np.arange(len(joined) - 1, -1, -1)  # of equal ones the last stays
+    seen = np.flatnonzero(first < len(joined))
+    order = seen[np.argsort(first[seen])]
+    place = np.empty(width, dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place[joined], first[order]
 
 
 def number_column(

@@ -214,6 +214,12 @@ def test_work_that_never_finished_is_remembered(store: Store) -> None:
         assert store.unfinished_work() == [log(1, 7, actor_id=None, status=500), log(2, 7)]
 
 
+def test_a_store_that_works_is_probed_again_and_again(store: Store) -> None:
+    """What readiness asks; a store that cannot write raises `StoreError`."""
+    for _ in range(3):
+        store.probe()
+
+
 def test_what_was_deleted_is_overwritten_where_nobody_else_reads(store: Store) -> None:
     """The server's timer calls it; False would be logged as a failure to erase."""
     assert store.truncate_log()

@@ -313,6 +313,7 @@ def test_interrupted_replications_print_what_is_known(
         return simulate(*args, **options)
 
     monkeypatch.setattr("simulator.study.runs.simulate", stop_at_the_fourth)
+    monkeypatch.setattr("simulator.study.workers.cores", lambda: 1)  # else slow runs leave here
     flags = ["--fidelity", "limits", "--seed", "20"]
     assert main(["run", "small.toml", "--replications", "9", *flags]) == 130
     said = capsys.readouterr()

@@ -79,20 +79,7 @@ def test_workers_end_with_a_parent_that_is_killed(program: str, tmp_path: Path) 
 # --- scripts -------------------------------------------------------------------------------------
 
 
-SCENARIO_SCRIPTS: Final = """
-duration = "30s"
-[[tenants]]
-name = "t"
-[[applications]]
-name = "a"
-tenant = "t"
-kind = "public"
-[[clients]]
-name = "c"
-application = "a"
-loop = "open"
-arrivals = { kind = "poisson", rate = "2/1s" }
-"""
+SCENARIO_SCRIPTS: Final = SCENARIO.replace("60s", "30s").replace("20/1s", "2/1s")
 
 SCRIPT: Final = """
 import simulator
